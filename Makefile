@@ -4,7 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .ONESHELL:
 
-PYTHON ?= python3
+ifndef PYTHON
+PYTHON := $(shell ./bootstrap.sh python)
+endif
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
@@ -15,8 +17,8 @@ PYTEST_ARGS ?=
 # The development mode without its checks of C memory: we have no C, and they cost a tenth of the time.
 PYTEST = PYTHONMALLOC=default $(BIN)/python -m pytest
 
-run_hash := $(shell cat requirements-pip.txt requirements.txt 2>/dev/null | sha256sum | cut -c1-16)
-dev_hash := $(shell cat requirements-pip.txt requirements-dev.txt 2>/dev/null | sha256sum | cut -c1-16)
+run_hash := $(shell (echo $(PYTHON); cat requirements-pip.txt requirements.txt) 2>/dev/null | sha256sum | cut -c1-16)
+dev_hash := $(shell (echo $(PYTHON); cat requirements-pip.txt requirements-dev.txt) 2>/dev/null | sha256sum | cut -c1-16)
 templates := $(shell find templates -name '*.html')
 node_hash := $(shell sha256sum < tests/outside/package-lock.json | cut -c1-16)
 NODE_STAMP := var/node/installed-$(node_hash)
@@ -148,7 +150,9 @@ $(DEV_STAMP): | first-test
 
 define install_python
 ./step.sh pip 'Installing the Python packages of $(1), about two minutes' bash -ec '
-    [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
+    base="import sys; print(sys.base_exec_prefix, sys.version_info[:2])"
+    [ -x $(BIN)/pip ] && [ "$$($(BIN)/python -c "$$base")" = "$$($(PYTHON) -c "$$base")" ] ||
+        $(PYTHON) -m venv --clear $(VENV)
     for list in requirements-pip.txt $(1); do
         $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check --require-hashes -r "$$list"
     done'

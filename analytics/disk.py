@@ -12,7 +12,7 @@ FULL_BYTES = 100_000
 
 
 @dataclass(frozen=True)
-class Room:
+class DiskSpace:
     """Bytes of a disk: `free` for ordinary users, of `total`."""
 
     free: int
@@ -30,7 +30,7 @@ class Room:
         return self.free < FULL_BYTES
 
 
-def room(folder: Path) -> Room | None:
+def read_disk_space(folder: Path) -> DiskSpace | None:
     """The room on the disk of this folder, or of where it would be made; None if unknown."""
     for place in (folder, *folder.parents):
         try:
@@ -39,5 +39,5 @@ def room(folder: Path) -> Room | None:
             continue
         except OSError:
             return None
-        return Room(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
+        return DiskSpace(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
     return None

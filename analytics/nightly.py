@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from django.conf import settings
@@ -25,6 +25,8 @@ from analytics.results.load import has_day, replace_day
 
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5.0
+GENERATING = "The demo generates events of four weeks and computes their figures."
+GENERATED = "Computed from events that the demo generated; nothing of this day was recorded."
 KEPT = "Delayboard kept the earlier figures."
 Progress: TypeAlias = Callable[[int, int], None]
 logger = logging.getLogger(__name__)
@@ -71,6 +73,37 @@ def run_day(day: date, *, progress: Progress = lambda *_: None) -> Run:
         _end(owner, day, RunState.FAILED, error=str(error) or type(error).__name__)
         raise
     return Run.objects.get(day=day)
+
+
+def run_generated(
+    log: Path,
+    day: date,
+    days: Sequence[date],
+    load: Callable[[launch.Result], None],
+    *,
+    progress: Progress = lambda *_: None,
+) -> None:
+    """Compute the one day of a log of generated events and `load` its result.
+
+    Each of `days` counts as run then, so that the worker does not look for events of it; its run
+    has no lines, so that recorded ones would take the place of its figures. Raises as `run_day`
+    does.
+    """
+    owner = _claim(day)
+    try:
+        Run.objects.filter(day=day, owner=owner).update(error=GENERATING)
+        pulse = _Pulse(owner, day, progress)
+        result = launch.run_day(log, day, f"file://{log.absolute()}/results", pulse=pulse)
+        values: dict[str, Any] = {"error": GENERATED, "lines": 0, "malformed": 0}
+        with transaction.atomic():
+            _end_ours(owner, day, RunState.DONE, **values)
+            load(result)
+            values["finished_at"] = datetime.now(UTC)
+            others = (Run(day=one, state=RunState.DONE, **values) for one in days if one != day)
+            Run.objects.bulk_create(others, ignore_conflicts=True)
+    except BaseException as error:
+        _end(owner, day, RunState.FAILED, error=str(error) or type(error).__name__)
+        raise
 
 
 def compact(day: date, *, pulse: Progress = lambda *_: None) -> bool:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from analytics.views import reports, scheduled
+from analytics.views import delivery, reports, scheduled
 
 app_name = "analytics"
 urlpatterns = [
@@ -11,5 +11,9 @@ urlpatterns = [
     path("reports/", reports.reports, name="reports"),
     path("reports/run/", reports.run, name="run"),
     path("reports/slo/", reports.slo, name="slo"),
+    path("reports/delivery/", delivery.report_delivery, name="report_delivery"),
+    path("reports/delivery/subscriber/", delivery.report_subscriber, name="report_subscriber"),
+    path("reports/delivery/<int:pk>/send/", delivery.report_send, name="report_send"),
+    path("reports/nightly/<slug:day>.<slug:suffix>", reports.stored_report, name="stored_report"),
     path("reports/<slug:key>.csv", reports.table, name="report_table"),
 ]

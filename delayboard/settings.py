@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from cronsim import CronSim, CronSimError
 from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -214,6 +216,38 @@ def _whole_number(name: str, default: int, least: int, most: int) -> int:
 # So many messages of one queue or replay are on the way unconfirmed: what one kill may duplicate.
 # The default is measured: docs/replay.md.
 MESSAGES_IN_FLIGHT = _whole_number("MESSAGES_IN_FLIGHT", 1000, 1, 10_000)
+
+
+def _schedule(cron: str, zone: str) -> tuple[str, str]:
+    """Raises ImproperlyConfigured with a sentence for what is no cron expression or time zone."""
+    try:
+        next(CronSim(cron, datetime.now(ZoneInfo(zone))))
+    except (CronSimError, StopIteration) as error:
+        raise ImproperlyConfigured(
+            f"NIGHTLY_CRON is “{cron[:40]}”, which is no cron expression ({error}). Set minute, "
+            "hour, day, month and weekday, such as “10 0 * * *”."
+        ) from error
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ImproperlyConfigured(
+            f"NIGHTLY_TIME_ZONE is “{zone[:40]}”, which is no time zone. Set a name such as "
+            "“Europe/Berlin”."
+        ) from error
+    return cron, zone
+
+
+NIGHTLY_CRON, NIGHTLY_TIME_ZONE = _schedule(
+    os.environ.get("NIGHTLY_CRON", "10 0 * * *"), os.environ.get("NIGHTLY_TIME_ZONE", TIME_ZONE)
+)
+
+# Nightly reports by mail. Without EMAIL_HOST none is sent, and Delayboard says so.
+EMAIL_HOST = os.environ.get("EMAIL_HOST", "")
+EMAIL_HOST_USER = os.environ.get("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = os.environ.get("EMAIL_HOST_PASSWORD", "")
+EMAIL_USE_TLS = os.environ.get("EMAIL_USE_TLS") == "1"
+EMAIL_USE_SSL = os.environ.get("EMAIL_USE_SSL") == "1"
+EMAIL_PORT = _whole_number("EMAIL_PORT", 465 if EMAIL_USE_SSL else 25, 1, 65_535)
+EMAIL_TIMEOUT = 8
+DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL", "delayboard@localhost")
 
 SERVE_PORT = int(os.environ.get("PORT", "8000"))
 POLL_SECONDS = float(os.environ.get("POLL_SECONDS", "2"))

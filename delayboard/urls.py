@@ -31,6 +31,48 @@ from delayboard.views.dead_letters import (
 from delayboard.views.replays import batches, draft, edit
 
 handler500 = "delayboard.views.errors.show_server_error"
+_dead_letters = [
+    path("queue/", peek.dead_letter_queue, name="dead_letter_queue"),
+    path("replay/", draft.replay_prepare, name="replay_prepare"),
+    path("replay-queue/", draft.queue_replay, name="queue_replay"),
+    path("decide/", queues.dead_letter_queue_decide, name="dead_letter_queue_decide"),
+    path("groups/merge/", groups.merge_message_groups, name="merge_message_groups"),
+    path("groups/<int:pk>/undo-merge/", groups.undo_merge, name="undo_merge"),
+    path("groups/<int:pk>/", groups.message_group, name="message_group"),
+    path("groups/<int:pk>/edit/", groups.message_group_edit, name="message_group_edit"),
+    path("groups/<int:pk>/redirect/", draft.group_redirect, name="group_redirect"),
+    path("watch/", parking.watch, name="watch"),
+    path("park/", parking.park, name="park"),
+    path("parkings/<int:pk>/", parking.parking, name="parking"),
+    path("parkings/<int:pk>/cancel/", parking.parking_cancel, name="parking_cancel"),
+    path("parked/", messages.parked_messages, name="parked_messages"),
+    path("parked/searches/", messages.parked_message_searches, name="parked_message_searches"),
+    path("parked/export/", transfer.parked_messages_export, name="parked_messages_export"),
+    path("parked/import/", transfer.parked_messages_import, name="parked_messages_import"),
+    path("parked/replay/", draft.parked_messages_replay, name="parked_messages_replay"),
+    path("parked/discard/", parking.parked_messages_discard, name="parked_messages_discard"),
+    path("parked/restore/", parking.parked_messages_restore, name="parked_messages_restore"),
+    path("changes/<int:pk>/", parking.parked_messages_change, name="parked_messages_change"),
+    path(
+        "changes/<int:pk>/cancel/",
+        parking.parked_messages_change_cancel,
+        name="parked_messages_change_cancel",
+    ),
+    path("parked/<int:pk>/", message.parked_message, name="parked_message"),
+    path("parked/<int:pk>/body/", message.parked_message_body, name="parked_message_body"),
+    path("redaction/", redaction.redaction, name="redaction"),
+    path("redaction/change/", redaction.redaction_rule_change, name="redaction_rule_change"),
+]
+_replay = [
+    path("", batches.replay_batch, name="replay_batch"),
+    path("options/", draft.replay_options, name="replay_options"),
+    path("start/", draft.replay_start, name="replay_start"),
+    path("pause/", batches.replay_pause, name="replay_pause"),
+    path("resume/", batches.replay_resume, name="replay_resume"),
+    path("cancel/", batches.replay_cancel, name="replay_cancel"),
+    path("rest/", draft.replay_rest, name="replay_rest"),
+    path("messages/<int:position>/", edit.replay_item, name="replay_item"),
+]
 urlpatterns = [
     path("", now.now, name="now"),
     path("retention/", retention.retention, name="retention"),
@@ -49,127 +91,11 @@ urlpatterns = [
     path("publish/", publish.publish, name="publish"),
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
     path("dead-letters/", overview.dead_letters, name="dead_letters"),
-    path(
-        "dead-letters/<slug:broker_slug>/queue/", peek.dead_letter_queue, name="dead_letter_queue"
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/replay/",
-        draft.replay_prepare,
-        name="replay_prepare",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/replay-queue/",
-        draft.queue_replay,
-        name="queue_replay",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/decide/",
-        queues.dead_letter_queue_decide,
-        name="dead_letter_queue_decide",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/groups/merge/",
-        groups.merge_message_groups,
-        name="merge_message_groups",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/groups/<int:pk>/undo-merge/",
-        groups.undo_merge,
-        name="undo_merge",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/groups/<int:pk>/",
-        groups.message_group,
-        name="message_group",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/groups/<int:pk>/edit/",
-        groups.message_group_edit,
-        name="message_group_edit",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/groups/<int:pk>/redirect/",
-        draft.group_redirect,
-        name="group_redirect",
-    ),
-    path("dead-letters/<slug:broker_slug>/watch/", parking.watch, name="watch"),
-    path("dead-letters/<slug:broker_slug>/park/", parking.park, name="park"),
-    path("dead-letters/<slug:broker_slug>/parkings/<int:pk>/", parking.parking, name="parking"),
-    path(
-        "dead-letters/<slug:broker_slug>/parkings/<int:pk>/cancel/",
-        parking.parking_cancel,
-        name="parking_cancel",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/parked/", messages.parked_messages, name="parked_messages"
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/parked/searches/",
-        messages.parked_message_searches,
-        name="parked_message_searches",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/parked/export/",
-        transfer.parked_messages_export,
-        name="parked_messages_export",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/parked/import/",
-        transfer.parked_messages_import,
-        name="parked_messages_import",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/parked/replay/",
-        draft.parked_messages_replay,
-        name="parked_messages_replay",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/parked/discard/",
-        parking.parked_messages_discard,
-        name="parked_messages_discard",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/parked/restore/",
-        parking.parked_messages_restore,
-        name="parked_messages_restore",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/changes/<int:pk>/",
-        parking.parked_messages_change,
-        name="parked_messages_change",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/changes/<int:pk>/cancel/",
-        parking.parked_messages_change_cancel,
-        name="parked_messages_change_cancel",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/parked/<int:pk>/",
-        message.parked_message,
-        name="parked_message",
-    ),
-    path(
-        "dead-letters/<slug:broker_slug>/parked/<int:pk>/body/",
-        message.parked_message_body,
-        name="parked_message_body",
-    ),
-    path("dead-letters/<slug:broker_slug>/redaction/", redaction.redaction, name="redaction"),
-    path(
-        "dead-letters/<slug:broker_slug>/redaction/change/",
-        redaction.redaction_rule_change,
-        name="redaction_rule_change",
-    ),
+    path("dead-letters/<slug:broker_slug>/", include(_dead_letters)),
     path("retrying/", retrying.retrying_anywhere, name="retrying_anywhere"),
     path("retrying/<slug:broker_slug>/", retrying.retrying, name="retrying"),
     path("replays/", batches.replays, name="replays"),
-    path("replays/<int:pk>/", batches.replay_batch, name="replay_batch"),
-    path("replays/<int:pk>/options/", draft.replay_options, name="replay_options"),
-    path("replays/<int:pk>/start/", draft.replay_start, name="replay_start"),
-    path("replays/<int:pk>/pause/", batches.replay_pause, name="replay_pause"),
-    path("replays/<int:pk>/resume/", batches.replay_resume, name="replay_resume"),
-    path("replays/<int:pk>/cancel/", batches.replay_cancel, name="replay_cancel"),
-    path("replays/<int:pk>/rest/", draft.replay_rest, name="replay_rest"),
-    path("replays/<int:pk>/messages/<int:position>/", edit.replay_item, name="replay_item"),
+    path("replays/<int:pk>/", include(_replay)),
     path("brokers/<slug:broker_slug>/firehose/", firehose.firehose, name="firehose"),
     path(
         "brokers/<slug:broker_slug>/firehose/switch/",

@@ -46,7 +46,7 @@ WALKS = (
     "tests/topology/test_walk_delayed.py",
     "tests/topology/test_walk_ends.py",
     "tests/topology/test_walk_laws.py",
-    "tests/topology/test_walk_waiters.py",
+    "tests/topology/test_walk_forwarders.py",
 )
 
 

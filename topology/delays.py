@@ -22,9 +22,11 @@ def parse_delay(text: str) -> timedelta:
     and for one past 100 years.
     """
     wanted = text.strip()
-    hint = f"“{text}” is not a duration. Write it like 90s, 5m, 1h30m or 250ms."
+    hint = f"“{text}” is not a duration. Enter a duration such as 90s, 5m, 1h30m or 250ms."
     if not wanted:
-        raise DelayError("The duration is missing. Write it like 90s, 5m, 1h30m or 250ms.")
+        raise DelayError(
+            "The duration is missing. Enter a duration such as 90s, 5m, 1h30m or 250ms."
+        )
     total_ms = Decimal(0)
     position = 0
     while position < len(wanted):

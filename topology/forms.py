@@ -331,7 +331,7 @@ class MuteForm(forms.Form):
         last: date = self.cleaned_data["until"]
         today = timezone.now().date()
         if last < today:
-            raise forms.ValidationError("This day is over. Select a later day.")
+            raise forms.ValidationError("This day is in the past. Select a later day.")
         if last > today + LONGEST_MUTE:
             raise forms.ValidationError("A mute lasts a year at most. Select an earlier day.")
         return datetime.combine(last + timedelta(days=1), time.min, UTC)

@@ -19,7 +19,7 @@ from topology.broker.address import Address
 from topology.broker.errors import BrokerError, Unreachable
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.broker.management.refresh import look_near
+from topology.broker.management.refresh import refresh_objects
 from topology.broker.management.refusals import late
 from topology.broker.time_limit import in_background
 from topology.definitions import Thing
@@ -203,7 +203,7 @@ def for_action(broker: Broker, management: Management, things: Iterable[Thing]) 
         is_first = seen is None and _running(broker.pk, broker.address) is not None
     if not is_first and (seen is None or seen.poll_seconds <= SLOW_SECONDS):
         return observe(management)
-    return look_near(management, things, recent(broker))
+    return refresh_objects(management, things, recent(broker))
 
 
 def recent(broker: Broker) -> Snapshot:

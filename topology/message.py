@@ -137,7 +137,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Waiter:
+class Forwarder:
     """A consumer of ours that knows from a header when a message is due.
 
     What is due it publishes to the queue `onward`, what is not into `back`, both through the

@@ -13,7 +13,7 @@ FRAME_PIXELS = 110
 
 def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]:
     """The figure as JSON-ready values. `rows` is the number of lines of a horizontal chart."""
-    height = max(160, FRAME_PIXELS + rows * ROW_PIXELS) if rows else 340
+    height = max(160, FRAME_PIXELS + rows * ROW_PIXELS) if rows else 280
     look: dict[str, Any] = {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -21,7 +21,7 @@ def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]
         "margin": {"l": 8, "r": 16, "t": 8, "b": 48},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "hovermode": "closest",
-        "bargap": 0.45,
+        "bargap": 0.15,
     }
     drawn = go.Figure(data=traces, layout=look | layout)
     plain: dict[str, Any] = json.loads(drawn.to_json(validate=True))

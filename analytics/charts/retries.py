@@ -41,7 +41,6 @@ def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
     )
     return figure(
         [line],
-        height=280,
         xaxis={"title": {"text": "attempt"}, "dtick": max(1, len(steps) // 10)},
         yaxis=PERCENT | {"range": [0, 1.05]},
     )
@@ -58,8 +57,6 @@ def failures(rows: Sequence[Share]) -> dict[str, Any]:
     )
     return figure(
         [bars],
-        height=280,
-        bargap=0.15,
         xaxis={"type": "category", "dtick": 6, "tickangle": 0},
         yaxis=PERCENT,
     )
@@ -81,8 +78,6 @@ def dead_letters(rows: Sequence[Parked], days: Sequence[str]) -> dict[str, Any]:
     ]
     return figure(
         traces,
-        height=280,
-        bargap=0.15,
         barmode="stack",
         showlegend=True,
         xaxis={"type": "date", "tickformat": "%-d %b"},
@@ -100,8 +95,6 @@ def by_hour(rows: Sequence[tuple[str, int]]) -> dict[str, Any]:
     )
     return figure(
         [bars],
-        height=280,
-        bargap=0.15,
         xaxis={"type": "category", "dtick": 6, "tickangle": 0},
         yaxis={"rangemode": "tozero"},
     )

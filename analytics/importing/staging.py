@@ -19,7 +19,7 @@ from analytics.events import EventError, encode
 from analytics.importing.refused import Refused
 from analytics.importing.sources import Source
 from analytics.importing.tables import PROBLEM_MARK, NoTable, lines_of_table
-from analytics.importing.trace_lines import Desk, event_of_line
+from analytics.importing.trace_lines import TraceScope, event_of_line
 
 FOLDERS = ("raw", "staged", "traces", "parquet")
 
@@ -46,7 +46,7 @@ class Staged:
         return str(source.path.joinpath(*place.parts[2:]))
 
 
-def stage(sources: Iterable[Source], work: Path, desk: Desk | None) -> Staged:
+def stage(sources: Iterable[Source], work: Path, scope: TraceScope | None) -> Staged:
     """Raises Refused for a file that cannot be read as what it is; OSError for the folder's."""
     for folder in FOLDERS:
         (work / folder).mkdir()
@@ -57,7 +57,7 @@ def stage(sources: Iterable[Source], work: Path, desk: Desk | None) -> Staged:
         if folder == "parquet" or (folder == "raw" and not source.is_gzip):
             place.symlink_to(source.path.absolute())
         else:
-            _write_out(source, place, desk)
+            _write_out(source, place, scope)
         placed[f"{folder}/{place.name}"] = source
     return Staged(placed)
 
@@ -68,35 +68,35 @@ def _folder(source: Source) -> str:
     ]
 
 
-def _write_out(source: Source, place: Path, desk: Desk | None) -> None:
+def _write_out(source: Source, place: Path, scope: TraceScope | None) -> None:
     with place.open("wb") as out:
         try:
             with source.open() as file:
                 if source.format == "jsonl":
                     shutil.copyfileobj(file, out)
                 else:
-                    out.writelines(line + b"\n" for line in _lines(source, file, desk))
+                    out.writelines(line + b"\n" for line in _lines(source, file, scope))
         except (EOFError, zlib.error, UnicodeDecodeError) as error:
             raise Refused(f"Delayboard cannot read {source.path} to its end: {error}.") from error
         except NoTable as error:
             raise Refused(f"{source.path} {error}.") from error
 
 
-def _lines(source: Source, file: BinaryIO, desk: Desk | None) -> Iterator[bytes]:
+def _lines(source: Source, file: BinaryIO, scope: TraceScope | None) -> Iterator[bytes]:
     if source.format == "csv":
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
             yield from lines_of_table(text)
     else:
-        assert desk is not None
+        assert scope is not None
         for line in file:
-            yield _of_trace(line.strip(), desk)
+            yield _of_trace(line.strip(), scope)
 
 
-def _of_trace(line: bytes, desk: Desk) -> bytes:
+def _of_trace(line: bytes, scope: TraceScope) -> bytes:
     if not line:
         return b""
     try:
-        event = event_of_line(line, desk)
+        event = event_of_line(line, scope)
     except (EventError, OverflowError) as error:
         return PROBLEM_MARK + str(error).encode("utf-8", "backslashreplace").replace(b"\n", b" ")
     return encode(event) if event else b""

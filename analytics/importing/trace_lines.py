@@ -30,7 +30,7 @@ from topology.message import Message, Properties
 
 
 @dataclass(frozen=True)
-class Desk:
+class TraceScope:
     """Whose trace it is: the broker's slug, its vhost, and the topologies that read it.
 
     `ttls_ms` are the TTLs of queues, by name, as far as anybody knows them.
@@ -42,7 +42,7 @@ class Desk:
     ttls_ms: Mapping[str, int] = field(default_factory=dict)
 
 
-def event_of_line(line: bytes, desk: Desk) -> MessageEvent | None:
+def event_of_line(line: bytes, scope: TraceScope) -> MessageEvent | None:
     """None for the reading of our own taps. Raises EventError.
 
     Never `caught_up`: the file does not say whether the plugin kept up, and reports say when they
@@ -53,17 +53,17 @@ def event_of_line(line: bytes, desk: Desk) -> MessageEvent | None:
     trace = read_trace(copy)
     if trace is None:
         raise EventError("The line has no routing keys or properties.")
-    if values.get("vhost") != desk.vhost:
+    if values.get("vhost") != scope.vhost:
         raise EventError(f"The message belongs to the virtual host {values.get('vhost')!r}.")
-    return None if is_own(copy) else _event(line, values, trace, desk)
+    return None if is_own(copy) else _event(line, values, trace, scope)
 
 
-def _event(line: bytes, values: Mapping[str, Any], trace: Trace, desk: Desk) -> MessageEvent:
+def _event(line: bytes, values: Mapping[str, Any], trace: Trace, scope: TraceScope) -> MessageEvent:
     event = event_of_trace(
         trace,
-        desk.watched,
-        broker=desk.broker,
-        vhost=desk.vhost,
+        scope.watched,
+        broker=scope.broker,
+        vhost=scope.vhost,
         event_id=f"{TRACE_ID}{hashlib.sha256(line).hexdigest()[:32]}",
         recorded_at=_moment(values.get("timestamp")),
         caught_up=False,
@@ -71,11 +71,11 @@ def _event(line: bytes, values: Mapping[str, Any], trace: Trace, desk: Desk) -> 
     )
     event = replace(event, source="import")
     if event.kind == "delivered" and not event.topology and event.death_reason == "expired":
-        return _out_of_unknown_queue(event, trace, desk)
+        return _out_of_unknown_queue(event, trace, scope)
     return event
 
 
-def _out_of_unknown_queue(event: MessageEvent, trace: Trace, desk: Desk) -> MessageEvent:
+def _out_of_unknown_queue(event: MessageEvent, trace: Trace, scope: TraceScope) -> MessageEvent:
     """The delivery of a message that expired in a queue of no topology, with trip and delay.
 
     The delay is the shorter of the queue's TTL and the expiration that the message had, as in the
@@ -89,8 +89,8 @@ def _out_of_unknown_queue(event: MessageEvent, trace: Trace, desk: Desk) -> Mess
     trips = sum(death.count for death in expired)
     stated = [death.original_expiration for death in expired if trips == 1]
     known = [int(text) for text in stated if text and text.isdecimal() and len(text) <= 10]
-    if event.death_queue in desk.ttls_ms:
-        known.append(desk.ttls_ms[event.death_queue])
+    if event.death_queue in scope.ttls_ms:
+        known.append(scope.ttls_ms[event.death_queue])
     delay_ms = min(known, default=0)
     return replace(event, attempt=min(trips, LARGEST_NUMBER), requested_delay_ms=delay_ms)
 

@@ -237,7 +237,7 @@ def bucket_of(ms: Column) -> Column:
 
 
 def by_hour(pairs: DataFrame, data_end: datetime) -> DataFrame:
-    """Pairs -> per destination and hour of entry: entered, and what became of them.
+    """Pairs -> per destination and hour of entry: entered, and the outcome.
 
     Each of `entered` is delivered, waiting or missing; `unpaired` are exits without an entry.
     """
@@ -257,5 +257,5 @@ def by_hour(pairs: DataFrame, data_end: datetime) -> DataFrame:
 
 
 def missing(pairs: DataFrame, data_end: datetime) -> DataFrame:
-    """Pairs -> those that were due by `data_end` and that nobody saw leave, with their key."""
+    """Pairs -> those that were due by `data_end` and have no recorded exit, with their key."""
     return pairs.where(~f.col("has_left") & ~_is_open(data_end)).select(*PLACE, "key", "due_at")

@@ -1,4 +1,4 @@
-"""What became of messages that nobody saw leave, and what Delayboard did with dead letters."""
+"""The fate of messages without a recorded exit, and what Delayboard did with dead letters."""
 
 from __future__ import annotations
 

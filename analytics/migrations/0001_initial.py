@@ -457,6 +457,86 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="NightlyReport",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(unique=True)),
+                ("made_at", models.DateTimeField()),
+                ("html", models.TextField()),
+                ("pdf", models.BinaryField(null=True)),
+                ("pdf_error", models.TextField(blank=True)),
+            ],
+            options={
+                "ordering": ("-day",),
+            },
+        ),
+        migrations.CreateModel(
+            name="Subscriber",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "channel",
+                    models.CharField(
+                        choices=[("email", "E-mail"), ("webhook", "Webhook")], max_length=10
+                    ),
+                ),
+                ("encrypted_address", models.TextField()),
+                ("name", models.CharField(max_length=254)),
+            ],
+            options={
+                "ordering": ("channel", "name", "id"),
+            },
+        ),
+        migrations.CreateModel(
+            name="Delivery",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("attempts", models.PositiveSmallIntegerField(default=0)),
+                ("next_at", models.DateTimeField(null=True)),
+                ("sent_at", models.DateTimeField(null=True)),
+                ("error", models.TextField(blank=True)),
+                (
+                    "report",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="deliveries",
+                        to="analytics.nightlyreport",
+                    ),
+                ),
+                (
+                    "subscriber",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="deliveries",
+                        to="analytics.subscriber",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("-report__day", "subscriber"),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("report", "subscriber"), name="one_delivery_of_each"
+                    )
+                ],
+            },
+        ),
         migrations.AddIndex(
             model_name="scheduledmessage",
             index=models.Index(fields=["topology", "key", "attempt"], name="scheduled_trip"),

@@ -1,8 +1,10 @@
-"""The rows of analytics: what waits, counters, facts, gaps, nightly runs and their results."""
+"""The rows of analytics: what waits, counters, facts, gaps, nightly runs, results, reports."""
 
 from __future__ import annotations
 
+from analytics.models.delivery import Channel, Delivery, Subscriber
 from analytics.models.fact import Fact
+from analytics.models.nightly_report import NightlyReport
 from analytics.models.recording import Firehose, Gap, LogPosition, Minute, Recording
 from analytics.models.results import AccuracyRow, DayFigures, UnexplainedMessage
 from analytics.models.run import Run
@@ -12,19 +14,23 @@ from analytics.models.slo import Slo
 
 __all__ = [
     "AccuracyRow",
+    "Channel",
     "DayFigures",
+    "Delivery",
     "DueCount",
     "Fact",
     "Firehose",
     "Gap",
     "LogPosition",
     "Minute",
+    "NightlyReport",
     "Recording",
     "Run",
     "ScheduledBody",
     "ScheduledMessage",
     "ScheduledText",
     "Slo",
+    "Subscriber",
     "TextPosition",
     "UnexplainedMessage",
 ]

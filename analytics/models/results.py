@@ -99,7 +99,7 @@ class DayFigures(ResultRow):
 
 
 class UnexplainedMessage(ResultRow):
-    """A message that was due and that nobody saw leave, die or be cancelled."""
+    """A message that was due and has no recorded exit, death or cancellation."""
 
     message = models.CharField(max_length=255)
     due_at = models.DateTimeField()

@@ -1,1 +1,1 @@
-"""The results of the nightly jobs: loaded for a day, merged for a range, and told in sentences."""
+"""The results of the nightly jobs: loaded for a day, merged for a range, summarized as text."""

@@ -57,7 +57,7 @@ DEFINITIONS = {
         "first recorded."
     ),
     "throughput": "Messages that entered a delay, by hour of the day (UTC).",
-    "unexplained": "Scheduled messages that were due and whose end nobody recorded.",
+    "unexplained": "Scheduled messages that were due and have no recorded end.",
     "ledger": (
         "Each scheduled message is delivered, died (or was parked), cancelled, waiting or "
         "unexplained. Unexplained means due, with no recorded end. Where deliveries are not "

@@ -37,7 +37,8 @@ class Figures:
     entered_by_hour (hour), messages_by_hour (hour), retried_by_hour (hour), messages (),
     retried (), uncounted (reason), attempts (attempt), outcomes (first, last, outcome),
     recoveries (bucket), causes (queue, reason, exception, routing key), deaths (reason),
-    ledger (fate), dead_letters (kind, reason). Hours are of the day, in UTC.
+    ledger (fate), dead_letters (kind, reason), generated (): days of generated events. Hours are
+    of the day, in UTC.
     """
 
     def __init__(self) -> None:

@@ -44,12 +44,18 @@ class Cut(NamedTuple):
     destination: str = ""
 
 
-def replace_day(day: date, result: Result) -> None:
-    """Put the result in the place of whatever rows the day had, in one transaction."""
+def replace_day(day: date, result: Result, *, is_generated: bool = False) -> None:
+    """Put the result in the place of whatever rows the day had, in one transaction.
+
+    Figures of generated events say so wherever they are added up.
+    """
     patterns = dict(Topology.objects.values_list("slug", "kind"))
     began_at = datetime.combine(day, time(), UTC)
     unseen = {topology.slug for topology in unobserved(since=began_at)}
     found = figures_by_cut(result.tables, patterns, unseen)
+    if is_generated:
+        for figures in found.values():
+            figures.counts["generated"][()] = 1
     with transaction.atomic():
         forget_day(day)
         accuracy = (AccuracyRow(day=day, **_values(row)) for row in result.tables["accuracy"])

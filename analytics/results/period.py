@@ -43,14 +43,14 @@ def read_period(values: Mapping[str, str], newest: date) -> tuple[Period, str]:
         return Period(name, newest - (RANGES[name] - 1) * ONE_DAY, newest), ""
     usual = Period(DEFAULT, newest - (RANGES[DEFAULT] - 1) * ONE_DAY, newest)
     if name != CUSTOM:
-        return usual, f"“{name[:40]}” is not a range. Choose one of the ranges below."
+        return usual, f"“{name[:40]}” is not a range. Choose one of the listed ranges."
     texts = (values.get("from", ""), values.get("to", "") or values.get("from", ""))
     days = []
     for text in texts:
         try:
             days.append(date.fromisoformat(text))
         except ValueError:
-            return usual, f"“{text[:40]}” is not a date. Write it like 2026-11-20."
+            return usual, f"“{text[:40]}” is not a date. Enter a date such as 2026-11-20."
     first, last = days
     if first > last:
         return usual, "The range ends before it begins. Swap the two dates."

@@ -87,6 +87,11 @@ class Report:
         return [("Scheduled", self.total.fate(ENTERED)), *fates]
 
     @property
+    def generated_days(self) -> list[date]:
+        """The days whose events the demo generated."""
+        return [day for day, figures in self.days.items() if figures.total("generated")]
+
+    @property
     def is_empty(self) -> bool:
         return not self.days
 

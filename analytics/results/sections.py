@@ -192,8 +192,8 @@ def _recovery(report: Report) -> Section:
     columns = (
         *(Column("Day"), Column("Retried", "count"), Column("Attempts per message", "number")),
         *(Column("Recovered", "count"), Column("Exhausted", "count")),
-        *(Column("Share recovered", "share"), Column("Time p50", "ms")),
-        *(Column("Time p90", "ms"), Column("Time p99", "ms")),
+        *(Column("Share recovered", "share"), Column("Recovery time p50", "ms")),
+        *(Column("Recovery time p90", "ms"), Column("Recovery time p99", "ms")),
     )
     return Section("recovery", "Recovery by retry", columns, rows, "No message was retried.")
 
@@ -238,7 +238,7 @@ def _failures(report: Report) -> Section:
     ]
     columns = (
         *(Column("Hour (UTC)"), Column("Messages", "count")),
-        *(Column("Failed first", "count"), Column("Share", "share")),
+        *(Column("First-time failures", "count"), Column("Share", "share")),
     )
     title = "First-time failures by hour"
     return Section("failures", title, columns, rows, "No message with an id was recorded.")

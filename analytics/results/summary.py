@@ -69,7 +69,7 @@ def _unexplained(total: Figures, suspects: Mapping[str, Days]) -> Iterator[Sente
         for name, days in suspects.items()
     }
     most = max(sums, key=lambda name: sums[name], default="")
-    text = f"{_messages(number)} due and no end is recorded."
+    text = f"{_messages(number)} due without a recorded end."
     if most and sums[most]:
         text += f" Most of them: {most} ({count_text(sums[most])})."
     yield Sentence("Unexplained messages.", text, "ledger", most)

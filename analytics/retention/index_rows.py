@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from analytics.models import DueCount, Gap, Minute, ScheduledMessage
+from analytics.models import DueCount, Gap, Minute, NightlyReport, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
 from analytics.observation import left_unseen
 from analytics.retention.rules import RowRule, Rows
@@ -77,6 +77,14 @@ GAPS = RowRule(
     Gap.objects.all(),
     "until_at",
 )
+REPORTS = RowRule(
+    "Nightly reports",
+    "KEEP_REPORTS_DAYS",
+    365,
+    "Stored files of nightly reports, with their deliveries. The page Reports keeps its figures.",
+    NightlyReport.objects.all(),
+    "made_at",
+)
 # Minutes and hours that are over and in which nothing waits.
 EMPTY_COUNTS = RowRule("", "", 1, "", DueCount.objects.filter(waiting=0), "due_at")
-RULES = (LEFT, OVERDUE, MINUTES, GAPS, EMPTY_COUNTS)
+RULES = (LEFT, OVERDUE, MINUTES, GAPS, REPORTS, EMPTY_COUNTS)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from analytics.scheduled.pages.scheduled_page import Desk
+from analytics.scheduled.pages.scheduled_page import ScheduledList
 from analytics.scheduled.queries.filter import Filter, written_moment
 from analytics.scheduled.summaries.bars import draw
 from analytics.scheduled.summaries.histogram import ALL, OTHERS, Bar, Histogram
@@ -70,14 +70,14 @@ class Cell:
     is_doubtful: bool = False
 
 
-def strip(desk: Desk, wanted: Filter) -> list[Cell]:
+def strip(listing: ScheduledList, wanted: Filter) -> list[Cell]:
     """What waits, what is overdue, what falls due soon; empty without numbers."""
-    total = desk.summary
+    total = listing.summary
     if total is None:
         return []
     whole = {"from_": "", "until": "", "overdue": "", "stuck": ""}
     cells = [
-        Cell("waiting", total.waiting, wanted.query(**whole), is_doubtful=bool(desk.doubts)),
+        Cell("waiting", total.waiting, wanted.query(**whole), is_doubtful=bool(listing.doubts)),
         Cell(
             "overdue",
             total.overdue,
@@ -107,9 +107,9 @@ def strip(desk: Desk, wanted: Filter) -> list[Cell]:
     return cells
 
 
-def due_bars(desk: Desk, wanted: Filter) -> DueBars | None:
+def due_bars(listing: ScheduledList, wanted: Filter) -> DueBars | None:
     """None when there is nothing to draw."""
-    found = desk.histogram
+    found = listing.histogram
     if found is None:
         return None
     is_dated = found.bars[-1].until_at - found.bars[0].from_at > timedelta(days=1)
@@ -134,9 +134,9 @@ def due_bars(desk: Desk, wanted: Filter) -> DueBars | None:
         ],
         labels=_labels(found, is_dated),
         spans=[
-            Choice(words_, wanted.query(span=name), name == desk.span)
+            Choice(words_, wanted.query(span=name), name == listing.span)
             for name, words_ in WORDS.items()
-            if desk.span
+            if listing.span
         ],
         highest=found.highest,
         width=found.width,

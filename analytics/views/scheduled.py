@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export, message_page
 from analytics.scheduled.pages.lines import Line
-from analytics.scheduled.pages.scheduled_page import desk
+from analytics.scheduled.pages.scheduled_page import load_list
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import Filter, parse
 from analytics.views.due_bars import due_bars, strip
@@ -41,9 +41,9 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         return _export(request, brokers, wanted, form, now, hidden)
     place = listing.read_place(request.GET.get("after", ""))
     span = request.GET.get("span", "")
-    shown = desk(brokers, wanted, now, hidden=hidden, place=place, span=span)
+    shown = load_list(brokers, wanted, now, hidden=hidden, place=place, span=span)
     context = {
-        "desk": shown,
+        "listing": shown,
         "wanted": wanted,
         "bars": due_bars(shown, wanted),
         "strip": strip(shown, wanted),

@@ -5,7 +5,7 @@ Nothing is changed here: this is the dry run, and what a request begins with.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,25 +14,27 @@ from analytics.models import ScheduledMessage
 from delayboard.changes.limits import LEAD, SHORTEST_NOTICE
 from delayboard.changes.point import Point, Unchangeable, exit_of, find_point
 from delayboard.changes.rebuild import rebuild
-from delayboard.models import ChangeKind, Interception, ScheduledChange
-from delayboard.models.scheduled_change import OPEN, InterceptionState
+from delayboard.models import ChangeKind, DelayMigration, Interception, ScheduledChange
+from delayboard.models.scheduled_change import OPEN, REPLACING
 from topology import latest
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding
-from topology.models import Broker, State, Topology
+from topology.models import Broker, State, Topology, WorkState
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 
 LEFT = "The message has left its delay."
-CHANGED = "Another change of this message is requested. Undo that one first."
+ONLY_CANCEL = "The forwarder of this topology can only cancel messages."
+CHANGED = "Another change of this message is already requested. Undo that change first."
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ChangeVerdict:
     """What a change of one message would do.
 
     `problem` says why it is impossible, "" where it is not; then `point` is what is intercepted
-    from `from_at` on. With `is_copied` a copy is published first.
+    from `from_at` on, None where the topology has a forwarder. With `is_copied` a copy is published
+    first.
     """
 
     row: ScheduledMessage
@@ -58,15 +60,15 @@ def check(
     kind: ChangeKind,
     now: datetime,
     new_due_at: datetime | None = None,
-) -> list[Verdict]:
+) -> list[ChangeVerdict]:
     """A verdict for each row, in their order. Raises BrokerError where a broker is not seen."""
     checker = _Checker(kind, now, new_due_at, rows)
     return [checker.verdict(row) for row in rows]
 
 
-def passing(verdicts: Sequence[Verdict]) -> list[Passing]:
+def passing(verdicts: Sequence[ChangeVerdict]) -> list[Passing]:
     """What passes the forwarders besides, for each queue."""
-    by_queue: dict[str, list[Verdict]] = defaultdict(list)
+    by_queue: dict[str, list[ChangeVerdict]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.point is not None:
             by_queue[verdict.point.binding.destination].append(verdict)
@@ -102,24 +104,31 @@ class _Checker:
         self._new_due_at = new_due_at
         self._points: dict[tuple[int, str], Point | str] = {}
         self._snapshots: dict[int, Snapshot] = {}
-        self._chosen = Counter((row.topology_id, row.destination, row.key) for row in rows)
+        self._chosen = {row.pk for row in rows}
         open_changes = ScheduledChange.objects.filter(state__in=OPEN)
         self._changed = set(open_changes.values_list("message_id", flat=True))
+        running = DelayMigration.objects.filter(
+            work__state__in=(WorkState.WAITING, WorkState.RUNNING)
+        )
+        self._migrated = set(running.values_list("source_id", flat=True))
 
-    def verdict(self, row: ScheduledMessage) -> Verdict:
+    def verdict(self, row: ScheduledMessage) -> ChangeVerdict:
         problem = self._problem_of(row)
         if problem:
-            return Verdict(row, problem)
+            return ChangeVerdict(row, problem)
         assert row.due_at is not None
         assert row.topology is not None
+        if row.topology.forwarders:
+            problem = "" if self._kind == ChangeKind.CANCEL else ONLY_CANCEL
+            return ChangeVerdict(row, problem, takes_effect_at=row.due_at)
         point = self._point(row.topology, row.destination)
         if isinstance(point, str):
-            return Verdict(row, point)
+            return ChangeVerdict(row, point)
         is_copied = self._is_copied(row.due_at)
         if is_copied and isinstance(why := rebuild(row), str):
-            return Verdict(row, why)
+            return ChangeVerdict(row, why)
         at = self._now if is_copied else row.due_at
-        return Verdict(row, "", point, row.due_at - LEAD, at, is_copied)
+        return ChangeVerdict(row, "", point, row.due_at - LEAD, at, is_copied)
 
     def _problem_of(self, row: ScheduledMessage) -> str:
         topology = row.topology
@@ -129,28 +138,34 @@ class _Checker:
             return CHANGED
         if topology is None or topology.state != State.APPLIED:
             return "The topology of this message is not applied."
+        if topology.pk in self._migrated:
+            return "The messages of this topology are being migrated. End the migration first."
         if row.due_at < self._now + SHORTEST_NOTICE:
             seconds = SHORTEST_NOTICE // timedelta(seconds=1)
             return f"The message is due, or is due within {seconds} s. It is too late for a change."
         if self._new_due_at is not None and (why := self._delay_problem(topology, row)):
             return why
         alike = ScheduledMessage.objects.filter(
-            topology=topology, destination=row.destination, key=row.key, left_at=None
-        ).exclude(entered_at=None)
-        if (
-            alike.filter(due_at__gte=self._now).count()
-            > self._chosen[(row.topology_id, row.destination, row.key)]
-        ):
+            topology=topology,
+            key=row.key,
+            content_id=row.content_id,
+            left_at=None,
+            entered_at__isnull=False,
+            due_at__gte=self._now,
+        )
+        if not self._chosen.issuperset(alike.values_list("pk", flat=True)):
             return (
-                "Other waiting messages have the same id or content, and nothing tells them "
-                "apart. Choose all of them."
+                "Other waiting messages have the same id and content, so Delayboard cannot "
+                "distinguish them. Select all of them."
             )
         return ""
 
     def _delay_problem(self, topology: Topology, row: ScheduledMessage) -> str:
         assert self._new_due_at is not None
         if self._new_due_at <= self._now:
-            return "The new time is over. Choose a later one, or deliver the message now."
+            return (
+                "The new due time is in the past. Enter a later time, or deliver the message now."
+            )
         try:
             topology.pattern.route(topology.parsed, self._new_due_at - self._now, row.destination)
         except ParamsError as error:
@@ -186,7 +201,7 @@ class _Checker:
 def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> Point:
     """As `find_point`; what an interception of ours replaced counts as it was."""
     definitions = snapshot.definitions
-    for row in Interception.objects.filter(broker=broker).exclude(state=InterceptionState.CLOSED):
+    for row in Interception.objects.filter(broker=broker, state__in=REPLACING):
         ours = row.objects_of_broker
         added = {thing.identity for thing in ours.objects} | {
             ours.entrance.identity,

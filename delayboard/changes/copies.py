@@ -8,6 +8,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from analytics import facts
+from delayboard.changes import take
+from delayboard.changes.limits import MARGIN
 from delayboard.changes.outgoing import lost_to_taps, replacement
 from delayboard.changes.rebuild import rebuild
 from delayboard.models import ChangeState, Interception, ScheduledChange
@@ -24,12 +26,16 @@ def publish_copies(interception: Interception, step: Callable[[], None]) -> None
     """Publish what is not yet. Each is begun in the database first.
 
     What was begun and is not confirmed, be it by a process that died, is published once more and
-    marked. Raises OutcomeUnknown, and BrokerError where nobody can be reached.
+    marked. Where the message itself is due, it is too late for a copy. Raises OutcomeUnknown, and
+    BrokerError where nobody can be reached.
     """
     rows = interception.changes.filter(
         state=ChangeState.PENDING, is_copied=True, copied_at=None
     ).select_related("topology", "broker", "message")
-    changes = list(rows)
+    late = rows.filter(due_at__lt=timezone.now() + MARGIN)
+    for change in late:
+        take.fail(change, "The message was due before its copy was published.")
+    changes = list(rows.exclude(pk__in=[change.pk for change in late]))
     if not changes:
         return
     with publisher(interception.broker.address, "copies of scheduled messages") as channel:
@@ -44,7 +50,11 @@ def _publish(change: ScheduledChange, channel: Publisher) -> None:
         copy_begun_at=timezone.now(), may_be_duplicated=change.copy_begun_at is not None
     ):
         return
-    message = rebuild(change.message) if change.message else "The message is not known any more."
+    message = (
+        rebuild(change.message)
+        if change.message
+        else "The message is no longer on the list of waiting messages."
+    )
     try:
         if isinstance(message, str):
             raise ParamsError({"": message})
@@ -56,7 +66,7 @@ def _publish(change: ScheduledChange, channel: Publisher) -> None:
     except OutcomeUnknown:
         raise
     except (BrokerError, ParamsError, FieldError) as error:
-        _end(change, ChangeState.FAILED, error=str(error))
+        _refuse(change, str(error))
         return
     _confirm(change, publish)
 
@@ -91,7 +101,7 @@ def _confirm(change: ScheduledChange, publish: Publish) -> None:
         )
 
 
-def _end(change: ScheduledChange, state: ChangeState, *, error: str) -> None:
+def _refuse(change: ScheduledChange, error: str) -> None:
     ScheduledChange.objects.filter(pk=change.pk).update(
-        state=state, error=error, ended_at=timezone.now()
+        state=ChangeState.FAILED, error=error, ended_at=timezone.now()
     )

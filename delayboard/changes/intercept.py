@@ -19,10 +19,12 @@ from django.db.models import F
 from django.utils import timezone
 
 from delayboard.changes import take
+from delayboard.changes.check import known_point
 from delayboard.changes.copies import publish_copies
-from delayboard.changes.limits import GRACE, HORIZON
+from delayboard.changes.limits import HORIZON
 from delayboard.changes.outgoing import lost_to_taps, replacement
-from delayboard.changes.request import begins_at
+from delayboard.changes.point import NoQueue, Unchangeable, exit_of
+from delayboard.changes.request import begins_at, opens_at
 from delayboard.models import (
     ChangeKind,
     ChangeState,
@@ -33,10 +35,12 @@ from delayboard.models import (
 from delayboard.models.scheduled_change import OPEN
 from topology import work
 from topology.broker.amqp.deliveries import Arrival
+from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.fast_consumer import Intake, intake
 from topology.broker.amqp.pipeline import Answer, Pipeline, pipeline
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import edit_properties
 from topology.message import Message, Properties, Publish
@@ -101,19 +105,28 @@ class _Session:
     def run(self) -> None:
         """Until nothing is due soon and the binding is as it was, or it shall stop."""
         row = self._row
-        publish_copies(row, self._step)
         if row.state == InterceptionState.WAITING:
-            _give_up(row, "No worker intercepted the message in time. It was delivered as it was.")
-        at = begins_at(row)
-        if row.state == InterceptionState.WAITING and (at is None or at > timezone.now()):
-            return
+            take.give_up(
+                row.changes.all(),
+                "No worker intercepted the message in time. RabbitMQ delivered it unchanged.",
+            )
+            at = opens_at(row)
+            if at is None or at > timezone.now():
+                publish_copies(row, self._step)
+                return
         with Management(row.broker.address) as management:
-            if row.state != InterceptionState.ENDING:
+            if row.state == InterceptionState.WAITING and not self._is_point(management):
+                return
+            # One that died before it released left messages, which the next ones would overtake.
+            is_ending = row.state == InterceptionState.ENDING
+            if not is_ending or not objects.is_released(self._objects, management):
                 self._set(InterceptionState.BEGINNING, opened_at=timezone.now())
                 objects.begin(self._objects, management, self._step)
                 self._set(InterceptionState.OPEN)
             else:
                 objects.release(self._objects, management, self._step)
+            # Where it is opened late, no message comes between its copy and its tombstone.
+            publish_copies(row, self._step)
             self._forward(management)
             if self._stop.is_set():
                 return
@@ -124,20 +137,43 @@ class _Session:
 
     def leave(self) -> None:
         """Let another go on at once, or wait for the next change, or close it for good."""
-        at = begins_at(self._row)
-        if self._row.state != InterceptionState.WAITING:
-            at = timezone.now()
-        if at is not None:
-            self._lease.give_back("", after=max(timedelta(0), at - timezone.now()))
-            return
         with transaction.atomic():
-            # Whoever requests a change locks the row too.
+            # Whoever requests a change locks the row too, and wakes only who has given it back.
             Interception.objects.select_for_update().get(pk=self._row.pk)
-            if begins_at(self._row) is not None:
-                self._lease.give_back("", after=timedelta(0))
+            now = timezone.now()
+            is_waiting = self._row.state == InterceptionState.WAITING
+            at = begins_at(self._row) if is_waiting else now
+            if at is not None:
+                self._lease.give_back("", after=max(timedelta(0), at - now))
             elif self._lease.end(WorkState.DONE):
                 rows = Interception.objects.filter(pk=self._row.pk)
                 rows.update(state=InterceptionState.CLOSED)
+
+    def _is_point(self, management: Management) -> bool:
+        """Whether the messages still pass this one binding; else their changes fail.
+
+        Somebody may have bound the queue in a second way since they were requested: then each
+        message would arrive past the interception too.
+        """
+        snapshot, soon = observe(management), timezone.now() + HORIZON
+        changes = self._row.changes.filter(state__in=OPEN, due_at__lte=soon)
+        is_one = False
+        for change in changes.select_related("topology"):
+            try:
+                topology = change.topology
+                way_out = exit_of(topology.kind, topology.parsed, change.destination)
+                point = known_point(self._row.broker, snapshot, *way_out)
+            except NoQueue:
+                # To begin says what is missing, and is tried again.
+                return True
+            except Unchangeable as error:
+                take.fail(change, str(error))
+                continue
+            if point.binding == self._objects.binding:
+                is_one = True
+            else:
+                take.fail(change, "The bindings of the queue were changed since the request.")
+        return is_one
 
     def _forward(self, management: Management) -> None:
         address = self._row.broker.address
@@ -165,7 +201,9 @@ class _Session:
             if management.queue(self._objects.name).get("messages", 1):
                 empty_since = now
             if now - empty_since > REPORT_SECONDS:
-                return True
+                # What the broker reports is seconds old, or older where it was told so.
+                depths = live_depths(self._row.broker.address, [self._objects.name])
+                return not any(depths.values())
             if now == empty_since and now - began > REPORT_SECONDS:
                 return False
             self._step()
@@ -208,9 +246,9 @@ class _Forwarding:
         self._management = management
         self._publishing = publishing
         self._taking = taking
-        self._tombstones = take.Tombstones(self._row)
+        self._tombstones = take.Tombstones(self._row.changes.all())
         self._is_released = self._row.state == InterceptionState.ENDING
-        self._refreshed = 0.0
+        self._refresh_at = 0.0
         self._arrived = time.monotonic()
         self._number = 0
         self._done_since: float | None = None
@@ -294,8 +332,7 @@ class _Forwarding:
     def turn(self) -> None:
         """Renew the lease, read what was requested, and release when nothing is left to do."""
         now = time.monotonic()
-        if now - self._refreshed > REFRESH_SECONDS:
-            self._refreshed = now
+        if now > self._refresh_at:
             self._session._step()
             publish_copies(self._row, self._session._step)
             self._settle_taken()
@@ -307,6 +344,9 @@ class _Forwarding:
                 self._done_since = self._done_since or now
             else:
                 self._done_since = None
+            # Where broker and database are slow, forwarding has the greater part of the time.
+            taken = time.monotonic() - now
+            self._refresh_at = time.monotonic() + max(REFRESH_SECONDS, 3 * taken)
         if self._done_since is not None and not self._is_released and self._is_idle():
             is_quiet = now - self._arrived > QUIET_SECONDS
             is_late = now - self._done_since > PATIENCE_SECONDS
@@ -348,9 +388,9 @@ class _Forwarding:
 
     def _give_up_missed(self) -> None:
         if time.monotonic() - self._arrived > QUIET_SECONDS and self._is_idle():
-            _give_up(
-                self._row,
-                "The message did not pass the interception. It may have been delivered.",
+            take.give_up(
+                self._row.changes.all(),
+                "The message did not reach the intercept queue. RabbitMQ may have delivered it.",
             )
 
     def _note_bound_again(self) -> None:
@@ -401,14 +441,6 @@ class _Forwarding:
         if is_foreign or (message.redelivered and self._row.queue_type == "quorum"):
             properties = _without_additions(properties, is_foreign=is_foreign)
         return Publish(self._objects.out, message.routing_key, properties, message.body)
-
-
-def _give_up(row: Interception, why: str) -> None:
-    """The changes whose messages should have come by now."""
-    now = timezone.now()
-    row.changes.filter(state__in=OPEN, due_at__lt=now - GRACE).update(
-        state=ChangeState.MISSED, ended_at=now, error=why
-    )
 
 
 def _without_additions(properties: Properties, *, is_foreign: bool) -> Properties:

@@ -12,3 +12,7 @@ SHORTEST_NOTICE = timedelta(seconds=4)
 HORIZON = LEAD + timedelta(seconds=20)
 # What did not come so long after its due time is given up, once nothing waits to be forwarded.
 GRACE = timedelta(seconds=30)
+# A copy that is published later could follow its message.
+MARGIN = timedelta(seconds=1)
+# So long what was taken out is known, should it come once more.
+REMEMBERED = timedelta(hours=1)

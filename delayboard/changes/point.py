@@ -30,26 +30,30 @@ OTHERS = {
     "retry_pair": _RETRIES,
     "retry_ladder": _RETRIES,
     "quorum_retry": (
-        "The message waits within its own queue, and RabbitMQ has no command for one message of a "
-        "queue."
+        "The message waits in its work queue, and RabbitMQ has no command that removes one message "
+        "from a queue."
     ),
     "delay_queues": (
         "The delay queues dead-letter through the default exchange, which has no binding to "
         "replace. Use delay levels, or hold queues with an exchange."
     ),
     "delayed_exchange": (
-        "The plugin keeps its messages outside of queues, where nothing can reach one of them. "
-        "Move to delay levels."
+        "The plugin keeps its messages outside of queues, and no command reaches one of them. "
+        "Migrate to delay levels."
     ),
     BUSY_WAIT: (
-        "The waiter of this topology cannot change messages. The consumer can check the "
-        "message when it arrives."
+        "A consumer outside of Delayboard forwards these messages. It can check each message "
+        "when it is due."
     ),
 }
 
 
 class Unchangeable(Exception):
     """The messages of this destination cannot be changed; the sentence says why."""
+
+
+class NoQueue(Unchangeable):
+    """Just now, no queue receives the messages."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +95,13 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
     for step in steps(Index.of(without), exchange, (key,), {}, ()):
         if step.exchange.type not in FORESEEABLE or step.exchange.type == "headers":
             raise Unchangeable(
-                f"The exchange “{step.exchange.name}” routes by more than the routing key."
+                f"The exchange “{step.exchange.name}” does not route by the routing key alone. "
+                "Bind the destination to an exchange that does."
             )
         reached += [(step.exchange.name, queue) for queue in step.queues]
     queues = sorted({queue for _, queue in reached})
     if not queues:
-        raise Unchangeable("No queue receives the messages of this destination.")
+        raise NoQueue("No queue receives the messages of this destination.")
     if len(queues) > 1:
         names = ", ".join(f"“{queue}”" for queue in queues[:5])
         raise Unchangeable(f"Several queues receive these messages: {names}.")
@@ -105,7 +110,9 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
     if len(bindings) > 1:
         raise Unchangeable(f"Several bindings lead to the queue “{queue}”. Keep one of them.")
     if bindings[0].source.startswith(PREFIX):
-        raise Unchangeable("Another Delayboard intercepts this destination. Try again later.")
+        raise Unchangeable(
+            "Another installation of Delayboard intercepts this destination. Try again later."
+        )
     there = found.queue(queue)
     is_quorum = there is not None and there.type == "quorum"
     levels = found.dying_into(exchange)

@@ -11,7 +11,9 @@ from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import build_properties
 from topology.message import Message
 
-NOT_KEPT = "Delayboard has no body of this message. Store bodies for this topology."
+NOT_KEPT = (
+    "Delayboard has no body of this message. Enable body storage on the page of its topology."
+)
 INCOMPLETE = (
     "Delayboard did not record every property of this message, so it cannot publish a copy."
 )

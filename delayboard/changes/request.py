@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.check import Verdict, check
+from delayboard.changes.check import ChangeVerdict, check
 from delayboard.changes.limits import LEAD
 from delayboard.changes.point import Point
 from delayboard.models import (
@@ -34,7 +34,7 @@ def request(
     rows: Sequence[ScheduledMessage],
     kind: ChangeKind,
     new_due_at: datetime | None = None,
-) -> list[Verdict]:
+) -> list[ChangeVerdict]:
     """Request a change of each row that can be changed; the verdict of each, in their order.
 
     Raises BrokerError where a broker is not seen: then nothing is requested.
@@ -64,12 +64,13 @@ def describe(change: ScheduledChange) -> str:
     return f"{change.get_kind_display()} {change.key} for {change.destination}"
 
 
-def _store(user: Any, verdict: Verdict, kind: ChangeKind, new_due_at: datetime | None) -> None:
+def _store(
+    user: Any, verdict: ChangeVerdict, kind: ChangeKind, new_due_at: datetime | None
+) -> None:
     row, point = verdict.row, verdict.point
-    assert point is not None
     assert row.due_at is not None
     assert row.topology is not None
-    interception = _interception_of(row.broker, point)
+    interception = _interception_of(row.broker, point) if point else None
     change = ScheduledChange.objects.create(
         broker=row.broker,
         topology=row.topology,
@@ -77,13 +78,15 @@ def _store(user: Any, verdict: Verdict, kind: ChangeKind, new_due_at: datetime |
         interception=interception,
         kind=kind,
         key=row.key,
+        content_id=row.content_id,
         destination=row.destination,
         due_at=row.due_at,
         new_due_at=new_due_at,
         is_copied=verdict.is_copied,
         requested_by_id=getattr(user, "pk", None),
     )
-    wake(interception)
+    if interception is not None:
+        wake(interception)
     audit.record(
         user,
         f"{change.get_kind_display()} requested",
@@ -118,7 +121,12 @@ def begins_at(interception: Interception) -> datetime | None:
     changes = interception.changes.filter(state__in=OPEN)
     if changes.filter(is_copied=True, copied_at=None).exists():
         return timezone.now()
-    first = changes.order_by("due_at").first()
+    return opens_at(interception)
+
+
+def opens_at(interception: Interception) -> datetime | None:
+    """When messages are to be intercepted next; None when none is."""
+    first = interception.changes.filter(state__in=OPEN).order_by("due_at").first()
     return first.due_at - LEAD if first else None
 
 

@@ -5,31 +5,33 @@ from __future__ import annotations
 from collections import defaultdict
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from analytics import facts
 from analytics.recorder.copies import bounded, content_of
+from delayboard.changes.limits import GRACE, LEAD, REMEMBERED
 from delayboard.changes.outgoing import CHANGE_HEADER
-from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
+from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import audit
 from topology.message import Message, Publish
 
 
 class Tombstones:
-    """The changes of one interception, by what names their messages."""
+    """The changes of one interception or forwarder, by what names their messages."""
 
-    def __init__(self, interception: Interception) -> None:
-        self._interception = interception
+    def __init__(self, changes: QuerySet[ScheduledChange]) -> None:
+        self._changes = changes
         self._by_key: dict[str, list[ScheduledChange]] = {}
         self.reload()
 
     def reload(self) -> None:
-        """Read them anew; a copy that is not confirmed takes no message's place."""
+        """Read the changes again; an unconfirmed copy replaces no message."""
         # Its message may come once more: nothing says yet that the broker has the ack.
-        unsettled = Q(state=ChangeState.DONE, is_settled=False)
-        rows = self._interception.changes.filter(Q(state__in=OPEN) | unsettled)
+        recent = timezone.now() - REMEMBERED
+        unsettled = Q(state=ChangeState.DONE, is_settled=False, ended_at__gt=recent)
+        rows = self._changes.filter(Q(state__in=OPEN) | unsettled)
         rows = rows.exclude(is_copied=True, copied_at=None)
         found: dict[str, list[ScheduledChange]] = defaultdict(list)
         for change in rows.select_related("topology", "broker"):
@@ -39,13 +41,22 @@ class Tombstones:
     def find(self, message: Message) -> ScheduledChange | None:
         """The change of this message, None for one that passes.
 
-        One that was taken before is known again only when it is delivered again.
+        Neither one of the same id and another content is it, nor one that comes long before it,
+        nor what stands for a message of the same or a later change. One that was taken before is
+        known again only when it is delivered again.
         """
         if not self._by_key:
             return None
-        name = bounded(message.properties.message_id or "") or content_of(message)
-        own = message.tag(CHANGE_HEADER)
-        changes = [one for one in self._by_key.get(name, ()) if str(one.pk) != own]
+        content = content_of(message)
+        name = bounded(message.properties.message_id or "") or content
+        own, soon = message.tag(CHANGE_HEADER), timezone.now() + LEAD
+        changes = [
+            one
+            for one in self._by_key.get(name, ())
+            if one.content_id == content
+            and one.due_at <= soon
+            and not (own.isdecimal() and one.pk <= int(own))
+        ]
         waiting = [one for one in changes if one.state in OPEN]
         if waiting:
             return waiting[0]
@@ -91,8 +102,20 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
 
 
 def fail(change: ScheduledChange, error: str) -> None:
-    """Its replacement was refused: the message goes on as it is."""
+    """The message goes on as it is, beside a copy that was begun to be published."""
     change.state = ChangeState.FAILED
     ScheduledChange.objects.filter(pk=change.pk).update(
-        state=ChangeState.FAILED, error=error, ended_at=timezone.now()
+        state=ChangeState.FAILED,
+        error=error,
+        ended_at=timezone.now(),
+        may_be_duplicated=change.may_be_duplicated or change.copy_begun_at is not None,
     )
+
+
+def give_up(changes: QuerySet[ScheduledChange], why: str) -> None:
+    """Those whose messages should have come by now."""
+    now = timezone.now()
+    missed = changes.filter(state__in=OPEN, due_at__lt=now - GRACE)
+    # Beside a copy, and beside what was published in its place, the message itself arrived.
+    missed.exclude(copy_begun_at=None, state=ChangeState.PENDING).update(may_be_duplicated=True)
+    missed.update(state=ChangeState.MISSED, ended_at=now, error=why)

@@ -68,7 +68,7 @@ def in_replays(broker: Broker, keys: Collection[int]) -> int:
     """How many of these messages are in a replay or in a delay, and so can be neither discarded
     nor restored.
     """
-    states = (ParkedState.REPLAYING, ParkedState.HANDED)
+    states = (ParkedState.REPLAYING, ParkedState.DELAYED)
     return ParkedMessage.objects.filter(broker=broker, pk__in=keys, state__in=states).count()
 
 

@@ -88,7 +88,7 @@ class Depth:
 
 
 @dataclass(frozen=True)
-class Desk:
+class RetryList:
     """`retries` are in due order; `next_place` is where the next page begins, "" on the last.
 
     `remark` says why a search may have found more.
@@ -115,7 +115,7 @@ def retrying(
     *,
     hidden: Redaction,
     place: Place | None = None,
-) -> Desk:
+) -> RetryList:
     """What waits in the broker's retry topologies; nothing is listed while the filter has problems.
 
     `snapshot` is the broker's newest, None where it never answered. `hidden` is what of the
@@ -124,7 +124,7 @@ def retrying(
     rows = Topology.objects.filter(broker=broker, kind__in=KINDS, state=State.APPLIED)
     topologies = list(rows.select_related("broker"))
     scope = counts.scope_of(topologies, now)
-    shown = Desk(
+    shown = RetryList(
         topologies=topologies,
         depths=_depths(broker, topologies, scope, snapshot),
         doubts=scheduled_page.doubts(scope, [broker], topologies),
@@ -136,7 +136,7 @@ def retrying(
     found, remark = _found(broker, wanted, asked, scope, place)
     reader = Reader({broker.pk: hidden}, scope.unseen, scope.stuck)
     page, next_place = scheduled_page.page_of(found)
-    return Desk(
+    return RetryList(
         shown.topologies,
         shown.depths,
         shown.doubts,
@@ -236,7 +236,7 @@ def _queued(topology: Topology, snapshot: Snapshot) -> int | None:
     try:
         queues = provision.queues_of(topology, snapshot)
         work = topology.pattern.targets(topology.parsed)
-        waiters = {waiter.queue for waiter in topology.waiters}
+        forwarders = {forwarder.queue for forwarder in topology.forwarders}
     except (ParamsError, KeyError):
         return None
     is_inside = topology.kind == quorum_retry.KIND
@@ -244,7 +244,7 @@ def _queued(topology: Topology, snapshot: Snapshot) -> int | None:
         queue.name
         for queue in queues
         if (queue.name in work if is_inside else queue.message_ttl_ms is not None)
-        or queue.name in waiters
+        or queue.name in forwarders
         if not is_tap(queue.name)
     ]
     depths = [snapshot.numbers[name].messages for name in names if name in snapshot.numbers]

@@ -10,6 +10,8 @@ from django.db.models import Count, Max, Min
 
 from analytics.models import ScheduledMessage
 from delayboard.delay_migration.places import list_places
+from delayboard.models import ScheduledChange
+from delayboard.models.scheduled_change import OPEN
 from delayboard.publishing.destinations import Destinations
 from topology import latest
 from topology.broker.management.client import Management
@@ -38,7 +40,13 @@ def refuse_unfit(source: Topology, target: Topology) -> None:
     if target.kind != LEVELS:
         raise Refusal(f"“{target.name}” is not a delay levels topology. Choose delay levels.")
     if source.pk == target.pk:
-        raise Refusal("Source and target are the same topology. Choose two.")
+        raise Refusal("Source and target are the same topology. Choose two different topologies.")
+    changes = ScheduledChange.objects.filter(topology=source, state__in=OPEN).count()
+    if changes:
+        raise Refusal(
+            f"{changes} changes of messages of “{source.name}” are requested. Undo them, or wait "
+            "until they take effect."
+        )
 
 
 def look_at(source: Topology) -> Definitions:

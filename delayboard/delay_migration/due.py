@@ -57,7 +57,7 @@ def remaining(due_at: datetime, now: datetime) -> timedelta:
 def _stated(message: Message, requested: timedelta) -> datetime:
     at, source = published(message, recorded_at=None)
     if at is None:
-        raise Malformed("The message does not say when it was published.")
+        raise Malformed("The message has no publish time.")
     # AMQP timestamps are cut to whole seconds: the message may be almost a second younger.
     at += _SECOND if source == "timestamp" else timedelta(0)
     stated = message.headers.get(DELAY_HEADER)
@@ -66,9 +66,9 @@ def _stated(message: Message, requested: timedelta) -> datetime:
     try:
         return at + timedelta(seconds=max(0, stated))
     except OverflowError as error:
-        raise Malformed("The stated delay is too long.") from error
+        raise Malformed("The delay of the message is too long.") from error
 
 
 def _within(at: datetime, earliest: datetime, latest: datetime) -> datetime:
-    """A stamp of a clock that goes wrong, or of an earlier life, never moves it out of these."""
+    """A wrong clock, or a stamp of an earlier publish, never moves the due time out of these."""
     return min(max(at, earliest), latest)

@@ -1,8 +1,9 @@
 """Moves waiting messages to delay levels, each with what is left of its delay.
 
 By the one loop of everything that moves: a message is written down before it is published, and
-acknowledged when the target has confirmed it. A kill between the two leaves its row: when the
-message comes again, it is published again and marked, for it may be there twice.
+acknowledged when the target has confirmed it and was looked at since: where a level has lost its
+binding, the tap beside it confirms alone. A kill before the ack leaves the row: when the message
+comes again, it is published again and marked, for it may be there twice.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Literal, NamedTuple
 from django.db import transaction
 from django.db.models import F
 
-from analytics.recorder.copies import content_of
+from analytics.recorder.copies import bounded, content_of
+from analytics.scheduled.rows.close_moved import close_moved
 from delayboard.delay_migration.check import look_at, refuse_unfit
 from delayboard.delay_migration.due import Malformed, remaining
 from delayboard.delay_migration.places import Place, list_places
 from delayboard.models import DelayMigration, MovedMessage
 from delayboard.publishing.destinations import Destinations
+from delayboard.publishing.intercepted import without_intercepted
 from topology import audit, work
 from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import intake
@@ -41,7 +44,7 @@ from topology.transfer.queue_source import QueueSource, Taken
 KIND = "migrate"
 MALFORMED = "delayboard.malformed."
 DOUBLED_HEADER = "x-opt-delayboard-may-be-duplicated"
-# A kill can double so many.
+# A kill can double so many: half are on the way, half are confirmed and not acknowledged.
 WINDOW = 100
 PREFETCH = 200
 # Publishers that are not switched over fill the source again.
@@ -64,11 +67,16 @@ class Tally:
 
 
 class Mark(NamedTuple):
-    """What a message on the way counts as."""
+    """What a message on the way counts as, the row of it, and for whom it is; "" for malformed."""
 
     key: str
-    is_malformed: bool
+    row_key: str
+    destination: str
     is_doubled: bool
+
+    @property
+    def is_malformed(self) -> bool:
+        return not self.destination
 
 
 def malformed_queue(source: Topology) -> str:
@@ -102,11 +110,12 @@ def migrate(
                     run.write_counts()
                 if is_stopping():
                     break
-                # Whatever a kill left in doubt has come by now.
-                row.begun.all().delete()
                 if before == tally.moved + tally.malformed:
                     tally.is_empty = not tally.left
                     break
+            if tally.is_empty:
+                # Not before: a broker that is killed forgets acks of classic queues.
+                row.begun.all().delete()
     return tally
 
 
@@ -125,10 +134,10 @@ def _working(
             own = work.ask(KIND, source.pk, broker=source.broker, user=None)
             row = DelayMigration.objects.create(source=source, target=target, work=own)
     if row.target_id != target.pk:
-        raise Refusal(f"An interrupted migration went to “{row.target}”. End that one first.")
+        raise Refusal(f"A migration to “{row.target}” was interrupted. Run it again until it ends.")
     claimed = work.claim_this(row.work, owner)
     if claimed is None:
-        raise Refusal("Another process migrates this topology. Try again in half a minute.")
+        raise Refusal("Another process migrates this topology. Try again in 30 seconds.")
     lease = work.lease_of(claimed)
     with audit.recorded(
         None, "delays migrated", broker=source.broker, what=f"{source.name} to {target.name}"
@@ -178,30 +187,27 @@ class _Run:
             is_idle = is_quiet and not source.unsettled and not taking.waiting
             return self._is_stopping() or (is_idle and taking.depth() == 0)
 
-        first = self._row.begun.order_by("-pk").values_list("pk", flat=True).first() or 0
         try:
             with intake(self._row.source.broker.address, place.queue, prefetch=PREFETCH) as taking:
                 source = QueueSource(taking, decide, self._settled, prefetch=PREFETCH)
-                journal = _Journal(self._row, source)
+                journal = _Journal(self._row, source, publishing, self._look_again)
                 move(
                     journal,
                     publishing,
-                    window=WINDOW,
+                    window=WINDOW // 2,
                     is_stopping=is_over,
                     turn=self._pulse,
                     idle_seconds=0,
                 )
         except NotFound:
             return
-        if taking.is_given_back:
-            # The broker has every ack of this queue.
-            self._row.begun.filter(pk__gt=first).delete()
 
     def _decide(
         self, place: Place, message: Message, publishing: Pipeline[Taken[Mark]]
     ) -> tuple[Publish, Mark] | None:
         now = datetime.now(UTC)
-        key = f"{message.properties.message_id or ''}:{content_of(message)}"[:300]
+        name, content = message.properties.message_id or "", content_of(message)
+        key, row_key = f"{name}:{content}"[:300], bounded(name) or content
         # Not only what is redelivered: it may have gone on to another level since.
         is_doubled = key in self._doubtful
         headers = {DOUBLED_HEADER: "1"} if is_doubled else {}
@@ -209,7 +215,7 @@ class _Run:
             due = place.read(message, now)
             properties = strip_for_replay(message.properties, headers)
         except (Malformed, FieldError):
-            return self._malformed(message), Mark(key, True, is_doubled)
+            return self._malformed(message), Mark(key, row_key, "", is_doubled)
         try:
             self._bind(due.destination, publishing)
             route = self._destinations.topology.pattern.route(
@@ -219,7 +225,7 @@ class _Run:
             self._leave(str(error))
             return None
         publish = Publish(route.exchange, route.routing_key, properties, message.body)
-        return publish, Mark(key, False, is_doubled)
+        return publish, Mark(key, row_key, due.destination, is_doubled)
 
     def _malformed(self, message: Message) -> Publish:
         queue = malformed_queue(self._row.source)
@@ -231,9 +237,11 @@ class _Run:
             return
         if problem := self._destinations.problem(destination):
             raise Refusal(problem)
-        route = self._destinations.topology.pattern.route(self._params, timedelta(0), destination)
-        with self._destinations.owning(destination, route) as declared:
-            publishing.declare(route.declares)
+        target = self._destinations.topology
+        route = target.pattern.route(self._params, timedelta(0), destination)
+        declares = without_intercepted(route.declares, target.broker)
+        with self._destinations.owning(destination, declares) as declared:
+            publishing.declare(declares)
             declared()
         self._declared.add(destination)
 
@@ -241,8 +249,17 @@ class _Run:
         self._tally.left += 1
         self._tally.why_left = why
 
+    def _look_again(self, marks: Sequence[Mark]) -> None:
+        """Whether more than a tap took them. Raises Refusal, and BrokerError."""
+        self._destinations.look_again()
+        for destination in {mark.destination for mark in marks if not mark.is_malformed}:
+            if problem := self._destinations.problem(destination):
+                raise Refusal(problem)
+
     def _settled(self, mark: Mark, answer: Answer) -> None:
         if answer.kind != "confirmed":
+            if answer.kind == "unknown":
+                self._doubtful.add(mark.key)
             self._leave(answer.error)
             return
         self._tally.moved += not mark.is_malformed
@@ -271,11 +288,23 @@ class _Run:
 
 
 class _Journal:
-    """A queue whose messages are written down before they are published."""
+    """A queue whose messages are written down before they are published, and acknowledged when
+    they are confirmed and `look` has raised nothing since.
+    """
 
-    def __init__(self, row: DelayMigration, queue: QueueSource[Mark]) -> None:
+    def __init__(
+        self,
+        row: DelayMigration,
+        queue: QueueSource[Mark],
+        publishing: Pipeline[Taken[Mark]],
+        look: Callable[[Sequence[Mark]], None],
+    ) -> None:
         self._row = row
         self._queue = queue
+        self._publishing = publishing
+        self._look = look
+        self._confirmed: list[tuple[Taken[Mark], Answer]] = []
+        self._is_refused = False
 
     @property
     def is_exhausted(self) -> bool:
@@ -290,7 +319,22 @@ class _Journal:
         return steps
 
     def settle(self, answers: Sequence[tuple[Taken[Mark], Answer]]) -> None:
-        self._queue.settle(answers)
+        if self._is_refused:
+            return
+        self._confirmed += [one for one in answers if one[1].kind == "confirmed"]
+        if others := [one for one in answers if one[1].kind != "confirmed"]:
+            self._queue.settle(others)
+        is_full = len(self._confirmed) * 2 >= WINDOW
+        if self._confirmed and (is_full or not self._publishing.flying):
+            confirmed, self._confirmed = self._confirmed, []
+            marks = [taken.mark for taken, _ in confirmed]
+            # Once it raises, nothing more is acknowledged: of what is on the way, too, a tap may
+            # be all that took it, though the binding is back at the next look.
+            self._is_refused = True
+            self._look(marks)
+            self._is_refused = False
+            self._queue.settle(confirmed)
+            close_moved(self._row.source, [mark.row_key for mark in marks])
 
 
 def _stripped(properties: Properties) -> Properties:

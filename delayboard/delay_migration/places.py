@@ -26,8 +26,8 @@ Read: TypeAlias = Callable[[Message, datetime], Due]
 
 REASONS = {
     "delayed_exchange": (
-        "RabbitMQ cannot read what the plugin keeps. Let publishers use the levels, and wait until "
-        "the plugin has delivered its messages."
+        "RabbitMQ cannot list the messages of the plugin. Change the publishers to the delay "
+        "levels, and wait until the plugin has delivered its messages."
     ),
 }
 OTHERS = "Only messages of delay levels and hold queues can be migrated."
@@ -68,7 +68,7 @@ def _hold_queue(queue: Queue, index: Index) -> Place:
     if len(reached) != 1:
         raise Refusal(
             f"The messages of “{queue.name}” go to {len(reached)} queues. Delay levels deliver to "
-            "one."
+            "one queue only."
         )
     wait = timedelta(milliseconds=queue.message_ttl_ms or 0)
     return Place(queue.name, partial(due_in_hold_queue, reached[0], wait))

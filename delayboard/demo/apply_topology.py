@@ -10,8 +10,12 @@ from topology.operations.topology_rows import create_topology
 from topology.patterns.table import PATTERNS
 
 
-def apply_topology(broker: Broker, kind: str, params: Any) -> Topology | None:
+def apply_topology(
+    broker: Broker, kind: str, params: Any, *, keep_bodies: bool = False
+) -> Topology | None:
     """The topology, created and applied if it never was; None after its teardown.
+
+    A new one stores the bodies of its messages with `keep_bodies`.
 
     Raises BrokerError, and Refusal when other things have the names.
     """
@@ -19,6 +23,7 @@ def apply_topology(broker: Broker, kind: str, params: Any) -> Topology | None:
     topology = rows.filter(params=PATTERNS[kind].store(params)).order_by("-pk").first()
     if topology is None:
         topology = create_topology(None, broker, kind, params)
+        Topology.objects.filter(pk=topology.pk).update(keep_bodies=keep_bodies)
     if topology.state in (State.PLANNED, State.APPLYING):
         provision.apply(None, topology)
         topology.refresh_from_db()

@@ -1,4 +1,7 @@
-"""What the demo's shop sends for later: reminders, through delay levels and through hold queues."""
+"""What the demo's shop sends for later: reminders, through delay levels and through hold queues.
+
+Those in the levels of the shop can be cancelled, rescheduled and delivered now.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import random
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import Event
 from typing import Any
@@ -14,12 +17,13 @@ from typing import Any
 from django.db import connection
 
 from delayboard.demo.apply_topology import apply_topology
+from delayboard.publishing.intercepted import without_intercepted
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
-from topology.definitions import Arguments, Binding, Exchange, Queue
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.message import Publish
 from topology.models import Broker, Topology
 from topology.operations.ownership import own_declared
@@ -36,6 +40,8 @@ HOLDS = (timedelta(seconds=10), timedelta(seconds=30), timedelta(minutes=2))
 # Most wait for seconds or minutes; a few for hours, so that the high levels are seen at work.
 SELDOM = 0.02
 SHORT_BITS, LONG_BITS = (1.0, 8.5), (12.0, 17.0)
+# Long enough for somebody to choose one and change it.
+SHOP_BITS = (5.5, 9.5)
 PAUSE_SECONDS = (1.5, 5.0)
 TICK_SECONDS = 0.5
 
@@ -54,6 +60,8 @@ class Way:
 
 
 LEVELS = Way(delay_levels.KIND, delay_levels_params.Params(), REMINDERS)
+# Nobody binds the queue of these levels again for each message, as NServiceBus does.
+SHOP = Way(delay_levels.KIND, delay_levels_params.Params("own", "shop", 18), REMINDERS)
 HOLD = Way(hold_queues.KIND, hold_queues_params.Params(REMINDERS, (KEY,), HOLDS), KEY)
 
 
@@ -83,9 +91,9 @@ def remind(broker: Broker, stop: Event) -> None:
 
 
 def prepare(broker: Broker) -> list[Way]:
-    """Make and apply both topologies; the ways that stand, without those that were torn down.
+    """Make and apply all topologies; the ways that stand, without those that were torn down.
 
-    The levels are 28 exchanges and as many queues: the first time takes seconds.
+    The levels are dozens of exchanges and as many queues: the first time takes seconds.
     """
     with Management(broker.address) as management:
         management.declare_exchange(Exchange(REMINDERS))
@@ -93,12 +101,12 @@ def prepare(broker: Broker) -> list[Way]:
         management.bind(Binding(REMINDERS, REMINDERS, KEY))
         applied = [
             (way, row)
-            for way in (HOLD, LEVELS)
-            if (row := apply_topology(broker, way.kind, way.params))
+            for way in (HOLD, LEVELS, SHOP)
+            if (row := apply_topology(broker, way.kind, way.params, keep_bodies=way == SHOP))
         ]
         for way, row in applied:
-            if way == LEVELS:
-                _bind_the_way_out(row, management)
+            if way.kind == delay_levels.KIND:
+                _bind_the_way_out(row, way, management)
     return [way for way, _ in applied]
 
 
@@ -111,10 +119,11 @@ def send(channel: Publisher, way: Way, delay: timedelta) -> None:
         content_type="application/json",
         delivery_mode=2,
         message_id=str(uuid.uuid4()),
-        type="reminder.due",
         app_id="demo-shop",
     )
     message = Publish(route.exchange, route.routing_key, properties, body.encode())
+    # The bindings are there, or are replaced while Delayboard changes a message.
+    route = replace(route, declares=Definitions(queues=route.declares.queues))
     channel.publish_by(route, message)
 
 
@@ -123,13 +132,15 @@ def random_delay(way: Way) -> timedelta:
     offered = way.pattern.delays(way.params)
     if offered:
         return random.choice(offered)
-    bits = LONG_BITS if random.random() < SELDOM else SHORT_BITS
+    short = SHOP_BITS if way == SHOP else SHORT_BITS
+    bits = LONG_BITS if random.random() < SELDOM else short
     return timedelta(seconds=round(2 ** random.uniform(*bits)))
 
 
-def _bind_the_way_out(levels: Topology, management: Management) -> None:
+def _bind_the_way_out(levels: Topology, way: Way, management: Management) -> None:
     """Before the first message: a level keeps what it cannot route. Torn down with the levels."""
-    out = delay_levels.route(LEVELS.params, timedelta(0), LEVELS.target).declares
+    out = delay_levels.route(way.params, timedelta(0), way.target).declares
+    out = without_intercepted(out, levels.broker)
     own_declared(levels, out, observe(management).definitions)
     for binding in out.bindings:
         management.bind(binding)

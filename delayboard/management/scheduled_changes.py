@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.queries.filter import MomentError, read_moment
-from delayboard.changes.check import Verdict, check, passing
+from delayboard.changes.check import ChangeVerdict, check, passing
 from delayboard.changes.request import describe, request, undo
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.replay_arguments import find_user
@@ -38,12 +38,15 @@ def add_arguments(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="message id, or content id where there is none; of a change for undo; repeatable",
+        help="message id, or content id of a message without an id; for undo, the id of a change; "
+        "repeatable",
     )
     parser.add_argument(
         "--to", metavar="TIME", help="new due time, such as +2h or 2026-11-21T15:30"
     )
-    parser.add_argument("--all", action="store_true", help="every message that the filter matches")
+    parser.add_argument(
+        "--all", action="store_true", help="change every message that matches the filter"
+    )
     parser.add_argument("--dry-run", action="store_true", help="check all messages, change nothing")
     parser.add_argument("--user", metavar="NAME", help="act with the permissions of this user")
     add_confirmation(parser)
@@ -73,9 +76,10 @@ def change(
     good = [verdict for verdict in verdicts if not verdict.problem]
     for one in passing(good):
         write(
-            f"All messages for the queue “{one.queue}” pass Delayboard from "
-            f"{one.from_at:%Y-%m-%d %H:%M:%S} to {one.until_at:%H:%M:%S} UTC and a few seconds "
-            f"more: {one.known} other known messages, and whatever else is routed there."
+            f"Delayboard intercepts the queue “{one.queue}” from "
+            f"{one.from_at:%Y-%m-%d %H:%M:%S} until a few seconds after {one.until_at:%H:%M:%S} "
+            f"UTC. It forwards {one.known} other known messages and all others that RabbitMQ "
+            "routes to this queue."
         )
     would = "would be " if given["dry_run"] else ""
     write(f"{len(good)} of {len(verdicts)} changes {would}requested.")
@@ -96,18 +100,18 @@ def undo_changes(given: Mapping[str, Any], write: Write) -> None:
     numbers = [number for number in given["id"] if number.isdecimal()]
     rows = list(ScheduledChange.objects.filter(pk__in=numbers).select_related("broker"))
     if not rows or len(rows) < len(given["id"]):
-        raise CommandError("Name changes by --id, as `scheduled changes` lists them.")
+        raise CommandError("Select changes with --id. `scheduled changes` lists the ids.")
     user = _permit({row.broker for row in rows}, given)
     late = [row for row in rows if not undo(user, row)]
     for row in late:
-        write(f"{row.pk} took effect before.")
+        write(f"{row.pk} already took effect.")
     if late:
         raise CommandError(f"{len(rows) - len(late)} of {len(rows)} changes undone.")
 
 
 def _read_time(action: str, given: Mapping[str, Any], now: datetime) -> datetime | None:
     if (action == "reschedule") is not bool(given["to"]):
-        raise CommandError("--to goes with reschedule, which needs it.")
+        raise CommandError("The action reschedule needs --to, and no other action accepts it.")
     try:
         return read_moment(given["to"], now) if given["to"] else None
     except MomentError as error:
@@ -116,14 +120,16 @@ def _read_time(action: str, given: Mapping[str, Any], now: datetime) -> datetime
 
 def _choose(rows: Iterable[ScheduledMessage], given: Mapping[str, Any]) -> list[ScheduledMessage]:
     if bool(given["id"]) is given["all"]:
-        raise CommandError("Name the messages by --id, or say --all for what the filter matches.")
+        raise CommandError(
+            "Select messages with --id, or use --all for every message that matches the filter."
+        )
     names = set(given["id"])
     found = (row for row in rows if not names or row.key in names)
     chosen = list(islice(found, given["limit"] or MOST + 1))
     if not chosen:
         raise CommandError("No waiting message matches.")
     if len(chosen) > MOST:
-        raise CommandError(f"More than {MOST} messages match. Narrow the filter, or say --limit.")
+        raise CommandError(f"More than {MOST} messages match. Narrow the filter, or use --limit.")
     return chosen
 
 
@@ -137,7 +143,7 @@ def _permit(brokers: set[Broker], given: Mapping[str, Any]) -> Any:
     return user
 
 
-def _line(verdict: Verdict, action: str) -> str:
+def _line(verdict: ChangeVerdict, action: str) -> str:
     row = verdict.row
     name = f"{row.key} for {row.destination}"
     if verdict.problem:

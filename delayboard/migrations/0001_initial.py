@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
                             ("parked", "parked"),
                             ("discarded", "discarded"),
                             ("replaying", "in a replay"),
-                            ("handed", "sent to a delay"),
+                            ("delayed", "sent to a delay"),
                             ("replayed", "replayed"),
                         ],
                         default="parked",
@@ -265,7 +265,7 @@ class Migration(migrations.Migration):
                     "state",
                     models.CharField(
                         choices=[
-                            ("waiting", "not begun"),
+                            ("waiting", "not started"),
                             ("beginning", "beginning"),
                             ("open", "intercepting"),
                             ("ending", "ending"),
@@ -318,7 +318,7 @@ class Migration(migrations.Migration):
                 ("parked", models.PositiveIntegerField(default=0)),
                 ("discarded", models.PositiveIntegerField(default=0)),
                 ("replaying", models.PositiveIntegerField(default=0)),
-                ("handed", models.PositiveIntegerField(default=0)),
+                ("delayed", models.PositiveIntegerField(default=0)),
                 ("replayed", models.PositiveIntegerField(default=0)),
                 (
                     "total",
@@ -1001,7 +1001,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         choices=[
-                            ("handed", "sent to a delay"),
+                            ("delayed", "sent to a delay"),
                             ("delivered", "delivered (observed)"),
                             ("died", "dead-lettered again"),
                             ("unseen", "not observed"),
@@ -1173,6 +1173,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("key", models.CharField(max_length=255)),
+                ("content_id", models.CharField(max_length=32)),
                 ("destination", models.CharField(max_length=255)),
                 ("due_at", models.DateTimeField()),
                 ("new_due_at", models.DateTimeField(null=True)),
@@ -1208,6 +1209,7 @@ class Migration(migrations.Migration):
                 (
                     "interception",
                     models.ForeignKey(
+                        null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="changes",
                         to="delayboard.interception",
@@ -1368,7 +1370,7 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="replayitem",
             index=models.Index(
-                condition=models.Q(("outcome__in", ("", "handed")), ("state", "done")),
+                condition=models.Q(("outcome__in", ("", "delayed")), ("state", "done")),
                 fields=["batch", "position"],
                 name="items_to_follow",
             ),

@@ -25,7 +25,7 @@ def firehose_key(broker_slug: str) -> str:
     return f"firehose:{broker_slug}"
 
 
-def waiter_key(topology_slug: str) -> str:
+def forwarder_key(topology_slug: str) -> str:
     """The key of the task that passes on what is due in a topology."""
     return f"wait:{topology_slug}"
 

@@ -28,7 +28,7 @@ class Body(models.Model):
 
 
 class ParkedState(models.TextChoices):
-    """`replaying` is the claim of one replay; `handed` was given to a delay and not seen since.
+    """`replaying` is the claim of one replay; `delayed` was given to a delay and not seen since.
 
     A group has a column of the name of each, which counts its messages in that state.
     """
@@ -36,7 +36,7 @@ class ParkedState(models.TextChoices):
     PARKED = "parked", "parked"
     DISCARDED = "discarded", "discarded"
     REPLAYING = "replaying", "in a replay"
-    HANDED = "handed", "sent to a delay"
+    DELAYED = "delayed", "sent to a delay"
     REPLAYED = "replayed", "replayed"
 
 

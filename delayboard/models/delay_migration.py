@@ -26,7 +26,7 @@ class DelayMigration(models.Model):
 
 
 class MovedMessage(models.Model):
-    """A message whose move was begun. The rows go when the broker is known to have all acks.
+    """A message whose move was begun. The rows go when the source is empty.
 
     One that comes again while its row is there may have been published before.
     """

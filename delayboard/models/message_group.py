@@ -31,7 +31,7 @@ class MessageGroup(models.Model):
     parked = models.PositiveIntegerField(default=0)
     discarded = models.PositiveIntegerField(default=0)
     replaying = models.PositiveIntegerField(default=0)
-    handed = models.PositiveIntegerField(default=0)
+    delayed = models.PositiveIntegerField(default=0)
     replayed = models.PositiveIntegerField(default=0)
     total = models.PositiveIntegerField(default=0, help_text="Number of messages ever parked.")
     first_at = models.DateTimeField(help_text="Time of the first death, or of the first parking.")

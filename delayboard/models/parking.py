@@ -9,7 +9,24 @@ from delayboard.models.message_group import MessageGroup
 from topology.models import Broker, Work
 
 
-class Parking(models.Model):
+class Requested(models.Model):
+    """What a person requests and the worker does. `work` is None until the request is queued."""
+
+    broker = models.ForeignKey(Broker, models.PROTECT)
+    work = models.OneToOneField(Work, models.PROTECT, null=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        abstract = True
+        ordering = ("-pk",)
+
+    @property
+    def is_ended(self) -> bool:
+        return self.work is not None and self.work.is_ended
+
+
+class Parking(Requested):
     """One request to park what is in a queue, or chosen messages of it.
 
     `handles` are those that are still looked for; None asks for all that was there when it
@@ -17,25 +34,14 @@ class Parking(models.Model):
     them that may be repeats) change in the transaction that keeps the messages.
     """
 
-    broker = models.ForeignKey(Broker, models.PROTECT)
     queue = models.CharField(max_length=255)
     handles = models.JSONField(null=True)
     asked = models.PositiveIntegerField(null=True)
     parked = models.PositiveIntegerField(default=0)
     repeats = models.PositiveIntegerField(default=0)
-    work = models.OneToOneField(Work, models.PROTECT, null=True)
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering = ("-pk",)
 
     def __str__(self) -> str:
         return f"parking {self.pk} of {self.queue}"
-
-    @property
-    def is_ended(self) -> bool:
-        return self.work is not None and self.work.is_ended
 
 
 class ParkSession(models.Model):
@@ -61,7 +67,7 @@ class ParkSession(models.Model):
         return f"{self.queue} since {self.began_at}"
 
 
-class ParkedChange(models.Model):
+class ParkedChange(Requested):
     """Many messages that are discarded or restored: those that matched when it was asked for.
 
     Messages above `newest` came later and are left. `position` is the last id that was done.
@@ -69,7 +75,6 @@ class ParkedChange(models.Model):
     are, for no search finds them yet.
     """
 
-    broker = models.ForeignKey(Broker, models.PROTECT)
     to_state = models.CharField(max_length=10)
     group = models.ForeignKey(MessageGroup, models.CASCADE, null=True)
     query = models.CharField(max_length=500, blank=True)
@@ -78,17 +83,7 @@ class ParkedChange(models.Model):
     asked = models.PositiveIntegerField(null=True)
     left_out = models.PositiveIntegerField(default=0)
     changed = models.PositiveIntegerField(default=0)
-    work = models.OneToOneField(Work, models.PROTECT, null=True)
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering = ("-pk",)
 
     def __str__(self) -> str:
         number = "parked_messages" if self.asked is None else f"{self.asked} parked messages"
         return f"{number} {self.to_state}"
-
-    @property
-    def is_ended(self) -> bool:
-        return self.work is not None and self.work.is_ended

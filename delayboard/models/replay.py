@@ -64,10 +64,10 @@ COUNTED = (
 )
 
 
-class Outcome(models.TextChoices):
+class ReplayOutcome(models.TextChoices):
     """What was seen of a message after its replay; "" as long as nothing was, and time is left."""
 
-    HANDED = "handed", "sent to a delay"
+    DELAYED = "delayed", "sent to a delay"
     DELIVERED = "delivered", "delivered (observed)"
     DIED = "died", "dead-lettered again"
     UNSEEN = "unseen", "not observed"
@@ -219,7 +219,7 @@ class ReplayRoute(models.Model):
     """One target, and what the dry run says of the items that go there.
 
     `after_ms` is the longest time that a copy waits on its way: more than 0 makes it a replay that
-    is handed to a delay. `ending` is the worst of its copies' endings, as the walk names them, or
+    is sent to a delay. `ending` is the worst of its copies' endings, as the walk names them, or
     `unroutable`, `loops`, `full` (a queue cannot hold all of them), `guarded` (replayed too often),
     `refused` (cannot be published).
     """
@@ -269,7 +269,7 @@ class ReplayItem(models.Model):
     shared_replay_id = models.CharField(max_length=64, blank=True)
     error = models.TextField(blank=True)
     ended_at = models.DateTimeField(null=True)
-    outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True)
+    outcome = models.CharField(max_length=10, choices=ReplayOutcome.choices, blank=True)
     outcome_at = models.DateTimeField(null=True)
     died_as = models.ForeignKey(ParkedMessage, models.SET_NULL, null=True, related_name="+")
 
@@ -281,7 +281,7 @@ class ReplayItem(models.Model):
         indexes = (
             models.Index(
                 fields=("batch", "position"),
-                condition=models.Q(state="done", outcome__in=("", "handed")),
+                condition=models.Q(state="done", outcome__in=("", "delayed")),
                 name="items_to_follow",
             ),
             models.Index(

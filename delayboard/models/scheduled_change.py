@@ -1,4 +1,4 @@
-"""Changes of waiting messages, and the interceptions that bring them about."""
+"""Changes of waiting messages, and the interceptions that carry them out."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from topology.transfer.interception import Interception as Intercepted
 
 
 class InterceptionState(models.TextChoices):
-    """What was decided, written down before the broker is asked for any of it."""
+    """The step of an interception, stored before the broker is changed."""
 
-    WAITING = "waiting", "not begun"
+    WAITING = "waiting", "not started"
     BEGINNING = "beginning", "beginning"
     OPEN = "open", "intercepting"
     ENDING = "ending", "ending"
     CLOSED = "closed", "closed"
+
+
+# From its first step to its last one the binding may be replaced.
+REPLACING = (InterceptionState.BEGINNING, InterceptionState.OPEN, InterceptionState.ENDING)
 
 
 class Interception(models.Model):
@@ -91,20 +95,24 @@ OPEN = (ChangeState.PENDING, ChangeState.PUBLISHING)
 
 
 class ScheduledChange(models.Model):
-    """A tombstone: what shall become of one waiting message.
+    """The requested change of one waiting message.
 
-    The message is known by `key`, its message id or the hash of its content. With `is_copied` a
-    copy takes its place, and it is taken out only once the copy is confirmed (`copied_at`); else it
-    is itself published again when it is intercepted. `is_settled`: the broker has its ack, so that
-    it cannot come once more.
+    The message is known by `key`, its message id or the hash of its content, and by `content_id`,
+    that hash. With `is_copied` a copy takes its place, and it is taken out only once the copy is
+    confirmed (`copied_at`); else it is itself published again when it is intercepted.
+    `is_settled`: the broker has its ack, so that it cannot come once more. Without an interception,
+    the forwarder of the topology takes the message out.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)
     topology = models.ForeignKey(Topology, models.PROTECT)
     message = models.ForeignKey(ScheduledMessage, models.SET_NULL, null=True, related_name="+")
-    interception = models.ForeignKey(Interception, models.PROTECT, related_name="changes")
+    interception = models.ForeignKey(
+        Interception, models.PROTECT, null=True, related_name="changes"
+    )
     kind = models.CharField(max_length=12, choices=ChangeKind.choices)
     key = models.CharField(max_length=255)
+    content_id = models.CharField(max_length=32)
     destination = models.CharField(max_length=255)
     due_at = models.DateTimeField()
     new_due_at = models.DateTimeField(null=True)

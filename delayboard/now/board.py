@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q
 
-from analytics.disk import Room, room
+from analytics.disk import DiskSpace, read_disk_space
 from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
@@ -48,7 +48,7 @@ RESTING = (BatchState.DRAFT, *ENDED_BATCH)
 class BrokerLine:
     """A broker, its last snapshot, and how many messages lie in it; None when unknown.
 
-    `findings` are those that the worker last saw, muted ones aside; None before it checked.
+    `findings` are those that the worker last saw, without muted ones; None before it checked.
     """
 
     broker: Broker
@@ -107,7 +107,7 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
         for broker, one in zip(brokers, known, strict=True)
     )
     background_tasks = background_tasks_of(brokers)
-    disk = room(settings.EVENT_LOG)
+    disk = read_disk_space(settings.EVENT_LOG)
     flows = flow_lines(brokers, background_tasks, now)
     scope = counts.scope(brokers, now)
     found = [
@@ -168,7 +168,7 @@ def _line(broker: Broker, known: Latest, findings: list[Count]) -> BrokerLine:
 
 
 def _troubles(
-    lines: Sequence[BrokerLine], background_tasks: Sequence[BackgroundTask], disk: Room | None
+    lines: Sequence[BrokerLine], background_tasks: Sequence[BackgroundTask], disk: DiskSpace | None
 ) -> list[str]:
     sentences = []
     is_dead = not background_tasks or all(
@@ -225,7 +225,7 @@ def _readings(lines: Sequence[BrokerLine]) -> list[str]:
     ]
 
 
-def _warnings(background_tasks: Sequence[BackgroundTask], disk: Room | None) -> list[str]:
+def _warnings(background_tasks: Sequence[BackgroundTask], disk: DiskSpace | None) -> list[str]:
     sentences = []
     if disk and disk.is_short and not disk.is_full:
         sentences.append(

@@ -13,7 +13,7 @@ from topology import latest
 from topology.broker.errors import Blocked, Conflict, alarm_sentence
 from topology.broker.management.client import Management
 from topology.definitions import Definitions
-from topology.message import Publish, Route
+from topology.message import Publish
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.params import Params, delivery_name
@@ -69,12 +69,12 @@ class Destinations:
         self._params: Params = topology.parsed
         self._taken = Definitions()
         self._ours: set[str] = set()
-        self._look()
+        self.look_again()
 
     def problem(self, target: str) -> str:
         """Why nothing may be sent to it, "" when it may. Raises what a look raises."""
         if time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
-            self._look()
+            self.look_again()
         if target not in self._problems:
             self._problems[target] = destination_problem(self._params, target, self._seen)
         return self._problems[target]
@@ -89,7 +89,7 @@ class Destinations:
         self._count_taken()
 
     @contextmanager
-    def owning(self, target: str, route: Route) -> Iterator[Callable[[], None]]:
+    def owning(self, target: str, declares: Definitions) -> Iterator[Callable[[], None]]:
         """As `owning`, for messages to it; from the declaration on they count as on their way.
 
         Looks anew the first time: another's destination may have come since. Raises Conflict,
@@ -99,7 +99,7 @@ class Destinations:
         if target in self._ours:
             yield lambda: None
             return
-        with owning(self.topology, route.declares, self._seen.declared) as declared:
+        with owning(self.topology, declares, self._seen.declared) as declared:
 
             def note() -> None:
                 declared()
@@ -110,13 +110,14 @@ class Destinations:
 
     def _check_anew(self, target: str) -> None:
         if target not in self._ours:
-            self._look()
+            self.look_again()
             if problem := self.problem(target):
                 raise Conflict(problem)
         if self._seen.alarms:
             raise Blocked(alarm_sentence(self._seen.alarms))
 
-    def _look(self) -> None:
+    def look_again(self) -> None:
+        """Raises Refusal when the levels do not stand, BrokerError from the broker."""
         with Management(self.topology.broker.address) as management:
             things = delay_levels.definitions(self._params)
             self._seen = latest.for_action(self.topology.broker, management, things)

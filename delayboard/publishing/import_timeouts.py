@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from django.conf import settings
 
-from delayboard.publishing.timeout_desk import Desk, Item, Tally, Verdict
+from delayboard.publishing.check_lines import Item, LineChecker, LineResult, Tally
 from topology import audit
 from topology.broker.amqp.pipeline import Answer, Pipeline, pipeline
 from topology.broker.errors import BrokerError
@@ -31,28 +31,28 @@ Line: TypeAlias = tuple[int, bytes]
 
 
 def try_import(
-    topology: Topology, file_name: str, lines: Iterable[Line], tell: Callable[[Verdict], None]
+    topology: Topology, file_name: str, lines: Iterable[Line], tell: Callable[[LineResult], None]
 ) -> Tally:
     """What an import would do by a look at the broker; nothing is changed.
 
     Raises Refusal when nothing could be imported, BrokerError when the broker cannot be seen.
     """
     _refuse_unfit(topology)
-    desk = Desk(topology, file_name)
+    checker = LineChecker(topology, file_name)
     for number, line in lines:
-        judged = desk.judge(number, line)
-        if isinstance(judged, Item):
-            desk.destinations.take(judged.timeout.destination)
-            judged = judged.verdict()
-        desk.count(judged, tell)
-    return desk.tally
+        checked = checker.check(number, line)
+        if isinstance(checked, Item):
+            checker.destinations.take(checked.timeout.destination)
+            checked = checked.verdict()
+        checker.count(checked, tell)
+    return checker.tally
 
 
 def import_timeouts(
     topology: Topology,
     file_name: str,
     lines: Iterable[Line],
-    tell: Callable[[Verdict], None],
+    tell: Callable[[LineResult], None],
     *,
     rate: float | None = None,
 ) -> Tally:
@@ -62,18 +62,18 @@ def import_timeouts(
     """
     _refuse_unfit(topology)
     with _alone_with(topology):
-        desk = Desk(topology, file_name)
-        source = _Lines(desk, lines, tell, 1 / rate if rate else 0.0)
+        checker = LineChecker(topology, file_name)
+        source = _Lines(checker, lines, tell, 1 / rate if rate else 0.0)
         try:
             _publish_all(topology, source)
         except (BrokerError, Refusal) as error:
-            desk.tally.stopped = f"Stopped at line {source.number}: {error}"
+            checker.tally.stopped = f"Stopped at line {source.number}: {error}"
         except BaseException:
-            desk.tally.stopped = "The import was interrupted."
+            checker.tally.stopped = "The import was interrupted."
             raise
         finally:
-            _record(topology, file_name, desk.tally)
-    return desk.tally
+            _record(topology, file_name, checker.tally)
+    return checker.tally
 
 
 def _publish_all(topology: Topology, source: _Lines) -> None:
@@ -97,9 +97,13 @@ class _Lines:
     number = 1
 
     def __init__(
-        self, desk: Desk, lines: Iterable[Line], tell: Callable[[Verdict], None], pause: float
+        self,
+        checker: LineChecker,
+        lines: Iterable[Line],
+        tell: Callable[[LineResult], None],
+        pause: float,
     ) -> None:
-        self._desk = desk
+        self._checker = checker
         self._lines = iter(lines)
         self._tell = tell
         self._pause = pause
@@ -114,13 +118,13 @@ class _Lines:
             if self.is_idle:
                 return []
             self._next = None
-            judged = self._desk.judge(*line)
-            if isinstance(judged, Item):
-                judged = self._desk.begin(judged, self.pipeline.declare)
-            if isinstance(judged, Item):
+            checked = self._checker.check(*line)
+            if isinstance(checked, Item):
+                checked = self._checker.begin(checked, self.pipeline.declare)
+            if isinstance(checked, Item):
                 self._free_at = time.monotonic() + self._pause
-                return [Step(judged, judged.publish)]
-            self._desk.count(judged, self._tell)
+                return [Step(checked, checked.publish)]
+            self._checker.count(checked, self._tell)
         self.is_exhausted = True
         return []
 
@@ -136,7 +140,7 @@ class _Lines:
         for item, answer in answers:
             # What has no answer may be doubled by the next import.
             if answer.kind != "unknown":
-                self._desk.count(self._desk.settle(item, answer.error), self._tell)
+                self._checker.count(self._checker.settle(item, answer.error), self._tell)
 
 
 def _refuse_unfit(topology: Topology) -> None:

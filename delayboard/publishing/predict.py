@@ -9,9 +9,9 @@ from typing import Any
 
 from topology.definitions import Definitions
 from topology.delays import format_delay
-from topology.message import Waiter
+from topology.message import Forwarder
 from topology.models import Topology
-from topology.routing.walk import Outcome, Walk, walk
+from topology.routing.walk import RouteOutcome, Walk, walk
 from topology.snapshot import Snapshot
 
 NOTHING = Definitions()
@@ -43,13 +43,13 @@ def predict(
     headers: dict[str, Any] | None = None,
     expiration: str | None = None,
     declares: Definitions = NOTHING,
-    waiters: Sequence[Waiter] = (),
+    forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
     note: str = "",
 ) -> Prediction:
     """Walk the definitions as they stand and as `declares` adds to them, without our own taps.
 
-    `waiters` are taken to be at work; what they read in `headers` counts from `now_ms`, the
+    `forwarders` are taken to be at work; what they read in `headers` counts from `now_ms`, the
     moment of the publish. `note` begins the sentence.
     """
     walked = walk(
@@ -60,7 +60,7 @@ def predict(
         headers=headers,
         expiration=expiration,
         consumed=snapshot.consumed,
-        waiters=waiters,
+        forwarders=forwarders,
         now_ms=now_ms,
     )
     first = min(walked.delivered, key=lambda outcome: outcome.after, default=None)
@@ -84,7 +84,7 @@ def observed_by(topologies: list[Topology], walked: Walk) -> Topology | None:
     return None
 
 
-def _sentence(outcome: Outcome) -> str:
+def _sentence(outcome: RouteOutcome) -> str:
     when = f"after {format_delay(outcome.after)}" if outcome.after else "at once"
     first = f"is {outcome.kept}, then " if outcome.kept else ""
     if outcome.ending == "uncertain":
@@ -92,10 +92,10 @@ def _sentence(outcome: Outcome) -> str:
     return f"The message {first}{_end(outcome, when)}."
 
 
-def _end(outcome: Outcome, when: str) -> str:
+def _end(outcome: RouteOutcome, when: str) -> str:
     if outcome.ending == "delivered":
         on = f": {outcome.goes_on}" if outcome.goes_on else ""
         return f"arrives in {outcome.queue} {when}{on}"
-    if outcome.ending == "held":
+    if outcome.ending == "stuck":
         return f"is stuck {when}: {outcome.why}"
     return f"is lost {when}: {outcome.why}"

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from django.utils import timezone
 from analytics import facts
 from delayboard.models import Publication
 from delayboard.models.publication import Sent
+from delayboard.publishing.intercepted import without_intercepted
 from delayboard.publishing.own_declared import owning
 from delayboard.publishing.predict import Prediction, observed_by
 from topology import audit, latest
@@ -89,6 +90,9 @@ def send(
     AlreadySent when the outgoing of this id was sent before.
     """
     tracking = outgoing.id
+    if outgoing.way is not None:
+        declares = without_intercepted(outgoing.declares, broker)
+        outgoing = replace(outgoing, way=replace(outgoing.way, declares=declares))
     publish = _publish(outgoing, tracking)
     row = _store_publication(user, broker, outgoing, prediction, tracking, publish)
     try:

@@ -11,13 +11,21 @@ from django.db.models import Exists, OuterRef, Q
 from analytics.retention import index_rows
 from analytics.retention.log_files import LOG
 from analytics.retention.rules import Alive, RowRule, Rows, delete_batches, key_batches
-from delayboard.models import ImportedTimeout, ParkedState, ReplayBatch, ReplayEdit, ReplayItem
+from delayboard.models import (
+    ImportedTimeout,
+    ParkedState,
+    ReplayBatch,
+    ReplayEdit,
+    ReplayItem,
+    ScheduledChange,
+)
 from delayboard.models.replay import ENDED_BATCH
+from delayboard.models.scheduled_change import OPEN
 from delayboard.retention.parked_rows import PARKED
 from topology.models import FindingPeriod
 
 _IN_DELAY = ReplayItem.objects.filter(
-    batch=OuterRef("pk"), parked_message__state=ParkedState.HANDED
+    batch=OuterRef("pk"), parked_message__state=ParkedState.DELAYED
 )
 
 
@@ -81,9 +89,19 @@ FINDINGS = RowRule(
     "History of findings",
     "KEEP_FINDINGS_DAYS",
     365,
-    "When each finding of a broker appeared and when it was gone. Findings that are present stay.",
+    "When each finding of a broker appeared and when it was resolved. Open findings are not "
+    "deleted.",
     FindingPeriod.objects.all(),
     "gone_at",
 )
+CHANGES = RowRule(
+    "Changes of waiting messages",
+    "KEEP_CHANGES_DAYS",
+    365,
+    "Cancelled, rescheduled and delivered messages with the outcome of each change. The audit log "
+    "keeps an entry.",
+    ScheduledChange.objects.exclude(state__in=OPEN),
+    "ended_at",
+)
 # The files last: a disk that refuses to delete them holds up no rows.
-RULES = (*index_rows.RULES, IMPORTS, REPLAYS, FINDINGS, *PARKED, LOG)
+RULES = (*index_rows.RULES, IMPORTS, REPLAYS, CHANGES, FINDINGS, *PARKED, LOG)

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from delayboard.models import BackgroundTask, DeadLetterQueue
-from delayboard.models.background_task import parker_key, waiter_key
+from delayboard.models.background_task import forwarder_key, parker_key
 from delayboard.now.problems import Link
 from topology import access, latest
 from topology.delays import format_delay
@@ -26,12 +26,14 @@ register = template.Library()
 UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
-@register.inclusion_tag("delayboard/_waiter.html")
-def waiter(topology: Topology) -> dict[str, Any]:
-    """How the waiter of a topology does, where it has one of ours."""
-    needs_one = topology.state == State.APPLIED and bool(topology.waiters)
+@register.inclusion_tag("delayboard/_forwarder.html")
+def forwarder(topology: Topology) -> dict[str, Any]:
+    """How the forwarder of a topology does, where it has one of ours."""
+    needs_one = topology.state == State.APPLIED and bool(topology.forwarders)
     background_task = (
-        BackgroundTask.objects.filter(key=waiter_key(topology.slug)).first() if needs_one else None
+        BackgroundTask.objects.filter(key=forwarder_key(topology.slug)).first()
+        if needs_one
+        else None
     )
     return {"needs_one": needs_one, "background_task": background_task, "topology": topology}
 

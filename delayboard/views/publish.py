@@ -23,7 +23,7 @@ from topology import access, latest
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError
 from topology.models import Broker, Role
-from topology.operations.topology_rows import waiters_at
+from topology.operations.topology_rows import forwarders_at
 from topology.snapshot import Snapshot
 
 
@@ -80,7 +80,7 @@ def _predict(broker: Broker, snapshot: Snapshot, outgoing: OutgoingMessage) -> P
         headers=outgoing.steered(now_ms),
         expiration=expiration,
         declares=outgoing.declares,
-        waiters=waiters_at(broker),
+        forwarders=forwarders_at(broker),
         now_ms=now_ms,
         note=outgoing.note,
     )

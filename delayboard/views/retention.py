@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_safe
 
-from analytics.disk import room
+from analytics.disk import read_disk_space
 from delayboard.models.background_task import CLEANING, BackgroundTask
 from delayboard.retention.parked_rows import SIZE
 from delayboard.retention.table import RULES
@@ -35,7 +35,7 @@ def retention(request: HttpRequest) -> HttpResponse:
         "background_task": background_task,
         "cleaned_at": _moment(details, "cleaned_at"),
         "removed_at": _moment(details, "removed_at"),
-        "disk": room(settings.EVENT_LOG),
+        "disk": read_disk_space(settings.EVENT_LOG),
         "log": settings.EVENT_LOG if may(request.user, None, Role.VIEWER) else "",
     }
     return render(request, "delayboard/retention.html", context)

@@ -1,24 +1,28 @@
-"""Changes of waiting messages: the dry run, the request, and what became of each."""
+"""Changes of waiting messages: the dry run, the request, and the outcome of each."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.queries.filter import MomentError, read_moment
+from analytics.scheduled.pages import export
+from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries.filter import MomentError, parse, read_moment
 from delayboard.changes.check import check, passing
 from delayboard.changes.request import request as request_changes
 from delayboard.changes.request import undo
 from delayboard.models import ChangeKind, Interception, InterceptionState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from delayboard.views.confirm_production import Effect, confirmation
-from topology import access
+from topology import access, redaction
 from topology.broker.errors import BrokerError
 from topology.database import paging
 from topology.models import Broker, Role
@@ -31,8 +35,14 @@ SHOWN = 200
 def scheduled_change(request: HttpRequest) -> HttpResponse:
     """GET shows what a change of the chosen messages would do, POST requests it."""
     asked = request.POST if request.method == "POST" else request.GET
-    rows = _rows(request, asked.getlist("message"))
     kind, now = _kind(asked.get("kind", "")), datetime.now(UTC)
+    if request.method != "POST" and "all" in request.GET:
+        matching = _matching(request, now)
+        if isinstance(matching, HttpResponse):
+            return matching
+        rows = matching
+    else:
+        rows = _rows(request, asked.getlist("message"))
     context: dict[str, Any] = {"kind": kind, "kinds": ChangeKind, "rows": rows}
     context |= {"to": asked.get("to", ""), "number": len(rows)}
     try:
@@ -46,12 +56,13 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
     else:
         good = [verdict for verdict in verdicts if not verdict.problem]
         context |= {"verdicts": verdicts, "good": len(good), "passing": passing(good)}
+        context["new_due_at"] = to
     return render(request, "delayboard/scheduled_change.html", context)
 
 
 @require_safe
 def scheduled_changes(request: HttpRequest) -> HttpResponse:
-    """The latest changes, and what keeps an interception from going on."""
+    """The latest changes, and the errors of interceptions."""
     brokers = access.visible_brokers(request.user)
     rows = ScheduledChange.objects.filter(broker__in=brokers).order_by("-pk")
     operated = access.visible_brokers(request.user, Role.OPERATOR)
@@ -72,7 +83,7 @@ def scheduled_change_undo(request: HttpRequest, pk: int) -> HttpResponse:
     if undo(request.user, change):
         messages.success(request, "The change is undone.")
     else:
-        messages.error(request, "The change took effect before.")
+        messages.error(request, "The change was not undone. It already took effect.")
     return redirect("scheduled_changes")
 
 
@@ -80,7 +91,7 @@ def _request(
     request: HttpRequest, rows: list[ScheduledMessage], kind: ChangeKind, to: datetime | None
 ) -> HttpResponse:
     broker = rows[0].broker
-    sentence = f"Delayboard requests to {kind.label} {len(rows)} waiting messages."
+    sentence = f"Delayboard will change {len(rows)} waiting messages: {kind.label}."
     page = confirmation(request, broker, "Request changes", Effect(sentence, "/scheduled/"))
     if page:
         return page
@@ -101,10 +112,30 @@ def _rows(request: HttpRequest, names: list[str]) -> list[ScheduledMessage]:
     brokers: set[Broker] = {row.broker for row in rows}
     if len(brokers) != 1 or len(numbers) > MOST:
         raise Http404(
-            f"Choose messages of one broker, at most {MOST}. Use the command scheduled for more."
+            f"Select messages of one broker, at most {MOST}. For more messages, use the command "
+            "`manage.py scheduled`."
         )
     access.require(request.user, rows[0].broker, Role.OPERATOR)
     return rows
+
+
+def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | HttpResponse:
+    """All that the filter of the list matches; the list with a sentence where that cannot be."""
+    brokers = list(access.visible_brokers(request.user, Role.OPERATOR))
+    hidden = redaction.rules_by_broker(request.user, brokers)
+    wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
+    rows: list[ScheduledMessage] = []
+    if not wanted.problems:
+        found = listing.asked(brokers, wanted, now).select_related("broker", "topology__broker")
+        rows = list(islice(export.read(found, wanted.text), MOST + 1))
+        if rows and len(rows) <= MOST and len({row.broker_id for row in rows}) == 1:
+            return rows
+    sentence = " ".join(wanted.problems.values()) or (
+        f"The filter has to match messages of one broker, at most {MOST}. Narrow it, or use the "
+        "command scheduled."
+    )
+    messages.error(request, sentence)
+    return redirect(reverse("analytics:scheduled") + wanted.query())
 
 
 def _kind(text: str) -> ChangeKind:

@@ -1,4 +1,4 @@
-"""Wanting the nightly run of every day, once it is over."""
+"""Requests the nightly run of every day at the times of NIGHTLY_CRON, once the day is over."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from threading import Event
+from zoneinfo import ZoneInfo
 
+from cronsim import CronSim
 from django.conf import settings
 
 from analytics import nightly
@@ -19,14 +21,25 @@ CHECK_SECONDS = 5.0
 LOOKS_BACK_DAYS = 7
 
 
-def settled_at(day: date) -> datetime:
+def complete_at(day: date) -> datetime:
     """From when on a UTC day is over and its log complete."""
     return datetime.combine(day, time(), UTC) + timedelta(days=1) + AFTER_MIDNIGHT
 
 
+def settled_at(day: date) -> datetime:
+    """The first time of the schedule from which on the day's log is complete."""
+    # CronSim begins after the moment that it is given.
+    zone = ZoneInfo(settings.NIGHTLY_TIME_ZONE)
+    before = (complete_at(day) - timedelta(minutes=1)).astimezone(zone)
+    return next(CronSim(settings.NIGHTLY_CRON, before)).astimezone(UTC)
+
+
 def due_day(now: datetime) -> date:
-    """The last UTC day that is over and settled."""
-    return (now - AFTER_MIDNIGHT).date() - timedelta(days=1)
+    """The last UTC day that is to be run by now."""
+    day = now.date() - timedelta(days=1)
+    while settled_at(day) > now:
+        day -= timedelta(days=1)
+    return day
 
 
 def find_missing_days(now: datetime, log: Path) -> list[date]:
@@ -44,7 +57,7 @@ def find_missing_days(now: datetime, log: Path) -> list[date]:
 def _needs_run(run: Run | None, day: date) -> bool:
     if run is None:
         return True
-    finished_early = run.finished_at is not None and run.finished_at < settled_at(day)
+    finished_early = run.finished_at is not None and run.finished_at < complete_at(day)
     return finished_early and not run.is_at_work
 
 

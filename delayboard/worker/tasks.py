@@ -10,15 +10,17 @@ from threading import Event
 from django.conf import settings
 
 from analytics import nightly
+from analytics.delivery import deliver
 from analytics.models import Firehose
-from analytics.recorder.drain import drain
 from analytics.recorder.firehose import record_firehose
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
+from analytics.recorder.write_facts import write_facts
 from delayboard.changes import intercept
+from delayboard.changes.waiting import CancelledMessages
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parking import park_queue
-from delayboard.dead_letters.parking.store_batch import Room
+from delayboard.dead_letters.parking.store_batch import SpaceCheck
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.queues.growth import keep_sampling
 from delayboard.dead_letters.replay.batch import change_state
@@ -34,10 +36,10 @@ from delayboard.models.background_task import (
     PARKING,
     REPLAYS,
     firehose_key,
+    forwarder_key,
     interception_key,
     parker_key,
     recorder_key,
-    waiter_key,
 )
 from delayboard.worker.check_brokers import keep_checking_brokers
 from delayboard.worker.cleaning import keep_clean
@@ -45,7 +47,8 @@ from delayboard.worker.schedule import keep_schedule
 from delayboard.worker.watch_bindings import keep_watching_bindings
 from topology import work
 from topology.models import State, Topology, Work
-from topology.transfer.waiter import Passing, wait
+from topology.operations import replace_queue
+from topology.transfer.forwarder import Passing, wait
 
 Beat = Callable[[Mapping[str, object]], None]
 # Called with `stop` and `beat`, by these names.
@@ -75,9 +78,9 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
     tasks = [recorder_of(row) for row in applied if row.has_tap]
     tasks += [firehose_of(row) for row in Firehose.objects.select_related("broker")]
     tasks.append(Task(INDEX, "Index of waiting messages", follow))
-    tasks.append(Task("facts", "Event log writer", drain))
+    tasks.append(Task("facts", "Event log writer", write_facts))
     if not only:
-        tasks += [waiter_of(row) for row in applied if row.waiters]
+        tasks += [forwarder_of(row) for row in applied if row.forwarders]
         watched = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
         tasks += [parker_of(row) for row in watched]
         kept = Interception.objects.exclude(state=InterceptionState.CLOSED)
@@ -91,11 +94,13 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
     prepared = partial(_work_off, change_state.KIND_PREPARE, owner, prepare_draft.prepare_draft)
     parked = partial(_work_off, park_queue.KIND, owner, park_queue.park)
     changed = partial(_work_off, discard.KIND, owner, discard.run)
+    replaced = partial(_work_off, replace_queue.KIND, owner, replace_queue.attend)
     return (
         ("replay-prepare", "Replay preparation", prepared),
         ("replay-outcomes", "Replay outcomes", outcome.follow_batches),
         (PARKING, "Parking", parked),
         (PARKED_MESSAGES, "Discard and restore", changed),
+        ("replacements", "Replacement of queues", replaced),
         ("parked-message-index", "Index of parked messages", keep_indexed),
         (CLEANING, "Data retention", keep_clean),
         ("bindings", "Binding check", keep_watching_bindings),
@@ -103,6 +108,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("depths", "Dead-letter queue depths", keep_sampling),
         ("schedule", "Nightly scheduler", keep_schedule),
         ("nightly", "Nightly runs", _run_nightly),
+        ("report-delivery", "Report delivery", deliver),
     )
 
 
@@ -119,15 +125,15 @@ def firehose_of(row: Firehose) -> Task:
     return Task(firehose_key(broker.slug), f"Firehose of {broker.name}", run, row.broker_id)
 
 
-def waiter_of(row: Topology) -> Task:
+def forwarder_of(row: Topology) -> Task:
     """The task that passes on what is due; several may share one topology's."""
     run = partial(_wait, row.pk, Passing())
-    return Task(waiter_key(row.slug), f"Waiter of {row.name}", run, row.broker_id)
+    return Task(forwarder_key(row.slug), f"Forwarder of {row.name}", run, row.broker_id)
 
 
 def parker_of(row: DeadLetterQueue) -> Task:
     """The task that parks what comes into a queue; several may share one queue's."""
-    run = partial(watch, row.pk, room=Room())
+    run = partial(watch, row.pk, room=SpaceCheck())
     return Task(parker_key(row.pk), f"Parker of {row.queue}"[:200], run, row.broker_id)
 
 
@@ -147,9 +153,22 @@ def replayer(owner: str, number: int) -> Task:
 
 def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> None:
     topology = Topology.objects.select_related("broker").get(pk=topology_id)
-    (waiter,) = topology.waiters
-    window = settings.MESSAGES_IN_FLIGHT
-    wait(topology.broker.address, waiter, stop=stop, beat=beat, passing=passing, window=window)
+    (forwarder,) = topology.forwarders
+    cancelled = CancelledMessages(topology)
+
+    def beat_and_look(counters: Mapping[str, object]) -> None:
+        cancelled.reload()
+        beat(counters)
+
+    wait(
+        topology.broker.address,
+        forwarder,
+        stop=stop,
+        beat=beat_and_look,
+        passing=passing,
+        window=settings.MESSAGES_IN_FLIGHT,
+        is_cancelled=cancelled.takes_out,
+    )
 
 
 def _intercept(own: Work, owner: str, *, stop: Event, beat: Beat) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.disk import Room, room
+from analytics.disk import DiskSpace, read_disk_space
 
 MB, GB = 10**6, 10**9
 
@@ -23,11 +23,11 @@ MB, GB = 10**6, 10**9
 def test_room_is_short_below_a_twentieth_within_bounds(
     free: int, total: int, is_short: bool
 ) -> None:
-    assert Room(free, total).is_short is is_short
+    assert DiskSpace(free, total).is_short is is_short
 
 
 def test_the_room_of_a_folder_that_is_not_there_yet_is_that_of_its_disk(tmp_path: Path) -> None:
-    here, later = room(tmp_path), room(tmp_path / "log" / "deep")
+    here, later = read_disk_space(tmp_path), read_disk_space(tmp_path / "log" / "deep")
     assert here is not None
     assert later is not None
     assert here.total == later.total > here.free > 0
@@ -35,4 +35,4 @@ def test_the_room_of_a_folder_that_is_not_there_yet_is_that_of_its_disk(tmp_path
 
 def test_the_room_of_a_folder_below_a_file_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert room(tmp_path / "file" / "log") is None
+    assert read_disk_space(tmp_path / "file" / "log") is None

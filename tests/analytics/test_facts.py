@@ -12,7 +12,7 @@ from django.db import transaction
 from analytics import facts
 from analytics.log import EventLog, LogError, read_day
 from analytics.models import Fact
-from analytics.recorder.drain import drain, drain_once
+from analytics.recorder.write_facts import write_batch, write_facts
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties, Publish, content_id, kept_by_streams
 from topology.models import Broker, Topology
@@ -83,7 +83,7 @@ def test_draining_moves_facts_into_the_log_and_forgets_them(
     events = [event for _, event in facts.oldest(10)]
     stop, beats = Event(), []
     stop.set()
-    drain(stop=stop, beat=lambda counters: beats.append(dict(counters)))
+    write_facts(stop=stop, beat=lambda counters: beats.append(dict(counters)))
     assert list(read_day(event_log, NOON.date())) == events
     assert beats == [{"drained": 3}]
     assert not Fact.objects.exists()
@@ -93,7 +93,7 @@ def test_facts_stay_when_the_log_cannot_be_written(broker: Broker, tmp_path: Pat
     state_one(broker)
     (tmp_path / "log").write_text("in the way")
     with pytest.raises(LogError):
-        drain_once(EventLog(tmp_path / "log", "facts"))
+        write_batch(EventLog(tmp_path / "log", "facts"))
     assert Fact.objects.count() == 1
 
 
@@ -108,7 +108,7 @@ def test_facts_that_are_stated_at_once_share_rows_and_are_drained_each(
     told.append(facts.Stated(odd, "odd", 0, 0, exchange="to", routing_key="there"))
     facts.state_all(broker=broker, kind="replayed", of=(("dead", one) for one in told), at=NOON)
     assert Fact.objects.count() == 3
-    assert drain_once(EventLog(event_log, "facts")) == number
+    assert write_batch(EventLog(event_log, "facts")) == number
     events = list(read_day(event_log, NOON.date()))
     assert [event.content_id for event in events] == [one.content_id for one in told]
     assert len({event.event_id for event in events}) == number

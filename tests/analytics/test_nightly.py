@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -210,8 +211,9 @@ def test_a_wanted_day_that_fails_does_not_keep_the_worker_from_the_next(
     assert set(Run.objects.values_list("state", flat=True)) == {"failed"}
 
 
-def test_the_command_says_its_steps_and_what_it_read() -> None:
+def test_the_command_says_its_steps_and_what_it_read(monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
+    monkeypatch.setenv("CHROMIUM", "no-chromium")
     call_command("run_nightly", "--date", "2026-11-20", stdout=out)
     assert out.getvalue().splitlines() == [
         "step 2 of 2",
@@ -222,6 +224,41 @@ def test_the_command_says_its_steps_and_what_it_read() -> None:
 def test_the_command_runs_yesterday_by_default() -> None:
     call_command("run_nightly", stdout=StringIO())
     assert Run.objects.get().day == datetime.now(UTC).date() - timedelta(days=1)
+
+
+def test_a_range_is_run_day_by_day_with_the_rest_of_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CHROMIUM", "no-chromium")
+    out = StringIO()
+    call_command("run_nightly", "--from", "2026-11-18", "--to", "2026-11-20", stdout=out)
+    assert Run.objects.filter(state="done").count() == 3
+    lines = [line for line in out.getvalue().splitlines() if "day " in line]
+    assert lines[0] == "2026-11-18, day 1 of 3"
+    assert re.fullmatch(r"2026-11-20, day 3 of 3, about \w+ left", lines[2])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--to", "2026-11-20"),
+        ("--from", "2026-11-20", "--to", "2026-11-19"),
+        ("--from", "2026-11-20", "--date", "2026-11-20"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError, match="not a range"):
+        call_command("run_nightly", *arguments)
+
+
+def test_a_range_goes_on_after_a_failed_day_and_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_JOB", "fail")
+    complaints = StringIO()
+    with pytest.raises(CommandError, match="2 of 2 days failed: 2026-11-18, 2026-11-19"):
+        call_command(
+            *("run_nightly", "--from", "2026-11-18", "--to", "2026-11-19"), stderr=complaints
+        )
+    assert complaints.getvalue().count("the disk is on fire") == 2
 
 
 def test_the_command_ends_with_4_for_a_day_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +272,7 @@ def test_the_command_ends_with_4_for_a_day_without_data(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("day", "sentence"),
-    [("20.11.2026", "is not a date. Write it like"), ("2999-01-01", "is in the future")],
+    [("20.11.2026", "is not a date. Enter a date such as"), ("2999-01-01", "is in the future")],
 )
 def test_the_command_refuses_a_bad_day_with_a_sentence(day: str, sentence: str) -> None:
     with pytest.raises(CommandError, match=sentence):

@@ -85,7 +85,7 @@ def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: C
     assert figures["figure-survival"]["data"][0]["y"] == [1.0, *failing]
     assert "7 lines" in text
     assert text.count('<rect class="heat-') == 24
-    assert "1 message was due and no end is recorded." in text
+    assert "1 message was due without a recorded end." in text
     assert '<th scope="row"><span class="name">lost-2026-11-20</span></th>' in text
 
 

@@ -56,7 +56,7 @@ def test_a_moment_is_read_however_it_is_written(text: str, moment: datetime) -> 
     ],
 )
 def test_what_is_no_moment_says_what_one_looks_like(text: str) -> None:
-    with pytest.raises(MomentError, match="Write it like now, "):
+    with pytest.raises(MomentError, match="Enter a time such as now, "):
         read_moment(text, NOON)
 
 

@@ -94,7 +94,7 @@ def test_pages_are_walked_by_the_place_of_the_last_row(viewer: Client, topology:
     text = first.content.decode()
     assert "m-049" in text
     assert "m-050" not in text
-    place = first.context["desk"].next_place
+    place = first.context["listing"].next_place
     second = viewer.get(reverse("analytics:scheduled"), {"after": place})
     text = second.content.decode()
     assert "m-049" not in text
@@ -152,7 +152,7 @@ def test_every_part_of_the_filter_leaves_what_it_says(
     ]
     projection.project(topology, entries)
     answer = viewer.get(reverse("analytics:scheduled"), query)
-    shown = answer.context["desk"]
+    shown = answer.context["listing"]
     assert {line.name for line in shown.lines} == found
     assert shown.summary.asked == len(found)
 
@@ -181,7 +181,7 @@ def test_a_bar_leads_to_its_messages(viewer: Client, topology: Topology) -> None
     answer = viewer.get(reverse("analytics:scheduled"), {"span": "day"})
     (row,) = answer.context["bars"].rows
     assert row.total == 7
-    led_to = viewer.get(reverse("analytics:scheduled") + row.url).context["desk"]
+    led_to = viewer.get(reverse("analytics:scheduled") + row.url).context["listing"]
     assert len(led_to.lines) == led_to.summary.asked == 7
 
 
@@ -190,10 +190,10 @@ def test_another_page_of_a_search_goes_on_where_the_first_ended(
 ) -> None:
     total = PAGE + 5
     projection.project(topology, [an_entry(f"found-{n:03}", LATER + ms(n)) for n in range(total)])
-    first = viewer.get(reverse("analytics:scheduled"), {"text": "found"}).context["desk"]
+    first = viewer.get(reverse("analytics:scheduled"), {"text": "found"}).context["listing"]
     assert len(first.lines) == PAGE
     query = {"text": "found", "after": first.next_place}
-    second = viewer.get(reverse("analytics:scheduled"), query).context["desk"]
+    second = viewer.get(reverse("analytics:scheduled"), query).context["listing"]
     assert [line.name for line in second.lines] == [f"found-{n:03}" for n in range(PAGE, total)]
     assert not second.next_place
 

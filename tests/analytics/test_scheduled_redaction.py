@@ -206,7 +206,7 @@ def test_a_text_is_not_searched_where_something_is_hidden(
     client = reader(Role.VIEWER)
     for query in ({"text": "s3cret"}, {"text": "4111", "span": "day"}, {"text": "nowhere"}):
         answer = client.get(reverse("analytics:scheduled"), query)
-        desk = answer.context["desk"]
+        desk = answer.context["listing"]
         assert not desk.lines
         assert desk.summary is None
         assert desk.histogram is None

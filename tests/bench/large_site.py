@@ -117,8 +117,8 @@ def _pages(user: Any, broker: Any, topology: Any) -> dict[str, float]:
             ("its picture", "vhost", ""),
             ("its other queues", "vhost", "?open=queues"),
             ("a search in it", "vhost", "?q=work-99"),
-            ("what is found in it", "found", ""),
-            ("where a publish goes", "where", "?exchange=work-7&routing_key=work-7"),
+            ("what is found in it", "discovered", ""),
+            ("where a publish goes", "trace-route", "?exchange=work-7&routing_key=work-7"),
         )
     }
     others = {

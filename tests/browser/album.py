@@ -23,11 +23,16 @@ COLOURS = {"runOnly": ["color-contrast", "link-in-text-block"]}
 OPTIONS = {"resultTypes": ["violations"], "preload": False}
 # Three hundred rows of a table are made by the same lines as its first thirty.
 ALIKE = ["tbody tr:nth-child(n+30)", "ol.message-list li:nth-child(n+10)"]
-JUDGE = """([include, exclude, options]) => axe
-    .run({include: include || window.unseen, exclude}, options)
-    .then(({violations}) => violations
+# Null where the page has replaced a part that was to be judged.
+JUDGE = """([include, exclude, options]) => {
+    include ??= window.unseen;
+    if (include.some(({isConnected}) => isConnected === false)) return null;
+    return axe.run({include, exclude}, options).then(({violations}) => violations
         .filter(({impact}) => impact === "serious" || impact === "critical")
-        .map(({id, nodes}) => `${id} ${nodes[0].target}`))"""
+        .map(({id, nodes}) => `${id} ${nodes[0].target}`));
+}"""
+# A page replaces its parts every few seconds at most.
+ATTEMPTS = 5
 
 
 @dataclass
@@ -63,14 +68,32 @@ class Album:
                 self._picture(page, self.folder / f"{self._number:02}-{name}-{width}")
         page.emulate_media(color_scheme="light")
         page.set_viewport_size({"width": 1280, "height": 800})
-        kinds = [] if self.is_full else page.evaluate(KINDS, list(self.seen))
-        if self.is_full or kinds:
-            self.seen.update(kinds)
+        if self.is_full:
             page.evaluate(AXE_SCRIPT)
-            self._run_axe(page, f"{name} light", {})
-            page.emulate_media(color_scheme="dark")
-            self._run_axe(page, f"{name} dark", COLOURS)
-            page.emulate_media(color_scheme="light")
+            assert self._judge(page, name, ["html"], ALIKE)
+            return
+        for _ in range(ATTEMPTS):
+            kinds = page.evaluate(KINDS, list(self.seen))
+            if not kinds:
+                return
+            page.evaluate(AXE_SCRIPT)
+            if self._judge(page, name, None, []):
+                self.seen.update(kinds)
+                return
+        raise AssertionError(f"{name} replaces its parts faster than they can be judged")
+
+    def _judge(self, page: Page, name: str, part: list[str] | None, alike: list[str]) -> bool:
+        """Run axe in both themes; False when the page replaced the part meanwhile."""
+        found = []
+        for theme, options in (("light", {}), ("dark", COLOURS)):
+            page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+            defects = page.evaluate(JUDGE, [part, alike, {**OPTIONS, **options}])
+            if defects is None:
+                return False
+            found += [f"{name} {theme}: {defect}" for defect in defects]
+        page.emulate_media(color_scheme="light")
+        self.defects += found
+        return True
 
     def _picture(self, page: Page, file: Path) -> None:
         width = page.evaluate("innerWidth")
@@ -82,12 +105,6 @@ class Album:
                 full_page=True,
                 clip={"x": 0, "y": 0, "width": width, "height": min(height, HIGHEST)},
             )
-
-    def _run_axe(self, page: Page, name: str, options: dict[str, list[str]]) -> None:
-        part = ["html"] if self.is_full else None
-        exclude = ALIKE if self.is_full else []
-        found = page.evaluate(JUDGE, [part, exclude, {**OPTIONS, **options}])
-        self.defects += [f"{name}: {defect}" for defect in found]
 
     def _measure(self, page: Page, name: str) -> None:
         """Charts follow a resize a moment later, so a page that does not fit is waited for."""

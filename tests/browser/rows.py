@@ -13,13 +13,17 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analytics.models import (
+    Channel,
+    Delivery,
     Firehose,
     Gap,
     Minute,
+    NightlyReport,
     Recording,
     Run,
     ScheduledBody,
     ScheduledMessage,
+    Subscriber,
 )
 from analytics.results.load import replace_day
 from analytics.scheduled.rows import due
@@ -30,10 +34,10 @@ from delayboard.models import (
     ChangeState,
     Interception,
     ItemState,
-    Outcome,
     ParkedMessage,
     Publication,
     ReplayBatch,
+    ReplayOutcome,
     ScheduledChange,
 )
 from delayboard.models.publication import Sent
@@ -198,7 +202,7 @@ def batch(
 
 def _routes(made: ReplayBatch, names: Sequence[str]) -> None:
     """One for each name, of which every fourth is bad."""
-    endings = ("loops", "unroutable", "guarded", "held")
+    endings = ("loops", "unroutable", "guarded", "stuck")
     for number, name in enumerate(names[1:], start=2):
         stated: dict[str, Any] = {
             "exchange": "" if number % 3 else name,
@@ -217,8 +221,10 @@ def _outcomes(made: ReplayBatch, died_as: ParkedMessage, at: datetime) -> None:
     done = made.items.filter(state=ItemState.DONE)
     keys = list(done.values_list("pk", flat=True))
     died, delivered = keys[: len(keys) // 4], keys[len(keys) // 4 : len(keys) // 2]
-    made.items.filter(pk__in=died).update(outcome=Outcome.DIED, outcome_at=at, died_as=died_as)
-    made.items.filter(pk__in=delivered).update(outcome=Outcome.DELIVERED, outcome_at=at)
+    made.items.filter(pk__in=died).update(
+        outcome=ReplayOutcome.DIED, outcome_at=at, died_as=died_as
+    )
+    made.items.filter(pk__in=delivered).update(outcome=ReplayOutcome.DELIVERED, outcome_at=at)
     made.died, made.delivered = len(died), len(delivered)
     made.save()
 
@@ -320,6 +326,22 @@ def run(day: date, state: str, error: str = "") -> None:
     Run.objects.create(
         day=day, state=state, error=error, started_at=now, finished_at=now, lines=1234567
     )
+
+
+def deliveries(day: date) -> None:
+    """A stored report that one subscriber got, another did not, and a third will get."""
+    now = timezone.now()
+    stored = NightlyReport.objects.create(
+        day=day, made_at=now, html="A report.", pdf_error="No PDF: Chromium is not installed."
+    )
+    states: tuple[dict[str, Any], ...] = (
+        {"sent_at": now, "attempts": 1},
+        {"error": "[Errno 111] Connection refused", "attempts": 3, "next_at": now},
+        {"next_at": now},
+    )
+    for number, state in enumerate(states):
+        one = Subscriber.objects.create(channel=Channel.EMAIL, name=f"team-{number}@example.org")
+        Delivery.objects.create(report=stored, subscriber=one, **state)
 
 
 def report(day: date, broker: Broker, names: Sequence[str]) -> None:

@@ -20,8 +20,10 @@ from tests.brokers import Vhost
 from tests.browser import contents, died, replays, rows
 from tests.browser.names import crowd, long_name
 from tests.browser.sights import Scene, Sight, press
-from tests.builders import eventually, make_broker, make_pair
+from tests.builders import address_of, eventually, make_broker, make_pair
 from topology import latest
+from topology.broker.management.client import Management
+from topology.definitions import Arguments, Binding, Queue
 from topology.findings.find import find
 from topology.models import Broker, State, Topology, WorkState
 from topology.operations.provision import apply
@@ -44,6 +46,7 @@ DOWNLOADS = frozenset(
         "parked_messages_export",
         "parked_message_body",
         "analytics:report_table",
+        "analytics:stored_report",
         "topology:topology_export",
     }
 )
@@ -65,6 +68,7 @@ def fresh(user: User) -> Scene:
     scene.add_lists()
     scene.add("login", "login", is_public=True)
     scene.add("password", "password")
+    scene.add("report-delivery", "analytics:report_delivery")
     scene.add("broker-add", "topology:broker_add")
     for kind in PATTERNS:
         scene.add(f"explain-{kind}", "topology:explain", kind)
@@ -81,7 +85,7 @@ def empty(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists()
     scene.add("broker", "topology:broker", broker.slug)
-    scene.add("found", "topology:found", broker.slug)
+    scene.add("found", "topology:discovered", broker.slug)
     scene.add("findings", "topology:findings", broker.slug)
     scene.add("finding-history", "topology:finding_history", broker.slug)
     scene.add("picture", "topology:vhost", broker.slug)
@@ -114,10 +118,12 @@ def normal(user: User, vhost: Vhost) -> Scene:
     eventually(lambda: _numbers_known(broker), "the broker counts its messages")
     rows.run(YESTERDAY, "done")
     rows.report(YESTERDAY, broker, [pair.slug, planned.slug])
+    rows.deliveries(YESTERDAY)
     sent = rows.publications(broker, user, names)
     batch = rows.batch(broker, user, [PARKED, *names], BatchState.DONE)
     scene = Scene(user)
     scene.add_lists()
+    scene.add("report-delivery", "analytics:report_delivery")
     _add_rows(scene, broker, pair, sent, batch)
     replays.add(scene, broker, [PARKED, *names])
     _add_scheduled(scene, parked_message)
@@ -128,12 +134,27 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("scheduled-stuck", "analytics:scheduled", query={"stuck": "1"})
     scene.add("hold-queues", "topology:topology", holds.slug)
+    scene.add("queue-replacement", "topology:topology", _drifted(vhost, broker).slug)
     scene.add("stream-tap", "topology:topology", planned.slug)
     built = {"kind": "delay_levels", "name": contents.half_built(vhost)}
-    scene.add("found-one", "topology:found", broker.slug, query=built)
+    scene.add("found-one", "topology:discovered", broker.slug, query=built)
     scene.add("findings-one", "topology:finding", broker.slug, _first_finding(broker))
     scene.add("prediction-levels", "publish", query=_far(levels), act=press("Predict"))
     return scene
+
+
+def _drifted(vhost: Vhost, broker: Broker) -> Topology:
+    """A pair whose retry queue somebody declared anew with another TTL."""
+    pair = _applied(broker, "shipments")
+    arguments: dict[str, str | int] = {
+        "x-message-ttl": 60_000,
+        "x-dead-letter-exchange": "shipments",
+    }
+    with Management(address_of(vhost)) as management:
+        management.delete_queue("shipments-retry", only_if_empty=False)
+        management.declare_queue(Queue("shipments-retry", arguments=Arguments(arguments)))
+        management.bind(Binding("shipments-retry", "shipments-retry", "shipments"))
+    return pair
 
 
 def crowded(user: User, vhost: Vhost, number: int = MANY) -> Scene:
@@ -236,13 +257,13 @@ def _add_rows(
     _add_parked_messages(scene, broker, queue, causes)
     scene.add("replay", "replay_batch", batch.pk)
     scene.add("broker", "topology:broker", broker.slug)
-    scene.add("found", "topology:found", broker.slug)
+    scene.add("found", "topology:discovered", broker.slug)
     scene.add("findings", "topology:findings", broker.slug)
     scene.add("finding-history", "topology:finding_history", broker.slug)
     scene.add("broker-edit", "topology:broker_edit", broker.slug)
     scene.add("firehose", "firehose", broker.slug)
     published = {"exchange": "", "routing_key": queue, "expiration": "90000"}
-    scene.add("where", "topology:where", broker.slug, query=published)
+    scene.add("where", "topology:trace_route", broker.slug, query=published)
     scene.add("picture", "topology:vhost", broker.slug)
     scene.add("picture-opened", "topology:vhost", broker.slug, query={"open": "queues"})
     scene.add("topology", "topology:topology", topology.slug)

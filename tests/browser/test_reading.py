@@ -20,7 +20,7 @@ from topology.models import Broker
 
 QUEUES = 3_000
 # Pages of a broker.
-PARTS = ("", "found/", "where/", "picture/")
+PARTS = ("", "discovered/", "trace-route/", "picture/")
 
 
 class Slow(ThreadingHTTPServer):

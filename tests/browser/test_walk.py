@@ -129,7 +129,7 @@ def fail_and_park(vhost: Vhost) -> None:
 def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
     page.goto("/dead-letters/")
     page.get_by_role("link", name=PARKED).first.click()
-    page.get_by_role("button", name="Confirm as dead-letter queue").click()
+    page.get_by_role("button", name="Mark as dead-letter queue").click()
     page.get_by_role("button", name="Peek messages", exact=True).click()
     expect(page.get_by_role("heading", name="All 2 messages")).to_be_visible()
     page.locator("li.message-item summary").first.click()

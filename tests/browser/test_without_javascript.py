@@ -150,7 +150,7 @@ def look_choose_and_replay(page: Page, vhost: Vhost) -> None:
     latest.forget(Broker.objects.get().pk)
     page.goto("/dead-letters/")
     page.get_by_role("link", name=scenes.PARKED).click()
-    press(page, "Confirm as dead-letter queue")
+    press(page, "Mark as dead-letter queue")
     press(page, "Peek messages")
     page.locator("li.message-item summary").first.click()
     expect(page.get_by_role("heading", name="History").first).to_be_visible()
@@ -180,7 +180,7 @@ def filter_the_lists(page: Page) -> None:
     page.goto("/topologies/")
     page.get_by_label("Include deleted topologies").check()
     press(page, "Filter")
-    assert "torn_down=yes" in page.url
+    assert "deleted=yes" in page.url
     page.goto("/reports/")
     press(page, "Compute day")
     expect(page.locator(".messages")).to_contain_text("The worker computes")
@@ -198,7 +198,7 @@ def tear_down(page: Page) -> None:
     page.locator("#typed").fill("orders")
     page.locator("button.danger", has_text="Delete topology").click()
     expect(page.get_by_text(re.compile(r"orders: \d+ objects deleted"))).to_be_visible()
-    assert Topology.objects.get().state == State.TORN_DOWN
+    assert Topology.objects.get().state == State.DELETED
 
 
 def change_the_password_and_leave(page: Page) -> None:

@@ -41,7 +41,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
     """What the broker holds when a replay looks; tests may change it."""
     seen = {"now": TAPPED}
     monkeypatch.setattr(send_batch, "observe", lambda management: a_snapshot(seen["now"]))
-    monkeypatch.setattr(tap_check, "look_along", lambda management, known, exchange: seen["now"])
+    monkeypatch.setattr(tap_check, "refresh_route", lambda management, known, exchange: seen["now"])
     return seen
 
 

@@ -48,7 +48,7 @@ _SAID = {
     "guarded": "It was replayed 3 times already. Arrives in orders at once.",
     "full": "“orders” holds at most 600 messages and has 0: 1,233,967 of these 1,234,567 would be "
     "refused and stay where they are.",
-    "held": "Stuck after 5s: nobody takes it.",
+    "stuck": "Stuck after 5s: nobody takes it.",
 }
 
 

@@ -36,6 +36,31 @@ def test_the_due_day_is_the_last_one_that_is_over_and_settled(now: datetime, day
     assert due_day(now) == day
 
 
+@pytest.mark.parametrize(
+    ("day", "at"),
+    [
+        # 02:30 does not exist in Berlin on 29 March 2026: it runs when the clock goes on.
+        (date(2026, 3, 28), datetime(2026, 3, 29, 1, 0, tzinfo=UTC)),
+        # 02:30 comes twice on 25 October 2026: it runs once.
+        (date(2026, 10, 24), datetime(2026, 10, 25, 0, 30, tzinfo=UTC)),
+        (date(2026, 7, 1), datetime(2026, 7, 2, 0, 30, tzinfo=UTC)),
+    ],
+)
+def test_the_schedule_follows_its_time_zone_through_daylight_saving(
+    day: date, at: datetime, settings: Any
+) -> None:
+    settings.NIGHTLY_CRON, settings.NIGHTLY_TIME_ZONE = "30 2 * * *", "Europe/Berlin"
+    assert settled_at(day) == at
+    assert due_day(at) == day
+    assert due_day(at - timedelta(minutes=1)) == day - timedelta(days=1)
+
+
+def test_a_weekly_schedule_runs_all_days_of_the_week_at_once(settings: Any) -> None:
+    settings.NIGHTLY_CRON, settings.NIGHTLY_TIME_ZONE = "0 7 * * MON", "UTC"
+    monday = datetime(2026, 11, 23, 7, tzinfo=UTC)
+    assert {settled_at(date(2026, 11, day)) for day in range(16, 23)} == {monday}
+
+
 @pytest.mark.django_db
 def test_the_schedule_wants_each_day_once(monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[object] = []
@@ -85,7 +110,7 @@ def test_what_is_wanted_follows_the_rows() -> None:
     topology = make_pair(make_broker())
     always = {"facts", "bindings", "findings", "index", "replay", "schedule", "nightly", "cleaning"}
     always |= {"parking", "parked_messages", "parked-message-index", "replay-2", "replay-3"}
-    always |= {"replay-prepare", "replay-outcomes", "depths"}
+    always |= {"replay-prepare", "replay-outcomes", "depths", "report-delivery", "replacements"}
     assert set(tasks.list_tasks("me")) == always
     topology.state = State.APPLIED
     topology.save()
@@ -93,7 +118,7 @@ def test_what_is_wanted_follows_the_rows() -> None:
     task = wanted[recorder_key(topology.slug)]
     assert (task.name, task.broker_id) == ("Recorder of orders", topology.broker_id)
     assert set(tasks.list_tasks("me", only="recorder")) == {task.key, "facts", "index"}
-    topology.state = State.TORN_DOWN
+    topology.state = State.DELETED
     topology.save()
     assert task.key not in tasks.list_tasks("me")
 

@@ -19,7 +19,7 @@ from delayboard.models import (
     ReplayBatch,
 )
 from delayboard.models.background_task import parker_key
-from delayboard.models.replay import Order, Outcome
+from delayboard.models.replay import Order, ReplayOutcome
 from tests.delayboard.builders import a_message, parked, shop
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import a_queue, a_snapshot
@@ -152,14 +152,16 @@ def test_when_one_of_the_first_died_again_it_stops(broker: Broker) -> None:
         canary_goes_on=True,
         canary_until=timezone.now() + 60 * SECOND,
     )
-    batch.items.filter(position=2).update(outcome=Outcome.DIED)
+    batch.items.filter(position=2).update(outcome=ReplayOutcome.DIED)
     judged = canary.check_canary(batch, timezone.now())
     assert judged == canary.CanaryResult("stop", "1 of the first 2 were dead-lettered again.")
 
 
 def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None:
     batch = watching(broker, ItemState.PENDING, order=Order.NEWEST, canary=1)
-    batch.items.filter(position=4).update(outcome=Outcome.DIED, attempts=1, state=ItemState.DONE)
+    batch.items.filter(position=4).update(
+        outcome=ReplayOutcome.DIED, attempts=1, state=ItemState.DONE
+    )
     assert canary.check_canary(batch, timezone.now()).what == "stop"
 
 
@@ -271,14 +273,14 @@ def test_only_queues_that_failures_feed_and_nobody_consumes_are_proposed(broker:
     said = observers.explain_unseen_deaths(
         batch, observers.make_scene(batch, a_snapshot(FANNED, numbers))
     )
-    assert "into “dead” are not observed: confirm and watch it" in said
+    assert "into “dead” are not observed: on the page Dead letters, mark it" in said
     assert "Deaths into “audit” (work queue: has consumers) are not observed" in said
     watch(broker)
     said = observers.explain_unseen_deaths(
         batch, observers.make_scene(batch, a_snapshot(FANNED, numbers))
     )
     assert said.startswith("Deaths into “audit”")
-    assert "confirm" not in said
+    assert "mark" not in said
 
 
 def test_a_subscriber_from_which_messages_were_parked_is_not_proposed(broker: Broker) -> None:

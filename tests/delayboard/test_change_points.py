@@ -59,7 +59,7 @@ def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: st
                 Binding("delivery", "h", "#", destination_is_queue=False),
                 TO_WORK,
             ),
-            "routes by more than the routing key",
+            "does not route by the routing key alone",
         ),
         (
             (
@@ -67,7 +67,7 @@ def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: st
                 Binding("delivery", f"{PREFIX}1.in", "#", destination_is_queue=False),
                 Binding(f"{PREFIX}1.in", "work", ""),
             ),
-            "Another Delayboard intercepts",
+            "Another installation of Delayboard intercepts",
         ),
     ],
 )

@@ -68,7 +68,7 @@ def test_young_ones_stay_and_old_ones_go_whole_but_for_their_parked_messages(
 
 def test_one_of_which_a_message_is_still_on_its_way_stays(broker: Broker) -> None:
     batch = some(broker, BatchState.DONE)
-    ParkedMessage.objects.filter(replays=batch.items.last()).update(state=ParkedState.HANDED)
+    ParkedMessage.objects.filter(replays=batch.items.last()).update(state=ParkedState.DELAYED)
     assert forget_replays() == 0
 
 

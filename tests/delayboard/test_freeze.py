@@ -67,7 +67,7 @@ def test_chosen_parked_messages_are_frozen_in_the_order_of_their_ids(
 def test_what_is_not_parked_is_left_out_and_said(user: User, broker: Broker) -> None:
     keys = some(broker, 4)
     change_these(user, broker, DISCARD, [keys[0]])
-    ParkedMessage.objects.filter(pk=keys[1]).update(state=ParkedState.HANDED)
+    ParkedMessage.objects.filter(pk=keys[1]).update(state=ParkedState.DELAYED)
     ParkedMessage.objects.filter(pk=keys[2]).update(state=ParkedState.REPLAYING)
     batch = create_draft.draft_messages(user, broker, [*keys, 10_000], PLAIN)
     assert parked_messages_of(batch) == [keys[1], keys[3]]

@@ -72,15 +72,15 @@ def test_a_change_in_portions_changes_and_counts_each_parked_message_once(
         parked_message.pk
         for parked_message in parked(broker, *(a_message(b"%d" % n) for n in range(6)))
     ]
-    change_parked_messages(keys[:2], (ParkedState.PARKED,), ParkedState.HANDED, by=None, at=NOW)
+    change_parked_messages(keys[:2], (ParkedState.PARKED,), ParkedState.DELAYED, by=None, at=NOW)
     change_parked_messages(keys[5:], (ParkedState.PARKED,), ParkedState.DISCARDED, by=None, at=NOW)
     monkeypatch.setattr(changing, "AT_ONCE", 2)
     later = NOW + HOUR
-    before = (ParkedState.PARKED, ParkedState.HANDED)
+    before = (ParkedState.PARKED, ParkedState.DELAYED)
     changed = change_parked_messages(keys, before, ParkedState.REPLAYED, by=None, at=later)
     assert changed == keys[:5]
     group = MessageGroup.objects.get()
-    assert (group.parked, group.handed, group.replayed, group.discarded) == (0, 0, 5, 1)
+    assert (group.parked, group.delayed, group.replayed, group.discarded) == (0, 0, 5, 1)
     assert ParkedMessage.objects.filter(state="replayed", state_at=later).count() == 5
     assert ParkedMessage.objects.filter(state="discarded", state_at=NOW).count() == 1
 

@@ -7,16 +7,20 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.utils import timezone
 
 from tests.site.desk import know
 from tests.topology.builders import a_queue
 from topology.findings.example import Example, binding, exchange, policy, queue
+from topology.findings.find import find
 from topology.models import Broker
+from topology.operations.finding_rows import mute_finding
 
 LOST = Example(queues=(queue("lost", dlx="not-there"),)).definitions()
 CLUSTER = {
@@ -221,9 +225,13 @@ def test_odd_values_are_no_trouble(tmp_path: Path, odd: dict[str, Any]) -> None:
 def test_a_broker_is_checked_by_its_slug(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     from topology import latest
 
-    know(broker, a_queue("lost", dlx="not-there"))
+    seen = know(broker, a_queue("lost", dlx="not-there"))
     monkeypatch.setattr(latest, "poll", lambda broker, seconds: latest.latest(broker.pk))
     assert "queue lost" in lint(broker.slug)[1]
+    for one in find(seen):
+        later = timezone.now() + timedelta(days=1)
+        mute_finding(None, broker, one, reason="known", until_at=later)
+    assert lint(broker.slug) == (0, "No findings.\n", "1 muted finding is not listed.\n")
     code, _, errors = lint("nobody")
     assert code == 2
     assert "“nobody” is neither a file nor a broker. Existing brokers: " in errors

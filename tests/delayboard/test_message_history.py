@@ -12,7 +12,7 @@ from delayboard.dead_letters.message.after_parking import build_later_steps
 from delayboard.dead_letters.message.history import Step, build_history
 from delayboard.dead_letters.message.path import MOST_DEATHS, path_graph, path_picture
 from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
-from delayboard.models.replay import Outcome, ReplayEdit
+from delayboard.models.replay import ReplayEdit, ReplayOutcome
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.delayboard.replay_rows import a_batch
@@ -202,13 +202,13 @@ def told(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> list[str]
 @pytest.mark.parametrize(
     ("outcome", "what"),
     [
-        (Outcome.DELIVERED, "delivered (observed)"),
-        (Outcome.HANDED, "sent to a delay"),
-        (Outcome.DIED, "dead-lettered again"),
-        (Outcome.UNSEEN, "not observed"),
+        (ReplayOutcome.DELIVERED, "delivered (observed)"),
+        (ReplayOutcome.DELAYED, "sent to a delay"),
+        (ReplayOutcome.DIED, "dead-lettered again"),
+        (ReplayOutcome.UNSEEN, "not observed"),
     ],
 )
-def test_what_was_seen_after_a_replay_is_told(outcome: Outcome, what: str) -> None:
+def test_what_was_seen_after_a_replay_is_told(outcome: ReplayOutcome, what: str) -> None:
     parked_message, batch = a_replay(
         ItemState.DONE, ended_at=NOON, outcome=outcome, outcome_at=LATER
     )

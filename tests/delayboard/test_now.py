@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from analytics.disk import Room
+from analytics.disk import DiskSpace
 from analytics.models import DueCount, Recording, ScheduledMessage
 from analytics.scheduled.rows.due import change
 from analytics.scheduled.summaries import counts
@@ -36,7 +36,7 @@ def a_broker_that_answers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def with_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    monkeypatch.setattr(board, "room", lambda folder: Room(free, 200 * 10**9))
+    monkeypatch.setattr(board, "read_disk_space", lambda folder: DiskSpace(free, 200 * 10**9))
 
 
 def a_background_task(key: str, *, error: str = "", **details: Any) -> BackgroundTask:

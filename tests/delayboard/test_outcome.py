@@ -20,8 +20,8 @@ from analytics.retention.index_rows import LEFT
 from delayboard.dead_letters.replay.follow import arrivals, batch_follower, outcome
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
-    Outcome,
     ReplayEdit,
+    ReplayOutcome,
     Source,
     TargetMode,
     parse_replay_id,
@@ -56,13 +56,13 @@ def sent(broker: Broker, number: int = 2, **stated: object) -> ReplayBatch:
 def handed(batch: ReplayBatch) -> None:
     """As the sender leaves what it gave to a delay."""
     batch.routes.update(**HANDED_ROUTE)
-    batch.items.update(outcome=Outcome.HANDED)
+    batch.items.update(outcome=ReplayOutcome.DELAYED)
     parked_messages = ParkedMessage.objects.filter(replays__batch=batch)
     for parked_message in parked_messages:
         type(parked_message.group).objects.filter(pk=parked_message.group_id).update(
-            parked=0, handed=parked_messages.count()
+            parked=0, delayed=parked_messages.count()
         )
-    parked_messages.update(state=ParkedState.HANDED)
+    parked_messages.update(state=ParkedState.DELAYED)
 
 
 def back(batch: ReplayBatch, *texts: str) -> list[ParkedMessage]:
@@ -108,7 +108,7 @@ def test_a_message_that_is_parked_again_died_again_as_that_parked_message(broker
     first, second = batch.items.all()
     assert (first.outcome, first.died_as) == ("", None)
     assert (second.outcome, second.died_as, second.outcome_at) == (
-        Outcome.DIED,
+        ReplayOutcome.DIED,
         parked_message,
         NOON,
     )
@@ -125,7 +125,7 @@ def test_one_that_is_parked_twice_counts_once(broker: Broker) -> None:
 
 def test_what_arrived_and_then_died_is_counted_as_dead_only(broker: Broker) -> None:
     batch = sent(broker, delivered=1)
-    batch.items.filter(position=1).update(outcome=Outcome.DELIVERED)
+    batch.items.filter(position=1).update(outcome=ReplayOutcome.DELIVERED)
     back(batch, told(batch, 1))
     assert counts(batch) == (0, 1)
 
@@ -159,10 +159,10 @@ def test_an_id_of_another_message_counts_for_nothing(broker: Broker) -> None:
         as_sent(1, second),
         as_sent(2, second, b"derived", {REPLAYS_HEADER: 1}),
     )
-    batch_follower.Follower().resolve_handed(batch, timezone.now())
+    batch_follower.Follower().resolve_delayed(batch, timezone.now())
     assert counts(batch) == (0, 0)
     assert set(batch.items.values_list("outcome", "parked_message__state")) == {
-        (Outcome.HANDED, ParkedState.HANDED)
+        (ReplayOutcome.DELAYED, ParkedState.DELAYED)
     }
     assert {made_up.state, derived.state} == {ParkedState.PARKED}
 
@@ -294,9 +294,9 @@ def test_a_batch_stops_itself_when_so_many_died_again(
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        ([an_entry(**FIRST), an_exit(**FIRST)], Outcome.DELIVERED),
-        ([an_exit(**FIRST)], Outcome.DELIVERED),
-        ([an_event(**FIRST, kind="published", attempt=0)], Outcome.DELIVERED),
+        ([an_entry(**FIRST), an_exit(**FIRST)], ReplayOutcome.DELIVERED),
+        ([an_exit(**FIRST)], ReplayOutcome.DELIVERED),
+        ([an_event(**FIRST, kind="published", attempt=0)], ReplayOutcome.DELIVERED),
         ([an_entry(**FIRST)], ""),
         (
             [
@@ -305,7 +305,7 @@ def test_a_batch_stops_itself_when_so_many_died_again(
                     headers_json='{"x-death":[{"queue":"q","reason":"rejected","count":1}]}',
                 )
             ],
-            Outcome.DELIVERED,
+            ReplayOutcome.DELIVERED,
         ),
         (
             [
@@ -384,20 +384,20 @@ def test_what_was_handed_to_a_delay_is_replayed_when_it_is_seen_to_arrive(
     ]
     assert [one.state for one in parked_messages if one] == [
         ParkedState.REPLAYED,
-        ParkedState.HANDED,
+        ParkedState.DELAYED,
     ]
-    assert outcomes(batch) == [Outcome.DELIVERED, Outcome.HANDED]
+    assert outcomes(batch) == [ReplayOutcome.DELIVERED, ReplayOutcome.DELAYED]
     assert parked_messages[0] is not None
-    assert (parked_messages[0].group.handed, parked_messages[0].group.replayed) == (1, 1)
+    assert (parked_messages[0].group.delayed, parked_messages[0].group.replayed) == (1, 1)
 
 
 def test_what_was_handed_to_a_delay_and_died_again_is_replayed(broker: Broker) -> None:
     batch = sent(broker)
     handed(batch)
     back(batch, told(batch, 1))
-    batch_follower.Follower().resolve_handed(batch, timezone.now())
+    batch_follower.Follower().resolve_delayed(batch, timezone.now())
     states = batch.items.values_list("parked_message__state", flat=True)
-    assert list(states) == [ParkedState.REPLAYED, ParkedState.HANDED]
+    assert list(states) == [ParkedState.REPLAYED, ParkedState.DELAYED]
 
 
 def test_more_items_than_one_look_holds_are_all_seen(
@@ -415,11 +415,11 @@ def test_at_the_end_of_its_time_what_was_not_seen_is_unseen_and_handed_ones_stay
     broker: Broker,
 ) -> None:
     batch = sent(broker, 3)
-    batch.items.filter(position=2).update(outcome=Outcome.HANDED)
-    batch.items.filter(position=3).update(outcome=Outcome.DELIVERED)
+    batch.items.filter(position=2).update(outcome=ReplayOutcome.DELAYED)
+    batch.items.filter(position=3).update(outcome=ReplayOutcome.DELIVERED)
     assert batch_follower.read_open_batches() == [batch]
     batch_follower.close_batch(batch, timezone.now())
-    assert outcomes(batch) == [Outcome.UNSEEN, Outcome.HANDED, Outcome.DELIVERED]
+    assert outcomes(batch) == [ReplayOutcome.UNSEEN, ReplayOutcome.DELAYED, ReplayOutcome.DELIVERED]
     assert batch_follower.read_open_batches() == []
 
 

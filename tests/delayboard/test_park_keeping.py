@@ -218,10 +218,10 @@ def resolved(state: ParkedState, *parked_messages: ParkedMessage, days: int = 31
 def test_replayed_parked_messages_go_after_their_days_and_those_on_their_way_never(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, young, handed, replaying, _ = some(broker, "o", "y", "h", "r", "p")
+    old, young, delayed, replaying, _ = some(broker, "o", "y", "h", "r", "p")
     resolved(ParkedState.REPLAYED, old)
     resolved(ParkedState.REPLAYED, young, days=29)
-    resolved(ParkedState.HANDED, handed, days=900)
+    resolved(ParkedState.DELAYED, delayed, days=900)
     resolved(ParkedState.REPLAYING, replaying, days=900)
     monkeypatch.setenv(DISCARDED.setting, "never")
     assert clean_parked() == {
@@ -231,7 +231,7 @@ def test_replayed_parked_messages_go_after_their_days_and_those_on_their_way_nev
     }
     assert left() == ["y", "h", "r", "p"]
     group = MessageGroup.objects.get()
-    numbers = (group.parked, group.replaying, group.handed, group.replayed)
+    numbers = (group.parked, group.replaying, group.delayed, group.replayed)
     assert numbers == (1, 1, 1, 1)
 
 

@@ -24,7 +24,7 @@ from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.search import matching
 from delayboard.dead_letters.transfer import export, serialize
 from delayboard.dead_letters.transfer import import_lines as bringing
-from delayboard.dead_letters.transfer.import_lines import bring
+from delayboard.dead_letters.transfer.import_lines import import_messages
 from delayboard.dead_letters.transfer.parse_lines import LineError, read_line
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from tests.builders import make_broker
@@ -97,7 +97,7 @@ def test_what_is_exported_and_imported_is_the_same_message(broker: Broker, other
     parked_messages = parked(broker, *odd_messages())
     discard.change_these(None, broker, discard.DISCARD, [parked_messages[1].pk])
     before = content(broker)
-    tally = bring(None, other, "file", lines_of(broker, "state:any")[::-1])
+    tally = import_messages(None, other, "file", lines_of(broker, "state:any")[::-1])
     assert (tally.lines, tally.added, tally.known, tally.malformed) == (6, 6, 0, 0), tally.wrong
     assert content(other) == before
     assert sum(MessageGroup.objects.filter(broker=other).values_list("parked", flat=True)) == 5
@@ -110,26 +110,29 @@ def test_what_was_in_a_replay_is_parked_where_it_is_imported_and_the_rest_as_it_
     parked_messages = parked(broker, *(a_message(b"%d" % number) for number in range(5)))
     for parked_message, state in zip(parked_messages, ParkedState, strict=True):
         change_parked_messages([parked_message.pk], (ParkedState.PARKED,), state, by=None, at=NOON)
-    bring(None, other, "file", lines_of(broker, "state:any")[::-1])
+    import_messages(None, other, "file", lines_of(broker, "state:any")[::-1])
     states = (
         ParkedMessage.objects.filter(broker=other).order_by("pk").values_list("state", flat=True)
     )
     assert list(states) == ["parked", "discarded", "parked", "parked", "replayed"]
     group = MessageGroup.objects.get(broker=other)
     assert (group.parked, group.discarded, group.replayed) == (3, 1, 1)
-    assert bring(None, other, "file", lines_of(broker, "state:any")).added == 0
+    assert import_messages(None, other, "file", lines_of(broker, "state:any")).added == 0
 
 
 def test_importing_twice_adds_nothing_wherever_it_came_from(broker: Broker, other: Broker) -> None:
     parked(broker, *odd_messages())
     lines = lines_of(broker)
-    here = bring(None, broker, "file", lines)
+    here = import_messages(None, broker, "file", lines)
     assert (here.added, here.known) == (0, 6)
-    first, again = bring(None, other, "file", lines), bring(None, other, "file", lines)
+    first, again = (
+        import_messages(None, other, "file", lines),
+        import_messages(None, other, "file", lines),
+    )
     assert (first.added, again.added, again.known) == (6, 0, 6)
-    back = bring(None, broker, "back", lines_of(other))
+    back = import_messages(None, broker, "back", lines_of(other))
     assert (back.added, back.known) == (0, 6)
-    doubled = bring(None, make_broker(name="Third"), "file", [*lines, *lines])
+    doubled = import_messages(None, make_broker(name="Third"), "file", [*lines, *lines])
     assert (doubled.added, doubled.known) == (6, 6)
 
 
@@ -137,7 +140,7 @@ def test_two_equal_messages_are_both_exported_and_both_imported(
     broker: Broker, other: Broker
 ) -> None:
     parked(broker, a_message(b"same"), a_message(b"same"))
-    assert bring(None, other, "file", lines_of(broker)).added == 2
+    assert import_messages(None, other, "file", lines_of(broker)).added == 2
 
 
 def test_an_import_goes_on_after_it_was_killed(
@@ -152,9 +155,9 @@ def test_an_import_goes_on_after_it_was_killed(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bring(None, other, "file", torn())
+        import_messages(None, other, "file", torn())
     assert ParkedMessage.objects.filter(broker=other).count() == 4
-    assert bring(None, other, "file", lines).added == 2
+    assert import_messages(None, other, "file", lines).added == 2
 
 
 def a_line(broker: Broker, **changes: Any) -> bytes:
@@ -198,7 +201,7 @@ def test_a_malformed_line_is_counted_told_and_stops_nothing(
     good = a_line(broker)
     told: list[tuple[int, str]] = []
     lines = [a_line(broker, **changes), b"\n", b"{", b"[1]", good]
-    tally = bring(None, other, "file", lines, lambda *one: told.append(one))
+    tally = import_messages(None, other, "file", lines, lambda *one: told.append(one))
     assert (tally.lines, tally.added, tally.malformed) == (4, 1, 3)
     assert tally.wrong == told
     assert [number for number, _ in told] == [1, 3, 4]
@@ -254,12 +257,14 @@ def test_what_people_wrote_on_a_group_comes_along_but_no_address_to_run(
 ) -> None:
     parked(broker, a_message(b"1"))
     MessageGroup.objects.update(note="call Ann", link="https://wiki/1")
-    bring(None, other, "file", [line.replace(b"Ann", b"Ann\\u0000") for line in lines_of(broker)])
+    import_messages(
+        None, other, "file", [line.replace(b"Ann", b"Ann\\u0000") for line in lines_of(broker)]
+    )
     row = MessageGroup.objects.get(broker=other)
     assert (row.note, row.link) == ("call Ann\\x00", "https://wiki/1")
     third = make_broker(name="Third")
     MessageGroup.objects.filter(broker=broker).update(link="javascript:alert(1)")
-    bring(None, third, "file", lines_of(broker))
+    import_messages(None, third, "file", lines_of(broker))
     assert MessageGroup.objects.get(broker=third).link == ""
 
 
@@ -347,7 +352,7 @@ def test_a_command_says_what_is_wrong(broker: Broker, tmp_path: Path) -> None:
 
 def test_the_file_says_who_imported(broker: Broker, other: Broker, user: User) -> None:
     parked(broker, a_message(b"1"))
-    bring(user, other, "some.jsonl", lines_of(broker))
+    import_messages(user, other, "some.jsonl", lines_of(broker))
     entry = AuditEntry.objects.get(action="parked messages imported")
     assert (entry.username, entry.what, entry.details["added"]) == ("ann", "some.jsonl", 1)
     assert ParkedMessage.objects.get(broker=other).state == ParkedState.PARKED
@@ -412,6 +417,6 @@ def test_a_body_that_is_deleted_meanwhile_is_written_again(
         return rows
 
     monkeypatch.setattr(store, "put", put)
-    tally = bring(None, other, "file", lines_of(broker))
+    tally = import_messages(None, other, "file", lines_of(broker))
     assert (tally.added, tally.known) == (6, 0)
     assert len(content(other)) == 6

@@ -17,7 +17,7 @@ from delayboard.dead_letters.parking import park_queue, park_request, session, s
 from delayboard.dead_letters.parking.consume import Taking
 from delayboard.dead_letters.parking.in_flight_limit import Limits, limits_of, read
 from delayboard.dead_letters.parking.repeats import earlier, identity
-from delayboard.dead_letters.parking.store_batch import Keeper, Room, StoreFailed
+from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck, StoreFailed
 from delayboard.models import Body, DeadLetterQueue, ParkedMessage, Parking, ParkSession
 from tests.delayboard.builders import a_message
 from tests.topology.builders import a_snapshot
@@ -57,7 +57,7 @@ def of(name: str) -> Message:
 @pytest.mark.django_db
 def test_only_what_is_flagged_and_not_surely_acknowledged_may_be_a_repeat(broker: Broker) -> None:
     before = a_session(broker)
-    one, two, three = Keeper(before).keep([of("a"), of("b"), of("c")])
+    one, two, three = ParkingWriter(before).keep([of("a"), of("b"), of("c")])
     ParkSession.objects.filter(pk=before.pk).update(acked_to=one)
     now = a_session(broker)
     assert marked(now, of("b")) == [None]
@@ -69,7 +69,7 @@ def test_only_what_is_flagged_and_not_surely_acknowledged_may_be_a_repeat(broker
 
 @pytest.mark.django_db
 def test_sessions_that_left_doubt_are_as_many_as_they_like(broker: Broker) -> None:
-    (old,) = Keeper(a_session(broker)).keep([of("a")])
+    (old,) = ParkingWriter(a_session(broker)).keep([of("a")])
     ParkSession.objects.bulk_create(
         ParkSession(broker=broker, queue="dead", began_at=NOW, kept_to=old) for _ in range(1100)
     )
@@ -79,9 +79,9 @@ def test_sessions_that_left_doubt_are_as_many_as_they_like(broker: Broker) -> No
 @pytest.mark.django_db
 def test_each_parked_message_has_one_repeat_and_the_next_repeats_the_repeat(broker: Broker) -> None:
     first = a_session(broker)
-    one, two = Keeper(first).keep([of("a"), of("a")])
+    one, two = ParkingWriter(first).keep([of("a"), of("a")])
     second = a_session(broker)
-    keeper = Keeper(second)
+    keeper = ParkingWriter(second)
     keeper.keep([again(of("a")), again(of("a")), again(of("a"))])
     pairs = list(ParkedMessage.objects.filter(session=second).values_list("repeat_of", flat=True))
     assert sorted(pairs, key=lambda key: key or 0) == [None, one, two]
@@ -96,7 +96,7 @@ def test_another_queue_has_other_parked_messages(broker: Broker) -> None:
     before = a_session(broker)
     before.queue = "other"
     before.save()
-    Keeper(before).keep([of("a")])
+    ParkingWriter(before).keep([of("a")])
     assert marked(a_session(broker), again(of("a"))) == [None]
 
 
@@ -163,12 +163,14 @@ def test_what_stands_before_one_that_is_near_its_limit_is_not_given_up(
 ) -> None:
     held: list[tuple[int, bool]] = []
 
-    def hold(self: Keeper, messages: Sequence[Message], *, for_good: bool, **more: Any) -> Any:
+    def hold(
+        self: ParkingWriter, messages: Sequence[Message], *, for_good: bool, **more: Any
+    ) -> Any:
         held.append((len(messages), for_good))
         return list(range(1, len(messages) + 1))
 
-    monkeypatch.setattr(Keeper, "hold", hold)
-    taking = Taking(Quiet(), Keeper(a_session(broker)), Limits(900, 20))
+    monkeypatch.setattr(ParkingWriter, "hold", hold)
+    taking = Taking(Quiet(), ParkingWriter(a_session(broker)), Limits(900, 20))
     counts = [0, 0, 15, 0]
     deliveries = [
         Delivery(a_message(headers={"x-delivery-count": count}), place, NOW)
@@ -262,14 +264,14 @@ def test_what_was_acknowledged_long_before_the_end_is_sure(
 def test_a_database_that_refuses_is_asked_again_and_then_given_up(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = Keeper(a_session(broker))
+    keeper = ParkingWriter(a_session(broker))
     said: list[str] = []
 
-    def refuse(self: Keeper, *args: Any) -> list[int]:
+    def refuse(self: ParkingWriter, *args: Any) -> list[int]:
         raise OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "keep", refuse)
+        patch.setattr(ParkingWriter, "keep", refuse)
         patch.setattr(store_batch, "HOLD_SECONDS", 0.1)
         patch.setattr(store_batch, "RETRY_SECONDS", 0.05)
         with pytest.raises(StoreFailed, match="database or disk is full"):
@@ -284,18 +286,18 @@ def test_a_database_that_refuses_is_asked_again_and_then_given_up(
 def test_a_commit_whose_answer_was_lost_is_not_repeated(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = Keeper(a_session(broker))
+    keeper = ParkingWriter(a_session(broker))
     first = keeper.keep([of("before")])
-    commit = Keeper._commit
+    commit = ParkingWriter._commit
     parking = Parking.objects.create(broker=broker, queue="dead")
     keeper.session.parking = parking
 
-    def lose(self: Keeper, *args: Any) -> None:
+    def lose(self: ParkingWriter, *args: Any) -> None:
         commit(self, *args)
-        monkeypatch.setattr(Keeper, "_commit", commit)
+        monkeypatch.setattr(ParkingWriter, "_commit", commit)
         raise OperationalError("server closed the connection unexpectedly")
 
-    monkeypatch.setattr(Keeper, "_commit", lose)
+    monkeypatch.setattr(ParkingWriter, "_commit", lose)
     monkeypatch.setattr(store_batch, "RETRY_SECONDS", 0.0)
     parked_messages = keeper.hold([of("a"), of("b")], stop=Event(), say=lambda trouble: None)
     rows = ParkedMessage.objects.exclude(pk__in=first).order_by("pk")
@@ -313,14 +315,14 @@ def test_a_session_that_was_cleaned_away_is_there_with_its_first_parked_message(
 ) -> None:
     row = a_session(broker)
     ParkSession.objects.filter(pk=row.pk).delete()
-    (parked_message,) = Keeper(row).keep([of("a")])
+    (parked_message,) = ParkingWriter(row).keep([of("a")])
     found = ParkSession.objects.get()
     assert (found.pk, found.kept_to) == (row.pk, parked_message)
 
 
 @pytest.mark.django_db
 def test_room_is_looked_for_and_leaves_nothing() -> None:
-    Room(refused_bytes=1_000_000).check()
+    SpaceCheck(refused_bytes=1_000_000).check()
     assert not Body.objects.exists()
 
 
@@ -339,14 +341,12 @@ def confirmed(broker: Broker, **stated: Any) -> DeadLetterQueue:
         (Queue("delayboard.tap.orders"), "a tap of Delayboard"),
         (Queue("dead", arguments=Arguments({"x-queue-type": "stream"})), "stream"),
         (Queue("dead", arguments=Arguments({"x-queue-type": "odd"})), "“odd”"),
-        (DEAD, "Confirm the queue first"),
+        (DEAD, "Mark the queue first"),
     ],
 )
 def test_what_may_not_be_parked(queue: Queue | None, why: str) -> None:
     assert why in park_request.refusal(None, queue)
-    assert "Confirm the queue first" in park_request.refusal(
-        DeadLetterQueue(is_confirmed=False), DEAD
-    )
+    assert "Mark the queue first" in park_request.refusal(DeadLetterQueue(is_confirmed=False), DEAD)
     assert park_request.refusal(DeadLetterQueue(is_confirmed=True), DEAD) == ""
 
 
@@ -362,7 +362,7 @@ def test_watching_is_switched_once_and_written_down(broker: Broker, user: User) 
     row.refresh_from_db()
     assert not row.is_watched
     actions = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
-    assert list(actions) == ["queue watched", "queue no longer watched"]
+    assert list(actions) == ["automatic parking started", "automatic parking stopped"]
     with pytest.raises(park_request.ParkError, match="does not answer"):
         park_request.watch(user, broker, "dead", None, on=True)
     with pytest.raises(park_request.ParkError):
@@ -390,10 +390,10 @@ def test_a_parking_whose_database_is_full_is_given_back_and_says_why(
     claimed = work.claim((park_queue.KIND,), "worker")
     assert claimed is not None
 
-    def refuse(self: Room) -> None:
+    def refuse(self: SpaceCheck) -> None:
         raise store_batch.store_failure(OperationalError("database or disk is full"))
 
-    monkeypatch.setattr(Room, "check", refuse)
+    monkeypatch.setattr(SpaceCheck, "check", refuse)
     park_queue.park(claimed, stop=Event())
     row = Parking.objects.get(pk=parking.pk).work
     assert row is not None

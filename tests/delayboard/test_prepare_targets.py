@@ -193,7 +193,7 @@ def test_a_delay_that_is_not_on_offer_is_refused(
 def test_a_topology_that_is_not_applied_is_refused(
     user: User, broker: Broker, pair: Topology
 ) -> None:
-    Topology.objects.update(state="torn_down")
+    Topology.objects.update(state="deleted")
     with pytest.raises(OptionError, match="deleted"):
         create_draft.draft_messages(user, broker, some(broker, 1), delayed(pair))
 
@@ -202,7 +202,7 @@ def test_the_queues_of_delays_are_known_as_long_as_their_topology_stands(
     broker: Broker, pair: Topology
 ) -> None:
     assert find_delay_queues(broker) == {"orders-retry"}
-    Topology.objects.update(state="torn_down")
+    Topology.objects.update(state="deleted")
     assert find_delay_queues(broker) == set()
 
 

@@ -16,11 +16,11 @@ from delayboard.dead_letters.replay.send import parked_source
 from delayboard.models import (
     BatchState,
     MessageGroup,
-    Outcome,
     ParkedMessage,
     ParkedState,
     ReplayBatch,
     ReplayEdit,
+    ReplayOutcome,
 )
 from tests.delayboard.builders import (
     TAP,
@@ -110,21 +110,21 @@ def test_what_is_given_to_a_delay_is_handed_and_can_be_replayed_again(
     batch = started(user, broker, [b"1"], a_route("orders", "orders", after_ms=5000))
     carried(batch)
     item = batch.items.get()
-    assert (item.state, item.outcome) == ("done", Outcome.HANDED)
-    assert parked_message_states(batch) == ["handed"]
+    assert (item.state, item.outcome) == ("done", ReplayOutcome.DELAYED)
+    assert parked_message_states(batch) == ["delayed"]
     again = frozen(user, broker, list(ParkedMessage.objects.all()), undo_seconds=60)
     change_state.start(user, again, despite_verdict=False)
     assert parked_message_states(again) == ["replaying"]
     change_state.cancel(user, again)
-    assert parked_message_states(again) == ["handed"]
+    assert parked_message_states(again) == ["delayed"]
     again.refresh_from_db()
     adds_up(again)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.DELIVERED, Outcome.DIED])
+@pytest.mark.parametrize("outcome", [ReplayOutcome.DELIVERED, ReplayOutcome.DIED])
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_what_arrived_of_another_replay_meanwhile_is_not_parked_again(
-    user: User, broker: Broker, pipes: Pipes, outcome: Outcome, is_cancelled: bool
+    user: User, broker: Broker, pipes: Pipes, outcome: ReplayOutcome, is_cancelled: bool
 ) -> None:
     batch = started(user, broker, [b"1"], a_route("orders", "orders", after_ms=5000))
     carried(batch)

@@ -116,7 +116,7 @@ def deaf(
                 raise Unreachable("The management API does not answer.")
             return there["now"]
 
-        monkeypatch.setattr(tap_check, "look_along", look)
+        monkeypatch.setattr(tap_check, "refresh_route", look)
         return asked
 
     for module in (answers, send_batch):
@@ -194,7 +194,7 @@ def test_what_got_its_end_while_it_was_read_is_not_sent_again(
     def late(*args: Any, **kwargs: Any) -> Any:
         item = batch.items.get(position=1)
         if item.state == ItemState.PUBLISHING:
-            taken = settle_items.Taken(1, item.parked_message_id, is_handed=False)
+            taken = settle_items.Taken(1, item.parked_message_id, is_delayed=False)
             with transaction.atomic():
                 settle_items.write_endings(
                     batch, [settle_items.Ending(taken, ItemState.DONE)], timezone.now()

@@ -32,7 +32,7 @@ from delayboard.dead_letters.replay.follow import batch_follower, outcome
 from delayboard.dead_letters.replay.publish.edit_headers import EditError
 from delayboard.management import replay_output
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
-from delayboard.models.replay import Outcome, replay_id
+from delayboard.models.replay import ReplayOutcome, replay_id
 from tests.analytics.builders import an_event, an_exit
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.delayboard.carrying import adds_up, carried
@@ -208,7 +208,7 @@ def test_to_send_a_message_again_on_purpose_takes_a_new_id(broker: Broker, pipes
     replayed([first])
     with transaction.atomic():
         before = (ParkedState.REPLAYED,)
-        change_parked_messages([first.pk], before, ParkedState.HANDED, by=None, at=timezone.now())
+        change_parked_messages([first.pk], before, ParkedState.DELAYED, by=None, at=timezone.now())
     batch = replayed([first, again])
     assert pipes.names[1:] == [replay_id(batch.uid, 1)] * 2
 
@@ -263,7 +263,7 @@ def test_copies_in_a_queue_are_found_again_at_each_look(broker: Broker, pipes: P
     parked(broker, message, message)
     batch.refresh_from_db()
     assert batch.died == 2
-    assert not batch.items.filter(outcome=Outcome.DIED, died_as=None).exists()
+    assert not batch.items.filter(outcome=ReplayOutcome.DIED, died_as=None).exists()
 
 
 def test_as_many_arrived_as_a_tap_saw(pair: Topology, pipes: Pipes) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.replay.present import summary
-from delayboard.models import BatchState, ItemState, Outcome
+from delayboard.models import BatchState, ItemState, ReplayOutcome
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
 from topology.models import Broker
@@ -30,7 +30,7 @@ def test_the_parts_of_a_bar_fill_it_and_all_can_be_seen(numbers: list[int]) -> N
 @pytest.mark.django_db
 def test_a_dry_run_counts_every_item_once(broker: Broker) -> None:
     batch = a_batch(broker, parked(broker, a_message(b"1")))
-    a_bad_route(batch, "held", items_number=2)
+    a_bad_route(batch, "stuck", items_number=2)
     a_bad_route(batch, "never-heard-of", items_number=5)
     a_route(batch, routing_key="later", after_ms=1, items_number=3)
     a_route(batch, routing_key="none", items_number=0)
@@ -51,7 +51,7 @@ def test_what_became_of_them_adds_up_to_what_was_replayed(broker: Broker) -> Non
     states = [ItemState.DONE] * 4 + [ItemState.FAILED]
     batch = a_batch(broker, parked_messages, BatchState.DONE, states, delivered=1, died=1)
     delayed = a_route(batch, routing_key="later", after_ms=1000)
-    batch.items.filter(position=3).update(route=delayed, outcome=Outcome.HANDED)
+    batch.items.filter(position=3).update(route=delayed, outcome=ReplayOutcome.DELAYED)
     assert summary.count_outcomes(batch) == summary.OutcomeCounts(
-        delivered=1, died=1, handed=1, unseen=1
+        delivered=1, died=1, delayed=1, unseen=1
     )

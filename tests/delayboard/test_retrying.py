@@ -12,7 +12,7 @@ from analytics.scheduled.pages import scheduled_page as scheduled_desk
 from analytics.scheduled.queries.filter import parse
 from analytics.scheduled.rows.due import change
 from delayboard.dead_letters import retrying
-from delayboard.dead_letters.retrying import Desk
+from delayboard.dead_letters.retrying import RetryList
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
 from topology.models import Broker, State, Topology
@@ -59,7 +59,7 @@ def waits(topology: Topology, due: int = 60, headers: Any = None, **values: Any)
     return row
 
 
-def desk(broker: Broker, snapshot: Snapshot | None = None, **query: str) -> Desk:
+def desk(broker: Broker, snapshot: Snapshot | None = None, **query: str) -> RetryList:
     place = None
     if after := query.pop("after", ""):
         moment, _, pk = after.partition(",")
@@ -68,7 +68,7 @@ def desk(broker: Broker, snapshot: Snapshot | None = None, **query: str) -> Desk
     return retrying.retrying(broker, wanted, snapshot, NOW, hidden=NOTHING, place=place)
 
 
-def listed(shown: Desk) -> list[str]:
+def listed(shown: RetryList) -> list[str]:
     return [retry.line.row.message_id for retry in shown.retries]
 
 
@@ -161,6 +161,6 @@ def test_a_quorum_retry_waits_inside_its_queue(broker: Broker) -> None:
 
 
 def test_what_was_torn_down_is_left_out(broker: Broker) -> None:
-    waits(a_topology(broker, state=State.TORN_DOWN))
+    waits(a_topology(broker, state=State.DELETED))
     shown = desk(broker)
     assert (listed(shown), list(shown.topologies)) == ([], [])

@@ -64,7 +64,7 @@ def test_a_dry_run_names_the_messages_their_times_and_what_else_passes(topology:
         waiting(topology, f"m{number}", timedelta(minutes=5, seconds=number))
     text = run("cancel", "--id", "m0", "--id", "m2", "--dry-run")
     assert "m0 for work: cancel takes effect at " in text
-    assert "All messages for the queue “work” pass Delayboard from " in text
+    assert "Delayboard intercepts the queue “work” from " in text
     assert "1 other known messages" in text
     assert text.endswith("2 of 2 changes would be requested.\n")
     assert not ScheduledChange.objects.exists()
@@ -105,14 +105,14 @@ def test_two_requests_for_one_binding_share_an_interception(topology: Topology) 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("cancel",), "Name the messages by --id, or say --all"),
-        (("cancel", "--id", "m0", "--all"), "Name the messages by --id, or say --all"),
+        (("cancel",), "Select messages with --id, or use --all"),
+        (("cancel", "--id", "m0", "--all"), "Select messages with --id, or use --all"),
         (("cancel", "--id", "nobody"), "No waiting message matches"),
-        (("reschedule", "--id", "m0"), "--to goes with reschedule"),
-        (("cancel", "--id", "m0", "--to", "+1h"), "--to goes with reschedule"),
+        (("reschedule", "--id", "m0"), "reschedule needs --to"),
+        (("cancel", "--id", "m0", "--to", "+1h"), "reschedule needs --to"),
         (("reschedule", "--id", "m0", "--to", "soon"), "“soon” is not a time"),
         (("cancel", "--id", "m0", "--user", "vera"), "does not have the role operator"),
-        (("undo", "--id", "7"), "Name changes by --id"),
+        (("undo", "--id", "7"), "Select changes with --id"),
         (("deliver-now", "--id", "m0"), "No message can be changed"),
     ],
 )
@@ -140,9 +140,9 @@ def test_a_production_broker_asks_for_its_name(topology: Topology) -> None:
     ("key", "due", "to", "why"),
     [
         ("m0", timedelta(seconds=1), None, "It is too late for a change"),
-        ("m0", timedelta(hours=1), "-1h", "The new time is over"),
+        ("m0", timedelta(hours=1), "-1h", "The new due time is in the past"),
         ("m0", timedelta(hours=1), "+3h", "The longest delay of this topology is"),
-        ("twin", timedelta(hours=1), None, "have the same id or content"),
+        ("twin", timedelta(hours=1), None, "have the same id and content"),
     ],
 )
 def test_each_message_says_why_it_cannot_be_changed(

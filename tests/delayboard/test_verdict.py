@@ -34,7 +34,7 @@ from topology.definitions import (
 from topology.message import REPLAYS_HEADER, Message, Properties
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.routing.waiter import of_others
+from topology.routing.forwarder import of_others
 from topology.routing.walk import walk
 
 WAITS = {"hold"}
@@ -187,19 +187,19 @@ def test_the_deaths_that_a_replay_leaves_out_do_not_count() -> None:
 
 
 HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
-(WAITER,) = busy_wait.waiters(HOOKS)
+(FORWARDER,) = busy_wait.forwarders(HOOKS)
 WAITING = busy_wait.definitions(HOOKS) | shop(a_queue("hooks"))
 
 
-def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_waiter_brings_it() -> None:
-    parked_message = a_message(headers={WAITER.due_header: 1_790_000_180_000})
+def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_forwarder_brings_it() -> None:
+    parked_message = a_message(headers={FORWARDER.due_header: 1_790_000_180_000})
     verdict = check_target(
-        Target("", WAITER.queue, ""),
+        Target("", FORWARDER.queue, ""),
         "dead",
         WAITING,
         [],
         parked_message,
-        waiters=[WAITER],
+        forwarders=[FORWARDER],
         now_ms=1_790_000_000_000,
     )
     assert verdict == Verdict(True, "Arrives in hooks after 3m.", after_ms=180_000)
@@ -207,11 +207,11 @@ def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_waiter_bring
 
 def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
     verdict = check_target(
-        Target("", WAITER.queue, ""), "dead", WAITING, [], waiters=[of_others(WAITER)]
+        Target("", FORWARDER.queue, ""), "dead", WAITING, [], forwarders=[of_others(FORWARDER)]
     )
     assert verdict.is_good
     assert verdict.sentence == (
-        f"Arrives in {WAITER.queue} at once: an external consumer forwards due messages to "
+        f"Arrives in {FORWARDER.queue} at once: an external consumer forwards due messages to "
         "“hooks”; RabbitMQ does not show its due header."
     )
 
@@ -384,7 +384,7 @@ def test_a_guard_of_one_says_once() -> None:
         ("", "lost", "lost", 1000),
         ("mixed", "", "lost", 5000),
         ("gone", "k", "unroutable", 0),
-        ("", "ring", "held", 1),
+        ("", "ring", "stuck", 1),
         ("odd", "", "uncertain", 0),
     ],
 )
@@ -411,7 +411,7 @@ def test_the_ending_is_the_worst_and_the_time_the_longest(
     )
     verdict = check_target(Target(exchange, key, ""), "dead", there, [])
     assert (verdict.ending, verdict.is_good) == (ending, ending == "delivered"), verdict.sentence
-    if ending != "held":
+    if ending != "stuck":
         assert verdict.after_ms == after_ms
 
 
@@ -445,12 +445,12 @@ def test_what_a_delayed_exchange_keeps_is_refused() -> None:
 
 
 def test_each_parked_message_is_due_by_its_own_header() -> None:
-    many = RouteChecker(WAITING, waiters=[WAITER], now_ms=NOW_MS)
+    many = RouteChecker(WAITING, forwarders=[FORWARDER], now_ms=NOW_MS)
     told = [
         many.check(
-            Target("", WAITER.queue, ""),
+            Target("", FORWARDER.queue, ""),
             "dead",
-            a_message(headers={WAITER.due_header: NOW_MS + minutes * 60_000}).properties,
+            a_message(headers={FORWARDER.due_header: NOW_MS + minutes * 60_000}).properties,
         ).after_ms
         for minutes in (3, 1, 3, -5)
     ]

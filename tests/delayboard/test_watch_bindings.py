@@ -66,7 +66,7 @@ def test_a_broker_that_does_not_answer_changes_nothing(
 def test_rows_of_a_topology_that_is_no_longer_applied_go(levels: Topology) -> None:
     watch = BindingWatch()
     watch.look()
-    Topology.objects.update(state=State.TORN_DOWN)
+    Topology.objects.update(state=State.DELETED)
     assert watch.look()["missing"] == 0
     assert not MissingBinding.objects.exists()
     assert watch_bindings.LOOK_SECONDS <= 5

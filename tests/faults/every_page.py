@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
 from typing import Any
 
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from analytics.models import ScheduledMessage
+from analytics.models import Channel, Delivery, NightlyReport, ScheduledMessage, Subscriber
 from delayboard.models import ParkedChange, Parking, Publication
 from tests.delayboard.builders import a_message, parked
 from tests.site.desk import draft
@@ -26,6 +26,8 @@ WITHOUT_BROKER = {
     "logout",
     "parked_message_body",
     "analytics:report_table",
+    "analytics:stored_report",
+    "analytics:report_delivery",
     "topology:topology_export",
 }
 
@@ -45,11 +47,17 @@ def addresses(pair: Topology) -> dict[str, str]:
             entered_at=now,
             due_at=now + timedelta(hours=1),
         )
+    report, _ = NightlyReport.objects.get_or_create(
+        day=date(2026, 11, 20), defaults={"made_at": timezone.now(), "html": "A report."}
+    )
+    mailed, _ = Subscriber.objects.get_or_create(name="a@example.org", channel=Channel.EMAIL)
+    delivery, _ = Delivery.objects.get_or_create(report=report, subscriber=mailed)
     parked_message = parked(pair.broker, a_message())[0]
     rows = {
         "parked_message": parked_message.pk,
         "parked_message_body": parked_message.pk,
         "message_group": parked_message.group_id,
+        "analytics:report_send": delivery.pk,
         "parking": Parking.objects.create(broker=pair.broker, queue="dead").pk,
         "parked_messages_change": ParkedChange.objects.create(
             broker=pair.broker, newest=0, asked=0
@@ -64,10 +72,11 @@ def addresses(pair: Topology) -> dict[str, str]:
         ("pk", "IntConverter"): batch.pk,
         ("position", "IntConverter"): 1,
         ("key", "SlugConverter"): "f01",
+        ("day", "SlugConverter"): "2026-11-20",
+        ("suffix", "SlugConverter"): "html",
     }
     found = {}
-    for name, pattern in named(get_resolver().url_patterns):
-        converters = pattern.pattern.converters
+    for name, converters in named(get_resolver().url_patterns, {}):
         values = {key: there[key, type(kind).__name__] for key, kind in converters.items()}
         values |= {"pk": rows[name]} if name in rows else {}
         values |= {"key": "lateness"} if name == "analytics:report_table" else {}
@@ -76,10 +85,14 @@ def addresses(pair: Topology) -> dict[str, str]:
     return found
 
 
-def named(patterns: list[Any], space: str = "") -> Iterator[tuple[str, URLPattern]]:
+def named(
+    patterns: list[Any], outer: Mapping[str, Any], space: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The name of each address and the converters of its parameters."""
     for pattern in patterns:
+        converters = {**outer, **pattern.pattern.converters}
         if isinstance(pattern, URLResolver) and pattern.namespace != "admin":
             inner = f"{pattern.namespace}:" if pattern.namespace else ""
-            yield from named(pattern.url_patterns, space + inner)
+            yield from named(pattern.url_patterns, converters, space + inner)
         elif isinstance(pattern, URLPattern) and pattern.name:
-            yield space + pattern.name, pattern
+            yield space + pattern.name, converters

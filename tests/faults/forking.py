@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, get_context
 from multiprocessing.process import BaseProcess
@@ -46,16 +46,21 @@ class Fork:
         return self.process.exitcode
 
 
-@contextmanager
-def forked(*arguments: str) -> Iterator[Fork]:
+def forked(*arguments: str) -> AbstractContextManager[Fork]:
     """`manage.py` with these arguments; at the end SIGKILL to the whole group."""
+    return forked_call(run_command, ["manage.py", *arguments])
+
+
+@contextmanager
+def forked_call(function: Callable[..., int], *given: object) -> Iterator[Fork]:
+    """The same with a function of a module, which returns the exit code."""
     forkserver.set_forkserver_preload(["tests.faults.preloaded"])
     # The settings are read once, and only the log's folder changes from test to test.
     with patch.dict(os.environ, environment()):
         forkserver.ensure_running()
     with NamedTemporaryFile() as file:
-        said = (arguments, settings.EVENT_LOG, file.name)
-        process = get_context("forkserver").Process(target=run, args=said)
+        more = (function, given, settings.EVENT_LOG, file.name)
+        process = get_context("forkserver").Process(target=run, args=more)
         process.start()
         assert process.pid is not None
         try:
@@ -67,10 +72,12 @@ def forked(*arguments: str) -> Iterator[Fork]:
             process.join()
 
 
-def run(arguments: Sequence[str], event_log: Path, output: str) -> None:
+def run(
+    function: Callable[..., int], given: Sequence[object], event_log: Path, output: str
+) -> None:
     os.setsid()
     written = os.open(output, os.O_WRONLY | os.O_APPEND)
     os.dup2(written, 1)
     os.dup2(written, 2)
     settings.EVENT_LOG = event_log
-    sys.exit(run_command(["manage.py", *arguments]))
+    sys.exit(function(*given))

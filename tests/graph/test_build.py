@@ -5,8 +5,8 @@ import pytest
 from tests.graph.pictures import delay_queue, pair, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.graph.build import Fact, Graph, build, facts, sentence
-from topology.graph.edges import waiter_edges
-from topology.message import Waiter
+from topology.graph.edges import forwarder_edges
+from topology.message import Forwarder
 from topology.snapshot import QueueNumbers
 
 
@@ -90,12 +90,12 @@ def test_what_stands_beside_a_part_is_drawn_as_it_is_and_leads_no_further() -> N
     }
 
 
-def test_a_waiter_is_two_arrows_to_what_may_be_missing() -> None:
-    ways = waiter_edges([Waiter("w", "work", "room", "due")])
+def test_a_forwarder_is_two_arrows_to_what_may_be_missing() -> None:
+    ways = forwarder_edges([Forwarder("w", "work", "room", "due")])
     graph = build(Definitions.of([Queue("w"), Queue("room")]), ways=ways)
     assert edges(graph) == {
-        ("queue/w", "queue/work", "waiter", "when due"),
-        ("queue/w", "queue/room", "waiter", "not yet due"),
+        ("queue/w", "queue/work", "forwarder", "when due"),
+        ("queue/w", "queue/room", "forwarder", "not yet due"),
     }
     assert [node.id for node in graph.nodes if node.missing] == ["queue/work"]
 
@@ -173,7 +173,7 @@ def test_live_numbers_and_rates_stand_on_the_nodes() -> None:
     numbers = QueueNumbers(messages=5, consumers=0)
     graph = build(seen(pair(), {"orders": numbers}, {"orders": 1.5}))
     assert graph.node("queue/orders").numbers == numbers
-    assert graph.node("queue/orders").mark == "stuck"
+    assert graph.node("queue/orders").mark == "no_consumer"
     assert graph.node("exchange/orders").rate == 1.5
     assert graph.node("queue/orders-retry").mark == "unknown"
     assert build(pair()).node("queue/orders").numbers is None

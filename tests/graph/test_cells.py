@@ -14,8 +14,8 @@ from topology.graph.live_values import (
     snapshot_cells,
     snapshot_marks,
 )
-from topology.held_messages import held, is_holding
 from topology.snapshot import QueueNumbers
+from topology.stuck_messages import count_stuck_in, has_stuck
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_small_rates_keep_a_digit_and_none_looks_like_zero(rate: float | None, t
         ({}, QueueNumbers(), "unknown"),
         ({}, QueueNumbers(messages=0), "empty"),
         ({}, QueueNumbers(messages=1, consumers=1), "busy"),
-        ({}, QueueNumbers(messages=1, consumers=0), "stuck"),
+        ({}, QueueNumbers(messages=1, consumers=0), "no_consumer"),
         ({"x-message-ttl": 1000}, QueueNumbers(messages=1, consumers=0), "waiting"),
         ({"x-max-length": 5}, QueueNumbers(messages=5, consumers=1), "full"),
         ({}, QueueNumbers(messages=1, consumers=1, state="down"), "down"),
@@ -94,12 +94,12 @@ def test_a_rate_beats_in_three_paces_and_an_unknown_one_is_no_stop(
 def test_held_is_what_is_neither_ready_nor_unacked(
     numbers: QueueNumbers | None, count: int | None
 ) -> None:
-    assert held(LEVEL, numbers) == count
+    assert count_stuck_in(LEVEL, numbers) == count
 
 
 def test_a_classic_queue_holds_nothing() -> None:
     numbers = QueueNumbers(messages=4, ready=0, unacked=0)
-    assert held(CLASSIC, numbers) is None
+    assert count_stuck_in(CLASSIC, numbers) is None
     assert queue_mark(CLASSIC, numbers) == "waiting"
 
 
@@ -107,8 +107,8 @@ def test_a_classic_queue_holds_nothing() -> None:
     ("numbers", "mark"),
     [
         # as RabbitMQ 4.3.6 counted them: destination unbound, then 40 more behind it
-        (QueueNumbers(messages=4, ready=0, unacked=0, consumers=0), "held"),
-        (QueueNumbers(messages=55, ready=10, unacked=0, consumers=0, publish_rate=0.0), "held"),
+        (QueueNumbers(messages=4, ready=0, unacked=0, consumers=0), "stuck"),
+        (QueueNumbers(messages=55, ready=10, unacked=0, consumers=0, publish_rate=0.0), "stuck"),
         # as RabbitMQ 4.0.5 counted a steady 240 messages per second on their way
         (QueueNumbers(messages=243, ready=240, unacked=0, consumers=0), "waiting"),
         (QueueNumbers(messages=20, ready=0, unacked=0, publish_rate=240.0), "waiting"),
@@ -128,7 +128,7 @@ def test_a_consumer_on_a_level_takes_messages_early_even_when_it_looks_empty() -
 
 
 def test_a_level_of_unknown_depth_holds_nothing() -> None:
-    assert not is_holding(LEVEL, None)
+    assert not has_stuck(LEVEL, None)
 
 
 def test_levels_are_found_by_how_they_are_bound() -> None:
@@ -139,6 +139,6 @@ def test_levels_are_found_by_how_they_are_bound() -> None:
 def test_a_live_page_is_told_of_a_consumer_and_of_what_is_held() -> None:
     name = LEVEL.name
     snapshot = seen(level_set(), {name: QueueNumbers(5, 2, 0, 1)})
-    assert snapshot_cells(snapshot)[f"queue/{name}/held"] == "3"
+    assert snapshot_cells(snapshot)[f"queue/{name}/stuck"] == "3"
     quiet = seen(level_set(), {name: QueueNumbers(0, 0, 0, 1)})
     assert snapshot_marks(quiet)[f"queue/{name}"] == "taken"

@@ -85,7 +85,7 @@ def test_the_cells_have_the_keys_of_the_live_values() -> None:
     known = rung(seen(WANTED, {LADDER.names[3]: numbers}), 3)
     key = f"queue/{LADDER.names[3]}"
     assert known.messages == Cell(f"{key}/messages", "1\u202f204")
-    assert known.kept == Cell(f"{key}/held", "4")
+    assert known.kept == Cell(f"{key}/stuck", "4")
     assert known.rate == Cell(f"{key}/publish_rate", "0.4/s")
 
 

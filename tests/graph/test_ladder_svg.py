@@ -114,7 +114,7 @@ def test_a_dot_beats_with_the_rate(rate: float | None, beat: str) -> None:
 @pytest.mark.parametrize(
     ("numbers", "state"),
     [
-        (QueueNumbers(49, 4, 0, 0), "held"),
+        (QueueNumbers(49, 4, 0, 0), "stuck"),
         (QueueNumbers(4, 4, 0, 1), "taken"),
         (QueueNumbers(state="down"), "down"),
         (QueueNumbers(), "unknown"),

@@ -23,7 +23,7 @@ from topology.patterns.hold_queues.params import Params as HoldParams
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.table import PATTERNS
 from topology.snapshot import QueueNumbers
-from topology.views.diagram import MOST_MEMBERS, WAITER_NOTE, Picture, draw, explanation_picture
+from topology.views.diagram import FORWARDER_NOTE, MOST_MEMBERS, Picture, draw, explanation_picture
 
 
 def topology(kind: str, params: Any) -> Topology:
@@ -70,7 +70,7 @@ def test_delay_levels_are_drawn_as_a_ladder_with_their_table() -> None:
     page = shown(picture, latest=SimpleNamespace(snapshot=found), plan=None)
     assert page.count('<th scope="row" class="number"') == 28
     assert page.count("stuck: no route to a queue</span>") == 28
-    assert 'data-live="queue/nsb.v2.delay-level-27/held">2</td>' in page
+    assert 'data-live="queue/nsb.v2.delay-level-27/stuck">2</td>' in page
     assert "<script>alert" not in page
 
 
@@ -108,18 +108,20 @@ def test_a_work_queue_that_is_gone_is_drawn_as_missing() -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_busy_wait_shows_what_its_waiter_does_with_the_processing_queue(is_there: bool) -> None:
+def test_a_busy_wait_shows_what_its_forwarder_does_with_the_processing_queue(
+    is_there: bool,
+) -> None:
     params = busy_wait.EXAMPLE
     work = Definitions.of([Queue(params.queue)] if is_there else [])
     picture = draw(topology(busy_wait.KIND, params), seen(busy_wait.definitions(params) | work))
-    (waiter,) = busy_wait.waiters(params)
-    onward = f"queue {waiter.onward}" + ("" if is_there else " (missing)")
-    told = {(fact.source, fact.target) for fact in picture.facts if "waiter" in fact.what}
+    (forwarder,) = busy_wait.forwarders(params)
+    onward = f"queue {forwarder.onward}" + ("" if is_there else " (missing)")
+    told = {(fact.source, fact.target) for fact in picture.facts if "forwarder" in fact.what}
     assert told == {
-        (f"queue {waiter.queue}", onward),
-        (f"queue {waiter.queue}", f"queue {waiter.back}"),
+        (f"queue {forwarder.queue}", onward),
+        (f"queue {forwarder.queue}", f"queue {forwarder.back}"),
     }
-    assert picture.note == WAITER_NOTE
+    assert picture.note == FORWARDER_NOTE
 
 
 def test_hold_queues_are_drawn_as_they_exist_with_the_way_on() -> None:

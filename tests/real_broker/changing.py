@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from threading import Event, Thread
+from types import ModuleType
 
 import pytest
 from django.db import connection as database
+from django.db.models import Sum
 
 from analytics.models import ScheduledBody, ScheduledMessage
 from analytics.recorder.copies import content_of
-from delayboard.changes import check, intercept
+from delayboard.changes import check, intercept, take
 from delayboard.changes import request as requesting
 from delayboard.models import Interception, InterceptionState, ScheduledChange
 from tests.brokers import Vhost
@@ -28,16 +31,30 @@ from topology.broker.properties.read import build_properties
 from topology.message import Message, Publish
 from topology.models import Topology, Work
 
+# An interception begins six seconds before, and ends soon after.
+SHORT_TIMES: Sequence[tuple[ModuleType, str, object]] = (
+    (check, "LEAD", timedelta(seconds=6)),
+    (requesting, "LEAD", timedelta(seconds=6)),
+    (check, "SHORTEST_NOTICE", timedelta(seconds=0.5)),
+    (take, "GRACE", timedelta(seconds=15)),
+    (intercept, "HORIZON", timedelta(seconds=7)),
+    (intercept, "REPORT_SECONDS", 1.5),
+)
+
 
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interception begins six seconds before, and ends soon after."""
-    for module in (check, requesting):
-        monkeypatch.setattr(module, "LEAD", timedelta(seconds=6))
-    monkeypatch.setattr(check, "SHORTEST_NOTICE", timedelta(seconds=0.5))
-    monkeypatch.setattr(intercept, "GRACE", timedelta(seconds=15))
-    monkeypatch.setattr(intercept, "HORIZON", timedelta(seconds=7))
-    monkeypatch.setattr(intercept, "REPORT_SECONDS", 1.5)
+    for module, name, value in SHORT_TIMES:
+        monkeypatch.setattr(module, name, value)
+
+
+def intercept_until_killed(owner: str) -> int:
+    """As the background tasks of a worker; a process of its own."""
+    for module, name, value in SHORT_TIMES:
+        setattr(module, name, value)
+    with working(owner=owner):
+        Event().wait()
+    return 0
 
 
 def delay(
@@ -122,9 +139,22 @@ def working(number: int = 4, *, owner: str = "worker") -> Iterator[None]:
     assert not failed, failed
 
 
-def expire_leases() -> None:
-    """As if the time of a lease had passed since its holder died."""
-    Work.objects.filter(kind=requesting.KIND).update(leased_until_at=datetime.now(UTC))
+def expire_leases(owner: str = "") -> None:
+    """As if the time of its leases had passed since their holder died."""
+    rows = Work.objects.filter(kind=requesting.KIND, owner__startswith=owner)
+    rows.update(leased_until_at=datetime.now(UTC))
+
+
+def is_in_order(arrived: Sequence[str], queue: str) -> bool:
+    """Whether only messages came after a younger one that the row of their interception counts.
+
+    The ids are in order. A binding is restored in a pause of the messages, which on a busy machine
+    is over before the broker has done it.
+    """
+    newest = list(accumulate(arrived, max))
+    late = sum(name < before for name, before in zip(arrived, newest, strict=True))
+    counted = Interception.objects.filter(queue=queue).aggregate(Sum("overtaken"))
+    return late <= (counted["overtaken__sum"] or 0)
 
 
 def all_closed() -> bool:
@@ -186,10 +216,15 @@ def _reader(
 
 @contextmanager
 def traffic(
-    vhost: Vhost, exchange: str, keys: Iterable[str], *, rate: float
+    vhost: Vhost,
+    exchange: str,
+    keys: Iterable[str],
+    *,
+    rate: float,
+    at: dict[str, datetime] | None = None,
 ) -> Iterator[dict[str, list[str]]]:
     """Messages that nobody changes, so many a second in all, with a pause of half a second after
-    each two seconds; their ids by key, in order.
+    each two seconds; their ids by key, in order. `at` gets the moment of each.
     """
     sent: dict[str, list[str]] = {key: [] for key in keys}
     stop = Event()
@@ -203,6 +238,8 @@ def traffic(
                     name = f"t{number:06}"
                     number += 1
                     properties = build_properties({}, message_id=name, delivery_mode=2)
+                    if at is not None:
+                        at[name] = datetime.now(UTC)
                     channel.publish(Publish(exchange, key, properties, name.encode()))
                     names.append(name)
                 stop.wait(max(0.0, begun + number / rate - time.monotonic()))

@@ -254,4 +254,4 @@ def test_a_message_in_a_delay_of_others_still_arrives_for_the_teardown_is_refuse
     eventually(lambda: channel.basic_get("shipments", auto_ack=True)[0], "what waited arrives")
     channel.queue_delete("late")
     provision.remove(None, pair, typed_name=pair.name)
-    assert pair.state == State.TORN_DOWN
+    assert pair.state == State.DELETED

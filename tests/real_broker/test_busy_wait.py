@@ -34,12 +34,12 @@ from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait.params import Params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.transfer.waiter import Passing, wait
+from topology.transfer.forwarder import Passing, wait
 
 MS = timedelta(milliseconds=1)
 LAP = 100 * MS
 WORK = Params("work", (LAP, 3 * LAP))
-(WAITER,) = busy_wait.waiters(WORK)
+(FORWARDER,) = busy_wait.forwarders(WORK)
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 @contextmanager
 def waiting(vhost: Vhost) -> Iterator[Passing]:
-    """A waiter at work, as a task runs it; its counters."""
+    """A forwarder at work, as a task runs it; its counters."""
     stop, passing, failed = Event(), Passing(), list[BaseException]()
 
     def run() -> None:
         try:
             wait(
                 address_of(vhost),
-                WAITER,
+                FORWARDER,
                 stop=stop,
                 beat=lambda told: None,
                 passing=passing,
@@ -152,7 +152,7 @@ def test_one_without_a_due_header_goes_on_and_is_counted(
         eventually(lambda: passing.without_due_header == 2, "both are counted")
 
 
-def test_a_user_id_is_taken_off_since_the_waiter_may_be_another_user(
+def test_a_user_id_is_taken_off_since_the_forwarder_may_be_another_user(
     vhost: Vhost, management: Management
 ) -> None:
     properties = build_properties({"due-at-ms": 1}, user_id=vhost.username, app_id="a")
@@ -164,7 +164,7 @@ def test_a_user_id_is_taken_off_since_the_waiter_may_be_another_user(
     assert delivery.message.properties.app_id == "a"
 
 
-def test_what_waits_while_no_waiter_runs_is_passed_on_by_the_next(
+def test_what_waits_while_no_forwarder_runs_is_passed_on_by_the_next(
     vhost: Vhost, management: Management
 ) -> None:
     laps = {f"m{number}": 3 + number % 4 for number in range(40)}
@@ -172,7 +172,7 @@ def test_what_waits_while_no_waiter_runs_is_passed_on_by_the_next(
         delay(vhost, laps)
         eventually(lambda: first.looped > 10, "the first one is at work")
     # On a slow machine the first of them are due before it ends.
-    lying = (WAITER.queue, "work")
+    lying = (FORWARDER.queue, "work")
     eventually(
         lambda: sum(management.queue(queue).get("messages", 0) for queue in lying) == 40,
         "all lie there",
@@ -183,7 +183,7 @@ def test_what_waits_while_no_waiter_runs_is_passed_on_by_the_next(
     assert Counter(map(name_of, got)) == dict.fromkeys(laps, 1)
 
 
-def test_several_waiters_share_the_work_and_double_nothing(
+def test_several_forwarders_share_the_work_and_double_nothing(
     vhost: Vhost, management: Management
 ) -> None:
     laps = {f"m{number}": 2 + number % 3 for number in range(60)}
@@ -201,7 +201,14 @@ def test_without_the_processing_queue_nothing_is_lost_and_it_goes_on_when_it_is_
     management.delete_queue("work", only_if_empty=False)
     passing, told = Passing(), list[Mapping[str, object]]()
     with pytest.raises(Returned, match="The queue “work” does not exist, so its messages remain"):
-        wait(address_of(vhost), WAITER, stop=Event(), beat=told.append, passing=passing, window=500)
+        wait(
+            address_of(vhost),
+            FORWARDER,
+            stop=Event(),
+            beat=told.append,
+            passing=passing,
+            window=500,
+        )
     assert passing.returned == told[-1]["returned"] == 1
     management.declare_queue(Queue("work"))
     with waiting(vhost):
@@ -217,11 +224,11 @@ def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
     management.declare_queue(Queue("work", arguments=full))
     laps = {f"m{number}": 1 for number in range(5)}
     delay(vhost, laps)
-    eventually(lambda: management.queue(WAITER.queue).get("messages") == 5, "all lie there")
+    eventually(lambda: management.queue(FORWARDER.queue).get("messages") == 5, "all lie there")
     with pytest.raises(Nacked, match=r"The queue “work” refuses messages"):
         wait(
             address_of(vhost),
-            WAITER,
+            FORWARDER,
             stop=Event(),
             beat=lambda told: None,
             passing=Passing(),
@@ -235,7 +242,7 @@ def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
     assert Counter(map(name_of, [first, *rest])) == dict.fromkeys(laps, 1)
 
 
-def test_a_waiter_whose_own_queue_goes_says_so(vhost: Vhost, management: Management) -> None:
+def test_a_forwarder_whose_own_queue_goes_says_so(vhost: Vhost, management: Management) -> None:
     told: list[Mapping[str, object]] = []
     failed: list[BrokerError] = []
 
@@ -243,7 +250,7 @@ def test_a_waiter_whose_own_queue_goes_says_so(vhost: Vhost, management: Managem
         try:
             wait(
                 address_of(vhost),
-                WAITER,
+                FORWARDER,
                 stop=Event(),
                 beat=told.append,
                 passing=Passing(),
@@ -255,7 +262,7 @@ def test_a_waiter_whose_own_queue_goes_says_so(vhost: Vhost, management: Managem
     thread = Thread(target=run, daemon=True)
     thread.start()
     eventually(lambda: told, "it is at work")
-    management.delete_queue(WAITER.queue, only_if_empty=False)
+    management.delete_queue(FORWARDER.queue, only_if_empty=False)
     thread.join(60)
     (error,) = failed
     assert isinstance(error, NotFound)
@@ -278,10 +285,10 @@ def test_it_is_applied_beside_the_processing_queue_verified_and_torn_down(vhost:
         assert made == {"work", "work-delay", "work-busy-wait"}
         with waiting(vhost):
             eventually(
-                lambda: provision.check(None, topology).holds, "it holds when its waiter is seen"
+                lambda: provision.check(None, topology).holds, "it holds when its forwarder is seen"
             )
         delay(vhost, {"m": 600})
-        eventually(lambda: management.queue(WAITER.queue).get("messages") == 1, "it waits")
+        eventually(lambda: management.queue(FORWARDER.queue).get("messages") == 1, "it waits")
         with pytest.raises(Refusal, match="The topology holds 1 messages"):
             provision.remove(None, topology)
         provision.remove(None, topology, typed_name=topology.name)

@@ -25,6 +25,7 @@ from tests.real_broker.changing import (
     consuming,
     delay,
     expire_leases,
+    is_in_order,
     short_times,
     states,
     traffic,
@@ -108,18 +109,17 @@ def test_exactly_the_changed_messages_change_during_other_traffic(
     for queue in QUEUES:
         names = arrived.ids(queue)
         others = [name for name in names if name.startswith("t")]
-        assert others == sent[keys[queue]]
+        assert sorted(others) == sent[keys[queue]]
+        assert is_in_order(others, queue)
         own = [name for name in names if not name.startswith("t")]
         assert sorted(own) == sorted(
             name for name, of, _ in wanted if of == queue and name not in gone
         )
-        untouched = [name for name in own if int(name[-2:]) not in (3, 9, 5, 11)]
-        assert untouched == sorted(untouched)
     for row in moved:
         assert arrived.at(row.destination, row.key) >= later
     for row in hurried:
         assert row.due_at is not None
-        assert arrived.at(row.destination, row.key) < row.due_at - seconds(1)
+        assert arrived.at(row.destination, row.key) < row.due_at
     assert AuditEntry.objects.filter(action="message cancelled").count() == len(cancelled)
 
 
@@ -246,6 +246,21 @@ def test_a_copy_that_only_a_tap_took_takes_no_message_s_place(
         management.bind(binding)
         with consuming(vhost, ["orders"]) as arrived:
             eventually(lambda: arrived.ids("orders") == ["a"], "the message itself arrives")
+
+
+@only_quorum
+def test_a_queue_that_was_bound_in_a_second_way_since_is_not_intercepted(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    rows = delay(topology, vhost, [("a", "orders", seconds(8))])
+    request(None, list(rows.values()), ChangeKind.CANCEL)
+    management.bind(Binding(delivery_name(topology.parsed), "orders", "#"))
+    before = observe(management).declared
+    with consuming(vhost, ["orders"]) as arrived, working(1):
+        eventually(all_closed, "the change is given up")
+        assert states() == {"a": ChangeState.FAILED}
+        eventually(lambda: arrived.ids("orders") == ["a"], "the message arrives")
+    assert observe(management).declared == before
 
 
 def _error(row: Work, words: str) -> bool:

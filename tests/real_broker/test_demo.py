@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from delayboard.demo import reminders
-from delayboard.demo.reminders import HOLD, HOLDS, LEVELS, REMINDERS, random_delay, remind
+from delayboard.demo.reminders import HOLD, HOLDS, LEVELS, REMINDERS, SHOP, random_delay, remind
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
 from topology.broker.management.client import Management
@@ -52,14 +52,15 @@ def test_reminders_wait_in_levels_and_in_hold_queues_that_are_made_for_them(vhos
 
 def test_preparing_again_makes_nothing_and_leaves_alone_what_was_torn_down(vhost: Vhost) -> None:
     broker = make_broker(vhost)
-    assert reminders.prepare(broker) == [HOLD, LEVELS]
-    levels = Topology.objects.get(kind=delay_levels.KIND)
+    assert reminders.prepare(broker) == [HOLD, LEVELS, SHOP]
+    levels = Topology.objects.get(params=delay_levels.store(LEVELS.params))
     out = delay_levels.route(LEVELS.params, timedelta(0), REMINDERS).declares
     assert {binding.identity for binding in out.bindings} <= levels.owned_identities
+    assert Topology.objects.get(keep_bodies=True).params == delay_levels.store(SHOP.params)
     applied = {row.pk: row.applied_at for row in Topology.objects.all()}
-    assert reminders.prepare(broker) == [HOLD, LEVELS]
+    assert reminders.prepare(broker) == [HOLD, LEVELS, SHOP]
     assert {row.pk: row.applied_at for row in Topology.objects.all()} == applied
-    Topology.objects.filter(kind=delay_levels.KIND).update(state=State.TORN_DOWN)
+    Topology.objects.filter(kind=delay_levels.KIND).update(state=State.DELETED)
     assert reminders.prepare(broker) == [HOLD]
 
 

@@ -16,9 +16,9 @@ from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import publisher
-from topology.message import Waiter
+from topology.message import Forwarder
 from topology.models import Topology
-from topology.transfer.waiter import Passing, wait
+from topology.transfer.forwarder import Passing, wait
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOPELESS = b'{"hopeless": true}'
@@ -40,9 +40,11 @@ ATTEMPTS = {
 }
 
 
-def pass_on(vhost: Vhost, waiter: Waiter, stop: threading.Event) -> None:
+def pass_on(vhost: Vhost, forwarder: Forwarder, stop: threading.Event) -> None:
     passing = Passing()
-    wait(address_of(vhost), waiter, stop=stop, beat=lambda told: None, passing=passing, window=500)
+    wait(
+        address_of(vhost), forwarder, stop=stop, beat=lambda told: None, passing=passing, window=500
+    )
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_what_is_hopeless_is_tried_so_often_and_then_given_up(
         return
     with ExitStack() as stack:
         stack.enter_context(running(lambda stop: trade(broker, quick, stop)))
-        for one in quick.pattern.waiters(quick.params):
+        for one in quick.pattern.forwarders(quick.params):
             stack.enter_context(running(partial(pass_on, vhost, one)))
         channel = stack.enter_context(publisher(address, "test"))
         send(channel, quick, new_work(quick)[0], HOPELESS)

@@ -172,7 +172,7 @@ def check_states(batch: ReplayBatch) -> Counter[str]:
         if item.state != ItemState.DONE:
             assert item.parked_message.state == ParkedState.PARKED
         elif item.route.after_ms:
-            assert item.parked_message.state == ParkedState.HANDED
+            assert item.parked_message.state == ParkedState.DELAYED
         else:
             assert item.parked_message.state == ParkedState.REPLAYED
     return endings

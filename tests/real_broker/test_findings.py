@@ -176,7 +176,10 @@ def test_dead_letters_that_wait_and_grow_are_found(broker_node: PrivateNode, vho
     before = replace(before, numbers={"dead": QueueNumbers(messages=0, consumers=0)})
     send(vhost, "work", 3)
     eventually(lambda: set(live(vhost, before)) == {"L04", "L05"}, "both are found")
-    assert live(vhost, before)["L05"] == "2 messages are waiting in “dead”, and nothing reads them."
+    assert (
+        live(vhost, before)["L05"]
+        == "2 messages are waiting in “dead”, and no consumer reads them."
+    )
 
 
 @every_generation

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from analytics import launch
-from analytics.importing.bring import bring, desk_of
+from analytics.importing.import_files import import_files, read_scope
 from analytics.importing.refused import Refused
 from analytics.importing.sources import find
 from analytics.importing.trace_lines import event_of_line
@@ -92,17 +92,17 @@ def test_a_trace_becomes_entries_and_exits_once_each_however_often_it_is_importe
     delay(vhost, message_ids=[f"m{n}" for n in range(NAMED)], equal=EQUAL)
     take_all(vhost, NAMED + EQUAL)
     lines = lines_of(trace, 2 * (NAMED + EQUAL) + 1)
-    desk = desk_of(topology.broker)
+    scope = read_scope(topology.broker)
     known = 0
     # Spark starts for seconds, and brings the same lines whichever broker they came from.
     if request.node.callspec.params["broker_node"] == NEWEST:
         known = 30
         half = tmp_path / "half.log"
         half.write_bytes(b"".join(line + b"\n" for line in [*lines[:30], b'{"type":"gone"}']))
-        first = bring([half], desk=desk)
+        first = import_files([half], scope=scope)
         assert (first.read, first.added, first.malformed) == (31, 30, 1)
         assert (first.problems[0].file, first.problems[0].number) == (str(half), 31)
-    last = bring([trace, Path(shutil.copy(trace, tmp_path / "copy.log"))], desk=desk)
+    last = import_files([trace, Path(shutil.copy(trace, tmp_path / "copy.log"))], scope=scope)
     assert (last.added, last.known) == (len(lines) - known, len(lines) + known)
 
     events = logged(event_log)
@@ -171,8 +171,8 @@ def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     provision.apply(None, topology)
     wait_in_a_queue_of_nobody(broker_node, vhost)
     retry(vhost)
-    desk = desk_of(topology.broker)
-    events = [event_of_line(line, desk) for line in lines_of(trace, 40 + 58 + 6)]
+    scope = read_scope(topology.broker)
+    events = [event_of_line(line, scope) for line in lines_of(trace, 40 + 58 + 6)]
     known = [event for event in events if event]
     today = datetime.combine(datetime.now(UTC).date(), time(), UTC)
     of_ours = [event for event in known if event.topology == topology.slug]

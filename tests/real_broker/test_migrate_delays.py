@@ -12,12 +12,15 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
+from analytics.models import DueCount
+from analytics.scheduled.rows import due
+from delayboard.changes.request import request, undo
 from delayboard.delay_migration import migrate as migrating
 from delayboard.delay_migration.migrate import malformed_queue, migrate
-from delayboard.models import DelayMigration, MovedMessage
+from delayboard.models import ChangeKind, DelayMigration, MovedMessage, ScheduledChange
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
-from tests.real_broker.changing import consuming
+from tests.real_broker.changing import consuming, store
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.pipeline import pipeline
@@ -25,8 +28,9 @@ from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Exchange, Queue
-from topology.message import PUBLISHED_AT_HEADER, Publish
+from topology.message import PUBLISHED_AT_HEADER, Message, Publish
 from topology.models import Broker, Topology, Work
+from topology.operations.ownership import Refusal
 from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import Params, level_name
@@ -88,7 +92,7 @@ def arrived(vhost: Vhost, number: int) -> list[tuple[str, datetime, bool]]:
     """What comes: its id, when, and whether it is marked; at least so many different ones."""
     got: list[tuple[str, datetime, bool]] = []
     with Consumer(address_of(vhost), "work") as consumer:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while len({name for name, *_ in got}) < number and time.monotonic() < until:
             for one in consumer.batch(limit=500, limit_bytes=10**7, wait=0.5, linger=0):
                 consumer.ack_through(one)
@@ -114,6 +118,25 @@ def test_each_message_arrives_once_at_its_time_whatever_level_it_was_in(
     assert not MovedMessage.objects.exists()
 
 
+def test_what_is_moved_waits_in_the_target_only(
+    vhost: Vhost, management: Management, source: Topology, target: Topology
+) -> None:
+    """A source that waits for its tap to see them leave would call them overdue."""
+    delay_all(vhost, {"m": timedelta(seconds=30)})
+    message = Message("old", "0.work", build_properties({}, message_id="m"), b"{}")
+    row = store(source, message, "work", timedelta(seconds=30))
+    assert row.due_at is not None
+    due.change(source, Counter({("work", row.due_at): 1}))
+    request(None, [row], ChangeKind.CANCEL)
+    with pytest.raises(Refusal, match="1 changes of messages"):
+        migrate(source, target, owner="test")
+    undo(None, ScheduledChange.objects.get())
+    assert migrate(source, target, owner="test").moved == 1
+    row.refresh_from_db()
+    assert row.left_at is not None
+    assert set(DueCount.objects.values_list("waiting", flat=True)) == {0}
+
+
 class Killed(BaseException):
     """In place of a kill: nothing after it, and connections that just break."""
 
@@ -130,7 +153,8 @@ def test_kills_double_what_was_not_acknowledged_and_mark_it(
     messages: int,
     kills: int,
 ) -> None:
-    length = 25 + messages / 100
+    # What is due between two runs is delivered by its source too.
+    length = 70 + messages / 100
     waits = {
         f"m{n}": timedelta(seconds=random.uniform(length, length + 10)) for n in range(messages)
     }
@@ -201,6 +225,35 @@ def test_a_destination_that_is_gone_keeps_its_messages_in_the_source(
     assert "work" in tally.why_left
     level = level_name(OLD, 10)
     eventually(lambda: management.queue(level).get("messages") == 1, "it is still there")
+
+
+def test_a_level_that_loses_its_binding_loses_no_message_to_its_tap(
+    vhost: Vhost,
+    management: Management,
+    source: Topology,
+    target: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The tap beside the binding confirms alone."""
+    delay_all(vhost, {f"m{n}": timedelta(seconds=30) for n in range(10)})
+    names = {level_name(NEW, level) for level in range(NEW.levels)}
+    lost = [one for one in delay_levels.definitions(NEW).bindings if one.destination in names]
+    lost = [one for one in lost if one.destination_is_queue]
+    bind = migrating._Run._bind
+
+    def bind_and_lose(self: migrating._Run, *more: object) -> None:
+        bind(self, *more)  # type: ignore[arg-type]
+        for binding in lost:
+            management.unbind(binding)
+
+    monkeypatch.setattr(migrating._Run, "_bind", bind_and_lose)
+    with pytest.raises(Refusal, match="differ from their definition"):
+        migrate(source, target, owner="test")
+    monkeypatch.undo()
+    apply(None, target)
+    tally = migrate(source, target, owner="test")
+    assert (tally.moved, tally.doubled, tally.left) == (10, 10, 0)
+    assert sorted(name for name, *_ in arrived(vhost, 10)) == sorted(f"m{n}" for n in range(10))
 
 
 def test_hold_queues_are_emptied_into_levels(

@@ -119,6 +119,8 @@ def test_our_own_port_is_waited_for_while_a_dying_node_closes_it(tmp_path: Path)
     holder = Holder()
     ports = choose_ports({}, tmp_path, holder.take)
     with socket.socket() as listening:
+        # As RabbitMQ does: a connection of an earlier node may still be in TIME_WAIT.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", ports.amqp))
         listening.listen()
         closing = Timer(0.3, listening.close)

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from analytics import facts
 from delayboard.dead_letters.parking import park_queue, park_request
-from delayboard.dead_letters.parking.store_batch import Keeper, Room
+from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.queues import peek
@@ -110,7 +110,7 @@ def watched(row: DeadLetterQueue) -> Iterator[list[BaseException]]:
 
     def run() -> None:
         try:
-            watch(row.pk, stop=stop, beat=lambda details: None, room=Room())
+            watch(row.pk, stop=stop, beat=lambda details: None, room=SpaceCheck())
         except BaseException as error:
             raised.append(error)
         finally:
@@ -207,14 +207,14 @@ def test_what_comes_again_after_a_crash_between_commit_and_ack_is_kept_and_marke
 ) -> None:
     """Two of them are equal, and both are real."""
     send(vhost, "m0", "same", "same")
-    keep = Keeper.keep
+    keep = ParkingWriter.keep
 
-    def die(self: Keeper, *args: Any) -> list[int]:
+    def die(self: ParkingWriter, *args: Any) -> list[int]:
         keep(self, *args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "keep", die)
+        patch.setattr(ParkingWriter, "keep", die)
         with watched(row) as raised:
             eventually(lambda: raised, "it dies", seconds=SECONDS)
     assert ParkedMessage.objects.count() == 3
@@ -237,13 +237,13 @@ def test_all_that_is_there_is_parked_and_not_what_comes_meanwhile(
         lambda: park_queue._depth(Parking(broker=row.broker, queue=DEAD)) == 40, "all are there"
     )
     parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
-    keep = Keeper.keep
+    keep = ParkingWriter.keep
 
-    def more(self: Keeper, *args: Any) -> list[int]:
+    def more(self: ParkingWriter, *args: Any) -> list[int]:
         send(vhost, "later", "later too")
         return keep(self, *args)
 
-    monkeypatch.setattr(Keeper, "keep", more)
+    monkeypatch.setattr(ParkingWriter, "keep", more)
     parking = done(parking)
     assert parking.work is not None
     assert parking.work.state == WorkState.DONE
@@ -313,14 +313,14 @@ def test_a_parking_is_cancelled_and_what_was_not_parked_stays(
 ) -> None:
     send(vhost, *(f"a{number}" for number in range(20)))
     parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
-    keep = Keeper.keep
+    keep = ParkingWriter.keep
 
-    def cancel(self: Keeper, *args: Any) -> list[int]:
+    def cancel(self: ParkingWriter, *args: Any) -> list[int]:
         parked_messages = keep(self, *args)
         park_request.cancel(user, parking)
         return parked_messages
 
-    monkeypatch.setattr(Keeper, "keep", cancel)
+    monkeypatch.setattr(ParkingWriter, "keep", cancel)
     parking.asked = 30
     parking.save()
     parking = done(parking)
@@ -352,15 +352,15 @@ def test_a_parking_goes_on_after_a_crash_and_asks_for_no_more_than_before(
     parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
     claimed = work.claim((park_queue.KIND,), "doomed worker")
     assert claimed is not None
-    keep = Keeper.keep
+    keep = ParkingWriter.keep
 
-    def die(self: Keeper, *args: Any) -> list[int]:
+    def die(self: ParkingWriter, *args: Any) -> list[int]:
         if crash:
             keep(self, *args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "keep", die)
+        patch.setattr(ParkingWriter, "keep", die)
         with pytest.raises(KeyboardInterrupt):
             park_queue.park(claimed, stop=Event())
     parking = done(parking)

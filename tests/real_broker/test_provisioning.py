@@ -121,7 +121,7 @@ def test_teardown_deletes_only_what_the_plan_created(vhost: Vhost, management: M
     assert names(observe(management)) == {"orders"}
     assert [thing.identity for thing in done.keeps] == [("exchange", "orders")]
     topology.refresh_from_db()
-    assert topology.state == State.TORN_DOWN
+    assert topology.state == State.DELETED
 
 
 def test_teardown_is_refused_while_another_queue_is_bound_and_deletes_all_once_it_is_not(

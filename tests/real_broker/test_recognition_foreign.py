@@ -279,7 +279,7 @@ def test_it_is_shown_adopted_where_it_can_be_and_the_broker_is_left_as_it_was(
     found: dict[tuple[str, str], Found],
 ) -> None:
     before = defined(broker_node, vhost)
-    address = reverse("topology:found", args=[broker.slug])
+    address = reverse("topology:discovered", args=[broker.slug])
     client = signed_in(Role.ADMIN)
     eventually(lambda: latest.fresh(broker).snapshot, "the broker is seen")
     text = text_of(client.get(address))

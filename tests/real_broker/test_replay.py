@@ -16,7 +16,7 @@ from delayboard.models import (
     ParkedState,
 )
 from delayboard.models.replay import BatchState, TargetMode
-from delayboard.models.replay import Outcome as Seen
+from delayboard.models.replay import ReplayOutcome as Seen
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
 from tests.real_broker.replaying import (
@@ -223,7 +223,7 @@ def test_through_a_delay_it_is_handed_over_until_it_is_seen_to_arrive(
         )
         assert batch.routes.get().after_ms == 2000
         batch = replayed(user, batch)
-        assert (batch.done, states(parked_messages)) == (1, [ParkedState.HANDED])
+        assert (batch.done, states(parked_messages)) == (1, [ParkedState.DELAYED])
         eventually(
             lambda: states(parked_messages) == [ParkedState.REPLAYED], "it is seen", seconds=SECONDS
         )

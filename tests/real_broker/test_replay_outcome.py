@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
-from delayboard.dead_letters.parking.store_batch import Room
+from delayboard.dead_letters.parking.store_batch import SpaceCheck
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.replay.draft.edit_message import edit_message
 from delayboard.dead_letters.replay.follow import batch_follower, outcome
@@ -28,7 +28,7 @@ from delayboard.models import (
     ReplayBatch,
 )
 from delayboard.models.background_task import parker_key
-from delayboard.models.replay import BatchState, Outcome, TargetMode
+from delayboard.models.replay import BatchState, ReplayOutcome, TargetMode
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
 from tests.real_broker.replaying import (
@@ -94,7 +94,7 @@ def parker(broker: Broker) -> Callable[..., None]:
     row.is_watched = True
     row.save()
     BackgroundTask.objects.create(key=parker_key(row.pk), name="Parker", beat_at=timezone.now())
-    return partial(watch, row.pk, room=Room())
+    return partial(watch, row.pk, room=SpaceCheck())
 
 
 def fresh(batch: ReplayBatch) -> ReplayBatch:
@@ -135,7 +135,7 @@ def test_a_message_that_dies_again_into_a_watched_queue_is_told(
     arrived(vhost)
     again = ParkedMessage.objects.latest("pk")
     dead, _ = batch.items.all()
-    assert (batch.died, dead.outcome, dead.died_as) == (1, Outcome.DIED, again)
+    assert (batch.died, dead.outcome, dead.died_as) == (1, ReplayOutcome.DIED, again)
     assert (again.message_id, again.state) == (dead.message_id, ParkedState.PARKED)
     assert adds_up(batch)
 
@@ -228,7 +228,7 @@ def test_what_died_again_into_a_queue_that_nobody_parks_is_found_by_a_look(
     outcome_of = partial(_looked, batch)
     eventually(outcome_of, "it is seen in the queue", seconds=SECONDS)
     item = batch.items.get()
-    assert (fresh(batch).died, item.outcome, item.died_as) == (1, Outcome.DIED, None)
+    assert (fresh(batch).died, item.outcome, item.died_as) == (1, ReplayOutcome.DIED, None)
     DeadLetterQueue.objects.all().delete()
     (parked_message,) = park(user, broker, 1)
     item.refresh_from_db()
@@ -259,7 +259,7 @@ def test_what_is_published_past_every_delay_is_seen_to_arrive_by_the_tap(
     with at_work(partial(record, topology.pk), follow, outcome.follow_batches):
         batch = replayed(user, draft(user, parked_messages, TargetMode.TYPED, **typed))
         eventually(lambda: fresh(batch).delivered, "it is seen to arrive", seconds=SECONDS)
-    assert batch.items.get().outcome == Outcome.DELIVERED
+    assert batch.items.get().outcome == ReplayOutcome.DELIVERED
     assert "no tap" not in outcome.explain_unseen(batch)
     assert adds_up(batch)
 

@@ -111,12 +111,13 @@ def pages(pair: Topology) -> dict[str, str]:
         "retrying": reverse("retrying", args=["test-broker"]),
         "topology:broker": reverse("topology:broker", args=["test-broker"]),
         "topology:broker_edit": reverse("topology:broker_edit", args=["test-broker"]),
-        "topology:found": reverse("topology:found", args=["test-broker"]),
+        "topology:discovered": reverse("topology:discovered", args=["test-broker"]),
         "topology:findings": reverse("topology:findings", args=["test-broker"]),
         "topology:finding_history": reverse("topology:finding_history", args=["test-broker"]),
         "topology:finding": reverse("topology:finding", args=["test-broker", "f01-gone"]),
         "topology:vhost": reverse("topology:vhost", args=["test-broker"]),
-        "topology:where": reverse("topology:where", args=["test-broker"]) + "?routing_key=work",
+        "topology:trace_route": reverse("topology:trace_route", args=["test-broker"])
+        + "?routing_key=work",
         "topology:topology": reverse("topology:topology", args=[pair.slug]),
         "topology:topology_export": reverse("topology:topology_export", args=[pair.slug])
         + "?format=terraform",
@@ -131,13 +132,14 @@ def actions(pair: Topology) -> dict[str, str]:
         "firehose_switch": reverse("firehose_switch", args=["test-broker"]),
         "topology:broker_test": reverse("topology:broker_test", args=["test-broker"]),
         "topology:definitions_import": reverse("topology:definitions_import", args=["test-broker"]),
-        "topology:found_adopt": reverse("topology:found_adopt", args=["test-broker"]),
+        "topology:discovered_adopt": reverse("topology:discovered_adopt", args=["test-broker"]),
         "topology:finding_mute": reverse("topology:finding_mute", args=["test-broker", "f01-gone"]),
         "topology:finding_unmute": reverse(
             "topology:finding_unmute", args=["test-broker", "f01-gone"]
         ),
         "topology:topology_record": reverse("topology:topology_record", args=[pair.slug]),
         "topology:topology_apply": reverse("topology:topology_apply", args=[pair.slug]),
+        "topology:topology_replace": reverse("topology:topology_replace", args=[pair.slug]),
         "topology:topology_unbind": reverse("topology:topology_unbind", args=[pair.slug]),
         "topology:topology_bodies": reverse("topology:topology_bodies", args=[pair.slug]),
         "topology:topology_teardown": reverse("topology:topology_teardown", args=[pair.slug]),

@@ -17,7 +17,7 @@ __all__ = ["slow"]
 
 pytestmark = pytest.mark.django_db
 FILLED_BY_FEED = ["topology:broker", "topology:topology", "dead_letters", "dead_letter_queue"]
-FETCHED_ANEW = ["topology:vhost", "topology:found", "topology:where"]
+FETCHED_ANEW = ["topology:vhost", "topology:discovered", "topology:trace_route"]
 
 
 def being_read(broker: Broker) -> None:

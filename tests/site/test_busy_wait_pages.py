@@ -78,10 +78,10 @@ def test_through_one_that_others_read_a_message_without_a_delay_arrives_at_once(
     assert "The message arrives in hooks at once." in text
 
 
-def test_a_plan_of_what_stands_already_says_that_our_waiter_begins(hooks: Topology) -> None:
+def test_a_plan_of_what_stands_already_says_that_our_forwarder_begins(hooks: Topology) -> None:
     Topology.objects.update(state=State.PLANNED)
     text = text_of(signed_in(Role.VIEWER).get(reverse("topology:topology", args=[hooks.slug])))
-    assert "starts monitoring and the waiter." in text
+    assert "starts monitoring and the forwarder." in text
 
 
 def test_the_page_of_one_that_others_read_shows_no_code_with_a_header_that_is_guessed(
@@ -89,9 +89,9 @@ def test_the_page_of_one_that_others_read_shows_no_code_with_a_header_that_is_gu
 ) -> None:
     client = signed_in(Role.VIEWER)
     text = text_of(client.get(reverse("topology:topology", args=[adopted.slug])))
-    (waiter,) = busy_wait.waiters(HOOKS)
-    assert waiter.due_header not in text
+    (forwarder,) = busy_wait.forwarders(HOOKS)
+    assert forwarder.due_header not in text
     assert "Delayboard cannot show code" in text
     Topology.objects.update(is_adopted=False)
     text = text_of(client.get(reverse("topology:topology", args=[adopted.slug])))
-    assert waiter.due_header in text
+    assert forwarder.due_header in text

@@ -87,5 +87,5 @@ def test_a_replay_that_cannot_be_prepared_is_explained(
 def test_a_queue_that_nobody_confirmed_is_confirmed_before_a_replay(looked: Client) -> None:
     address = reverse("dead_letter_queue", args=["test-broker"])
     text = text_of(looked.post(f"{address}?name=parked"))
-    assert "Parking needs a confirmed dead-letter queue" in text
+    assert "You can park only a queue that is marked as a dead-letter queue" in text
     assert reverse("dead_letter_queue_decide", args=["test-broker"]) in text

@@ -54,12 +54,12 @@ def test_a_proposal_says_how_it_is_fed_and_can_be_confirmed(broker: Broker) -> N
         "through the exchange “dlx” with routing key “dead”." in text
     )
     said = text_of(decide(Role.OPERATOR, "orders.dead"))
-    assert "“orders.dead” is confirmed as a dead-letter queue" in said
+    assert "“orders.dead” is marked as a dead-letter queue" in said
     assert "Probably dead-letter queues" not in said
     row = DeadLetterQueue.objects.get()
     assert row.is_confirmed
     assert row.decided_by is not None
-    assert AuditEntry.objects.filter(action="dead-letter queue confirmed").count() == 1
+    assert AuditEntry.objects.filter(action="dead-letter queue marked").count() == 1
 
 
 def test_what_no_rule_names_can_be_confirmed_too(broker: Broker) -> None:
@@ -123,7 +123,7 @@ def test_only_operators_decide(broker: Broker) -> None:
     know(broker, *SHOP)
     assert decide(Role.VIEWER, "orders.dead").status_code == 403
     assert decide(None, "orders.dead").status_code == 404
-    assert "Confirm queue" not in page(Role.VIEWER)
+    assert "Mark as dead-letter queue" not in page(Role.VIEWER)
     assert not DeadLetterQueue.objects.exists()
 
 
@@ -201,7 +201,7 @@ def test_hostile_names_are_escaped(broker: Broker) -> None:
 def test_who_decided_goes_back_only_to_a_page_of_ours(broker: Broker, place: str) -> None:
     know(broker, *SHOP)
     answer = decide(Role.OPERATOR, "orders.dead", next=place)
-    assert "“orders.dead” is confirmed as a dead-letter queue" in text_of(answer)
+    assert "“orders.dead” is marked as a dead-letter queue" in text_of(answer)
     assert answer.redirect_chain == [("/dead-letters/?broker=test-broker", 302)]
     answer = decide(Role.OPERATOR, "orders.dead", next="/dead-letters/?trend=week")
     assert answer.redirect_chain == [("/dead-letters/?trend=week", 302)]

@@ -10,15 +10,17 @@ from django.utils import timezone
 from tests.builders import make_broker
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
+from topology import latest
 from topology.broker.management.exported import read_export
 from topology.findings.find import find
 from topology.findings.table import RULES
-from topology.models import Broker, FindingMute, Role, Topology
-from topology.operations.finding_rows import record_findings
+from topology.models import Broker, FindingMute, Role, State, Topology
+from topology.operations.finding_rows import mute_finding, record_findings
 from topology.views.background import SnapshotResults
 
 pytestmark = pytest.mark.django_db
 
+WEEK = timedelta(days=7)
 LOST = a_queue("lost", dlx="not-there")
 LOOP = [a_queue("work", dlx="", key="wait"), a_queue("wait", ttl=5, dlx="", key="work")]
 
@@ -111,7 +113,7 @@ def test_the_page_of_a_broker_has_a_first_look_with_the_worst_findings(broker: B
     page = reverse("topology:broker", args=[broker.slug])
     text = text_of(signed_in(Role.VIEWER, broker).get(page))
     assert "<strong>1</strong><span>recognized topologies" in text
-    assert "<strong>7</strong><span>dead letters that nothing reads" in text
+    assert "<strong>7</strong><span>dead letters without a consumer" in text
     assert "RabbitMQ drops each message that dies in “lost”." in text
     assert text.index("Dead-letter exchange missing") < text.index("Retries without an end")
 
@@ -187,7 +189,7 @@ def test_an_operator_unmutes_it(broker: Broker) -> None:
     ("given", "sentence"),
     [
         ({"reason": " "}, "This field is required."),
-        ({"until": "2026-01-01"}, "This day is over."),
+        ({"until": "2026-01-01"}, "This day is in the past."),
         ({"until": "9999-01-01"}, "A mute lasts a year at most."),
         ({"until": "soon"}, "Enter a valid date."),
     ],
@@ -217,7 +219,7 @@ def test_the_history_has_when_findings_appeared_and_went(broker: Broker) -> None
     record_findings(broker, find(know(broker, *LOOP)), at)
     text = text_of(client.get(address))
     assert "Dead-letter exchange missing: not-there" in text
-    assert text.count('<span class="state state-note">Present</span>') == 1
+    assert text.count('<span class="state state-note">Open</span>') == 1
     assert f"/findings/{broker.slug}/f25-" in text
     assert f"/findings/{broker.slug}/f01-" not in text
 
@@ -229,6 +231,21 @@ def test_the_page_of_a_topology_lists_its_findings(pair: Topology) -> None:
     text = text_of(signed_in(Role.VIEWER, pair.broker).get(page))
     assert "Dead letters without a route" in text
     assert "Dead-letter exchange missing" not in text
+
+
+def test_the_list_of_topologies_counts_the_findings_of_each(pair: Topology) -> None:
+    address = reverse("topology:topologies")
+    left = [thing for thing in pair.definitions if thing.identity != ("queue", "orders")]
+    Topology.objects.update(state=State.APPLIED)
+    client = signed_in(Role.VIEWER, pair.broker)
+    seen = know(pair.broker, *left, LOST)
+    assert len(find(seen)) > 1
+    assert "1 loss" in text_of(client.get(address))
+    for one in find(seen):
+        mute_finding(None, pair.broker, one, reason="known", until_at=timezone.now() + WEEK)
+    assert "1 loss" not in text_of(client.get(address))
+    latest.forget(pair.broker.pk)
+    assert "unknown" in text_of(client.get(address))
 
 
 def test_now_counts_the_findings_that_the_worker_saw_and_warns_of_losses(broker: Broker) -> None:

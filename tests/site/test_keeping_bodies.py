@@ -34,7 +34,7 @@ def test_a_viewer_is_told_but_not_offered_it(pair: Topology) -> None:
 
 
 def test_one_that_was_torn_down_keeps_none(pair: Topology) -> None:
-    Topology.objects.update(state=State.TORN_DOWN)
+    Topology.objects.update(state=State.DELETED)
     address = reverse("topology:topology_bodies", args=[pair.slug])
     answer = signed_in(Role.OPERATOR).post(address, {"keep": "yes"}, follow=True)
     assert "Body storage not changed. This topology is deleted" in text_of(answer)

@@ -61,7 +61,7 @@ def address_of(group: MessageGroup, view: str = "message_group") -> str:
 
 
 def test_nothing_parked_says_what_to_do_first(viewer: Client) -> None:
-    assert "First confirm the dead-letter queues." in page(viewer)
+    assert "Mark the dead-letter queues first." in page(viewer)
 
 
 def test_parked_parked_messages_stand_by_what_they_died_of(viewer: Client, broker: Broker) -> None:

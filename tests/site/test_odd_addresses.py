@@ -42,7 +42,7 @@ def test_the_largest_row_is_still_compared_with(broker: Broker, name: str) -> No
 def test_a_moment_that_is_none_is_the_first_page(broker: Broker, after: str) -> None:
     answer = signed_in(Role.VIEWER).get(reverse("analytics:scheduled"), {"after": after})
     assert answer.status_code == 200
-    assert answer.context["desk"].is_first
+    assert answer.context["listing"].is_first
 
 
 @pytest.mark.parametrize("query", ["q=a%00b", "q=a\0b", "%00=a"])

@@ -51,7 +51,7 @@ def test_what_others_named_oddly_is_listed_and_not_offered(
 ) -> None:
     found, title = renamed(kind, name)
     know(broker, *found)
-    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:found", args=[broker.slug])))
+    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:discovered", args=[broker.slug])))
     assert escape(title.replace("NAME", name)) in text
     assert "Not adoptable" in text
     assert ">Adopt topology</button>" not in text

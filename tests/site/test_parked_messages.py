@@ -65,7 +65,7 @@ def test_the_newest_stand_first_with_what_they_died_of(three: list[ParkedMessage
         ({"q": "amount -third"}, ["first"]),
         ({"q": "state:discarded"}, []),
         ({"q": "state:replayed"}, []),
-        ({"state": "handed"}, []),
+        ({"state": "delayed"}, []),
         ({"state": "parked", "q": "reason:expired"}, ["first"]),
         ({"state": "nonsense"}, ["third", "second", "first"]),
         ({"before": "x"}, ["third", "second", "first"]),
@@ -235,7 +235,7 @@ def test_a_form_of_export_that_there_is_none_of_is_not_found(broker: Broker) -> 
 
 
 def test_each_state_has_its_number_and_its_parked_messages(three: list[ParkedMessage]) -> None:
-    states = (ParkedState.REPLAYED, ParkedState.HANDED)
+    states = (ParkedState.REPLAYED, ParkedState.DELAYED)
     for parked_message, state in zip(three, states, strict=False):
         change_parked_messages(
             [parked_message.pk], (ParkedState.PARKED,), state, by=None, at=parked_message.parked_at
@@ -243,7 +243,7 @@ def test_each_state_has_its_number_and_its_parked_messages(three: list[ParkedMes
     text = page(signed_in(Role.VIEWER))
     assert re.findall(r'href="\?q=state:(\w+)"[^>]*>([^<]*)<', text) == [
         ("parked", "parked 1"),
-        ("handed", "sent to a delay 1"),
+        ("delayed", "sent to a delay 1"),
         ("replayed", "replayed 1"),
     ]
     assert shown(page(signed_in(Role.OPERATOR), q="state:replayed")) == ["first"]
@@ -252,7 +252,7 @@ def test_each_state_has_its_number_and_its_parked_messages(three: list[ParkedMes
 
 def test_what_is_in_a_replay_is_not_discarded_and_that_is_said(three: list[ParkedMessage]) -> None:
     first, second, _ = three
-    for parked_message, state in ((first, ParkedState.REPLAYING), (second, ParkedState.HANDED)):
+    for parked_message, state in ((first, ParkedState.REPLAYING), (second, ParkedState.DELAYED)):
         change_parked_messages(
             [parked_message.pk], (ParkedState.PARKED,), state, by=None, at=parked_message.parked_at
         )
@@ -267,4 +267,4 @@ def test_what_is_in_a_replay_is_not_discarded_and_that_is_said(three: list[Parke
         client.post(address, group, follow=True)
     )
     states = ParkedMessage.objects.order_by("pk").values_list("state", flat=True)
-    assert list(states) == ["replaying", "handed", "discarded"]
+    assert list(states) == ["replaying", "delayed", "discarded"]

@@ -114,7 +114,7 @@ def test_parked_messages_that_are_not_counted_yet_are_said_to_be_so(
 
 def test_a_queue_that_nobody_confirmed_is_not_parked(broker: Broker, client: Client) -> None:
     answer = post(client, broker, "park", name=DEAD, all="1", next="/retention/")
-    assert "Confirm the queue first" in text_of(answer)
+    assert "Mark the queue first" in text_of(answer)
 
 
 def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Client) -> None:
@@ -260,8 +260,11 @@ def test_many_have_a_page_of_their_own(
     [
         (None, "no worker is running"),
         ({"beat_at": True, "details": {"kept": 1234, "repeats": 2}}, "1 234 parked"),
-        ({"beat_at": True, "last_error": "The journal cannot be written."}, "Watching fails"),
-        ({"beat_at": True, "details": {"trouble": "It is full."}}, "Watching is blocked"),
+        (
+            {"beat_at": True, "last_error": "The journal cannot be written."},
+            "Automatic parking fails",
+        ),
+        ({"beat_at": True, "details": {"trouble": "It is full."}}, "Automatic parking is blocked"),
     ],
 )
 def test_the_part_of_a_queue_says_how_its_parker_does(
@@ -273,11 +276,11 @@ def test_the_part_of_a_queue_says_how_its_parker_does(
         values = {**stated, "beat_at": timezone.now()}
         BackgroundTask.objects.create(key=parker_key(row.pk), name="Parker", **values)
     assert told in part(row, may_operate=True)
-    assert "Stop watching" in part(row, may_operate=True)
+    assert "Stop automatic parking" in part(row, may_operate=True)
 
 
 def test_the_part_of_a_queue_offers_what_one_may(row: DeadLetterQueue) -> None:
-    assert "Watch queue" in part(row, may_operate=True)
+    assert "Park automatically" in part(row, may_operate=True)
     assert "needs the role operator" in part(row, may_operate=False)
     assert "<form" not in part(None, may_operate=True, broker=row.broker)
 

@@ -18,16 +18,18 @@ pytestmark = pytest.mark.django_db
 
 BUTTON = "{} on live</button>"
 # What publishes or deletes nothing in the broker, or ends, delays and undoes such an action; a
-# topology's teardown and unbinding, and the firehose, ask for the name in their own forms.
+# topology's teardown, unbinding and replacement, and the firehose, ask for the name in their own
+# forms.
 NOT_ASKED = {
     "firehose_switch",
     "topology:broker_test",
     "topology:definitions_import",
     "topology:finding_mute",
     "topology:finding_unmute",
-    "topology:found_adopt",
+    "topology:discovered_adopt",
     "topology:topology_record",
     "topology:topology_apply",
+    "topology:topology_replace",
     "topology:topology_unbind",
     "topology:topology_bodies",
     "topology:topology_teardown",

@@ -11,12 +11,12 @@ from django.utils import timezone
 from delayboard.models import (
     BatchState,
     ItemState,
-    Outcome,
     ParkedMessage,
     ParkedState,
     RedactionKind,
     RedactionRule,
     ReplayBatch,
+    ReplayOutcome,
     Source,
 )
 from tests.delayboard.builders import SHOP, a_message, parked
@@ -157,10 +157,12 @@ def test_the_end_says_what_was_left_and_what_became_of_them(broker: Broker) -> N
     parked_messages = some(broker, 4)
     states = [ItemState.DONE, ItemState.DONE, ItemState.DONE, ItemState.RETURNED]
     batch = a_batch(broker, parked_messages, BatchState.DONE, states, delivered=1, died=1)
-    batch.items.filter(position=1).update(outcome=Outcome.DELIVERED, outcome_at=timezone.now())
+    batch.items.filter(position=1).update(
+        outcome=ReplayOutcome.DELIVERED, outcome_at=timezone.now()
+    )
     again = parked(broker, a_message(b"again"))[0]
     batch.items.filter(position=2).update(
-        outcome=Outcome.DIED, outcome_at=timezone.now(), died_as=again
+        outcome=ReplayOutcome.DIED, outcome_at=timezone.now(), died_as=again
     )
     batch.items.filter(position=3).update(may_be_duplicated=True)
     text = page(batch)

@@ -133,10 +133,10 @@ def test_what_others_built_is_named_until_it_is_adopted(applied: Topology) -> No
     know(applied.broker, *applied.definitions, *pair.definitions)
     text = page(applied.broker)
     assert "Discovered topologies" in text
-    found = reverse("topology:found", args=[applied.broker.slug])
+    found = reverse("topology:discovered", args=[applied.broker.slug])
     assert f'href="{found}?kind=retry_pair&amp;name=' in text
     assert text.count(f'href="{found}?kind=') == 1
-    Topology.objects.update(state=State.TORN_DOWN)
+    Topology.objects.update(state=State.DELETED)
     text = page(applied.broker)
     assert "No retry topology on this broker" in text
     assert text.count(f'href="{found}?kind=') == 2

@@ -58,7 +58,7 @@ def test_the_dry_run_shows_the_time_and_what_else_passes_and_changes_nothing(
     client = signed_in(Role.OPERATOR)
     page = client.get(reverse("scheduled_change"), new(row, "cancel")).content.decode()
     assert "Takes effect at" in page
-    assert "0 known messages and all others that are routed there" in page
+    assert "0 known messages and all other messages that RabbitMQ routes to this queue" in page
     assert "&lt;b&gt;m&lt;/b&gt;" in page
     assert not ScheduledChange.objects.exists()
 
@@ -76,7 +76,7 @@ def test_a_change_is_requested_listed_and_undone(row: ScheduledMessage) -> None:
     change.refresh_from_db()
     assert change.state == ChangeState.UNDONE
     answer = client.post(reverse("scheduled_change_undo", args=[change.pk]), follow=True)
-    assert "took effect before" in answer.content.decode()
+    assert "already took effect" in answer.content.decode()
 
 
 def test_a_time_that_is_missing_is_asked_for_and_one_that_is_none_is_named(
@@ -126,3 +126,20 @@ def test_what_names_nothing_is_not_found(row: ScheduledMessage, chosen: dict[str
     chosen = {**chosen, **({"message": str(row.pk)} if "kind" in chosen else {})}
     client = signed_in(Role.OPERATOR)
     assert client.get(reverse("scheduled_change"), chosen).status_code == 404
+
+
+def test_all_that_the_filter_matches_are_checked_together(row: ScheduledMessage) -> None:
+    client = signed_in(Role.OPERATOR)
+    shown = client.get(reverse("analytics:scheduled"), {"destination": "work"}).content.decode()
+    assert "Cancel all" in shown
+    form = {"all": "1", "kind": "cancel", "destination": "work"}
+    page = client.get(reverse("scheduled_change"), form).content.decode()
+    assert "Cancel: 1 message" in page
+    assert f'name="message" value="{row.pk}"' in page
+    # What was shown is requested, whatever else matches by then.
+    client.post(f"{reverse('scheduled_change')}?all=1&kind=cancel", new(row, "cancel"))
+    assert ScheduledChange.objects.get().message == row
+    none = client.get(reverse("scheduled_change"), form | {"destination": "other"}, follow=True)
+    assert "The filter has to match messages of one broker" in none.content.decode()
+    wrong = client.get(reverse("scheduled_change"), form | {"from": "soon"}, follow=True)
+    assert "is not a time" in wrong.content.decode()

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.urls import reverse
 
 from tests.builders import make_pair
 from tests.site.desk import know, signed_in, text_of
+from topology import work
 from topology.definitions import Arguments, Binding, Queue
-from topology.models import Broker, Role, State, Topology
+from topology.models import Broker, QueueReplacement, Role, State, Topology, Work
 from topology.operations.drift import DriftCheck
 
 pytestmark = pytest.mark.django_db
@@ -30,6 +33,39 @@ def test_a_plan_in_conflict_shows_both_sides_and_cannot_be_applied(pair: Topolog
     assert "disabled title=" in text
 
 
+def replaced(pair: Topology, *, ttl: int = 60_000) -> str:
+    """The page of a pair that was applied, and whose retry queue has another TTL since."""
+    pair.own([thing.identity for thing in pair.definitions])
+    pair.state = State.APPLIED
+    pair.save()
+    arguments = Arguments({"x-message-ttl": ttl, "x-dead-letter-exchange": "orders"})
+    others = [thing for thing in pair.definitions if thing.identity != ("queue", "orders-retry")]
+    waiting: dict[str, Any] = {"orders-retry": 3}
+    know(pair.broker, *others, Queue("orders-retry", arguments=arguments), **waiting)
+    client = signed_in(Role.OPERATOR, pair.broker)
+    return text_of(client.get(reverse("topology:topology", args=[pair.slug])))
+
+
+@pytest.mark.parametrize("production", [False, True])
+def test_a_queue_with_other_arguments_can_be_replaced(pair: Topology, production: bool) -> None:
+    Broker.objects.update(is_production=production)
+    pair.refresh_from_db()
+    text = replaced(pair)
+    assert "Replace 1 queue</button>" in text
+    assert "RabbitMQ dead-letters 3 messages, the last at" in text
+    assert ("to replace its queues</label>" in text) is production
+
+
+def test_a_replacement_under_way_is_shown_with_what_waits_and_what_stops_it(pair: Topology) -> None:
+    own = work.ask("replace_queue", pair.pk, broker=pair.broker, user=None)
+    Work.objects.update(error="The broker is away.")
+    row = QueueReplacement.objects.create(topology=pair, queue="orders-retry", work=own, waiting=2)
+    text = replaced(pair)
+    assert f"{row.get_step_display()}, 2 messages wait." in text
+    assert "The broker is away." in text
+    assert "Replace 1 queue" not in text
+
+
 @pytest.mark.parametrize(
     ("state", "things", "said"),
     [
@@ -38,7 +74,7 @@ def test_a_plan_in_conflict_shows_both_sides_and_cannot_be_applied(pair: Topolog
         (State.APPLIED, True, "In sync"),
         (State.APPLIED, False, "Out of sync"),
         (State.APPLYING, False, "Apply the topology again to complete it"),
-        (State.TORN_DOWN, False, "You cannot apply this topology again"),
+        (State.DELETED, False, "You cannot apply this topology again"),
     ],
 )
 def test_a_topology_says_how_it_stands(
@@ -50,7 +86,7 @@ def test_a_topology_says_how_it_stands(
     text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
     assert said in text
     applies = reverse("topology:topology_apply", args=[pair.slug]) in text
-    assert applies is not (state == State.TORN_DOWN or said == "In sync")
+    assert applies is not (state == State.DELETED or said == "In sync")
 
 
 @pytest.mark.parametrize(

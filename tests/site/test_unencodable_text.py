@@ -19,7 +19,7 @@ from analytics.events import bounded_headers, decode, encode
 from analytics.models import ScheduledMessage
 from analytics.scheduled.rows import projection
 from delayboard.dead_letters.message.presentation import show_whole
-from delayboard.dead_letters.transfer.import_lines import bring
+from delayboard.dead_letters.transfer.import_lines import import_messages
 from delayboard.models import ParkedMessage, RedactionKind, RedactionRule
 from tests.analytics.builders import an_entry
 from tests.builders import make_broker
@@ -80,7 +80,7 @@ def test_an_export_is_read_back_bit_for_bit(broker: Broker, row: ParkedMessage) 
     lines = shown(client, address, **{"as": "jsonl"})
     assert "ud83d" in shown(client, address, **{"as": "csv"})
     other = make_broker(name="Other broker")
-    bring(None, other, "parked_messages.jsonl", io.BytesIO(lines.encode()))
+    import_messages(None, other, "parked_messages.jsonl", io.BytesIO(lines.encode()))
     back = ParkedMessage.objects.get(broker=other)
     assert bytes(back.body.data) == CUT
     assert bytes(back.properties) == bytes(row.properties)

@@ -17,7 +17,7 @@ from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.provisioning.recognition import Recognition, recognise
 from topology.snapshot import Snapshot
-from topology.views.diagram import WAITER_NOTE
+from topology.views.diagram import FORWARDER_NOTE
 from topology.views.queues import PAGE
 from topology.views.vhost import MOST
 
@@ -64,7 +64,7 @@ def test_a_topology_opens_into_its_own_picture_and_leads_to_its_pages(pair: Topo
     text = shown(pair.broker, open="retry_pair/orders")
     assert 'data-mark="queue/orders-retry"' in text
     assert reverse("topology:topology", args=[pair.slug]) in text
-    assert f"{reverse('topology:found', args=[pair.broker.slug])}?kind=retry_pair" in text
+    assert f"{reverse('topology:discovered', args=[pair.broker.slug])}?kind=retry_pair" in text
     assert "dead-letters after" in text
 
 
@@ -87,12 +87,12 @@ def test_work_queues_are_linked_from_the_delays_that_lead_to_them(broker: Broker
     )
     text = shown(broker)
     assert text.count('<td><span class="name">Other queues</span></td>') == 2
-    (waiter,) = busy_wait.waiters(busy_wait.EXAMPLE)
+    (forwarder,) = busy_wait.forwarders(busy_wait.EXAMPLE)
     inside = shown(broker, open="queues")
-    assert f"queue {waiter.queue}</span>" in inside
-    assert "waiter forwards due messages" in inside
+    assert f"queue {forwarder.queue}</span>" in inside
+    assert "forwarder forwards due messages" in inside
     assert "dead-letters after 10s" in inside
-    assert WAITER_NOTE in inside
+    assert FORWARDER_NOTE in inside
     assert "missing" not in inside.partition("<tbody>")[2].partition("</main>")[0]
 
 
@@ -175,7 +175,7 @@ def test_the_dead_letter_candidates_are_bounded_and_can_be_searched(broker: Brok
     know(broker, *typed(*(Queue(f"queue-{n:04}") for n in range(1_000))), **deep)
     client = signed_in(Role.VIEWER)
     text = text_of(client.get(reverse("dead_letters")))
-    assert "Showing 300 of 1 000 unconfirmed queues" in text.replace("\u202f", " ")
+    assert "Showing 300 of 1 000 unmarked queues" in text.replace("\u202f", " ")
     assert "queue-0777" in text
     assert "queue-0999" not in text
     assert "queue-0999" in text_of(client.get(reverse("dead_letters"), {"q": "0999"}))

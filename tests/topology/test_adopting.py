@@ -15,7 +15,7 @@ from pytest_django import Settings
 from analytics.models import ScheduledMessage
 from analytics.observation import untapped
 from analytics.recorder.record import record
-from delayboard.models.background_task import recorder_key, waiter_key
+from delayboard.models.background_task import forwarder_key, recorder_key
 from delayboard.worker.tasks import list_tasks as wanted_background_tasks
 from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import a_queue, a_snapshot
@@ -94,14 +94,14 @@ def adopted_wait(broker: Broker, *without: Identity) -> Topology:
 
 
 @responses.activate
-def test_for_a_busy_wait_that_others_read_no_waiter_of_ours_is_run(broker: Broker) -> None:
+def test_for_a_busy_wait_that_others_read_no_forwarder_of_ours_is_run(broker: Broker) -> None:
     params = busy_wait.EXAMPLE
     row = adopted_wait(broker)
     assert row.is_read_by_others
-    assert waiter_key(row.slug) not in wanted_background_tasks("me")
+    assert forwarder_key(row.slug) not in wanted_background_tasks("me")
     mine = create_topology(None, make_broker(name="Mine"), "busy_wait", params)
     Topology.objects.filter(pk=mine.pk).update(state=State.APPLIED)
-    assert waiter_key(mine.slug) in wanted_background_tasks("me")
+    assert forwarder_key(mine.slug) in wanted_background_tasks("me")
 
 
 @responses.activate
@@ -112,8 +112,8 @@ def test_none_is_run_either_once_what_was_missing_of_it_was_created(broker: Brok
     assert row.state == State.APPLIED
     assert row.owned
     assert row.is_read_by_others
-    assert row.waiters == ()
-    assert waiter_key(row.slug) not in wanted_background_tasks("me")
+    assert row.forwarders == ()
+    assert forwarder_key(row.slug) not in wanted_background_tasks("me")
 
 
 @responses.activate
@@ -121,7 +121,7 @@ def test_it_is_verified_as_far_as_the_queue_that_others_read(broker: Broker) -> 
     row = adopted_wait(broker)
     sentences = [check.sentence for check in provision.check(None, row).checks]
     assert "An external consumer reads this queue" in sentences[0]
-    assert not any("run_waiter" in sentence for sentence in sentences)
+    assert not any("run_forwarder" in sentence for sentence in sentences)
 
 
 def test_one_of_ours_that_creates_nothing_is_not_adopted(broker: Broker) -> None:
@@ -130,7 +130,7 @@ def test_one_of_ours_that_creates_nothing_is_not_adopted(broker: Broker) -> None
     mine.refresh_from_db()
     assert mine.owned == []
     assert not mine.is_adopted
-    assert waiter_key(mine.slug) in wanted_background_tasks("me")
+    assert forwarder_key(mine.slug) in wanted_background_tasks("me")
 
 
 @responses.activate
@@ -141,7 +141,7 @@ def test_tearing_down_what_was_adopted_deletes_nothing(
     row = adopted(broker)
     assert provision.remove(None, row).deletes == ()
     assert set(requests_made()) == {"GET"}
-    assert (row.state, row.is_adopted) == (State.TORN_DOWN, True)
+    assert (row.state, row.is_adopted) == (State.DELETED, True)
 
 
 @responses.activate
@@ -202,7 +202,7 @@ def test_what_is_managed_is_not_adopted_again_unless_it_was_torn_down(broker: Br
     mine = make_pair(broker)
     with pytest.raises(Refusal, match="The topology “orders” of this pattern already exists"):
         adopted(broker)
-    Topology.objects.filter(pk=mine.pk).update(state=State.TORN_DOWN)
+    Topology.objects.filter(pk=mine.pk).update(state=State.DELETED)
     user = make_user("bob", Role.OPERATOR)
     row, plan = adopt.adopt(user, broker, "retry_pair", "orders")
     assert row.pk != mine.pk
@@ -302,7 +302,7 @@ def test_a_sighting_says_how_complete_it_is() -> None:
     ("state", "kind", "is_managed"),
     [
         (State.APPLIED, "retry_pair", True),
-        (State.TORN_DOWN, "retry_pair", False),
+        (State.DELETED, "retry_pair", False),
         (State.APPLIED, "delay_levels", False),
     ],
 )

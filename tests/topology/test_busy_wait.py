@@ -1,4 +1,4 @@
-"""Busy wait: names, laps, its walk through the waiter, what a copy of it means."""
+"""Busy wait: names, laps, its walk through the forwarder, what a copy of it means."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.walks import MIDDLE, NEW, OLD, ms, only
 from topology.definitions import Arguments, Definitions, Queue
-from topology.message import PUBLISHED_AT_HEADER, Waiter
+from topology.message import PUBLISHED_AT_HEADER, Forwarder
 from topology.patterns.busy_wait.params import WAITED_HEADER, Params
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.pattern import Copy, ParamsError
 from topology.patterns.table import PATTERNS
-from topology.provisioning.verify import Verdict, verify
+from topology.provisioning.verify import Verification, verify
 from topology.routing.walk import walk
 from topology.snapshot import QueueNumbers
 
 MINUTE = timedelta(minutes=1)
 HOOKS = Params("hooks", (MINUTE, 2 * MINUTE, 4 * MINUTE))
 STANDING = busy_wait.definitions(HOOKS) | Definitions.of([a_queue("hooks")])
-WAITERS = busy_wait.waiters(HOOKS)
+FORWARDERS = busy_wait.forwarders(HOOKS)
 
 
 def test_the_delay_queue_is_that_of_the_article_and_the_processing_queue_is_left_alone() -> None:
@@ -44,8 +44,8 @@ def test_the_delay_queue_is_that_of_the_article_and_the_processing_queue_is_left
             Queue("hooks-busy-wait", arguments=Arguments({"x-queue-type": "classic"})),
         ]
     )
-    (waiter,) = WAITERS
-    assert waiter == Waiter("hooks-busy-wait", "hooks", "hooks-delay", "due-at-ms")
+    (forwarder,) = FORWARDERS
+    assert forwarder == Forwarder("hooks-busy-wait", "hooks", "hooks-delay", "due-at-ms")
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,13 @@ def test_what_it_cannot_do_is_refused(delay: timedelta, target: str, problem: st
 
 @pytest.mark.parametrize("version", [OLD, MIDDLE, NEW])
 @pytest.mark.parametrize("laps", [1, 2, 3, 5_256_000])
-def test_a_walk_through_the_waiter_takes_any_number_of_laps(
+def test_a_walk_through_the_forwarder_takes_any_number_of_laps(
     version: tuple[int, ...], laps: int
 ) -> None:
     headers = {"due-at-ms": laps * 60_000}
-    walked = walk(STANDING, "", "hooks-delay", version=version, headers=headers, waiters=WAITERS)
+    walked = walk(
+        STANDING, "", "hooks-delay", version=version, headers=headers, forwarders=FORWARDERS
+    )
     outcome = only(walked)
     assert (outcome.ending, outcome.queue, outcome.after) == ("delivered", "hooks", laps * MINUTE)
     assert outcome.spread == timedelta(0)
@@ -120,8 +122,8 @@ def test_whatever_the_due_time_it_is_passed_on_at_the_first_end_of_a_lap(
 ) -> None:
     params = Params("q", (ms(lap),))
     there = busy_wait.definitions(params) | Definitions.of([a_queue("q")])
-    waiters = busy_wait.waiters(params)
-    outcome = only(walk(there, "", "q-delay", headers={"due-at-ms": due}, waiters=waiters))
+    forwarders = busy_wait.forwarders(params)
+    outcome = only(walk(there, "", "q-delay", headers={"due-at-ms": due}, forwarders=forwarders))
     after = outcome.after // ms(1)
     assert after >= due
     assert after % lap == 0
@@ -131,7 +133,7 @@ def test_whatever_the_due_time_it_is_passed_on_at_the_first_end_of_a_lap(
 @pytest.mark.parametrize("due", [None, "60000", True, 1.5, 10**15, [3]])
 def test_one_that_does_not_say_when_it_is_due_is_passed_on_at_once(due: Any) -> None:
     headers = {} if due is None else {"due-at-ms": due}
-    walked = walk(STANDING, "", "hooks-delay", headers=headers, waiters=WAITERS)
+    walked = walk(STANDING, "", "hooks-delay", headers=headers, forwarders=FORWARDERS)
     assert (only(walked).queue, only(walked).after) == ("hooks", MINUTE)
 
 
@@ -139,12 +141,12 @@ def test_without_the_processing_queue_it_is_held_and_without_the_delay_queue_too
     headers = {"due-at-ms": 180_000}
     for gone, start in (("hooks", "hooks-delay"), ("hooks-delay", "hooks-busy-wait")):
         there = STANDING.without([("queue", gone)])
-        outcome = only(walk(there, "", start, headers=headers, waiters=WAITERS))
-        assert (outcome.ending, outcome.queue) == ("held", "hooks-busy-wait")
+        outcome = only(walk(there, "", start, headers=headers, forwarders=FORWARDERS))
+        assert (outcome.ending, outcome.queue) == ("stuck", "hooks-busy-wait")
         assert f"until the queue “{gone}” exists" in outcome.why
 
 
-def test_without_a_waiter_it_stays_in_the_busy_waiting_queue() -> None:
+def test_without_a_forwarder_it_stays_in_the_busy_waiting_queue() -> None:
     assert only(walk(STANDING, "", "hooks-delay")).queue == "hooks-busy-wait"
 
 
@@ -157,7 +159,7 @@ def test_what_comes_at_an_uncertain_time_is_passed_on_within_a_lap_of_its_due_ti
         "slow",
         headers=headers,
         expiration_ms=1000,
-        waiters=WAITERS,
+        forwarders=FORWARDERS,
     )
     outcome = only(walked)
     assert (outcome.after, outcome.latest) == (10 * MINUTE, 11 * MINUTE)
@@ -173,8 +175,8 @@ def test_laps_that_lead_elsewhere_are_followed_one_by_one() -> None:
             a_queue("a"),
         ]
     )
-    waiters = busy_wait.waiters(Params("a", (ms(100),)))
-    outcome = only(walk(there, "", "a-delay", headers={"due-at-ms": 1000}, waiters=waiters))
+    forwarders = busy_wait.forwarders(Params("a", (ms(100),)))
+    outcome = only(walk(there, "", "a-delay", headers={"due-at-ms": 1000}, forwarders=forwarders))
     assert (outcome.queue, outcome.after) == ("a", ms(1050))
 
 
@@ -182,18 +184,18 @@ def test_a_lap_without_a_time_is_said_to_have_no_end_rather_than_followed_for_ev
     there = STANDING.without([("queue", "hooks-delay")]) | Definitions.of(
         [a_queue("hooks-delay", ttl=0, dlx="", key="hooks-busy-wait")]
     )
-    walked = walk(there, "", "hooks-delay", headers={"due-at-ms": 5}, waiters=WAITERS)
+    walked = walk(there, "", "hooks-delay", headers={"due-at-ms": 5}, forwarders=FORWARDERS)
     assert only(walked).ending == "uncertain"
 
 
-def verdict(consumers: int, there: Definitions = STANDING) -> Verdict:
+def verdict(consumers: int, there: Definitions = STANDING) -> Verification:
     numbers = {q.name: QueueNumbers(consumers=0) for q in there.queues}
     numbers["hooks-busy-wait"] = QueueNumbers(consumers=consumers)
     wanted = busy_wait.definitions(HOOKS)
     return verify(PATTERNS[busy_wait.KIND], HOOKS, wanted, a_snapshot(there, numbers))
 
 
-def test_verify_walks_each_delay_and_asks_for_a_waiter() -> None:
+def test_verify_walks_each_delay_and_asks_for_a_forwarder() -> None:
     told = verdict(consumers=1)
     assert told.holds
     assert [check.sentence for check in told.checks] == [
@@ -201,7 +203,7 @@ def test_verify_walks_each_delay_and_asks_for_a_waiter() -> None:
         "A probe would arrive in hooks after 2m.",
         "A probe would arrive in hooks after 4m.",
         "The delay queue hooks-delay has no consumers.",
-        "A waiter consumes hooks-busy-wait.",
+        "A forwarder consumes hooks-busy-wait.",
     ]
     (wrong,) = [check for check in verdict(consumers=0).checks if not check.holds]
     assert "hooks-busy-wait has no consumer, so no message leaves the delay" in wrong.sentence
@@ -276,7 +278,7 @@ def test_a_copy_that_is_none_of_it_or_does_not_tell_its_delay_is_not_read(copy: 
 def test_another_due_header_is_used_throughout() -> None:
     params = Params("hooks", (MINUTE,), "expires")
     assert busy_wait.route(params, MINUTE, "hooks").stamped(5) == {"expires": 60_005}
-    assert busy_wait.waiters(params)[0].due_header == "expires"
+    assert busy_wait.forwarders(params)[0].due_header == "expires"
     assert '"expires"' in busy_wait.consumer_example(params)
     assert busy_wait.read(params, Copy("", "hooks-delay", {"expires": 5})) is not None
 

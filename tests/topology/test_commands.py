@@ -121,7 +121,7 @@ def test_a_teardown_is_refused_over_messages_and_done_with_the_name() -> None:
     assert run("teardown", topology.slug, "--dry-run", "--confirm", "orders")[0] == 0
     assert changes_of_broker() == 0
     code, text, _ = run("teardown", topology.slug, "--confirm", "orders", "--json")
-    assert (code, json.loads(text)["state"]) == (0, "torn_down")
+    assert (code, json.loads(text)["state"]) == (0, "deleted")
     assert run("teardown", topology.slug)[:2] == (0, "The topology is already deleted.\n")
     code, _, errors = run("apply", topology.slug)
     assert (code, errors) == (

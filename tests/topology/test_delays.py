@@ -39,7 +39,7 @@ def test_what_people_write_is_understood(text: str, ms: int) -> None:
     "text", ["five", "-5s", "5 5", "1h30", "5y", "1,5s", "5s!", "s", "²", "1e3", "\t"]
 )
 def test_anything_else_is_refused_with_an_example_of_a_good_one(text: str) -> None:
-    with pytest.raises(DelayError, match=r"Write it like 90s, 5m, 1h30m or 250ms\."):
+    with pytest.raises(DelayError, match=r"Enter a duration such as 90s, 5m, 1h30m or 250ms\."):
         parse_delay(text)
 
 

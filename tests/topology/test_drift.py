@@ -68,7 +68,7 @@ def test_a_snapshot_from_before_an_apply_says_nothing(pair: Topology) -> None:
 
 def test_a_deleted_topology_has_no_drift(pair: Topology) -> None:
     sentence(pair, Definitions())
-    Topology.objects.update(state=State.TORN_DOWN)
+    Topology.objects.update(state=State.DELETED)
     assert sentence(pair, Definitions()) == ""
 
 

@@ -70,7 +70,7 @@ def walked_by(pattern: Pattern, params: Any, route: Route, found: Definitions | 
         route.routing_key,
         headers=route.stamped(0),
         expiration_ms=route.expiration_ms,
-        waiters=pattern.waiters(params),
+        forwarders=pattern.forwarders(params),
     )
 
 

@@ -118,7 +118,7 @@ def test_a_second_of_the_same_name_on_a_broker_is_refused_until_the_first_is_tor
         make_pair(broker)
     assert Topology.objects.count() == AuditEntry.objects.count() == 1
     assert make_pair(other).slug.startswith("orders-")
-    first.state = State.TORN_DOWN
+    first.state = State.DELETED
     first.save()
     assert make_pair(broker).slug.startswith("orders-")
     assert Topology.objects.filter(broker=broker).count() == 2
@@ -224,7 +224,7 @@ def test_a_teardown_over_messages_is_refused_and_recorded_until_the_name_is_type
     assert last_entry().outcome.startswith("failed: The topology holds 4 messages")
     provision.remove(None, topology, typed_name="orders")
     topology.refresh_from_db()
-    assert (topology.state, topology.owned) == (State.TORN_DOWN, [])
+    assert (topology.state, topology.owned) == (State.DELETED, [])
     assert last_entry().details == {"even_with_messages": True}
 
 
@@ -272,7 +272,7 @@ def test_a_teardown_disowns_what_it_deleted_and_nothing_else() -> None:
     broker_says(others=tuple(topology.definitions.without([("queue", "orders-retry")])))
     takes_changes()
     provision.remove(None, topology)
-    assert topology.state == State.TORN_DOWN
+    assert topology.state == State.DELETED
     assert topology.owned_identities == {elsewhere}
 
 
@@ -292,12 +292,12 @@ def test_a_teardown_under_which_others_are_bound_is_refused_even_by_name() -> No
 @responses.activate
 def test_what_was_torn_down_is_not_applied_again() -> None:
     topology = make_pair(make_broker())
-    topology.state = State.TORN_DOWN
+    topology.state = State.DELETED
     topology.save()
     with pytest.raises(Refusal, match="This topology is deleted"):
         provision.apply(None, topology)
     assert len(responses.calls) == 0
-    assert Topology.objects.get().state == State.TORN_DOWN
+    assert Topology.objects.get().state == State.DELETED
 
 
 def test_the_sentence_over_messages_says_how_many_where_and_until_when() -> None:

@@ -18,11 +18,11 @@ from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
-from topology.provisioning.verify import Verdict, verify
+from topology.provisioning.verify import Verification, verify
 from topology.snapshot import QueueNumbers
 
 
-def verdict(there: Definitions, numbers: dict[str, QueueNumbers] | None = None) -> Verdict:
+def verdict(there: Definitions, numbers: dict[str, QueueNumbers] | None = None) -> Verification:
     counted = {queue.name: QueueNumbers(consumers=0) for queue in there.queues}
     snapshot = a_snapshot(there, counted | (numbers or {}))
     return verify(PATTERNS[retry_pair.KIND], PARAMS, EVERYTHING, snapshot)
@@ -80,7 +80,7 @@ def test_a_consumer_of_a_delay_queue_takes_messages_before_their_time() -> None:
     assert not told.holds
 
 
-def verdict_of_others(consumers: int, *missing: tuple[str, str]) -> Verdict:
+def verdict_of_others(consumers: int, *missing: tuple[str, str]) -> Verification:
     """Of a busy wait that others built, with so many consumers of its busy-waiting queue."""
     params = busy_wait_params.Params("hooks", (timedelta(minutes=1),))
     wanted = busy_wait.definitions(params)
@@ -92,7 +92,7 @@ def verdict_of_others(consumers: int, *missing: tuple[str, str]) -> Verdict:
     return verify(PATTERNS[busy_wait.KIND], params, wanted, snapshot, is_read_by_others=True)
 
 
-def test_what_a_waiter_of_others_does_is_not_checked_and_said_so() -> None:
+def test_what_a_forwarder_of_others_does_is_not_checked_and_said_so() -> None:
     told = verdict_of_others(consumers=1)
     assert told.holds
     assert [check.sentence for check in told.checks] == [
@@ -101,12 +101,12 @@ def test_what_a_waiter_of_others_does_is_not_checked_and_said_so() -> None:
             "queue."
         ),
         "The delay queue hooks-delay has no consumers.",
-        "An external waiter consumes hooks-busy-wait. Delayboard cannot check what it "
+        "An external forwarder consumes hooks-busy-wait. Delayboard cannot check what it "
         "forwards and when.",
     ]
 
 
-def test_a_waiter_of_others_that_is_not_at_work_is_not_replaced_by_ours() -> None:
+def test_a_forwarder_of_others_that_is_not_at_work_is_not_replaced_by_ours() -> None:
     told = verdict_of_others(consumers=0)
     assert [check.sentence for check in told.checks if not check.holds] == [
         "hooks-busy-wait has no consumer, so no message leaves the delay. Start an external "
@@ -118,7 +118,7 @@ def test_a_queue_that_others_should_read_and_that_is_missing_does_not_hold() -> 
     told = verdict_of_others(0, ("queue", "hooks-busy-wait"))
     first, *_, last = [check.sentence for check in told.checks if not check.holds]
     assert first.startswith("A probe would not arrive in hooks-busy-wait: ")
-    assert last == "The waiter's queue hooks-busy-wait does not exist."
+    assert last == "The forwarder's queue hooks-busy-wait does not exist."
 
 
 def test_a_destination_without_a_binding_and_stuck_messages_do_not_hold() -> None:

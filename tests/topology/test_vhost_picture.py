@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from tests.topology.builders import PAIR, TAP, a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange, Queue
-from topology.graph.edges import waiter_edges
+from topology.graph.edges import forwarder_edges
 from topology.graph.layout.geometry import PADDING, SMALL_CELL, cells
 from topology.graph.live_values import queue_mark
 from topology.graph.vhost.build import Card, Overview, members, overview
 from topology.graph.vhost.owners import EXCHANGES, MISSING, QUEUES, Group, Survey, part, survey
 from topology.graph.vhost.svg import MOST_LINKED, arrange_cards, draw_cards, things
-from topology.message import Waiter
+from topology.message import Forwarder
 from topology.snapshot import QueueNumbers
 
 MEMBERS = frozenset(
@@ -113,14 +113,14 @@ def test_what_two_share_is_drawn_with_the_first_and_both_lead_there() -> None:
     }
 
 
-def test_a_waiter_s_way_leads_to_the_queue_that_it_works_for() -> None:
-    ways = waiter_edges([Waiter("wait", "work", "room", "due")])
+def test_a_forwarder_s_way_leads_to_the_queue_that_it_works_for() -> None:
+    ways = forwarder_edges([Forwarder("wait", "work", "room", "due")])
     group = Group("g/w", "w", "k", frozenset({"queue/wait", "queue/room"}), ways=ways)
     there = Definitions.of([Queue("wait"), Queue("room")])
     gone = overview(survey(a_snapshot(there), [group]), most=9)
-    assert links(gone) == {("g/w", MISSING, "waiter")}
+    assert links(gone) == {("g/w", MISSING, "forwarder")}
     whole = survey(a_snapshot(there | Definitions.of([Queue("work")])), [group])
-    assert links(overview(whole, most=9)) == {("g/w", QUEUES, "waiter")}
+    assert links(overview(whole, most=9)) == {("g/w", QUEUES, "forwarder")}
     assert [way.target for way in whole.ways({"queue/work"})] == ["queue/work"]
 
 
@@ -216,4 +216,4 @@ def test_a_part_has_what_is_bound_to_it_and_nothing_else() -> None:
 
 def test_that_nobody_consumes_is_not_said_where_it_is_not_known() -> None:
     assert queue_mark(Queue("q"), QueueNumbers(messages=3)) == "busy"
-    assert queue_mark(Queue("q"), QueueNumbers(messages=3, consumers=0)) == "stuck"
+    assert queue_mark(Queue("q"), QueueNumbers(messages=3, consumers=0)) == "no_consumer"

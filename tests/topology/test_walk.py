@@ -11,7 +11,7 @@ from tests.topology import strategies
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import match
-from topology.routing.outcome import Outcome, Walk
+from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.walk import MAXIMUM_COPIES, MAXIMUM_OUTCOMES, walk
 
 
@@ -34,7 +34,7 @@ def ends(walked: Walk) -> list[tuple[str, str, timedelta]]:
     return [(outcome.ending, outcome.queue, outcome.after) for outcome in walked.outcomes]
 
 
-def only(walked: Walk) -> Outcome:
+def only(walked: Walk) -> RouteOutcome:
     (outcome,) = walked.outcomes
     return outcome
 

@@ -23,7 +23,7 @@ def test_a_retry_ring_is_walked_to_its_end(times: int, after: int) -> None:
 
 def test_a_retry_ring_without_an_end_says_so() -> None:
     outcome = only(walk(RETRY, "", "work", consumers={"work": Consumer("rejects")}))
-    assert (outcome.ending, outcome.queue) == ("held", "work")
+    assert (outcome.ending, outcome.queue) == ("stuck", "work")
     assert outcome.why == (
         "the message cycles forever through “work”, “wait” and “work” because no consumer "
         "acknowledges it"
@@ -60,7 +60,7 @@ def test_the_delivery_limit_is_the_quorum_queues(
     [
         ("requeues", OLD, "delivered"),
         ("requeues", MIDDLE, "delivered"),
-        ("requeues", NEW, "held"),
+        ("requeues", NEW, "stuck"),
         ("crashes", NEW, "delivered"),
     ],
 )

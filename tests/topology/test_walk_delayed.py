@@ -188,7 +188,7 @@ def test_a_queue_that_dead_letters_at_least_once_does_not_learn_of_what_is_kept(
     hold = a_queue("hold", ttl=10, dlx="later", key="k", **AT_LEAST_ONCE)
     walked = walk(DIRECT | of(hold), "", "hold", headers={"x-delay": 40})
     assert {(o.ending, o.queue, o.after) for o in walked.outcomes} == {
-        ("held", "hold", ms(10)),
+        ("stuck", "hold", ms(10)),
         ("delivered", "work", ms(50)),
     }
 
@@ -198,7 +198,7 @@ def test_a_rejecting_consumer_and_a_delayed_exchange_go_round_for_ever() -> None
     consumers = {"work": Consumer("rejects")}
     walked = walk(found, "later", "k", headers={"x-delay": 40}, consumers=consumers)
     outcome = only(walked)
-    assert (outcome.ending, outcome.after) == ("held", ms(40))
+    assert (outcome.ending, outcome.after) == ("stuck", ms(40))
     assert "cycles forever" in outcome.why
 
 

@@ -23,7 +23,7 @@ from topology.routing.walk import walk
 )
 def test_at_least_once_keeps_what_it_cannot_hand_on(target: dict[str, str], why: str) -> None:
     outcome = only(walk(of(a_queue("hold", ttl=10, **target, **AT_LEAST_ONCE)), "", "hold"))
-    assert (outcome.ending, outcome.queue, outcome.after) == ("held", "hold", ms(10))
+    assert (outcome.ending, outcome.queue, outcome.after) == ("stuck", "hold", ms(10))
     assert (
         "“hold” dead-letters at least once and stores the message until RabbitMQ can route it: "
         f"{why}"
@@ -53,7 +53,7 @@ def test_at_least_once_keeps_one_message_however_many_rings_are_cut() -> None:
         Binding("x", "hold", ""),
     )
     outcome = only(walk(found, "", "first"))
-    assert (outcome.ending, outcome.queue) == ("held", "hold")
+    assert (outcome.ending, outcome.queue) == ("stuck", "hold")
     assert "before “first” and “hold”" in outcome.why
 
 
@@ -193,5 +193,5 @@ def test_before_4_0_a_queue_that_hands_on_to_itself_at_least_once_keeps_it_besid
         (o.ending, o.queue)
         for o in walk(found, "", "work", version=OLD, consumers=consumers).outcomes
     ]
-    assert ends == [("held", "work"), ("delivered", "work")]
+    assert ends == [("stuck", "work"), ("delivered", "work")]
     assert only(walk(found, "", "work", version=NEW, consumers=consumers)).ending == "delivered"

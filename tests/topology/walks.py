@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.routing.matching.topic import Trie
-from topology.routing.outcome import Outcome, Walk
+from topology.routing.outcome import RouteOutcome, Walk
 
 OLD, MIDDLE, NEW = (3, 10, 8), (4, 0, 5), (4, 3, 6)
 AT_LEAST_ONCE = {
@@ -24,7 +24,7 @@ def ms(number: int) -> timedelta:
     return timedelta(milliseconds=number)
 
 
-def only(walked: Walk) -> Outcome:
+def only(walked: Walk) -> RouteOutcome:
     (outcome,) = walked.outcomes
     return outcome
 

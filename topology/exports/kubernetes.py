@@ -38,16 +38,9 @@ def as_kubernetes(things: Definitions, vhost: str, cluster: str = "rabbitmq") ->
 def _spec(thing: Thing) -> dict[str, Any]:
     arguments = {"arguments": dict(thing.arguments)} if thing.arguments else {}
     match thing:
-        case Exchange():
-            _check_exchange(thing)
-            return {
-                "name": thing.name,
-                "type": thing.type,
-                "durable": thing.durable,
-                "autoDelete": thing.auto_delete,
-                **arguments,
-            }
-        case Queue():
+        case Exchange() | Queue():
+            if isinstance(thing, Exchange):
+                _check_exchange(thing)
             return {
                 "name": thing.name,
                 "type": thing.type,
@@ -68,11 +61,13 @@ def _spec(thing: Thing) -> dict[str, Any]:
 def _check_exchange(thing: Exchange) -> None:
     if thing.internal:
         raise NotExportable(
-            f"The exchange “{thing.name}” is internal, and the operator has no such exchanges."
+            f"The exchange “{thing.name}” is internal. The Kubernetes topology operator does not "
+            "support internal exchanges."
         )
     if thing.type not in EXCHANGE_TYPES:
         raise NotExportable(
-            f"The exchange “{thing.name}” has the type {thing.type}, which the operator refuses."
+            f"The exchange “{thing.name}” has the type {thing.type}, which the Kubernetes topology "
+            "operator does not support."
         )
 
 

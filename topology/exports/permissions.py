@@ -84,7 +84,7 @@ def _probes(
     probes = pattern.probes(params, found)
     if not probes:
         raise NotExportable(
-            "The topology states no routing key, so its permissions depend on the publisher."
+            "The topology has no fixed routing key, so its permissions depend on the publisher."
         )
     return probes
 

@@ -40,12 +40,13 @@ def _exchange(thing: Exchange) -> str:
     _check_name(thing.name)
     if thing.internal:
         raise NotExportable(
-            f"The exchange “{thing.name}” is internal, and the provider has no such exchanges."
+            f"The exchange “{thing.name}” is internal. The Terraform provider does not support "
+            "internal exchanges."
         )
     if not all(isinstance(value, str) for value in thing.arguments.values()):
         raise NotExportable(
-            f"The exchange “{thing.name}” has an argument that is no text, and the provider "
-            "takes only text for exchanges."
+            f"The exchange “{thing.name}” has an argument that is not text. The Terraform provider "
+            "supports only text arguments of exchanges."
         )
     settings = [f"type = {_text(thing.type)}", *_flags(thing.durable, thing.auto_delete)]
     if thing.arguments:
@@ -66,7 +67,8 @@ def _binding(thing: Binding, things: Definitions) -> str:
     for name in (thing.source, thing.destination, thing.routing_key):
         if "/" in name:
             raise NotExportable(
-                f"“{name}” has a slash, which the provider cannot read in a binding."
+                f"“{name}” contains a slash. The Terraform provider does not support a slash in a "
+                "binding."
             )
     lines = [
         "  vhost = var.vhost",
@@ -110,7 +112,9 @@ def _arguments(arguments: Mapping[str, ArgumentValue]) -> list[str]:
 def _check_name(name: str) -> None:
     """The provider splits the address of an exchange or a queue at this sign."""
     if "@" in name:
-        raise NotExportable(f"“{name}” has an @, which the provider cannot read in a name.")
+        raise NotExportable(
+            f"“{name}” contains an @. The Terraform provider does not support @ in a name."
+        )
 
 
 def _text(value: str) -> str:

@@ -19,7 +19,7 @@ from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.message_keys import MessageKeys
 from topology.routing.message_copy import Copy
-from topology.routing.outcome import Outcome, Walk
+from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.queue_wait import Dies
 from topology.routing.walk import follow, leave
 from topology.snapshot import QueueNumbers, Snapshot
@@ -38,7 +38,7 @@ class Death:
     routing_key: str
     walk: Walk
 
-    def back(self) -> Iterator[Outcome]:
+    def back(self) -> Iterator[RouteOutcome]:
         """The ends of copies that come to the same queue again."""
         for outcome in self.walk.outcomes:
             if any(hop.queue == self.queue.name for hop in outcome.hops[1:]):
@@ -56,7 +56,7 @@ class Context:
         self._around = Circumstances(self.index, self.version, consuming(snapshot.consumed, None))
 
     def with_numbers(self, snapshot: Snapshot) -> Context:
-        """The same for a snapshot that is alike but for its numbers; all that is known stays."""
+        """The same for a snapshot that differs in its numbers only; what was computed is reused."""
         other = copy(self)
         other.snapshot = snapshot
         return other

@@ -1,4 +1,4 @@
-"""The arrows between exchanges and queues: bindings, dead-lettering, alternates, waiters."""
+"""The arrows between exchanges and queues: bindings, dead-lettering, alternates, forwarders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 from topology.definitions import Binding, Definitions, Queue
 from topology.delays import format_delay
-from topology.message import Waiter
+from topology.message import Forwarder
 
 EMPTY_KEY = "(empty key)"
 DEFAULT = "exchange/"
@@ -26,7 +26,7 @@ class Edge:
 
     source: str
     target: str
-    kind: Literal["binding", "dead-letter", "alternate", "waiter"]
+    kind: Literal["binding", "dead-letter", "alternate", "forwarder"]
     what: str
     keys: tuple[str, ...] = ()
     label: str = ""
@@ -44,14 +44,14 @@ def edges_of(definitions: Definitions) -> tuple[Edge, ...]:
     return tuple(sorted(set(edges), key=lambda edge: (edge.source, edge.target, edge.kind)))
 
 
-def waiter_edges(waiters: Iterable[Waiter]) -> tuple[Edge, ...]:
+def forwarder_edges(forwarders: Iterable[Forwarder]) -> tuple[Edge, ...]:
     """What no definition says: where a consumer puts what it takes."""
     return tuple(
-        Edge(f"queue/{waiter.queue}", f"queue/{queue}", "waiter", what, label=label)
-        for waiter in waiters
+        Edge(f"queue/{forwarder.queue}", f"queue/{queue}", "forwarder", what, label=label)
+        for forwarder in forwarders
         for queue, what, label in (
-            (waiter.onward, "waiter forwards due messages", "when due"),
-            (waiter.back, "waiter returns messages that are not due", "not yet due"),
+            (forwarder.onward, "forwarder forwards due messages", "when due"),
+            (forwarder.back, "forwarder returns messages that are not due", "not yet due"),
         )
     )
 

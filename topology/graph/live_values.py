@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from topology.definitions import Definitions, Queue
-from topology.held_messages import held, is_holding
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.stuck_messages import count_stuck_in, has_stuck
 
 Mark: TypeAlias = Literal[
-    "unknown", "down", "held", "full", "taken", "stuck", "waiting", "busy", "empty"
+    "unknown", "down", "stuck", "full", "taken", "no_consumer", "waiting", "busy", "empty"
 ]
 
 UNKNOWN = "–"
@@ -18,10 +18,10 @@ SLOW, FAST = 1.0, 20.0
 MARK_WORDS: dict[str, str] = {
     "unknown": "no data",
     "down": "not running",
-    "held": "messages are stuck: RabbitMQ cannot route them",
+    "stuck": "messages are stuck: RabbitMQ cannot route them",
     "full": "full",
     "taken": "a consumer removes messages before they are due",
-    "stuck": "messages wait and the queue has no consumer",
+    "no_consumer": "messages wait and the queue has no consumer",
     "waiting": "messages wait for their due time",
     "busy": "messages wait for consumers",
     "empty": "empty",
@@ -83,9 +83,9 @@ def snapshot_cells(snapshot: Snapshot) -> dict[str, str]:
     for name, per_second in snapshot.exchange_rates.items():
         cells[f"exchange/{name}/rate"] = rate_text(per_second)
     for queue in snapshot.definitions.queues:
-        count = held(queue, snapshot.numbers.get(queue.name))
+        count = count_stuck_in(queue, snapshot.numbers.get(queue.name))
         if count is not None:
-            cells[f"queue/{queue.name}/held"] = count_text(count)
+            cells[f"queue/{queue.name}/stuck"] = count_text(count)
     return cells
 
 
@@ -98,8 +98,8 @@ def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = F
         return "down"
     if numbers is None or numbers.messages is None:
         return "unknown"
-    if is_holding(queue, numbers):
-        return "held"
+    if has_stuck(queue, numbers):
+        return "stuck"
     limit = queue.arguments.number("x-max-length")
     if limit and numbers.messages >= limit:
         return "full"
@@ -112,7 +112,7 @@ def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = F
     if queue.message_ttl_ms is not None:
         return "waiting"
     # That nobody consumes is not said where the broker did not say who does.
-    return "busy" if numbers.consumers is None else "stuck"
+    return "busy" if numbers.consumers is None else "no_consumer"
 
 
 def snapshot_marks(snapshot: Snapshot) -> dict[str, str]:

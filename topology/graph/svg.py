@@ -29,7 +29,7 @@ from topology.graph.svg_elements import (
     text,
 )
 
-ARROWS = ("binding", "dead-letter", "alternate", "waiter")
+ARROWS = ("binding", "dead-letter", "alternate", "forwarder")
 # From the middle of the sign: a clock, and an arrow that comes round again.
 CLOCK = "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0m5 -3v3h2.5"
 AGAIN = "m4.2 -2.6a5 5 0 1 0 .7 3.4m-3.6 -3.4h3.2v-3.2"

@@ -17,6 +17,7 @@ from topology.models import State, Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
 from topology.provisioning.plan import Plan, title
+from topology.provisioning.replacement import Replacement
 
 FAILED_CODE, BAD_INPUT_CODE = 1, 2
 EXIT_CODES = "1 if the command failed, 2 if the topology is unknown."
@@ -78,7 +79,7 @@ class TopologyCommand(BaseCommand):
 
 def refuse_deleted(topology: Topology) -> None:
     """Raises BadInput."""
-    if topology.state == State.TORN_DOWN:
+    if topology.state == State.DELETED:
         raise BadInput(f"The topology “{topology.slug}” is deleted. Create a new topology.")
 
 
@@ -112,6 +113,29 @@ def plan_fields(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
+def replacement_lines(found: Iterable[Replacement]) -> Iterable[str]:
+    """The steps of each replacement of a queue, or the reason against it."""
+    for one in found:
+        if one.refusal:
+            yield one.refusal
+            continue
+        yield f"“{one.queue.name}” can be replaced:"
+        yield from (f"    {number}. {step}" for number, step in enumerate(one.steps, start=1))
+
+
+def replacement_fields(found: Iterable[Replacement]) -> list[dict[str, Any]]:
+    """The same as JSON."""
+    return [
+        {
+            "queue": one.queue.name,
+            "messages": one.messages,
+            "refusal": one.refusal,
+            "steps": [] if one.refusal else list(one.steps),
+        }
+        for one in found
+    ]
+
+
 def object_fields(things: Iterable[Any]) -> list[dict[str, Any]]:
     return [{"object": list(thing.identity), "title": title(thing)} for thing in things]
 
@@ -120,7 +144,7 @@ def find_topology(slug: str) -> Topology:
     """Raises BadInput."""
     found = Topology.objects.select_related("broker").filter(slug=slug).first()
     if found is None:
-        rows = Topology.objects.exclude(state=State.TORN_DOWN)
+        rows = Topology.objects.exclude(state=State.DELETED)
         known = ", ".join(rows.values_list("slug", flat=True)) or "none"
         raise BadInput(f"The topology “{slug}” does not exist. Existing topologies: {known}.")
     return found

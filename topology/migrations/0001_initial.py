@@ -151,7 +151,7 @@ class Migration(migrations.Migration):
                             ("planned", "planned"),
                             ("applying", "being applied"),
                             ("applied", "applied"),
-                            ("torn_down", "deleted"),
+                            ("deleted", "deleted"),
                         ],
                         default="planned",
                         max_length=10,
@@ -419,6 +419,52 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["kind", "state"], name="topology_wo_kind_e131b1_idx")
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="QueueReplacement",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                (
+                    "step",
+                    models.CharField(
+                        choices=[
+                            ("switching", "switching the bindings to the temporary queue"),
+                            ("draining", "waiting until the old queue is empty"),
+                            ("deleting", "deleting the old queue"),
+                            ("returning", "switching the bindings to the new queue"),
+                            ("settling", "waiting until the temporary queue is empty"),
+                        ],
+                        default="switching",
+                        max_length=10,
+                    ),
+                ),
+                ("waiting", models.PositiveIntegerField(null=True)),
+                ("empty_since_at", models.DateTimeField(null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="replacements",
+                        to="topology.topology",
+                    ),
+                ),
+                (
+                    "work",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.work"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("pk",),
             },
         ),
     ]

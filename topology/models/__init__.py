@@ -8,6 +8,7 @@ from topology.models.drift import Drift
 from topology.models.finding import FindingMute, FindingPeriod
 from topology.models.grant import Grant, Role
 from topology.models.missing_binding import MissingBinding
+from topology.models.queue_replacement import QueueReplacement, ReplacementStep
 from topology.models.redaction_rule import RedactionKind, RedactionRule
 from topology.models.topology import State, Topology
 from topology.models.work import Work, WorkState
@@ -21,8 +22,10 @@ __all__ = (
     "Grant",
     "MissingBinding",
     "Palette",
+    "QueueReplacement",
     "RedactionKind",
     "RedactionRule",
+    "ReplacementStep",
     "Role",
     "State",
     "Topology",

@@ -1,4 +1,4 @@
-"""What is known of findings beside the snapshot: when each was present, and which are muted."""
+"""Stored facts about findings: when each was present, and which are muted."""
 
 from __future__ import annotations
 

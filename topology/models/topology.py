@@ -10,7 +10,7 @@ from django.db import models
 
 from topology.definitions import TAP_PREFIX, Definitions, Identity
 from topology.delays import format_delay, in_words
-from topology.message import Waiter
+from topology.message import Forwarder
 from topology.models.broker import Broker
 from topology.patterns.names import as_stored
 from topology.patterns.pattern import Pattern, Tap
@@ -22,7 +22,7 @@ class State(models.TextChoices):
     PLANNED = "planned", "planned"
     APPLYING = "applying", "being applied"
     APPLIED = "applied", "applied"
-    TORN_DOWN = "torn_down", "deleted"
+    DELETED = "deleted", "deleted"
 
 
 class Topology(models.Model):
@@ -109,7 +109,7 @@ class Topology(models.Model):
     @property
     def has_stream_tap(self) -> bool:
         """Whether its tap is, or will be, a stream, which can harm what it records."""
-        return self.tap_type == "stream" and self.has_tap and self.state != State.TORN_DOWN
+        return self.tap_type == "stream" and self.has_tap and self.state != State.DELETED
 
     def as_retired(self) -> Topology:
         """A copy whose tap is the retired stream: to read it, never to be saved."""
@@ -127,9 +127,9 @@ class Topology(models.Model):
         return self.tap_type == NO_TAP and bool(self.pattern.taps(self.parsed))
 
     @property
-    def waiters(self) -> Sequence[Waiter]:
+    def forwarders(self) -> Sequence[Forwarder]:
         """The consumers that we run for it: none for one that others made and read themselves."""
-        return () if self.is_adopted else self.pattern.waiters(self.parsed)
+        return () if self.is_adopted else self.pattern.forwarders(self.parsed)
 
     @property
     def is_read_by_others(self) -> bool:
@@ -137,7 +137,7 @@ class Topology(models.Model):
 
         What that one does, and by which header, nothing in a broker says.
         """
-        return self.is_adopted and bool(self.pattern.waiters(self.parsed))
+        return self.is_adopted and bool(self.pattern.forwarders(self.parsed))
 
     @property
     def observes_arrivals(self) -> bool:

@@ -90,7 +90,7 @@ def unmanaged(broker: Broker, found: Sequence[Found]) -> list[Found]:
 
 def _managed(broker: Broker) -> dict[tuple[str, str], Topology]:
     """By kind and title; not asked for by name: a broker's may hold what no database takes."""
-    rows = Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN)
+    rows = Topology.objects.filter(broker=broker).exclude(state=State.DELETED)
     return {(row.kind, row.name): row for row in rows}
 
 

@@ -1,4 +1,4 @@
-"""A topology's definition for other tools; nothing is asked of the broker."""
+"""A topology's definition for other tools, without a request to the broker."""
 
 from __future__ import annotations
 

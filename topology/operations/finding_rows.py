@@ -1,4 +1,4 @@
-"""The rows of findings: when each appeared and went, and which are muted."""
+"""The rows of findings: when each appeared and was resolved, and which are muted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME_PERIOD = timedelta(minutes=10)
 
 
 def record_findings(broker: Broker, found: Iterable[Finding], at: datetime) -> None:
-    """Open a period for each finding that appeared, and end those of findings that went."""
+    """Open a period for each finding that appeared, and end those of resolved findings."""
     present = {one.key: one for one in found}
     with transaction.atomic():
         Broker.objects.filter(pk=broker.pk).update(findings_checked_at=at)

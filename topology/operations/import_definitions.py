@@ -1,4 +1,4 @@
-"""Exported definitions -> planned topologies: nothing is asked of the broker."""
+"""Exported definitions -> planned topologies, without a request to the broker."""
 
 from __future__ import annotations
 

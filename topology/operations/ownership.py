@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from topology.definitions import Definitions, Identity
-from topology.models import State, Topology
+from topology.models import QueueReplacement, State, Topology
 from topology.provisioning.plan import Plan
 from topology.provisioning.taps import DEFAULT_TAP
 
@@ -42,15 +42,20 @@ def alone_with(topology: Topology) -> Iterator[None]:
         rows.filter(busy_until_at=claim).update(busy_until_at=None)
 
 
-def refuse_torn_down(topology: Topology) -> None:
-    if topology.state == State.TORN_DOWN:
+def refuse_deleted(topology: Topology) -> None:
+    if topology.state == State.DELETED:
         raise Refusal("This topology is deleted. Create a new topology.")
+
+
+def refuse_replacing(topology: Topology) -> None:
+    if row := QueueReplacement.open_of(topology).first():
+        raise Refusal(f"Delayboard is replacing the queue “{row.queue}”. Wait until it is done.")
 
 
 def begin(topology: Topology, plan: Plan) -> None:
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
-        refuse_torn_down(row)
+        refuse_deleted(row)
         row.own([change.thing.identity for change in plan.signed("create")])
         row.state = State.APPLYING
         row.tap_type = row.tap_type or DEFAULT_TAP

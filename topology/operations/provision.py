@@ -14,14 +14,22 @@ from topology.broker.management.client import Management
 from topology.broker.management.observe import newest_numbers, observe
 from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 from topology.models import Drift, State, Topology
-from topology.operations.ownership import Refusal, alone_with, begin, disown, own, refuse_torn_down
+from topology.operations.ownership import (
+    Refusal,
+    alone_with,
+    begin,
+    disown,
+    own,
+    refuse_deleted,
+    refuse_replacing,
+)
 from topology.operations.topology_rows import User
 from topology.provisioning.apply import apply_plan
 from topology.provisioning.destinations import count_stuck
 from topology.provisioning.plan import Plan, conflict_sentences, make_plan
 from topology.provisioning.taps import DEFAULT_TAP, TapType
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
-from topology.provisioning.verify import Verdict, verify
+from topology.provisioning.verify import Verification, verify
 from topology.snapshot import Snapshot
 
 # The broker counts every five seconds, and what expires at one moment looks stuck in one count.
@@ -76,7 +84,8 @@ def apply(user: User, topology: Topology) -> Applied:
         alone_with(topology),
         Management(broker.address) as management,
     ):
-        refuse_torn_down(topology)
+        refuse_deleted(topology)
+        refuse_replacing(topology)
         snapshot = latest.for_action(broker, management, topology.definitions)
         plan = plan_for(topology, snapshot)
         if wrong := refusal_of_plan(topology, snapshot, plan):
@@ -124,7 +133,7 @@ def create_tap(topology: Topology, tap: Definitions, management: Management) -> 
     return Applied(apply_plan(plan, management, lambda done, total: None), plan)
 
 
-def check(user: User, topology: Topology) -> Verdict:
+def check(user: User, topology: Topology) -> Verification:
     """Verify against the broker as it stands now. Raises BrokerError."""
     broker = topology.broker
     with (
@@ -196,11 +205,12 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
         alone_with(topology),
         Management(broker.address) as management,
     ):
+        refuse_replacing(topology)
         teardown = _counted_teardown(topology, management)
         if wrong := refusal_of_teardown(topology, teardown, typed_name):
             raise Refusal(wrong)
         _delete(topology, teardown, management, forced=forced)
-        Topology.objects.filter(pk=topology.pk).update(state=State.TORN_DOWN)
+        Topology.objects.filter(pk=topology.pk).update(state=State.DELETED)
     topology.refresh_from_db()
     return teardown
 

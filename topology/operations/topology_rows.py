@@ -11,13 +11,13 @@ from django.utils import timezone
 
 from topology import audit
 from topology.database.slugs import new_slug
-from topology.message import Waiter
+from topology.message import Forwarder
 from topology.models import Broker, State, Topology
-from topology.operations.ownership import Refusal, refuse_torn_down
+from topology.operations.ownership import Refusal, refuse_deleted
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType
-from topology.routing.waiter import of_others
+from topology.routing.forwarder import of_others
 
 User = AbstractBaseUser | AnonymousUser | None
 
@@ -58,7 +58,7 @@ def _new_row(
     with transaction.atomic():
         # Two at once wait for each other here, so that the second one sees the first.
         Broker.objects.select_for_update().get(pk=broker.pk)
-        if same.exclude(state=State.TORN_DOWN).exists():
+        if same.exclude(state=State.DELETED).exists():
             raise Refusal(f"The topology “{name}” of this pattern already exists on {broker.name}.")
         slug = new_slug(name, lambda slug: taken(slug=slug).exists(), longest=80)
         row = Topology.objects.create(
@@ -76,20 +76,20 @@ def keep_bodies(user: User, topology: Topology, *, is_wanted: bool) -> None:
     action = "body storage enabled" if is_wanted else "body storage disabled"
     with audit.recorded(user, action, broker=topology.broker, what=topology.name):
         if is_wanted:
-            refuse_torn_down(topology)
+            refuse_deleted(topology)
         Topology.objects.filter(pk=topology.pk).update(keep_bodies=is_wanted)
     topology.refresh_from_db()
 
 
-def waiters_at(broker: Broker) -> list[Waiter]:
+def forwarders_at(broker: Broker) -> list[Forwarder]:
     """The consumers at work in its applied topologies, for a walk: ours, and those of others.
 
     Those that others run for what was adopted are told apart by `routing.waiting.of_others`. A
     row that no longer reads has none.
     """
-    found: list[Waiter] = []
+    found: list[Forwarder] = []
     for topology in Topology.objects.filter(broker=broker, state=State.APPLIED):
         with suppress(ParamsError):
-            stated = topology.pattern.waiters(topology.parsed)
+            stated = topology.pattern.forwarders(topology.parsed)
             found += map(of_others, stated) if topology.is_adopted else stated
     return found

@@ -76,29 +76,31 @@ def _better(kind: str, params: Any, version: tuple[int, ...]) -> tuple[str, Any,
         return (
             RETRY_LADDER,
             PATTERNS[RETRY_LADDER].EXAMPLE,
-            "A retry ladder climbs by itself when the consumer rejects. The consumer needs no "
-            "publisher, and a crash between its publish and its ack repeats no message.",
+            "When the consumer rejects a message, a retry ladder moves it to the next delay. The "
+            "consumer needs no publisher, and a crash between its publish and its ack repeats no "
+            "message.",
         )
     if kind == DELAYED_EXCHANGE:
         gone = "does not run on this version" if version >= LAST_WITH_PLUGIN else "is archived"
         return (
             DELAY_LEVELS,
             levels,
-            f"The plugin {gone} and keeps its messages on one node. Levels are queues.",
+            f"The plugin {gone} and keeps its messages on one node. Delay levels use queues.",
         )
     if kind == HOLD_QUEUES and isinstance(params, HoldParams) and not params.delays:
         return (
             DELAY_LEVELS,
             levels,
-            "Any delay is offered, so each different delay needs a queue of its own. Levels give "
-            "any delay with a fixed number of queues, and quorum levels lose no message.",
+            "This topology accepts any delay, so each different delay needs its own queue. Delay "
+            "levels accept any delay with a fixed number of queues, and quorum levels lose no "
+            "message.",
         )
     if kind == BUSY_WAIT:
         return (
             DELAY_LEVELS,
             levels,
-            "A message in levels costs a write for each bit of its delay, not for each lap, and "
-            "needs no consumer.",
+            "In delay levels a message costs one write for each bit of its delay instead of each "
+            "round, and no consumer is needed.",
         )
     if kind == DELAY_LEVELS and isinstance(params, LevelParams) and not params.is_at_least_once:
         return (

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, is_tap
 from topology.delays import milliseconds
-from topology.message import Headers, Route, Waiter
+from topology.message import Forwarder, Headers, Route
 
 # A target to try a topology with that has none yet.
 MADE_UP = "delayboard-probe"
@@ -214,7 +214,7 @@ class Pattern(ABC):
         """None where no exchange sees what passes."""
         return ()
 
-    def waiters(self, params: Any) -> Sequence[Waiter]:
+    def forwarders(self, params: Any) -> Sequence[Forwarder]:
         """The consumers of ours without which no message comes through."""
         return ()
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 from topology.definitions import Binding, Definitions, Queue
-from topology.held_messages import held, is_holding
 from topology.patterns.pattern import ParamsError, Pattern
 from topology.routing.walk import Index, walk
 from topology.snapshot import Snapshot
+from topology.stuck_messages import count_stuck_in, has_stuck
 
 # Rounded up to the shortest delay that the pattern has.
 SHORTEST = timedelta(milliseconds=1)
@@ -48,7 +48,7 @@ def find_unroutable(
         if not walked.delivered:
             found[name] = Unroutable(
                 is_bound=is_bound(route.declares, snapshot.definitions),
-                is_dropped=not any(outcome.ending == "held" for outcome in walked.outcomes),
+                is_dropped=not any(outcome.ending == "stuck" for outcome in walked.outcomes),
             )
     return found
 
@@ -77,10 +77,10 @@ def count_stuck(
         counts = []
         for seen in (snapshot, earlier) if earlier else (snapshot,):
             numbers = seen.numbers.get(queue.name)
-            count = held(queue, numbers)
+            count = count_stuck_in(queue, numbers)
             if count is None:
                 return None
-            counts.append(count if is_holding(queue, numbers) else 0)
+            counts.append(count if has_stuck(queue, numbers) else 0)
         if number := min(counts):
             stuck[queue.name] = number
     return stuck

@@ -36,7 +36,7 @@ class Found:
     `plan` is None where no parameters would make it again; its "create" is what is missing, its
     "conflict" what is different. `queues` are the names of those it claims and of those that come
     and go with its use; `waiting` counts the messages in the delays among them, and in what a
-    waiter of ours reads, None where the broker does not say, or where what waits is in no queue
+    forwarder of ours reads, None where the broker does not say, or where what waits is in no queue
     of its own. `delays` names the queues that `waiting` counts, `shared` the uses beside it with
     some of the same delays.
     `untrue_names` are sentences on delay queues whose names state another time than their TTL.
@@ -243,7 +243,7 @@ def _served(
             continue
         pattern = PATTERNS[use.kind]
         reached = _reached(use, definitions)
-        reached |= {waiter.onward for waiter in pattern.waiters(use.params)}
+        reached |= {forwarder.onward for forwarder in pattern.forwarders(use.params)}
         for name in reached.intersection(pattern.targets(use.params)):
             queue = declared.queue(name)
             if queue is not None and queue.identity not in taken:
@@ -285,7 +285,7 @@ def _without_numbers(use: Use, definitions: Definitions, declared: Definitions) 
     if use.params is not None:
         pattern = PATTERNS[use.kind]
         members = {queue.name for queue in pattern.members(use.params, definitions)}
-        waited = {waiter.queue for waiter in pattern.waiters(use.params)} & names
+        waited = {forwarder.queue for forwarder in pattern.forwarders(use.params)} & names
         names, delays = names | members, delays | members | waited
         plan = compare(pattern.definitions(use.params), declared)
     untrue = untrue_names(delays, definitions)

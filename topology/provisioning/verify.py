@@ -9,7 +9,7 @@ from typing import Any
 
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.delays import format_delay
-from topology.message import Route, Waiter
+from topology.message import Forwarder, Route
 from topology.patterns.pattern import MADE_UP, Pattern
 from topology.provisioning.destinations import count_stuck, find_unroutable
 from topology.provisioning.plan import Plan, make_plan
@@ -21,11 +21,11 @@ MADE_UP_DESTINATION = Definitions.of(
     [Queue(MADE_UP), Exchange(MADE_UP, "fanout"), Binding(MADE_UP, MADE_UP, "")]
 )
 
-# Who should consume a waiter's queue, and the sentence when somebody does.
-OUR_WAITER = ("Delayboard's worker or “manage.py run_waiter”", "A waiter consumes {name}.")
-OTHERS_WAITER = (
+# Who should consume a forwarder's queue, and the sentence when somebody does.
+OUR_FORWARDER = ("Delayboard's worker or “manage.py run_forwarder”", "A forwarder consumes {name}.")
+OTHERS_FORWARDER = (
     "an external consumer",
-    "An external waiter consumes {name}. Delayboard cannot check what it forwards and when.",
+    "An external forwarder consumes {name}. Delayboard cannot check what it forwards and when.",
 )
 
 
@@ -38,7 +38,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     plan: Plan
     checks: tuple[Check, ...]
 
@@ -55,10 +55,10 @@ def verify(
     *,
     is_read_by_others: bool = False,
     problems: Mapping[str, str] | None = None,
-) -> Verdict:
+) -> Verification:
     """Compare argument by argument, then walk the pattern's probes.
 
-    With `is_read_by_others` its waiters are not ours: a probe is followed as far as them.
+    With `is_read_by_others` its forwarders are not ours: a probe is followed as far as them.
     `problems` are destinations that could not be reached, each with a sentence; "" stands for
     stuck messages without a recorded destination.
     """
@@ -66,12 +66,12 @@ def verify(
     probes = pattern.probes(params, snapshot.definitions)
     if any(problems):
         probes = [probe for probe in probes if probe[2] != MADE_UP]
-    waiters = pattern.waiters(params)
+    forwarders = pattern.forwarders(params)
     if is_read_by_others:
         checks = [
-            _probe_to_others(pattern.route(params, delay, target), waiter.queue, snapshot)
+            _probe_to_others(pattern.route(params, delay, target), forwarder.queue, snapshot)
             for delay, target, _ in probes
-            for waiter in waiters
+            for forwarder in forwarders
         ]
     else:
         checks = [_probe(pattern, params, *probe, snapshot) for probe in probes]
@@ -82,9 +82,9 @@ def verify(
         ]
     waiting = sorted(_delay_queues(wanted))
     checks.extend(_no_consumer(name, snapshot) for name in waiting)
-    who = OTHERS_WAITER if is_read_by_others else OUR_WAITER
-    checks.extend(_waits(waiter.queue, snapshot, who) for waiter in waiters)
-    return Verdict(make_plan(wanted, snapshot), tuple(checks))
+    who = OTHERS_FORWARDER if is_read_by_others else OUR_FORWARDER
+    checks.extend(_waits(forwarder.queue, snapshot, who) for forwarder in forwarders)
+    return Verification(make_plan(wanted, snapshot), tuple(checks))
 
 
 def _reaches(
@@ -117,7 +117,7 @@ def _probe(
     """`queue` is where it must arrive, "" for any."""
     route = pattern.route(params, delay, target)
     made_up = MADE_UP_DESTINATION if queue == MADE_UP else Definitions()
-    walked = _walked(route, snapshot.definitions | made_up, pattern.waiters(params))
+    walked = _walked(route, snapshot.definitions | made_up, pattern.forwarders(params))
     promised = pattern.achievable(params, delay)
     arrivals = [outcome for outcome in walked.delivered if queue in ("", outcome.queue)]
     where = "a destination" if queue == MADE_UP else (queue or target)
@@ -144,14 +144,14 @@ def _probe_to_others(route: Route, queue: str, snapshot: Snapshot) -> Check:
     )
 
 
-def _walked(route: Route, there: Definitions, waiters: Sequence[Waiter]) -> Walk:
+def _walked(route: Route, there: Definitions, forwarders: Sequence[Forwarder]) -> Walk:
     return walk(
         there.without_taps() | route.declares,
         route.exchange,
         route.routing_key,
         headers=route.stamped(0),
         expiration_ms=route.expiration_ms,
-        waiters=waiters,
+        forwarders=forwarders,
     )
 
 
@@ -182,7 +182,7 @@ def _waits(name: str, snapshot: Snapshot, who: tuple[str, str]) -> Check:
     should, is_there = who
     numbers = snapshot.numbers.get(name)
     if numbers is None:
-        return Check(False, f"The waiter's queue {name} does not exist.")
+        return Check(False, f"The forwarder's queue {name} does not exist.")
     if not numbers.consumers:
         sentence = f"{name} has no consumer, so no message leaves the delay. Start {should}."
         return Check(False, sentence)

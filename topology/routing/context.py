@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from topology.definitions import Queue
-from topology.message import Waiter
+from topology.message import Forwarder
 from topology.routing.consumer import Consumer, delivery_limit
 from topology.routing.cycle import count_of
 from topology.routing.matching.headers import NEWEST
@@ -18,12 +18,12 @@ from topology.routing.message_copy import Copy
 
 @dataclass(frozen=True)
 class Circumstances:
-    """`consumers` and `waiters` by queue; one that is in neither is left alone."""
+    """`consumers` and `forwarders` by queue; one that is in neither is left alone."""
 
     index: Index
     version: tuple[int, ...] = NEWEST
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
-    waiters: Mapping[str, Waiter] = field(default_factory=dict)
+    forwarders: Mapping[str, Forwarder] = field(default_factory=dict)
 
     def state(self, copy: Copy, queue: Queue) -> Hashable:
         """All that the further way depends on: one in the same state twice goes round for ever."""

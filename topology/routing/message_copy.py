@@ -9,7 +9,7 @@ from typing import Any
 
 from topology.routing import sentences
 from topology.routing.cycle import Entries, published_deaths
-from topology.routing.outcome import Cause, Ending, Hop, Outcome
+from topology.routing.outcome import Cause, Ending, Hop, RouteOutcome
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Copy:
 
     `spread` is how many later it may be (None: no bound). `deaths` is what the broker remembers,
     in its order; `failed` the deliveries that failed in quorum queues. `holder` is the queue that
-    keeps it when it cannot be routed, "" when nobody does. `kept` is that of an Outcome.
+    keeps it when it cannot be routed, "" when nobody does. `kept` is that of an RouteOutcome.
     `passed` is all states it was in.
     """
 
@@ -62,9 +62,9 @@ class Copy:
         queue: str = "",
         doubts: tuple[str, ...] = (),
         cause: Cause = "",
-    ) -> Outcome:
+    ) -> RouteOutcome:
         """The outcome of this copy, in `queue` or where it was last."""
-        return Outcome(
+        return RouteOutcome(
             ending=ending,
             queue=queue or (self.hops[-1].queue if self.hops else ""),
             after=timedelta(milliseconds=self.after),

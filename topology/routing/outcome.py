@@ -8,7 +8,7 @@ from typing import Literal
 
 from topology.routing import sentences
 
-Ending = Literal["delivered", "held", "dropped", "uncertain"]
+Ending = Literal["delivered", "stuck", "dropped", "uncertain"]
 # Why it ends, for code that decides by it; "" for all that nothing asks for.
 Cause = Literal["", "cycle", "no_dead_letter_exchange", "no_route", "old_stream"]
 NOW = timedelta(0)
@@ -32,7 +32,7 @@ class Hop:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RouteOutcome:
     """How one copy ends: in `queue`, no earlier than `after` the start, with a sentence why.
 
     delivered: in the queue, for a consumer. held: it never gets out of the broker. dropped: it is
@@ -67,10 +67,10 @@ class Outcome:
 class Walk:
     """Every copy's outcome; never empty: a publish that no queue takes is one `dropped`."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RouteOutcome, ...]
 
     @property
-    def delivered(self) -> tuple[Outcome, ...]:
+    def delivered(self) -> tuple[RouteOutcome, ...]:
         return tuple(outcome for outcome in self.outcomes if outcome.ending == "delivered")
 
     @property

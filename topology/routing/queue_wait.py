@@ -99,7 +99,7 @@ def _consumed(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) ->
         return Dies("rejected", 0, sentences.rejected(queue.name), failed=failed)
     failures = failures_until_death(queue, does, copy.failed, version)
     if failures is None:
-        return Stays("held", sentences.never_answered(queue.name))
+        return Stays("stuck", sentences.never_answered(queue.name))
     how = sentences.failed_too_often(queue.name, failures)
     died = Dies("delivery_limit", 0, how, failed=copy.failed + failures)
     if version < (4, 3) or queue.arguments.text("x-delayed-retry-type") in (None, "disabled"):
@@ -108,7 +108,7 @@ def _consumed(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) ->
 
 
 def _in_time(found: Stays | Dies, queue: Queue, ttl: int) -> Stays | Dies:
-    if isinstance(found, Stays) and found.ending == "held":
+    if isinstance(found, Stays) and found.ending == "stuck":
         how = sentences.expires(queue.name, ttl)
         return Dies("expired", ttl, how, None, doubts=(sentences.while_held(queue.name),))
     return replace(found, doubts=(*found.doubts, sentences.too_slow(queue.name, ttl)))

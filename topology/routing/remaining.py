@@ -9,18 +9,18 @@ from datetime import timedelta
 
 from topology.definitions import Definitions, Queue
 from topology.delays import milliseconds
-from topology.message import Message, Waiter
+from topology.message import Forwarder, Message
 from topology.routing import sentences
 from topology.routing.consumer import Consumer
 from topology.routing.context import Circumstances, consuming
 from topology.routing.cycle import Entries, is_interpreted, published_deaths
+from topology.routing.forwarder import from_now, hand_on
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import keys_of
 from topology.routing.message_copy import Copy, added
-from topology.routing.outcome import Outcome, Walk
+from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.queue_wait import Dies, Stays, stay
-from topology.routing.waiter import from_now, hand_on
 from topology.routing.walk import follow, leave, read_expiration
 
 
@@ -33,12 +33,12 @@ def remaining(
     waited: timedelta | None = None,
     consumed: AbstractSet[str] = frozenset(),
     consumers: Mapping[str, Consumer] | None = None,
-    waiters: Sequence[Waiter] = (),
+    forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
 ) -> Walk:
     """Follow a message on from `queue`, in times from now on; the first hop is its stay there.
 
-    `now_ms` is now, in UTC, for the headers that the `waiters` read.
+    `now_ms` is now, in UTC, for the headers that the `forwarders` read.
 
     A message does not tell when it came. `waited` is how long it has been there; without it, the
     time that is left lies between none and its whole TTL. Its keys are its routing key and CC,
@@ -48,9 +48,9 @@ def remaining(
         Index.of(found),
         version or NEWEST,
         consuming(consumed, consumers),
-        {waiter.queue: waiter for waiter in waiters},
+        {forwarder.queue: forwarder for forwarder in forwarders},
     )
-    headers = from_now(message.headers, waiters, now_ms)
+    headers = from_now(message.headers, forwarders, now_ms)
     start = Copy(message.exchange, (message.routing_key,), headers, why=sentences.WAITING)
     there = around.index.queues.get(queue)
     if there is None:
@@ -59,14 +59,14 @@ def remaining(
         copy = _as_it_waits(start, message, around)
     except ValueError as error:
         return Walk((start.ends("uncertain", str(error), queue=queue),))
-    if (waiter := around.waiters.get(queue)) is not None:
-        return _followed(hand_on(copy, there, waiter, around), around)
+    if (forwarder := around.forwarders.get(queue)) is not None:
+        return _followed(hand_on(copy, there, forwarder, around), around)
     whole = stay(there, copy, around.consumers.get(queue), around.version)
     passed = replace(copy, passed=frozenset({around.state(copy, there)}))
     return _followed(leave(passed, there, _what_is_left(whole, waited), around.version), around)
 
 
-def _followed(after: Copy | Outcome, around: Circumstances) -> Walk:
+def _followed(after: Copy | RouteOutcome, around: Circumstances) -> Walk:
     return follow([after], around) if isinstance(after, Copy) else Walk((after,))
 
 

@@ -177,12 +177,12 @@ def expired(queue: str, ms: int) -> str:
 
 
 def passed_on(queue: str) -> str:
-    return f"due: the waiter of {queue} forwards the message"
+    return f"due: the forwarder of {queue} forwards the message"
 
 
 def sent_back(queue: str, laps: int) -> str:
     often = "" if laps == 1 else f" {laps} times in total"
-    return f"not due: the waiter of {queue} returns the message{often}"
+    return f"not due: the forwarder of {queue} returns the message{often}"
 
 
 def others_pass_on(onward: str) -> str:
@@ -192,5 +192,5 @@ def others_pass_on(onward: str) -> str:
     )
 
 
-def waiter_keeps(queue: str, to: str) -> str:
-    return f"the waiter leaves the message in “{queue}” until the queue “{to}” exists"
+def forwarder_keeps(queue: str, to: str) -> str:
+    return f"the forwarder leaves the message in “{queue}” until the queue “{to}” exists"

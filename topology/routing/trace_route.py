@@ -8,11 +8,11 @@ from typing import Any
 
 from topology.definitions import Definitions, Identity
 from topology.delays import milliseconds
-from topology.message import Waiter
+from topology.message import Forwarder
 from topology.routing.consumer import Consumer
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import keys_of, steps
-from topology.routing.outcome import Hop, Outcome, Walk
+from topology.routing.outcome import Hop, RouteOutcome, Walk
 from topology.routing.walk import walk
 from topology.snapshot import Snapshot
 
@@ -35,11 +35,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """The walk, the exchanges, queues and bindings that it passes, and the waiters at work."""
+    """The walk, the exchanges, queues and bindings that it passes, and the forwarders at work."""
 
     walk: Walk
     way: Definitions
-    waiters: tuple[Waiter, ...] = ()
+    forwarders: tuple[Forwarder, ...] = ()
 
     @property
     def identities(self) -> frozenset[Identity]:
@@ -51,13 +51,14 @@ def ask(
     snapshot: Snapshot,
     index: Index | None = None,
     *,
-    waiters: Sequence[Waiter] = (),
+    forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
 ) -> Answer:
     """Walk the vhost as it stands, without Delayboard's own taps.
 
     `index` is that of the snapshot without them, for who has it already. `now_ms` is the moment
-    of the publish in UTC, for the headers that the `waiters` read, which are at work in any case.
+    of the publish in UTC, for the headers that the `forwarders` read, which are at work in any
+    case.
     """
     index = index or Index(snapshot.definitions.without_taps())
     rejecting = dict.fromkeys(question.rejecting, Consumer("rejects"))
@@ -70,11 +71,11 @@ def ask(
         expiration=question.expiration,
         consumed=frozenset() if question.without_consumers else snapshot.consumed,
         consumers=rejecting,
-        waiters=waiters,
+        forwarders=forwarders,
         now_ms=now_ms,
     )
     way = find_way(index, walked, question.headers, snapshot.version_tuple)
-    return Answer(walked, way, tuple(waiters))
+    return Answer(walked, way, tuple(forwarders))
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: RouteOutcome) -> dict[str, Any]:
     return {
         "ending": outcome.ending,
         "queue": outcome.queue,

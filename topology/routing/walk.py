@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from topology.definitions import MAXIMUM_TTL_MS, Definitions, Exchange, Queue
-from topology.message import Waiter
+from topology.message import Forwarder
 from topology.routing import sentences
 from topology.routing.consumer import Consumer
 from topology.routing.context import Circumstances, consuming
@@ -20,16 +20,16 @@ from topology.routing.cycle import (
     published_deaths,
     record,
 )
+from topology.routing.forwarder import from_now, hand_on
 from topology.routing.matching import delayed_exchange
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import Matched, keys_of, match
 from topology.routing.message_copy import Copy, added
-from topology.routing.outcome import Cause, Ending, Hop, Outcome, Walk
+from topology.routing.outcome import Cause, Ending, Hop, RouteOutcome, Walk
 from topology.routing.queue_wait import Dies, Stays, stay
-from topology.routing.waiter import from_now, hand_on
 
-__all__ = ["Consumer", "Ending", "Hop", "Index", "Outcome", "Walk", "walk"]
+__all__ = ["Consumer", "Ending", "Hop", "Index", "RouteOutcome", "Walk", "walk"]
 
 # Enough for every topology that means something; a fan-out of rings has more ways than time.
 MAXIMUM_OUTCOMES = 200
@@ -49,7 +49,7 @@ def walk(
     expiration_ms: int | None = None,
     consumed: AbstractSet[str] = frozenset(),
     consumers: Mapping[str, Consumer] | None = None,
-    waiters: Sequence[Waiter] = (),
+    forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
 ) -> Walk:
     """Follow one publish through queue TTLs, expirations and dead-letter exchanges to every end.
@@ -57,8 +57,8 @@ def walk(
     `found` holds policies folded into the arguments, as Snapshot.definitions does; give an Index
     to walk it often. `consumers` is what they do by queue, `consumed` the queues whose consumer
     acks. `headers` brings CC, BCC and, to brokers before 4.0, x-death. `expiration` is the
-    property as it stands, `expiration_ms` the same as a number. `waiters` run where they consume,
-    whatever else is said of their queues; their due header counts from the publish, as in
+    property as it stands, `expiration_ms` the same as a number. `forwarders` run where they
+    consume, whatever else is said of their queues; their due header counts from the publish, as in
     Route.stamped(0), or is UTC with that moment in `now_ms`. Where the way branches beyond all
     measure the last outcome is one `uncertain`, which says that it was not followed on.
     """
@@ -66,9 +66,9 @@ def walk(
         Index.of(found),
         version or NEWEST,
         consuming(consumed, consumers),
-        {waiter.queue: waiter for waiter in waiters},
+        {forwarder.queue: forwarder for forwarder in forwarders},
     )
-    stated = from_now(headers or {}, waiters, now_ms)
+    stated = from_now(headers or {}, forwarders, now_ms)
     start = Copy(exchange, (routing_key,), stated)
     target = around.index.exchanges.get(exchange)
     try:
@@ -92,7 +92,9 @@ def read_expiration(text: str) -> int:
     return int(text)
 
 
-def follow(copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[Outcome] = ()) -> Walk:
+def follow(
+    copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[RouteOutcome] = ()
+) -> Walk:
     """Route the copies, then all that they become, until each has an end."""
     waiting, ended = deque(copies), list(outcomes)
     for _ in range(MAXIMUM_COPIES):
@@ -112,7 +114,9 @@ def follow(copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[Out
     return Walk(tuple(ended))
 
 
-def _route(copy: Copy, around: Circumstances) -> tuple[list[tuple[Copy, Queue]], list[Outcome]]:
+def _route(
+    copy: Copy, around: Circumstances
+) -> tuple[list[tuple[Copy, Queue]], list[RouteOutcome]]:
     """The queues that it gets into, at once or after an exchange kept it, and how others end."""
     if copy.exchange and copy.exchange not in around.index.exchanges:
         return [], [_lost(copy, sentences.no_exchange(copy.exchange))]
@@ -128,7 +132,7 @@ def _route(copy: Copy, around: Circumstances) -> tuple[list[tuple[Copy, Queue]],
 
 def _route_later(
     copy: Copy, exchange: Exchange, around: Circumstances
-) -> tuple[list[tuple[Copy, Queue]], list[Outcome]]:
+) -> tuple[list[tuple[Copy, Queue]], list[RouteOutcome]]:
     """What becomes of it when its delay in this exchange is over.
 
     No queue waits for it any longer, and no ring is cut: the plugin routes it by itself, and not
@@ -154,7 +158,7 @@ def _route_later(
     return [(later, around.index.queues[name]) for name in matched.queues], unclear
 
 
-def _unclear(copy: Copy, matched: Matched) -> list[Outcome]:
+def _unclear(copy: Copy, matched: Matched) -> list[RouteOutcome]:
     return [
         copy.ends("uncertain", sentences.unforeseeable(exchange))
         for exchange in matched.unforeseeable
@@ -163,7 +167,7 @@ def _unclear(copy: Copy, matched: Matched) -> list[Outcome]:
 
 def _route_now(
     copy: Copy, matched: Matched, around: Circumstances
-) -> tuple[list[Queue], list[Outcome]]:
+) -> tuple[list[Queue], list[RouteOutcome]]:
     """The queues that it gets into, and how the copies that get into none end.
 
     Before 4.0 a quorum queue that dead-letters at least once into itself never learns that it
@@ -182,19 +186,19 @@ def _route_now(
     lost = [copy.ends("dropped", sentences.cut_ring(name), cause="cycle") for name in sorted(cut)]
     if around.version < (4, 0) and copy.holder in (queue.name for queue in left):
         into_itself = sentences.kept_by_itself(copy.holder)
-        lost.append(copy.ends("held", into_itself, queue=copy.holder))
+        lost.append(copy.ends("stuck", into_itself, queue=copy.holder))
     return left, unclear + lost
 
 
-def _lost(copy: Copy, why: str, cause: Cause = "no_route") -> Outcome:
+def _lost(copy: Copy, why: str, cause: Cause = "no_route") -> RouteOutcome:
     """Not routed: gone, unless the queue that it died in keeps what it cannot hand on."""
     if copy.holder:
         kept = sentences.kept_back(copy.holder, why)
-        return copy.ends("held", kept, queue=copy.holder, cause=cause)
+        return copy.ends("stuck", kept, queue=copy.holder, cause=cause)
     return copy.ends("dropped", why, cause=cause)
 
 
-def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | Outcome:
+def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | RouteOutcome:
     """Into the queue: how it ends there, or what leaves it for the dead-letter exchange.
 
     A stream gets no dead letter before 3.12, unless it is handed on at least once (RabbitMQ docs,
@@ -202,13 +206,13 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | Outcome:
     """
     if queue.type == "stream" and copy.hops and not copy.holder and around.version < (3, 12):
         return copy.ends("dropped", sentences.deaf_stream(queue.name), cause="old_stream")
-    if (waiter := around.waiters.get(queue.name)) is not None:
-        return hand_on(copy, queue, waiter, around)
+    if (forwarder := around.forwarders.get(queue.name)) is not None:
+        return hand_on(copy, queue, forwarder, around)
     state = around.state(copy, queue)
     if state in copy.passed:
         names = [hop.queue for hop in copy.hops]
         last_lap = names[len(names) - 1 - names[::-1].index(queue.name) :]
-        again = Stays("held", sentences.goes_round(last_lap))
+        again = Stays("stuck", sentences.goes_round(last_lap))
         return leave(copy, queue, again, around.version)
     consumer = around.consumers.get(queue.name)
     passed = replace(copy, passed=copy.passed | {state})
@@ -217,7 +221,7 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | Outcome:
 
 def leave(
     copy: Copy, queue: Queue, found: Stays | Dies, version: tuple[int, ...]
-) -> Copy | Outcome:
+) -> Copy | RouteOutcome:
     """The end in this queue, or the dead letter: without its expiration, and with one death more.
 
     The queue's x-dead-letter-routing-key replaces all keys; without one, all are kept, those of

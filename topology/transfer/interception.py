@@ -33,7 +33,7 @@ Step: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True)
 class Interception:
-    """The binding of a queue, and what stands in its place meanwhile.
+    """The binding of a queue, and the objects that replace it meanwhile.
 
     Messages that nobody forwards for `limit` go on to the queue by themselves.
     """
@@ -73,7 +73,7 @@ class Interception:
 
     @property
     def entrance(self) -> Binding:
-        """What stands in place of the queue's binding."""
+        """The binding that replaces the queue's own."""
         old = self.binding
         return Binding(
             old.source,
@@ -89,7 +89,7 @@ class Interception:
         return Binding(self.into, self.binding.destination, "")
 
     def _arguments(self) -> dict[str, ArgumentValue]:
-        """One consumer at a time, so that the order stays; what is too old goes to the queue."""
+        """A single active consumer keeps the order; messages that are too old go to the queue."""
         stated: dict[str, ArgumentValue] = {
             "x-queue-type": self.queue_type,
             "x-single-active-consumer": True,
@@ -149,6 +149,11 @@ def remove(interception: Interception, management: Management, step: Step) -> No
         management.delete_exchange(exchange)
     step()
     management.delete_queue(interception.name, only_if_empty=False)
+
+
+def is_released(interception: Interception, management: Management) -> bool:
+    """Whether messages pass to the queue again."""
+    return _is_bound(interception.binding, management) or _is_bound(interception.switch, management)
 
 
 def is_back(interception: Interception, management: Management) -> bool:

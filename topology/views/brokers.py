@@ -66,7 +66,7 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
     search = request.GET.get("q", "").strip()
     number = request.GET.get("page", "1")
-    topologies = Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN)
+    topologies = Topology.objects.filter(broker=broker).exclude(state=State.DELETED)
     return render(
         request,
         "topology/broker.html",

@@ -16,12 +16,12 @@ from topology.graph.build import Fact, Graph, build, facts, with_badges
 from topology.graph.delay_levels.build import build_ladder
 from topology.graph.delay_levels.diagram import Ladder, Levels
 from topology.graph.delay_levels.svg import draw_ladder
-from topology.graph.edges import waiter_edges
+from topology.graph.edges import forwarder_edges
 from topology.graph.layout.dot import arrange
 from topology.graph.layout.geometry import Direction, Layout
 from topology.graph.shorten import shorten
 from topology.graph.svg import draw as draw_svg
-from topology.message import Waiter
+from topology.message import Forwarder
 from topology.models import Broker, Topology
 from topology.patterns.delay_levels import params as level_params
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -33,12 +33,12 @@ from topology.routing.trace_route import Answer
 from topology.snapshot import Snapshot
 
 MOST_MEMBERS = 30
-WAITER_NOTE = (
-    "Dash-dotted lines are not bindings. A waiter forwards messages there, “when due” or "
+FORWARDER_NOTE = (
+    "Dash-dotted lines are not bindings. A forwarder forwards messages there, “when due” or "
     "“not yet due”."
 )
 ALTERNATE_NOTE = "Dotted lines lead to alternate exchanges."
-LINE_NOTES = {"alternate": ALTERNATE_NOTE, "waiter": WAITER_NOTE}
+LINE_NOTES = {"alternate": ALTERNATE_NOTE, "forwarder": FORWARDER_NOTE}
 EXAMPLE_TARGET = "orders"
 EXAMPLE_DELAYS = (timedelta(seconds=10), timedelta(minutes=5))
 
@@ -60,15 +60,15 @@ def draw(topology: Topology, snapshot: Snapshot | None) -> Picture:
     """What exists of it and what is missing; without a snapshot only what should exist."""
     params = topology.parsed
     wanted = topology.pattern.definitions(params)
-    waiters = topology.pattern.waiters(params)
+    forwarders = topology.pattern.forwarders(params)
     title, name = f"Topology {topology.name}", f"topology-{topology.pk}"
     if topology.kind == delay_levels.KIND:
         return _ladder(build_ladder(_levels(params), snapshot or wanted, wanted), title, name)
     if topology.kind == hold_queues.KIND:
         return _hold_queues(topology.pattern, params, snapshot, title, name)
-    beside = snapshot.definitions if snapshot else _with_work(wanted, waiters)
+    beside = snapshot.definitions if snapshot else _with_work(wanted, forwarders)
     found = _part(snapshot, wanted) if snapshot else wanted
-    graph = build(found, wanted=wanted, beside=beside, ways=waiter_edges(waiters))
+    graph = build(found, wanted=wanted, beside=beside, ways=forwarder_edges(forwarders))
     return _graph(graph, title, name)
 
 
@@ -76,18 +76,20 @@ def explanation_picture(kind: str) -> Picture:
     """An example of a pattern as it should be, without a broker. Raises KeyError."""
     pattern = PATTERNS[kind]
     title, name = f"An example of {pattern.EXPLANATION.title.lower()}", f"example-{kind}"
-    waiters = pattern.waiters(pattern.EXAMPLE)
-    drawn = _with_work(_example(pattern, pattern.EXAMPLE), waiters)
+    forwarders = pattern.forwarders(pattern.EXAMPLE)
+    drawn = _with_work(_example(pattern, pattern.EXAMPLE), forwarders)
     if kind == delay_levels.KIND:
         return _ladder(build_ladder(_levels(pattern.EXAMPLE), drawn, drawn), title, name)
-    return _graph(build(drawn, ways=waiter_edges(waiters)), title, name)
+    return _graph(build(drawn, ways=forwarder_edges(forwarders)), title, name)
 
 
 def way_picture(answer: Answer, snapshot: Snapshot, broker: Broker) -> Picture:
     """What a walk passes, with the order and the times of its stays."""
     found = replace(snapshot, definitions=answer.way)
     there = {f"queue/{queue.name}" for queue in answer.way.queues}
-    ways = [edge for edge in waiter_edges(answer.waiters) if {edge.source, edge.target} <= there]
+    ways = [
+        edge for edge in forwarder_edges(answer.forwarders) if {edge.source, edge.target} <= there
+    ]
     drawn = build(found, beside=snapshot.definitions, ways=ways)
     graph = with_badges(shorten(drawn), _steps(answer.walk))
     title, name = f"Route through {broker.name}", f"way-{broker.pk}"
@@ -181,12 +183,12 @@ def _with_ends(drawn: Definitions) -> Definitions:
     return drawn | Definitions.of(Exchange(name) for name in ends if name)
 
 
-def _with_work(drawn: Definitions, waiters: Sequence[Waiter] = ()) -> Definitions:
+def _with_work(drawn: Definitions, forwarders: Sequence[Forwarder] = ()) -> Definitions:
     """With the ends and, where they lead nowhere yet, the queues in which the messages arrive."""
     whole = _with_ends(drawn)
     leading = {binding.source for binding in whole.bindings}
     ends = {binding.destination for binding in whole.bindings if binding.destination_is_queue}
-    ends |= {waiter.onward for waiter in waiters}
+    ends |= {forwarder.onward for forwarder in forwarders}
     bound: list[Thing] = []
     for queue in drawn.queues:
         exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key

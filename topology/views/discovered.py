@@ -98,7 +98,7 @@ class Label:
 
 @require_safe
 @access.with_broker(Role.VIEWER)
-def found(request: HttpRequest, broker: Broker) -> HttpResponse:
+def discovered(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
     wanted = _wanted(request)
     worked = recognised(broker, known.snapshot) if known.snapshot else None
@@ -113,14 +113,14 @@ def found(request: HttpRequest, broker: Broker) -> HttpResponse:
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         **(_seen(broker, worked, wanted, request.GET.get("page", "1")) if worked else {}),
     }
-    return render(request, "topology/found.html", context)
+    return render(request, "topology/discovered.html", context)
 
 
 @require_POST
 @access.with_broker(Role.OPERATOR)
-def found_adopt(request: HttpRequest, broker: Broker) -> HttpResponse:
+def discovered_adopt(request: HttpRequest, broker: Broker) -> HttpResponse:
     kind, name = request.POST.get("kind", ""), request.POST.get("name", "")
-    here = reverse("topology:found", args=[broker.slug])
+    here = reverse("topology:discovered", args=[broker.slug])
     try:
         topology, plan = adopt.adopt(request.user, broker, kind, name)
     except (Refusal, BrokerError) as error:
@@ -193,7 +193,7 @@ def _served(recognition: Recognition, wanted: Wanted) -> dict[str, Any]:
 def _foreign_things(broker: Broker, recognition: Recognition) -> list[Thing]:
     """What no use claims, and no topology of ours that was not recognised, or not whole."""
     ours: set[Identity] = set()
-    for row in Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN):
+    for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         # A row that no longer reads says so on its own page.
         with suppress(ParamsError):
             ours |= {thing.identity for thing in row.pattern.definitions(row.parsed)}

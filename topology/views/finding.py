@@ -42,7 +42,7 @@ def finding_mute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse
     form = MuteForm(request.POST)
     one = _find(broker, key)
     if one is None:
-        messages.error(request, "Finding not muted. The broker does not have it now.")
+        messages.error(request, "Finding not muted. It is already resolved.")
     elif not form.is_valid():
         return _page(request, broker, key, form)
     else:
@@ -109,7 +109,7 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
 def _managed(broker: Broker, one: Finding) -> list[Topology]:
     """The topologies that it is about, whose pages have a plan to restore what is missing."""
     found = []
-    for row in Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN):
+    for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         # A row that no longer reads says so on its own page.
         with suppress(ParamsError):
             own = {thing.identity for thing in row.pattern.definitions(row.parsed)}

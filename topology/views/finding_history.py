@@ -1,4 +1,4 @@
-"""When each finding of a broker appeared and went."""
+"""When each finding of a broker appeared and was resolved."""
 
 from __future__ import annotations
 

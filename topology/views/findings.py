@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,8 +20,9 @@ from topology.findings.counts import Count, make_count, make_counts
 from topology.findings.find import Finder
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
-from topology.models import Broker, Role, Topology
+from topology.models import Broker, Role, State, Topology
 from topology.operations.finding_rows import find_mutes
+from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
 
@@ -100,7 +102,7 @@ def worked_out(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ...]
 
 
 def findings_line(broker: Broker, snapshot: Snapshot) -> list[Count] | None:
-    """How many there are of each severity, muted ones aside; None while they are worked out."""
+    """How many there are of each severity, without muted ones; None while they are computed."""
     worked = worked_out(broker, snapshot)
     if worked is None:
         return None
@@ -109,20 +111,44 @@ def findings_line(broker: Broker, snapshot: Snapshot) -> list[Count] | None:
 
 
 def lines_of(topology: Topology, snapshot: Snapshot) -> list[Line]:
-    """The findings about objects of a topology, muted ones aside; none while they are worked out.
+    """The findings about objects of a topology, without muted ones; none while they are computed.
 
     Raises ParamsError for a row that no longer reads.
     """
     worked = worked_out(topology.broker, snapshot)
     if worked is None:
         return []
-    own = {thing.identity for thing in topology.pattern.definitions(topology.parsed)}
     mutes = find_mutes(topology.broker, timezone.now())
-    return [
-        make_line(one)
-        for one in worked.value
-        if one.key not in mutes and own.intersection(one.objects)
-    ]
+    counted = [one for one in worked.value if one.key not in mutes]
+    return [make_line(one) for one in _about(topology, counted)]
+
+
+def count_by_topology(topologies: Iterable[Topology]) -> dict[int, list[Count]]:
+    """By the row's id, from what was last known of each broker; without those that are unknown."""
+    by_broker: dict[int, list[Finding] | None] = {}
+    counts = {}
+    for topology in topologies:
+        broker = topology.broker
+        if broker.pk not in by_broker:
+            known = latest.latest(broker.pk)
+            worked = worked_out(broker, known.snapshot) if known and known.snapshot else None
+            mutes = find_mutes(broker, timezone.now()) if worked and worked.value else {}
+            by_broker[broker.pk] = (
+                [one for one in worked.value if one.key not in mutes] if worked else None
+            )
+        found = by_broker[broker.pk]
+        if found is not None and topology.state == State.APPLIED:
+            with suppress(ParamsError):
+                counts[topology.pk] = count_by_severity(_about(topology, found))
+    return counts
+
+
+def _about(topology: Topology, found: Sequence[Finding]) -> list[Finding]:
+    """Those about objects of the topology. Raises ParamsError."""
+    if not found:
+        return []
+    own = {thing.identity for thing in topology.pattern.definitions(topology.parsed)}
+    return [one for one in found if own.intersection(one.objects)]
 
 
 def _fits(one: Finding, text: str, severity: str) -> bool:

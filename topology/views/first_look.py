@@ -1,4 +1,4 @@
-"""What a person should know first of a broker: what is recognized, waits, is dead and is wrong."""
+"""The overview of a broker: recognized topologies, waiting messages, dead letters, findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORST = 3
 
 @dataclass(frozen=True)
 class FirstLook:
-    """Numbers are None while they are not known; `worst` are findings, muted ones aside."""
+    """Numbers are None while they are unknown; `worst` are findings without muted ones."""
 
     recognized: int | None
     waiting: int | None
@@ -28,7 +28,7 @@ class FirstLook:
 
 
 def first_look(broker: Broker, snapshot: Snapshot) -> FirstLook:
-    """Nothing is asked of the broker."""
+    """Sends no request to the broker."""
     recognition = recognised(broker, snapshot)
     findings = worked_out(broker, snapshot)
     mutes = find_mutes(broker, timezone.now())

@@ -18,8 +18,8 @@ from topology.definitions import Definitions
 from topology.delays import in_words
 from topology.forms import TAPS, TAPS_HELP, TopologyForm
 from topology.graph.live_values import MARK_WORDS
-from topology.models import Role, State, Topology
-from topology.operations import provision, replace_tap
+from topology.models import QueueReplacement, Role, State, Topology
+from topology.operations import provision, replace_queue, replace_tap
 from topology.operations.export_topology import FORMATS
 from topology.operations.ownership import Refusal
 from topology.operations.restore_binding import obstacle_to, restore_binding
@@ -30,7 +30,7 @@ from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
 from topology.snapshot import Snapshot
 from topology.views.diagram import draw, explanation_picture
-from topology.views.findings import lines_of
+from topology.views.findings import count_by_topology, lines_of
 from topology.views.queues import queue_lines
 
 
@@ -57,16 +57,17 @@ def topologies(request: HttpRequest) -> HttpResponse:
     broker = access.chosen_broker(visible, request.GET.get("broker", ""))
     if broker is not None:
         rows = rows.filter(broker=broker)
-    if request.GET.get("torn_down") != "yes":
-        rows = rows.exclude(state=State.TORN_DOWN)
+    if request.GET.get("deleted") != "yes":
+        rows = rows.exclude(state=State.DELETED)
+    counts = count_by_topology(rows)
     return render(
         request,
         "topology/topologies.html",
         {
-            "rows": rows,
+            "rows": [(one, counts.get(one.pk)) for one in rows],
             "brokers": visible,
             "chosen": broker.slug if broker else "",
-            "with_torn_down": request.GET.get("torn_down") == "yes",
+            "with_deleted": request.GET.get("deleted") == "yes",
             "patterns": PATTERNS,
             "stream_taps": replace_tap.list_stream_taps(request.user, visible),
             "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
@@ -134,6 +135,7 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
         "tap_choices": TAPS,
         "tap_help": TAPS_HELP,
         "exports": [(form, label) for form, (label, _, _) in FORMATS.items()],
+        "replacing": QueueReplacement.open_of(topology).select_related("work"),
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
     if known.snapshot:
@@ -151,6 +153,18 @@ def topology_apply(request: HttpRequest, topology: Topology) -> HttpResponse:
         return f"Applied: {f'{created} created' if created else 'all objects exist'}."
 
     return _try(request, topology, apply, "Topology not applied.")
+
+
+@require_POST
+@with_topology(Role.OPERATOR)
+def topology_replace(request: HttpRequest, topology: Topology) -> HttpResponse:
+    typed = request.POST.get("name", "").strip()
+
+    def replace() -> str:
+        queues = replace_queue.request(request.user, topology, typed_name=typed)
+        return f"Replacement requested for {', '.join(queues)}. The worker carries it out."
+
+    return _try(request, topology, replace, "Queues not replaced.")
 
 
 @require_POST
@@ -252,9 +266,12 @@ def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
 def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
     """What of it exists, and what a teardown would do."""
     teardown = provision.teardown_for(topology, snapshot)
+    replacements = replace_queue.replacements_for(topology, snapshot)
     return {
         "obstacle": provision.obstacle_for(topology, snapshot),
         "plan": provision.plan_for(topology, snapshot),
+        "replacements": replacements,
+        "replaceable": sum(not one.refusal for one in replacements),
         "teardown": teardown,
         "deletes": [title(thing) for thing in teardown.deletes],
         "keeps": [title(thing) for thing in teardown.keeps],

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from topology import access, latest
 from topology.forms import QuestionForm
 from topology.models import Broker, Role
-from topology.operations.topology_rows import waiters_at
+from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
 from topology.routing.trace_route import ask
 from topology.snapshot import Snapshot
@@ -24,7 +24,7 @@ _kept: Kept[Index] = Kept()
 
 @require_safe
 @access.with_broker(Role.VIEWER)
-def where(request: HttpRequest, broker: Broker) -> HttpResponse:
+def trace_route(request: HttpRequest, broker: Broker) -> HttpResponse:
     form = QuestionForm(request.GET if request.GET else None)
     known = latest.fresh(broker)
     context: dict[str, Any] = {"broker": broker, "form": form, "latest": known}
@@ -33,14 +33,14 @@ def where(request: HttpRequest, broker: Broker) -> HttpResponse:
             form.question(),
             known.snapshot,
             _index(broker, known.snapshot),
-            waiters=waiters_at(broker),
+            forwarders=forwarders_at(broker),
             now_ms=time.time_ns() // 1_000_000,
         )
         context |= {
             "answer": answer,
             "picture": way_picture(answer, known.snapshot, broker) if len(answer.way) else None,
         }
-    return render(request, "topology/where.html", context)
+    return render(request, "topology/trace_route.html", context)
 
 
 def _index(broker: Broker, snapshot: Snapshot) -> Index:

@@ -46,7 +46,7 @@ def topology_export(request: HttpRequest, topology: Topology) -> HttpResponse:
 @require_POST
 @access.with_broker(Role.OPERATOR)
 def definitions_import(request: HttpRequest, broker: Broker) -> HttpResponse:
-    back = redirect("topology:found", broker_slug=broker.slug)
+    back = redirect("topology:discovered", broker_slug=broker.slug)
     file = request.FILES.get("file")
     if file is None or not file.size:
         messages.error(request, "Nothing was imported. Choose a file that is not empty.")

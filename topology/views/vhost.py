@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 
 from topology import access, latest
 from topology.graph.build import Graph, build, facts
-from topology.graph.edges import Edge, waiter_edges
+from topology.graph.edges import Edge, forwarder_edges
 from topology.graph.layout.dot import arrange
 from topology.graph.live_values import MARK_WORDS
 from topology.graph.svg import draw as draw_svg
@@ -167,7 +167,7 @@ def _group(key: str, found: Found, snapshot: Snapshot) -> Group:
 
 
 def _ways(use: Use) -> tuple[Edge, ...]:
-    return () if use.params is None else waiter_edges(PATTERNS[use.kind].waiters(use.params))
+    return () if use.params is None else forwarder_edges(PATTERNS[use.kind].forwarders(use.params))
 
 
 def _trouble(found: Found, snapshot: Snapshot) -> Iterator[str]:
@@ -190,7 +190,7 @@ def _opened(broker: Broker, surveyed: Surveyed, wanted: str) -> Opened | None:
         return None
     found = surveyed.uses[wanted]
     ours = Topology.objects.filter(broker=broker, kind=found.use.kind, name=found.use.name)
-    managed = ours.exclude(state=State.TORN_DOWN).first()
+    managed = ours.exclude(state=State.DELETED).first()
     return Opened(group.title, group.kind, group.members, found, managed)
 
 
@@ -205,6 +205,6 @@ def _href(broker: Broker, card: Card) -> str:
     if card.shape == "queue":
         return f"{reverse('dead_letter_queue', args=[broker.slug])}?{urlencode({'name': name})}"
     if card.shape == "exchange":
-        where = reverse("topology:where", args=[broker.slug])
+        where = reverse("topology:trace_route", args=[broker.slug])
         return f"{where}?{urlencode({'exchange': name})}"
     return ""

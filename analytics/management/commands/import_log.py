@@ -9,10 +9,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from analytics.importing.bring import Outcome, bring, desk_of, want_reports
+from analytics.importing.import_files import ImportResult, import_files, read_scope, want_reports
 from analytics.importing.refused import Refused
 from analytics.importing.sources import FORMATS
-from analytics.importing.trace_lines import Desk
+from analytics.importing.trace_lines import TraceScope
 from analytics.launch import LaunchError
 from analytics.log import LogError
 from analytics.retention.log_files import LOG
@@ -52,10 +52,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         self._said = -1
         try:
-            outcome = bring(
+            outcome = import_files(
                 options["files"],
                 given=options["format"],
-                desk=_desk(options["broker"], options["topology"]),
+                scope=_read_scope(options["broker"], options["topology"]),
                 is_dry=options["dry_run"],
                 progress=self._progress,
             )
@@ -73,7 +73,7 @@ class Command(BaseCommand):
         if outcome.malformed:
             sys.exit(MALFORMED_CODE)
 
-    def _tell(self, outcome: Outcome, *, is_dry: bool) -> None:
+    def _tell(self, outcome: ImportResult, *, is_dry: bool) -> None:
         for problem in outcome.problems:
             self.stderr.write(f"{problem.file}, line {problem.number}: {problem.why}")
         rest = outcome.malformed - len(outcome.problems)
@@ -85,7 +85,7 @@ class Command(BaseCommand):
             f"{outcome.malformed} malformed and skipped."
         )
 
-    def _want_reports(self, outcome: Outcome) -> None:
+    def _want_reports(self, outcome: ImportResult) -> None:
         wanted, busy = want_reports(outcome)
         if wanted:
             self.stdout.write(f"The worker will compute the reports of {_listed(wanted)} again.")
@@ -108,7 +108,7 @@ class Command(BaseCommand):
             self.stdout.write(f"step {done + 1} of {total}")
 
 
-def _desk(slug: str | None, topologies: Sequence[str]) -> Desk | None:
+def _read_scope(slug: str | None, topologies: Sequence[str]) -> TraceScope | None:
     if slug is None:
         if topologies:
             raise Refused("--topology needs --broker.")
@@ -116,7 +116,7 @@ def _desk(slug: str | None, topologies: Sequence[str]) -> Desk | None:
     broker = Broker.objects.filter(slug=slug).first()
     if broker is None:
         raise Refused(f"The broker {slug} does not exist. Check the slug.")
-    return desk_of(broker, topologies)
+    return read_scope(broker, topologies)
 
 
 def _listed(days: Sequence[date]) -> str:

@@ -3,32 +3,78 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, date, datetime, timedelta
+from time import monotonic
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from analytics import nightly
 from analytics.launch import LaunchError
+from analytics.results.store import store_report
+from topology.delays import format_delay
 
 NO_DATA_CODE = 4
 
 
 class Command(BaseCommand):
     help = (
-        "Compute the reports of one UTC day from the event log and replace earlier results. "
-        "Exit code 4: the event log has no data for the day."
+        "Compute the reports of one UTC day, or of a range of days, from the event log and replace "
+        "earlier results. Two runs of one day exclude each other. Exit code 4: the event log has "
+        "no data for the day."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--date", type=parse_day, help="UTC day YYYY-MM-DD, default yesterday")
+        parser.add_argument(
+            "--from", dest="first", type=parse_day, metavar="DATE", help="first of several days"
+        )
+        parser.add_argument(
+            "--to",
+            dest="last",
+            type=parse_day,
+            metavar="DATE",
+            help="last of them, default yesterday",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        day = options["date"] or datetime.now(UTC).date() - timedelta(days=1)
+        yesterday = datetime.now(UTC).date() - timedelta(days=1)
+        if options["first"] is not None or options["last"] is not None:
+            self._backfill(options["first"], options["last"] or yesterday, options["date"])
+        else:
+            self._run(options["date"] or yesterday)
+
+    def _backfill(self, first: date | None, last: date, day: date | None) -> None:
+        if first is None or day is not None or first > last:
+            raise CommandError(
+                "These days are not a range. Set --from, and --to if the range ends before "
+                "yesterday, without --date."
+            )
+        days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+        failed, began = [], monotonic()
+        for done, one in enumerate(days):
+            rest = ""
+            if done:
+                seconds = (monotonic() - began) / done * (len(days) - done)
+                rest = f", about {format_delay(timedelta(seconds=round(seconds)))} left"
+            self.stdout.write(f"{one}, day {done + 1} of {len(days)}{rest}")
+            try:
+                self._run(one)
+            except CommandError as error:
+                failed.append(str(one))
+                self.stderr.write(str(error))
+            except SystemExit:
+                # A day without data ends no range.
+                continue
+        if failed:
+            raise CommandError(f"{len(failed)} of {len(days)} days failed: {', '.join(failed)}.")
+
+    def _run(self, day: date) -> None:
         self._said = -1
         try:
             run = nightly.run_day(day, progress=self._progress)
         except (nightly.DayRefused, nightly.Stopped, LaunchError) as error:
             raise CommandError(str(error)) from error
+        store_report(day)
         if run.error:
             self.stderr.write(run.error)
             sys.exit(NO_DATA_CODE)
@@ -47,4 +93,6 @@ def parse_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise ArgumentTypeError(f"“{text}” is not a date. Write it like 2026-11-20.") from error
+        raise ArgumentTypeError(
+            f"“{text}” is not a date. Enter a date such as 2026-11-20."
+        ) from error

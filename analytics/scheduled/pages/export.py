@@ -56,7 +56,7 @@ def lines(
     `hidden` as for Reader.
     """
     reader = Reader(hidden)
-    for row in _read(rows, text):
+    for row in read(rows, text):
         yield reader.line(row, datetime.now(UTC))
 
 
@@ -108,7 +108,8 @@ def as_csv(read: Iterable[Line]) -> Iterator[str]:
         yield csv_line(record(line).values()).decode()
 
 
-def _read(rows: QuerySet[ScheduledMessage], text: str) -> Iterator[ScheduledMessage]:
+def read(rows: QuerySet[ScheduledMessage], text: str) -> Iterator[ScheduledMessage]:
+    """Those in which the text is, the first that is due first."""
     place: listing.Place | None = None
     term = fold(text)
     while chunk := listing.page_after(rows, place, CHUNK):

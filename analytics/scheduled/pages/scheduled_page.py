@@ -32,7 +32,7 @@ BEYOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
-class Desk:
+class ScheduledList:
     """`summary` and `histogram` are None on later pages and where nothing was asked.
 
     `span` is the histogram's in the address, "" where the filter gives its range. `remark` says
@@ -54,7 +54,7 @@ class Desk:
     next_place: str = ""
 
 
-def desk(
+def load_list(
     brokers: Sequence[Broker],
     wanted: Filter,
     now: datetime,
@@ -62,7 +62,7 @@ def desk(
     hidden: Mapping[int, Redaction],
     place: Place | None = None,
     span: str = "",
-) -> Desk:
+) -> ScheduledList:
     """What the page shows of these brokers; nothing is listed while the filter has problems.
 
     `hidden` says by broker what is hidden from whom the page is for.
@@ -74,7 +74,7 @@ def desk(
         named = [one for one in topologies if one.slug == wanted.topology]
         around = whole.only(named[0].pk if named else 0)
     scope = replace(around, destination=wanted.destination) if wanted.destination else around
-    shown = Desk(
+    shown = ScheduledList(
         now=now,
         topologies=topologies,
         destinations=list(counts.destinations(around, None, None))[:OFFERED],
@@ -159,7 +159,9 @@ class _OfFound:
         return histogram.of_matches(self.found.matches, from_at, until_at)
 
 
-def _with_numbers(shown: Desk, numbers: _Numbers, wanted: Filter, span: str) -> Desk:
+def _with_numbers(
+    shown: ScheduledList, numbers: _Numbers, wanted: Filter, span: str
+) -> ScheduledList:
     total = numbers.summary()
     edges = None if wanted.is_stuck else numbers.edges()
     if edges is None:
@@ -196,7 +198,7 @@ class _Pages:
     now: datetime
 
     def of(self, rows: Sequence[ScheduledMessage]) -> dict[str, Any]:
-        """What a Desk says of a page and one row more, if there is one."""
+        """What a ScheduledList says of a page and one row more, if there is one."""
         for row in rows:
             if topology := self.topologies.get(row.topology_id or 0):
                 row.topology = topology

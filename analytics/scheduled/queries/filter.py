@@ -129,7 +129,8 @@ def read_moment(text: str, now: datetime) -> datetime:
         return moment
     except (ValueError, OverflowError, DelayError) as error:
         raise MomentError(
-            f"“{wanted}” is not a time. Write it like now, +2h, -1d or 2026-11-21 15:30 (UTC)."
+            f"“{wanted}” is not a time. "
+            "Enter a time such as now, +2h, -1d or 2026-11-21 15:30 (UTC)."
         ) from error
 
 

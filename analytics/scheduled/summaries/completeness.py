@@ -61,13 +61,15 @@ class Doubt:
     """Why the list may be wrong, in sentences, and since when.
 
     `missing` waiting messages at least are not in it; `gone` at least are in it and wait no
-    longer; None where the queues do not tell.
+    longer; None where the queues do not tell. `is_watched` is false where nothing records what
+    enters: an entry tap or the firehose would.
     """
 
     since: datetime | None
     why: tuple[str, ...]
     missing: int | None
     gone: int | None
+    is_watched: bool = True
 
     @property
     def sentence(self) -> str:
@@ -106,6 +108,7 @@ def judge(seen: Seen) -> Doubt | None:
         why=tuple(dict.fromkeys(sentence for _, sentence in reasons)),
         missing=None if difference is None else max(0, difference),
         gone=None if difference is None else max(0, -difference, not_held),
+        is_watched=seen.is_watched,
     )
 
 

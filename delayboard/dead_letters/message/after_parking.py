@@ -14,7 +14,7 @@ from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay.batch.shared_ids import find_sharing
 from delayboard.dead_letters.replay.follow.match_messages import find_sent_positions
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayItem
-from delayboard.models.replay import OPEN, Outcome, ReplayEdit, parse_replay_id
+from delayboard.models.replay import OPEN, ReplayEdit, ReplayOutcome, parse_replay_id
 from topology.message import REPLAY_HEADER
 from topology.redaction import HIDDEN, NOTHING, Redaction
 
@@ -158,7 +158,7 @@ def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
     batch = reverse("replay_batch", args=[item.batch_id])
     of = f"Replay {item.batch_id}."
     match item.outcome:
-        case Outcome.DIED if item.died_as_id is not None:
+        case ReplayOutcome.DIED if item.died_as_id is not None:
             what = f"dead-lettered again as parked message {item.died_as_id}"
             return Step(
                 "again",
@@ -167,17 +167,17 @@ def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
                 detail=of,
                 link=_parked_message(parked_message, item),
             )
-        case Outcome.DIED:
+        case ReplayOutcome.DIED:
             sentence = f"{of} Delayboard found the message in a dead-letter queue."
             return Step(
                 "again", "dead-lettered again", at=item.outcome_at, detail=sentence, link=batch
             )
-        case Outcome.DELIVERED:
+        case ReplayOutcome.DELIVERED:
             sentence = f"{of} A tap recorded the delivery, or a consumer failure proves it."
             return Step(
                 "now", "delivered (observed)", at=item.outcome_at, detail=sentence, link=batch
             )
-        case Outcome.HANDED:
+        case ReplayOutcome.DELAYED:
             sentence = f"{of} The delivery is not observed. You can replay the message again."
             return Step("now", "sent to a delay", at=item.outcome_at, detail=sentence, link=batch)
     sentence = f"{of} Delayboard recorded no later event."

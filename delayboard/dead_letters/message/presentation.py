@@ -16,10 +16,10 @@ from topology.broker.properties.field_values import FieldError, Reader, table_en
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
 from topology.definitions import Definitions
 from topology.delays import format_delay
-from topology.message import Message, Waiter
+from topology.message import Forwarder, Message
 from topology.redaction import HIDDEN, MASKED_BYTES, NOTHING, TOO_LONG, Redaction
 from topology.routing.matching.index import Index
-from topology.routing.outcome import Outcome, Walk
+from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.remaining import remaining
 
 # AMQP 0-9-1 as RabbitMQ reads it (rabbit_binary_parser.erl 3.10.8, 4.3.5).
@@ -78,16 +78,21 @@ def show(
     queue: str = "",
     version: tuple[int, ...] = (),
     redaction: Redaction = NOTHING,
-    waiters: Sequence[Waiter] = (),
+    forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
 ) -> Shown:
     """`queue` is where it lies: what becomes of it there by itself is said in `onward`.
 
-    `waiters` are at work at the broker; `now_ms` is now in UTC, for the headers that they read.
+    `forwarders` are at work at the broker; `now_ms` is now in UTC, for the headers that they read.
     """
     walked = (
         remaining(
-            found, peeked_message.message, queue, version=version, waiters=waiters, now_ms=now_ms
+            found,
+            peeked_message.message,
+            queue,
+            version=version,
+            forwarders=forwarders,
+            now_ms=now_ms,
         )
         if queue
         else None
@@ -147,14 +152,14 @@ def onward(walked: Walk) -> str:
     return " ".join(_end(outcome) for outcome in walked.outcomes)
 
 
-def _end(outcome: Outcome) -> str:
+def _end(outcome: RouteOutcome) -> str:
     latest = outcome.latest
     within = "" if latest is None else f" within {format_delay(latest)}"
     match outcome.ending:
         case "delivered":
             on = f": {outcome.goes_on}" if outcome.goes_on else ""
             return f"The message arrives in {outcome.queue}{within}{on}."
-        case "held":
+        case "stuck":
             return f"The message is stuck: {outcome.why}."
         case "dropped":
             return f"The message is lost{within}: {outcome.why}."

@@ -82,7 +82,7 @@ def page(broker: Broker, asked: Asked, rules: Redaction = NOTHING) -> Page:
     rows = _with_merged(rows) if (has_merged := merged.exists()) else rows
     hidden = hidden_columns(rules)
     searched = [name for name in _SEARCHED if name not in hidden]
-    open_ones = Q(parked__gt=0) | Q(replaying__gt=0) | Q(handed__gt=0)
+    open_ones = Q(parked__gt=0) | Q(replaying__gt=0) | Q(delayed__gt=0)
     if has_merged:
         open_ones |= Q(pk__in=merged.filter(open_ones).values("merged_into"))
     rows = _fitting(rows if asked.with_gone else rows.filter(open_ones), asked.text, searched)

@@ -11,7 +11,7 @@ from django import db
 
 from delayboard.dead_letters.parking.in_flight_limit import Limits
 from delayboard.dead_letters.parking.session import Acks
-from delayboard.dead_letters.parking.store_batch import Keeper, forget_connection
+from delayboard.dead_letters.parking.store_batch import ParkingWriter, forget_connection
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.errors import BrokerError
 
@@ -24,7 +24,12 @@ class Taking:
     """
 
     def __init__(
-        self, consumer: Consumer, keeper: Keeper, limits: Limits, *, wanted: int | None = None
+        self,
+        consumer: Consumer,
+        keeper: ParkingWriter,
+        limits: Limits,
+        *,
+        wanted: int | None = None,
     ) -> None:
         self.taken = 0
         self._consumer = consumer

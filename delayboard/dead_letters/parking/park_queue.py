@@ -14,7 +14,7 @@ from delayboard.dead_letters.parking import repeats
 from delayboard.dead_letters.parking.consume import Taking
 from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, Limits, limits_of
 from delayboard.dead_letters.parking.session import Acks, opened
-from delayboard.dead_letters.parking.store_batch import Keeper, Room, StoreFailed
+from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck, StoreFailed
 from delayboard.dead_letters.queues import peek
 from delayboard.models import ParkedMessage, Parking, ParkSession
 from topology import work
@@ -63,13 +63,13 @@ def park(
     *,
     stop: Event,
     alive: Callable[[], None] = lambda: None,
-    room: Room | None = None,
+    room: SpaceCheck | None = None,
 ) -> None:
     """Do a claimed parking to its end, or give it back when broker or database fail."""
     lease = work.lease_of(claimed)
     parking = Parking.objects.select_related("broker", "created_by").get(pk=claimed.subject)
     try:
-        (room or Room()).check()
+        (room or SpaceCheck()).check()
         progress = Progress(lease, parking, stop)
         if parking.handles is None:
             _park_all(parking, progress, stop, alive)
@@ -238,5 +238,5 @@ def _session(parking: Parking) -> AbstractContextManager[ParkSession]:
     return opened(parking.broker, parking.queue, by=parking.created_by, parking=parking)
 
 
-def _keeper(session: ParkSession, progress: Progress) -> Keeper:
-    return Keeper(session, pulse=progress.pulse)
+def _keeper(session: ParkSession, progress: Progress) -> ParkingWriter:
+    return ParkingWriter(session, pulse=progress.pulse)

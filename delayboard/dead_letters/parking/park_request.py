@@ -40,7 +40,7 @@ def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
     if queue.type not in ("classic", "quorum"):
         return f"Delayboard cannot park queues of type “{queue.type}”."
     if row is None or not row.is_confirmed:
-        return "This queue is not confirmed as a dead-letter queue. Confirm the queue first."
+        return "This queue is not marked as a dead-letter queue. Mark the queue first."
     return ""
 
 
@@ -63,13 +63,13 @@ def watch(user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on
         queue = _queue(row, snapshot, name)
         sentence = warning(queue, snapshot) if snapshot else ""
     elif row is None:
-        raise ParkError("This queue is not watched.")
+        raise ParkError("This queue is not parked automatically.")
     if row is None or row.is_watched == on:
         return sentence
     with transaction.atomic():
         row.is_watched, row.watched_by, row.watched_at = on, user, timezone.now()
         row.save(update_fields=["is_watched", "watched_by", "watched_at"])
-        action = "queue watched" if on else "queue no longer watched"
+        action = f"automatic parking {'started' if on else 'stopped'}"
         audit.record(user, action, broker=broker, what=name)
     return sentence
 

@@ -23,7 +23,7 @@ from topology.message import Message
 # So long a batch is tried again with its messages held, before they are given back.
 HOLD_SECONDS = 5.0
 RETRY_SECONDS = 0.5
-# Room that the database must have beyond what it could not take.
+# SpaceCheck that the database must have beyond what it could not take.
 SPARE_BYTES = 262_144
 
 
@@ -38,7 +38,7 @@ def store_failure(error: Exception) -> StoreFailed:
 
 
 @dataclass
-class Room:
+class SpaceCheck:
     """What the database could not take lately: before anything is taken again, that must fit."""
 
     refused_bytes: int = 0
@@ -60,7 +60,7 @@ class Room:
 
 
 @dataclass
-class Keeper:
+class ParkingWriter:
     """Keeps what comes over one connection, in order; `kept` and `repeats` count.
 
     `pulse` is called in each transaction with how many it keeps; what it raises undoes it. The
@@ -68,7 +68,7 @@ class Keeper:
     """
 
     session: ParkSession
-    room: Room = field(default_factory=Room)
+    room: SpaceCheck = field(default_factory=SpaceCheck)
     pulse: Callable[[int], None] = lambda number: None
     kept: int = 0
     repeats: int = 0

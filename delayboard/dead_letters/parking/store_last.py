@@ -10,8 +10,8 @@ from django import db
 
 from delayboard.dead_letters.parking.session import opened
 from delayboard.dead_letters.parking.store_batch import (
-    Keeper,
-    Room,
+    ParkingWriter,
+    SpaceCheck,
     StoreFailed,
     forget_connection,
 )
@@ -22,7 +22,7 @@ from topology.models import Broker
 
 def make_store(broker: Broker, queue: str, user: Any) -> Store:
     """Returns where a peek of this queue stores a message; both calls raise StoreFailed."""
-    room = Room(refused_bytes=MAXIMUM_BYTES)
+    room = SpaceCheck(refused_bytes=MAXIMUM_BYTES)
     return Store(room.check, partial(_store_last, broker, queue, user))
 
 
@@ -30,7 +30,7 @@ def _store_last(broker: Broker, queue: str, user: Any, message: Message) -> None
     """Commit the message to the database, trying for some seconds; the caller acknowledges it."""
     try:
         with opened(broker, queue, by=user) as session:
-            Keeper(session).hold([message], stop=Event(), say=lambda trouble: None)
+            ParkingWriter(session).hold([message], stop=Event(), say=lambda trouble: None)
     except (db.Error, StoreFailed) as error:
         forget_connection()
         why = error.__cause__ if isinstance(error, StoreFailed) else error

@@ -14,7 +14,7 @@ from django import db
 from delayboard.dead_letters.parking.consume import Taking
 from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, limits_of
 from delayboard.dead_letters.parking.session import opened
-from delayboard.dead_letters.parking.store_batch import Keeper, Room, forget_connection
+from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck, forget_connection
 from delayboard.models import DeadLetterQueue
 from topology.broker.amqp.consumer import Consumer
 
@@ -25,7 +25,7 @@ BEAT_SECONDS = 0.5
 Beat = Callable[[Mapping[str, object]], None]
 
 
-def watch(queue_id: int, *, stop: Event, beat: Beat, room: Room) -> None:
+def watch(queue_id: int, *, stop: Event, beat: Beat, room: SpaceCheck) -> None:
     """Park what comes into a watched queue until `stop` is set.
 
     `beat` gets kept and repeats (of this connection), last_at and trouble, about twice a second.
@@ -37,7 +37,7 @@ def watch(queue_id: int, *, stop: Event, beat: Beat, room: Room) -> None:
     limits = limits_of(row.broker, row.queue)
     consumer = Consumer(row.broker.address, row.queue, prefetch=limits.prefetch)
     with opened(row.broker, row.queue, by=row.watched_by) as session, consumer:
-        keeper = Keeper(session, room)
+        keeper = ParkingWriter(session, room)
         taking = Taking(consumer, keeper, limits)
         last_at = ""
         beaten = 0.0
@@ -58,7 +58,7 @@ def watch(queue_id: int, *, stop: Event, beat: Beat, room: Room) -> None:
                     _say(beat, keeper, last_at, "")
 
 
-def _say(beat: Beat, keeper: Keeper, last_at: str, trouble: str) -> None:
+def _say(beat: Beat, keeper: ParkingWriter, last_at: str, trouble: str) -> None:
     """A database that takes nothing takes no beat either, perhaps."""
     try:
         beat(

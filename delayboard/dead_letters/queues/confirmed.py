@@ -151,15 +151,15 @@ def _unparked(rows: Sequence[DeadLetterQueue], seen: Mapping[str, Candidate]) ->
 
 
 def destinations(broker: Broker, snapshot: Snapshot) -> set[str]:
-    """Where the broker's topologies deliver: work queues, what is bound, what waiters read."""
+    """Where the broker's topologies deliver: work queues, what is bound, what forwarders read."""
     names: set[str] = set()
-    for topology in Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN):
+    for topology in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         try:
             params = topology.parsed
         except (ParamsError, KeyError):
             continue
         names.update(topology.pattern.targets(params))
-        names.update(waiter.queue for waiter in topology.waiters)
+        names.update(forwarder.queue for forwarder in topology.forwarders)
         bound = topology.pattern.destinations(params, snapshot.definitions)
         names.update(one.destination for one in bound or () if one.destination_is_queue)
     return names
@@ -184,7 +184,7 @@ def decide(
         )
         if not is_confirmed:
             _cancel_parkings(broker, name)
-        word = "confirmed" if is_confirmed else "dismissed"
+        word = "marked" if is_confirmed else "dismissed"
         audit.record(user, f"dead-letter queue {word}", broker=broker, what=name)
     return row
 

@@ -38,7 +38,7 @@ FIELDS = (
     "header.NAME",
     "body.PATH",
 )
-STATES = ("parked", "discarded", "replaying", "handed", "replayed", "any")
+STATES = ("parked", "discarded", "replaying", "delayed", "replayed", "any")
 _SIZES = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 1_000_000, "mb": 1_000_000, "g": 10**9}
 _NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]{0,2})")

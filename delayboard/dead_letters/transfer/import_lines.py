@@ -47,7 +47,7 @@ class Tally:
             self.wrong.append((number, sentence))
 
 
-def bring(
+def import_messages(
     user: Any,
     broker: Broker,
     name: str,

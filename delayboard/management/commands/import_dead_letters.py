@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from delayboard.dead_letters.transfer.import_lines import bring
+from delayboard.dead_letters.transfer.import_lines import import_messages
 from delayboard.management.commands.export_dead_letters import broker_of
 from delayboard.management.input_file import opened
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         broker, file = broker_of(options["broker"]), options["file"]
         name = "-" if file == "-" else Path(file).name
         with opened(file) as lines:
-            tally = bring(None, broker, name, lines, self._tell)
+            tally = import_messages(None, broker, name, lines, self._tell)
         self.stdout.write(
             f"{tally.lines} lines: {tally.added} added, {tally.known} already stored, "
             f"{tally.malformed} skipped."

@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.input_file import opened
+from delayboard.publishing.check_lines import LineResult, Tally
 from delayboard.publishing.import_timeouts import import_timeouts, try_import
-from delayboard.publishing.timeout_desk import Tally, Verdict
 from delayboard.publishing.timeouts import numbered_lines
 from topology.broker.errors import BrokerError
 from topology.models import Topology
@@ -67,7 +67,7 @@ class Command(BaseCommand):
             self.stderr.write(tally.stopped, ending="\n" if tally.stopped else "")
             sys.exit(LEFT_OUT_CODE)
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _tell(self, verdict: LineResult) -> None:
         """Every line of a dry run; else what a person must look at, and how far it is."""
         self._read += 1
         is_left_out = verdict.mark in ("refused", "malformed")
@@ -96,7 +96,7 @@ class Command(BaseCommand):
             self.stdout.write(f"  {destination}{new}: {words}")
 
 
-def _word(verdict: Verdict) -> str:
+def _word(verdict: LineResult) -> str:
     return f"{verdict.mark}: " if verdict.mark in ("refused", "malformed") else ""
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
+from django.utils import timezone
 
 from delayboard.management.input_file import opened
 from delayboard.run_command import is_file
@@ -60,9 +61,18 @@ class Command(BaseCommand):
             sys.exit(BAD_INPUT_CODE)
 
     def _check(self, options: Mapping[str, Any]) -> None:
-        snapshots = _chosen(_snapshots(options), options["vhost"])
+        read, muted = _read_source(options)
+        snapshots = _chosen(read, options["vhost"])
         known = _known(options["baseline"])
-        everything = {vhost: find(snapshot) for vhost, snapshot in snapshots.items()}
+        present = {vhost: find(snapshot) for vhost, snapshot in snapshots.items()}
+        everything = {
+            vhost: [one for one in findings if one.key not in muted]
+            for vhost, findings in present.items()
+        }
+        left_out = sum(map(len, present.values())) - sum(map(len, everything.values()))
+        if left_out:
+            number = "1 muted finding is" if left_out == 1 else f"{left_out} muted findings are"
+            self.stderr.write(f"{number} not listed.")
         if options["write_baseline"]:
             _write(options["write_baseline"], baseline.write(everything))
             self.stdout.write(f"Baseline written to {options['write_baseline']}.")
@@ -93,22 +103,23 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(document, indent=2))
 
 
-def _snapshots(options: Mapping[str, Any]) -> dict[str, Snapshot]:
-    """By vhost. Raises BadInput."""
+def _read_source(options: Mapping[str, Any]) -> tuple[dict[str, Snapshot], Collection[str]]:
+    """Snapshots by vhost, and the keys of muted findings. Raises BadInput."""
     source, version = options["source"], options["rabbitmq_version"]
     if not is_file(source):
         return _of_broker(source)
     try:
-        return read_export(_read(source), version)
+        return read_export(_read(source), version), ()
     except NotDefinitions as error:
         raise BadInput(str(error)) from error
 
 
-def _of_broker(slug: str) -> dict[str, Snapshot]:
+def _of_broker(slug: str) -> tuple[dict[str, Snapshot], Collection[str]]:
     """Raises BadInput."""
     from topology import latest
     from topology.database.errors import explain
     from topology.models import Broker
+    from topology.operations.finding_rows import find_mutes
 
     try:
         broker = Broker.objects.filter(slug=slug).first()
@@ -120,7 +131,7 @@ def _of_broker(slug: str) -> dict[str, Snapshot]:
     known = latest.poll(broker, 60)
     if known.snapshot is None or known.error:
         raise BadInput(known.error)
-    return {broker.vhost: known.snapshot}
+    return {broker.vhost: known.snapshot}, find_mutes(broker, timezone.now())
 
 
 def _read(file: str) -> Any:

@@ -31,15 +31,18 @@ STEPS = (
 class Command(BaseCommand):
     help = (
         "Move the messages that wait in delay levels or hold queues to other delay levels, with "
-        "the rest of their delays. Exits with 0 when the source is empty, with 3 when messages "
-        "remain."
+        "the remaining delays. Exits with 0 when the source is empty, with 3 when messages remain."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("source", help="the topology's slug, as in its page's address")
-        parser.add_argument("target", help="the slug of delay levels, also of another broker")
         parser.add_argument(
-            "--dry-run", action="store_true", help="show what arrives when, move nothing"
+            "target", help="the slug of a delay levels topology, on the same or another broker"
+        )
+        parser.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="show when each message would arrive, move nothing",
         )
         add_confirmation(parser)
 
@@ -72,9 +75,9 @@ class Command(BaseCommand):
     def _show(self, source: Topology, target: Topology) -> None:
         lines, depths = check(source, target)
         self.stdout.write("\n".join(STEPS))
-        self.stdout.write("Known messages, which keep their due times:")
+        self.stdout.write("Known messages (their due times do not change):")
         for line in lines:
-            problem = f"  stay: {line.problem}" if line.problem else ""
+            problem = f"  not moved: {line.problem}" if line.problem else ""
             self.stdout.write(
                 f"  {line.destination}: {line.number}, due {line.first_due_at:%Y-%m-%d %H:%M:%S} "
                 f"to {line.last_due_at:%Y-%m-%d %H:%M:%S}{problem}"
@@ -83,12 +86,12 @@ class Command(BaseCommand):
         for queue, number in depths.items():
             self.stdout.write(f"  {queue}: {number}")
         known, there = sum(line.number for line in lines), sum(depths.values())
-        self.stdout.write(f"{there} messages wait, {known} are known.")
+        self.stdout.write(f"{there} messages wait, {known} of them are known.")
 
 
 def _topology(slug: str) -> Topology:
     found = Topology.objects.filter(slug=slug).select_related("broker").first()
     if found is None:
         known = ", ".join(Topology.objects.values_list("slug", flat=True)[:20]) or "none yet"
-        raise CommandError(f"There is no topology “{slug}”. Known topologies: {known}.")
+        raise CommandError(f"The topology “{slug}” does not exist. Existing topologies: {known}.")
     return found

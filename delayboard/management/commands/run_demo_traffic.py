@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from django.core.management.base import BaseCommand, CommandError
 
+from delayboard.demo.history import show_history
 from delayboard.demo.reminders import remind
 from delayboard.demo.retries import TRADES, trade
 from delayboard.demo.run import STEADY_SECONDS, pause
@@ -39,6 +40,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         parts: list[Part] = [
             partial(remind, broker),
+            partial(show_history, broker),
             *(partial(trade, broker, one) for one in TRADES),
         ]
         # A part that still sets up the reminders must not hold up the end.

@@ -12,7 +12,7 @@ from delayboard.worker.tasks import parker_of
 
 
 class Command(BaseCommand):
-    help = "Park new messages of a watched dead-letter queue until stopped."
+    help = "Park new messages of an automatically parked queue until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("broker", help="the broker's slug, as in its page's address")
@@ -22,5 +22,7 @@ class Command(BaseCommand):
         rows = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
         row = rows.filter(broker__slug=options["broker"], queue=options["queue"]).first()
         if row is None:
-            raise CommandError("This queue is not watched. Watch the queue on its page first.")
+            raise CommandError(
+                "This queue is not parked automatically. Select “Park automatically” on its page."
+            )
         run_alone(self, f"parker of {row.queue}", parker_of(row))

@@ -1,46 +1,9 @@
-"""Runs one topology's waiter alone, as the worker would."""
+"""The former name of run_forwarder, for one release."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-
-from delayboard.worker.supervise import run_alone
-from delayboard.worker.tasks import waiter_of
-from topology.models import State, Topology
+from delayboard.management.commands import run_forwarder
 
 
-class Command(BaseCommand):
-    help = "Forward due messages of a topology that needs a waiter until stopped."
-
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("topology", help="the topology's slug, as in its page's address")
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        topology = _topology(options["topology"])
-        run_alone(self, f"waiter of {topology.name}", waiter_of(topology))
-
-
-def _topology(slug: str) -> Topology:
-    """Raises CommandError for one that is not there, has no waiter of ours or is not applied."""
-    applied = Topology.objects.filter(state=State.APPLIED)
-    known = [row.slug for row in applied if row.waiters]
-    topology = Topology.objects.filter(slug=slug).first()
-    if topology is None:
-        raise CommandError(
-            f"There is no topology “{slug}”. With a waiter: {', '.join(known) or 'none yet'}."
-        )
-    if topology.is_read_by_others:
-        raise CommandError(
-            f"The topology “{slug}” is adopted, so a consumer outside Delayboard forwards its "
-            "messages. A second waiter would conflict with that consumer."
-        )
-    if not topology.waiters:
-        kind = topology.pattern.EXPLANATION.title
-        raise CommandError(f"The topology “{slug}” ({kind}) needs no waiter.")
-    if topology.state != State.APPLIED:
-        raise CommandError(
-            f"The topology “{slug}” is {topology.get_state_display()}. Apply it first."
-        )
-    return topology
+class Command(run_forwarder.Command):
+    pass

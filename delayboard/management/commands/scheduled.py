@@ -29,9 +29,10 @@ NARROW = 60
 
 class Command(BaseCommand):
     help = (
-        "List waiting messages in due order. Warnings about missing messages go to stderr; "
-        "with --json also to the last line, with the kind “summary”. With an action, cancel, "
-        "reschedule or deliver now those that are named; list or undo such changes."
+        "List waiting messages in due order. Warnings about missing messages go to stderr; with "
+        "--json also to the last line, with the kind “summary”. The actions cancel, reschedule and "
+        "deliver-now change the named messages; changes lists the requested changes and undo "
+        "removes them."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

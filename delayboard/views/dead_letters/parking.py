@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
@@ -21,7 +20,7 @@ from delayboard.dead_letters.search.rights import tells
 from delayboard.models import MessageGroup, ParkedChange, Parking
 from delayboard.models.background_task import PARKED_MESSAGES, PARKING, is_missing
 from delayboard.views.confirm_production import Effect, confirmed_on_production
-from delayboard.views.redirect_back import next_of
+from delayboard.views.redirect_back import next_of, queue_page
 from topology import access, latest, redaction
 from topology.database import paging
 from topology.latest import Latest
@@ -44,13 +43,13 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
     except park_request.ParkError as error:
         messages.error(request, f"Nothing was changed. {error}")
     else:
-        done = "is watched. Delayboard parks its messages" if on else "is no longer watched"
+        done = "is parked automatically" if on else "is no longer parked automatically"
         messages.success(request, f"“{name}” {done}.")
         if warning:
             messages.warning(request, warning)
         if known is not None:
             _say_silent(request, broker, known)
-    return redirect(next_of(request, _queue_page(broker, name)))
+    return redirect(next_of(request, queue_page(broker, name)))
 
 
 @require_POST
@@ -67,7 +66,7 @@ def park(request: HttpRequest, broker: Broker) -> HttpResponse:
             parking = park_request.park_these(request.user, broker, name, snapshot, handles)
     except park_request.ParkError as error:
         messages.error(request, f"Nothing was parked. {error}")
-        return redirect(next_of(request, _queue_page(broker, name)))
+        return redirect(next_of(request, queue_page(broker, name)))
     _say_silent(request, broker, known)
     return redirect("parking", broker.slug, parking.pk)
 
@@ -86,7 +85,7 @@ def parking(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
         "missing": missing,
         "elsewhere": elsewhere,
         "not_found": (missing or 0) - elsewhere.number,
-        "queue_page": _queue_page(broker, found.queue),
+        "queue_page": queue_page(broker, found.queue),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         "worker_is_missing": is_missing(PARKING),
     }
@@ -185,7 +184,7 @@ def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str)
         return redirect("parked_messages_change", broker.slug, change.pk)
     _say(request, change.changed, done)
     if change.group is not None:
-        _say_busy(request, change.group.replaying + change.group.handed)
+        _say_busy(request, change.group.replaying + change.group.delayed)
     return redirect(back)
 
 
@@ -212,8 +211,3 @@ def _say_busy(request: HttpRequest, number: int) -> None:
             request,
             f"{unchanged} unchanged: in a replay, or in a delay without observed delivery.",
         )
-
-
-def _queue_page(broker: Broker, name: str) -> str:
-    query = urlencode({"name": name})
-    return f"{reverse('dead_letter_queue', args=[broker.slug])}?{query}"

@@ -24,7 +24,7 @@ from topology.broker.errors import BrokerError
 from topology.definitions import Queue
 from topology.latest import Latest
 from topology.models import Broker, Role
-from topology.operations.topology_rows import waiters_at
+from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
 
 REPLAYS_COST = (
@@ -94,7 +94,7 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
     index = Index(known.snapshot.definitions.without_taps())
     version = known.snapshot.version_tuple
     rules = redaction.rules_for(request.user, broker)
-    waiters, now_ms = waiters_at(broker), time.time_ns() // 1_000_000
+    forwarders, now_ms = forwarders_at(broker), time.time_ns() // 1_000_000
     shown: list[Shown] = [
         show(
             peeked_message,
@@ -103,7 +103,7 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
             queue=queue.name,
             version=version,
             redaction=rules,
-            waiters=waiters,
+            forwarders=forwarders,
             now_ms=now_ms,
         )
         for peeked_message in seen.peeked_messages

@@ -34,5 +34,5 @@ def dead_letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpRespon
 
 def _said(name: str, *, is_confirmed: bool) -> str:
     if is_confirmed:
-        return f"“{name}” is confirmed as a dead-letter queue. You can watch or park it."
+        return f"“{name}” is marked as a dead-letter queue. You can park it now."
     return f"“{name}” is dismissed as a dead-letter queue."

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from analytics.scheduled.queries import search
 from analytics.scheduled.queries.filter import parse
 from analytics.scheduled.queries.listing import read_place
-from delayboard.dead_letters import retrying as desks
+from delayboard.dead_letters import retrying as retry_list
 from topology import access, latest, redaction
 from topology.models import Broker, Role
 from topology.operations import adopt
@@ -52,7 +52,9 @@ def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) ->
             "latest": known,
             **(_others(broker, known.snapshot) if known.snapshot else {}),
             "wanted": wanted,
-            "desk": desks.retrying(broker, wanted, known.snapshot, now, hidden=hidden, place=place),
+            "listing": retry_list.retrying(
+                broker, wanted, known.snapshot, now, hidden=hidden, place=place
+            ),
         }
     return render(request, "delayboard/retrying.html", context)
 
@@ -62,7 +64,7 @@ def _others(broker: Broker, snapshot: Snapshot) -> dict[str, Any]:
     worked = recognised(broker, snapshot)
     if worked is None:
         return {"others_are_unknown": True}
-    found = [one for one in worked.value.found if one.use.kind in desks.KINDS]
+    found = [one for one in worked.value.found if one.use.kind in retry_list.KINDS]
     others = adopt.unmanaged(broker, found)
     others.sort(key=lambda one: -(one.waiting or 0))
     return {

@@ -14,7 +14,7 @@ from analytics.events import clean
 from analytics.views.streaming import download
 from delayboard.dead_letters.search import QueryError, matching
 from delayboard.dead_letters.transfer.export import FORMATS, gathered
-from delayboard.dead_letters.transfer.import_lines import Tally, bring
+from delayboard.dead_letters.transfer.import_lines import Tally, import_messages
 from delayboard.views.dead_letters.messages import query_of
 from topology import access, audit, redaction
 from topology.models import Broker, Role
@@ -61,7 +61,7 @@ def parked_messages_import(request: HttpRequest, broker: Broker) -> HttpResponse
             f"manage.py import_dead_letters {broker.slug} FILE.",
         )
         return back
-    tally = bring(request.user, broker, clean(file.name or ""), file)
+    tally = import_messages(request.user, broker, clean(file.name or ""), file)
     for number, sentence in tally.wrong:
         messages.error(request, f"Line {number} was skipped. {sentence}")
     say = messages.success if tally.added or not tally.malformed else messages.warning

@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.http import urlencode
 from django.views.decorators.http import require_POST
 
 from analytics.events import clean
@@ -22,7 +21,7 @@ from delayboard.dead_letters.search import QueryError
 from delayboard.models import ItemState, MessageGroup, ReplayBatch
 from delayboard.models.replay import Source
 from delayboard.views.confirm_production import Effect, confirmed_on_production
-from delayboard.views.redirect_back import next_of
+from delayboard.views.redirect_back import next_of, queue_page
 from delayboard.views.replays.batches import batch_page, with_batch
 from delayboard.views.replays.options import is_sent, options_sent, sent_options
 from topology import access
@@ -52,12 +51,9 @@ def parked_messages_replay(request: HttpRequest, broker: Broker) -> HttpResponse
     newest = paging.row_number(sent.get("newest", ""))
     group = paging.row_number(sent.get("group", ""))
     user = request.user
-    try:
-        options = _target(request)
-    except OptionError as error:
-        return _refused(request, error, back)
 
     def make() -> ReplayBatch:
+        options = _target(request)
         if group is not None:
             found = get_object_or_404(MessageGroup, pk=group, broker=broker)
             return create_draft.draft_group(user, found, options, newest)
@@ -76,17 +72,13 @@ def parked_messages_replay(request: HttpRequest, broker: Broker) -> HttpResponse
 def replay_prepare(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Park the chosen messages of a live queue, and freeze them into a draft."""
     name = clean(request.POST.get("name", ""))
-    back = _queue_page(broker, name)
+    back = queue_page(broker, name)
     handles = request.POST.getlist("message")
-    try:
-        options = _target(request)
-    except OptionError as error:
-        return _refused(request, error, back)
-    return _drafted(
-        request,
-        lambda: create_draft.draft_peeked(request.user, broker, name, handles, options),
-        back,
-    )
+
+    def make() -> ReplayBatch:
+        return create_draft.draft_peeked(request.user, broker, name, handles, _target(request))
+
+    return _drafted(request, make, back)
 
 
 @require_POST
@@ -94,7 +86,7 @@ def replay_prepare(request: HttpRequest, broker: Broker) -> HttpResponse:
 def queue_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
     """A draft that sends all of a queue straight through."""
     name = clean(request.POST.get("name", ""))
-    back = _queue_page(broker, name)
+    back = queue_page(broker, name)
     return _drafted(
         request,
         lambda: create_draft.draft_queue(request.user, broker, name, optional.DEFAULTS),
@@ -194,15 +186,11 @@ def _drafted(
     try:
         made = make()
     except (BatchError, OptionError, QueryError) as error:
-        return _refused(request, error, back)
+        messages.error(request, f"Nothing was prepared. {error}")
+        return redirect(back)
     if edits and made.is_draft and made.source == Source.PARKED and made.pending:
         return redirect("replay_item", pk=made.pk, position=1)
     return redirect("replay_batch", pk=made.pk)
-
-
-def _refused(request: HttpRequest, error: Exception, back: str) -> HttpResponse:
-    messages.error(request, f"Nothing was prepared. {error}")
-    return redirect(back)
 
 
 def _target(request: HttpRequest) -> Options:
@@ -211,8 +199,3 @@ def _target(request: HttpRequest) -> Options:
     is_typed = request.POST.get("target", "typed" if exchange or key else "") == "typed"
     typed = {"mode": "typed", "exchange": exchange, "key": key}
     return optional.read_options(typed) if is_typed else optional.DEFAULTS
-
-
-def _queue_page(broker: Broker, name: str) -> str:
-    page = reverse("dead_letter_queue", args=[broker.slug])
-    return f"{page}?{urlencode({'name': name})}"

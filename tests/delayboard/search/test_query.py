@@ -116,7 +116,7 @@ def test_states_and_repeats() -> None:
         ("parked:2h", "an age needs < or >, such as parked:<2h"),
         ("parked:>999999999h", "a time is expected"),
         ("parked:>9999-12-31", "a time is expected"),
-        ("state:lost", "one of parked, discarded, replaying, handed, replayed, any"),
+        ("state:lost", "one of parked, discarded, replaying, delayed, replayed, any"),
         ("-state:parked", "one of"),
         ("repeat:maybe", "repeat:yes or repeat:no"),
         ("state:parked state:discarded", "“state:” has two different values"),

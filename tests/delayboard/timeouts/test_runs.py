@@ -11,8 +11,8 @@ from django.core.management import CommandError, call_command
 
 from analytics.models import Fact
 from delayboard.models import ImportedTimeout
+from delayboard.publishing.check_lines import LineResult
 from delayboard.publishing.import_timeouts import import_timeouts, try_import
-from delayboard.publishing.timeout_desk import Verdict
 from tests.delayboard.timeouts.lines import LONGEST, Channel, a_line, numbered, text
 from topology.broker.errors import Unreachable
 from topology.definitions import Binding
@@ -47,7 +47,7 @@ BECOME = [
 ]
 
 
-def check(verdicts: list[Verdict]) -> None:
+def check(verdicts: list[LineResult]) -> None:
     assert [verdict.mark for verdict in verdicts] == [mark for mark, _ in BECOME]
     for verdict, (_, sentence) in zip(verdicts, BECOME, strict=True):
         assert sentence in verdict.sentence
@@ -55,7 +55,7 @@ def check(verdicts: list[Verdict]) -> None:
 
 @pytest.mark.usefixtures("noon")
 def test_a_dry_run_judges_each_line_and_changes_nothing(channel: Channel, levels: Topology) -> None:
-    verdicts: list[Verdict] = []
+    verdicts: list[LineResult] = []
     tally = try_import(levels, "file", LINES, verdicts.append)
     check(verdicts)
     assert (tally.published, tally.left_out, tally.unbound) == (3, 7, {"sales"})
@@ -72,7 +72,7 @@ def test_a_dry_run_judges_each_line_and_changes_nothing(channel: Channel, levels
 def test_a_run_does_what_the_dry_run_said_and_a_second_one_adds_nothing(
     channel: Channel, levels: Topology
 ) -> None:
-    verdicts: list[Verdict] = []
+    verdicts: list[LineResult] = []
     import_timeouts(levels, "file", LINES, verdicts.append)
     check(verdicts)
     assert channel.targets == ["orders", "orders", "sales"]
@@ -103,7 +103,7 @@ def test_equal_lines_without_an_id_are_as_many_messages(channel: Channel, levels
 def test_an_empty_message_id_is_none_and_leaves_no_line_out(
     channel: Channel, levels: Topology, empty: dict[str, Any]
 ) -> None:
-    verdicts: list[Verdict] = []
+    verdicts: list[LineResult] = []
     first = numbered(a_line(body="1", **empty), a_line("sales", body="2", **empty))
     import_timeouts(levels, "file", first, verdicts.append)
     later = numbered(a_line(body="3", due=LONGEST, **empty), first[0][1])
@@ -127,7 +127,7 @@ def test_an_empty_message_id_is_none_and_leaves_no_line_out(
 def test_half_of_a_surrogate_pair_refuses_its_line_alone(
     channel: Channel, levels: Topology, values: dict[str, Any]
 ) -> None:
-    verdicts: list[Verdict] = []
+    verdicts: list[LineResult] = []
     import_timeouts(levels, "file", numbered(a_line(**values), a_line()), verdicts.append)
     assert [verdict.mark for verdict in verdicts] == ["refused", "due"]
     assert "\\ud" in verdicts[0].sentence

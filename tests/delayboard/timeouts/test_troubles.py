@@ -9,8 +9,8 @@ import pytest
 from delayboard.models import ImportedTimeout
 from delayboard.publishing import destinations
 from delayboard.publishing import import_timeouts as importing
+from delayboard.publishing.check_lines import LineResult
 from delayboard.publishing.import_timeouts import import_timeouts, try_import
-from delayboard.publishing.timeout_desk import Verdict
 from tests.delayboard.timeouts.lines import LONGEST, Channel, a_line, numbered, standing
 from tests.topology.builders import a_queue, a_snapshot
 from topology import latest
@@ -47,7 +47,7 @@ def test_a_line_whose_outcome_is_not_known_ends_the_run_and_may_be_doubled_by_th
     entry = AuditEntry.objects.get(action="timeouts imported")
     assert entry.outcome == tally.stopped
     channel.errors.clear()
-    verdicts: list[Verdict] = []
+    verdicts: list[LineResult] = []
     tally = import_timeouts(levels, "file", lines, verdicts.append)
     assert [verdict.may_be_doubled for verdict in verdicts] == [False, True, False]
     assert "may be duplicated" in verdicts[1].sentence
@@ -69,7 +69,7 @@ def test_a_destination_that_another_bound_meanwhile_is_looked_at_anew(
     others = Binding("shop.delay-delivery", "sales", "#.sales")
     views = iter([a_snapshot(standing()), a_snapshot(standing(others))])
     monkeypatch.setattr(latest, "for_action", lambda broker, management, things: next(views))
-    verdicts: list[Verdict] = []
+    verdicts: list[LineResult] = []
     import_timeouts(levels, "file", numbered(a_line("Retail.sales")), verdicts.append)
     assert [verdict.mark for verdict in verdicts] == ["refused"]
     assert "This destination ends with" in verdicts[0].sentence
@@ -78,7 +78,7 @@ def test_a_destination_that_another_bound_meanwhile_is_looked_at_anew(
 
 
 def test_levels_that_fall_meanwhile_end_the_run(channel: Channel, levels: Topology) -> None:
-    def fall(verdict: Verdict) -> None:
+    def fall(verdict: LineResult) -> None:
         channel.seen = a_snapshot(standing().without([("queue", "shop.delay-level-03")]))
 
     tally = import_timeouts(levels, "file", numbered(a_line(), a_line("sales")), fall)
@@ -105,7 +105,7 @@ def test_a_line_that_was_long_awaited_is_published_on_a_new_connection(
 
 @pytest.mark.usefixtures("noon")
 def test_an_interrupted_run_is_in_the_audit_log(channel: Channel, levels: Topology) -> None:
-    def interrupt(verdict: Verdict) -> None:
+    def interrupt(verdict: LineResult) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -125,7 +125,7 @@ def test_only_applied_levels_take_an_import_and_only_one_at_a_time(
         bring(pair)
     with importing._alone_with(levels), pytest.raises(Refusal, match="Another import"):
         bring(levels)
-    Topology.objects.filter(pk=levels.pk).update(state=State.TORN_DOWN)
+    Topology.objects.filter(pk=levels.pk).update(state=State.DELETED)
     levels.refresh_from_db()
     with pytest.raises(Refusal, match=r"deleted\. Apply it first"):
         bring(levels)

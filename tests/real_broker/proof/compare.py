@@ -55,7 +55,7 @@ def _difference(name: str, case: Case, walked: Walk, seen: Seen, left: Mapping[s
     if where != said:
         return f"taken {dict(where)}, said {dict(said)}"
     stayed = Counter({q.name: left[q.name] for q in case.definitions.queues if left.get(q.name)})
-    held = Counter(o.queue for o in walked.outcomes if o.ending == "held")
+    held = Counter(o.queue for o in walked.outcomes if o.ending == "stuck")
     if stayed != held:
         return f"still there {dict(stayed)}, said {dict(held)}"
     return _early(name, walked, seen)

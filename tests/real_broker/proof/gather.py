@@ -77,7 +77,7 @@ def _features(case: Case, walked: Walk) -> set[str]:
         "laps": any(_laps(outcome.hops) for outcome in walked.outcomes),
         "rejected": "rejected" in deaths or "rejects the message" in whys,
         "delivery limit": "over" in deaths or "exceeds the delivery limit" in whys,
-        "held": any(outcome.ending == "held" for outcome in walked.outcomes),
+        "stuck": any(outcome.ending == "stuck" for outcome in walked.outcomes),
         "dropped": any(outcome.ending == "dropped" for outcome in walked.outcomes),
         "several copies": len(walked.outcomes) > 1,
         "published x-death": "x-death" in case.headers,

@@ -88,7 +88,7 @@ def _await_left(
     They are looked at when every queue has had the time to tell of the last change. Where nothing
     is dead-lettered at least once, nothing can be left but what did not come.
     """
-    held = Counter(o.queue for w in walks.values() for o in w.outcomes if o.ending == "held")
+    held = Counter(o.queue for w in walks.values() for o in w.outcomes if o.ending == "stuck")
     if not any(keeps_back(queue) for case in cases for queue in case.definitions.queues):
         return {}
     time.sleep(QUORUM_TICK_SECONDS)

@@ -110,7 +110,7 @@ def assert_never_ends(node: PrivateNode, vhost: Vhost, endless: Case) -> None:
     """The walk says held, and after many deliveries the message is still in the queue."""
     version = version_of(vhost)
     (outcome,) = endless.walked(endless.definitions, version).outcomes
-    assert (outcome.ending, outcome.queue) == ("held", "work")
+    assert (outcome.ending, outcome.queue) == ("stuck", "work")
     declare(node, vhost, [endless])
     seen = Seen()
     with Players(vhost, endless.consumers, seen):

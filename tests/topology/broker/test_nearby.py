@@ -9,7 +9,7 @@ import responses
 
 from tests.topology.builders import MANAGEMENT, a_queue, a_snapshot, an_address
 from topology.broker.management.client import Management
-from topology.broker.management.refresh import look_along, look_near
+from topology.broker.management.refresh import refresh_objects, refresh_route
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.routing.walk import walk
 from topology.snapshot import QueueNumbers, Snapshot
@@ -38,7 +38,7 @@ def bound(source: str, destination: str, key: str = "", kind: str = "queue") -> 
 
 def near(known: Snapshot, *things: Thing) -> Snapshot:
     with Management(an_address("v")) as management:
-        return look_near(management, things, known)
+        return refresh_objects(management, things, known)
 
 
 KNOWN = Definitions.of(
@@ -114,7 +114,7 @@ def test_it_costs_the_same_however_much_there_is() -> None:
 
 def along(known: Definitions, exchange: str) -> Definitions:
     with Management(an_address("v")) as management:
-        return look_along(management, known, exchange)
+        return refresh_route(management, known, exchange)
 
 
 WAY = Definitions.of(

@@ -33,7 +33,10 @@ def ids(found: tuple[Finding, ...]) -> list[str]:
 def test_a_busy_topology_with_its_consumers_has_no_live_finding(pattern: Pattern) -> None:
     params = pattern.EXAMPLE
     things = pattern.definitions(params)
-    read = {*pattern.targets(params), *(waiter.queue for waiter in pattern.waiters(params))}
+    read = {
+        *pattern.targets(params),
+        *(forwarder.queue for forwarder in pattern.forwarders(params)),
+    }
     idle = replace(BUSY, consumers=0, deliver_rate=0.0, ack_rate=0.0, redeliver_rate=0.0)
     empty = replace(idle, messages=0, ready=0, unacked=0, publish_rate=0.0)
     delays = {queue.name for queue in things.queues if queue.message_ttl_ms is not None}

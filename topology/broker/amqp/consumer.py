@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, Literal, TypeAlias, cast
 
 import pika
@@ -83,12 +82,7 @@ class Consumer:
             raise error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         with suppress(BrokerError):
             self._soon(lambda channel: None)

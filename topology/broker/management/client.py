@@ -7,7 +7,6 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
@@ -61,12 +60,7 @@ class Management:
     def __enter__(self) -> Management:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._session.close()
 
     @contextmanager
@@ -198,9 +192,12 @@ class Management:
             if same_key and (found.get("arguments") or {}) == dict(binding.arguments):
                 self._delete(f"{whole}/{quote(str(found.get('properties_key')), safe='')}")
 
-    def delete_queue(self, name: str, *, only_if_empty: bool) -> None:
-        """Raises Conflict when it holds messages and may only go empty (classic queues)."""
-        condition = "?if-empty=true" if only_if_empty else ""
+    def delete_queue(self, name: str, *, only_if_empty: bool, only_if_unused: bool = False) -> None:
+        """Raises Conflict when it holds messages and may only go empty, or has consumers and may
+        only go unused (classic queues)."""
+        conditions = {"if-empty=true": only_if_empty, "if-unused=true": only_if_unused}
+        stated = "&".join(text for text, is_stated in conditions.items() if is_stated)
+        condition = f"?{stated}" if stated else ""
         try:
             self._delete(path("queues", self._address.vhost, name) + condition)
         except Conflict as error:

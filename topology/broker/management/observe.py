@@ -95,7 +95,7 @@ def read_snapshot(
     doubts: tuple[str, ...] = (),
 ) -> Snapshot:
     """Pure: the API's JSON as values. Transient bits such as exclusive queues are included."""
-    declared_queues = [(_queue(raw), raw) for raw in queues]
+    declared_queues = [(declared_queue(raw), raw) for raw in queues]
     declared_exchanges = [_exchange(raw) for raw in exchanges if raw.get("name")]
     bound = [_binding(raw) for raw in bindings if raw.get("source")]
     in_force = [_with_policy(queue, raw) for queue, raw in declared_queues]
@@ -170,7 +170,8 @@ def _exchange(raw: Mapping[str, Any]) -> Exchange:
     )
 
 
-def _queue(raw: Mapping[str, Any]) -> Queue:
+def declared_queue(raw: Mapping[str, Any]) -> Queue:
+    """The queue as it was declared, from the API's answer."""
     arguments = _flat(raw.get("arguments"))
     arguments.setdefault("x-queue-type", str(raw.get("type") or "classic"))
     return Queue(

@@ -34,7 +34,7 @@ class _Named:
         return binding.source in self.exchanges or binding.destination in ends
 
 
-def look_near(management: Management, things: Iterable[Thing], known: Snapshot) -> Snapshot:
+def refresh_objects(management: Management, things: Iterable[Thing], known: Snapshot) -> Snapshot:
     """`known` with these things, whatever is bound to them and the alarms as they are now.
 
     It keeps the moment of `known`, for the rest is as old as that. Raises BrokerError.
@@ -43,7 +43,7 @@ def look_near(management: Management, things: Iterable[Thing], known: Snapshot) 
     return _over(known, _look(management, named), named)
 
 
-def look_along(management: Management, known: Definitions, exchange: str) -> Definitions:
+def refresh_route(management: Management, known: Definitions, exchange: str) -> Definitions:
     """`known` with the way of a publish to this exchange, as far as its queues, as it is now.
 
     Raises BrokerError.

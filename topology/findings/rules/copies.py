@@ -12,7 +12,7 @@ from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.finding import Rule, Severity
 from topology.routing.matching.delayed_exchange import kind_of
-from topology.routing.outcome import Outcome, Walk
+from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.walk import walk
 
 BINDINGS = "https://www.rabbitmq.com/tutorials/amqp-concepts"
@@ -110,7 +110,7 @@ def _given_to_others(context: Context) -> Iterator[Hit]:
                     yield _given(context, death, wait, other.queue)
 
 
-def _others(death: Death, wait: str) -> Iterator[Outcome]:
+def _others(death: Death, wait: str) -> Iterator[RouteOutcome]:
     """The copies that leave the same wait for another queue."""
     for end in death.walk.delivered:
         is_behind = len(end.hops) > 2 and end.hops[-2].queue == wait

@@ -37,7 +37,7 @@ def _cause_of(context: Context, death: Death) -> Evidence:
     path = " → ".join(_ring(death))
     what = "one copy of the message" if death.walk.delivered else "the message"
     sentence = (
-        f"RabbitMQ drops {what} after {_rounds(death)} on the way {path}, because no consumer "
+        f"RabbitMQ drops {what} after {_rounds(death)} on the path {path}, because no consumer "
         "rejected it."
     )
     if death.reason == "delivery_limit":

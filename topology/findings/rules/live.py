@@ -9,8 +9,8 @@ from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.example import Example, queue
 from topology.findings.finding import Rule, Severity
-from topology.held_messages import held, is_holding
 from topology.snapshot import QueueNumbers
+from topology.stuck_messages import count_stuck_in, has_stuck
 
 # Fewer deliveries a second may be a consumer that starts again once.
 LEAST_DELIVERIES = 1.0
@@ -22,15 +22,15 @@ def _stuck(context: Context) -> Iterator[Hit]:
     """What looks held in both looks: a burst that expires at one moment looks so in one."""
     for one in context.dead_lettering:
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
-        if earlier is None or not is_holding(one, numbers) or not is_holding(one, earlier):
+        if earlier is None or not has_stuck(one, numbers) or not has_stuck(one, earlier):
             continue
-        number = held(one, numbers) or 0
+        number = count_stuck_in(one, numbers) or 0
         sentence = f"{_messages(number)} stuck in “{one.name}”{_missing(context, one)}."
         yield Hit("", _evidence(one, "messages", number, sentence))
 
 
 def _missing(context: Context, one: Queue) -> str:
-    """The destinations that have no queue, by name, where the definitions tell."""
+    """The destinations that have no queue, by name, where the definitions show them."""
     exchange = one.dead_letter_exchange or "(default exchange)"
     keys = [
         key for key in context.keys(one) or () if not context.die(one, "expired", key).delivered
@@ -72,8 +72,8 @@ def _crashing(context: Context) -> Iterator[Hit]:
             and acks <= HARDLY * deliveries
         ):
             sentence = (
-                f"Consumers of “{one.name}” get {deliveries:.0f} messages a second, nearly all of "
-                "them again, and ack hardly any."
+                f"Consumers of “{one.name}” receive {deliveries:.0f} messages per second. Most are "
+                "redelivered, and few are acknowledged."
             )
             yield Hit("", _evidence(one, "redelivered a second", f"{repeats:.0f}", sentence))
 
@@ -84,14 +84,17 @@ def _growing(context: Context) -> Iterator[Hit]:
         now = numbers.messages or 0
         if earlier is None or earlier.messages is None or now <= earlier.messages:
             continue
-        sentence = f"“{one.name}” has {now - earlier.messages} more dead letters than before."
+        sentence = (
+            f"“{one.name}” has {now - earlier.messages} more dead letters than one to two minutes "
+            "ago."
+        )
         yield Hit("", _evidence(one, "messages", now, sentence))
 
 
 def _unread(context: Context) -> Iterator[Hit]:
     for one in _dead_letter_queues(context):
         if number := context.numbers(one).messages or 0:
-            sentence = f"{_messages(number)} waiting in “{one.name}”, and nothing reads them."
+            sentence = f"{_messages(number)} waiting in “{one.name}”, and no consumer reads them."
             yield Hit("", _evidence(one, "messages", number, sentence))
 
 
@@ -136,7 +139,7 @@ STUCK = Rule(
     Severity.STUCK,
     "Messages stuck in at-least-once dead-lettering",
     "An at-least-once queue keeps a dead letter until a queue accepts it, and RabbitMQ tries again "
-    "every three minutes. RabbitMQ counts these messages and delivers them to nobody.",
+    "every three minutes. RabbitMQ counts these messages and delivers them to no consumer.",
     "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering",
     "Bind a queue for the missing routing key.",
     _stuck,
@@ -172,7 +175,8 @@ CRASH_LOOP = Rule(
     "Consumers get the same messages again and again without an ack. They crash, or requeue what "
     "they cannot process, and each delivery counts towards a delivery limit.",
     "https://www.rabbitmq.com/docs/consumers#acknowledgement-modes",
-    "Read the log of the consumer. Let it reject without requeue to a queue with a TTL.",
+    "Read the log of the consumer. Configure the consumer to reject without requeue, and "
+    "dead-letter to a queue with a TTL.",
     _crashing,
     failing=Example(
         queues=(queue("l03-work"),),
@@ -196,9 +200,9 @@ GROWING = Rule(
     "L04",
     Severity.COST,
     "Dead-letter queue grows",
-    "More messages die into this queue, and nothing reads it. Something fails at this moment.",
+    "More messages die into this queue, and no consumer reads it. Messages fail at this moment.",
     "https://www.rabbitmq.com/docs/dlx",
-    "Find the cause in the page Dead letters, then replay the messages.",
+    "Find the cause on the page Dead letters, then replay the messages.",
     _growing,
     failing=Example(
         queues=_DEAD,
@@ -216,10 +220,10 @@ UNREAD = Rule(
     "L05",
     Severity.STYLE,
     "Dead letters wait",
-    "Messages died into this queue, and no consumer reads it. They stay until somebody replays or "
-    "discards them.",
+    "Messages died into this queue, and no consumer reads it. They remain until an operator "
+    "replays or discards them.",
     "https://www.rabbitmq.com/docs/dlx",
-    "Confirm the queue in the page Dead letters and park or replay its messages.",
+    "On the page Dead letters, mark the queue and park or replay its messages.",
     _unread,
     failing=Example(queues=_READ, numbers={"l05-dead": QueueNumbers(messages=9, consumers=0)}),
     passing=Example(queues=_READ, numbers={"l05-dead": QueueNumbers(messages=9, consumers=1)}),

@@ -12,7 +12,7 @@ HALF_BOX = 20.0
 PITCH, HEIGHT = 23.0, 19.0
 MOST_ENDS = 5
 BOX_CELLS, END_CELLS = 30, 40
-TROUBLE = {"missing": 0, NOWHERE: 0, "down": 0, "full": 1, "stuck": 1}
+TROUBLE = {"missing": 0, NOWHERE: 0, "down": 0, "full": 1, "no_consumer": 1}
 
 
 def foot_height(ladder: Ladder) -> float:

@@ -9,15 +9,15 @@ from datetime import timedelta
 from topology.definitions import Queue
 from topology.delays import milliseconds
 from topology.graph.live_values import count_text, rate_text
-from topology.held_messages import held
 from topology.snapshot import QueueNumbers
+from topology.stuck_messages import count_stuck_in
 
 NOWHERE = "nowhere"
 SECONDS_UP_TO = 120
 LEVEL_WORDS = {
     "unknown": "no data",
     "down": "not running",
-    "held": "stuck: no route to a queue",
+    "stuck": "stuck: no route to a queue",
     "full": "full",
     "taken": "consumed before the due time",
     "waiting": "waiting",
@@ -26,9 +26,9 @@ LEVEL_WORDS = {
 END_WORDS = {
     "unknown": "no data",
     "down": "not running",
-    "held": "stuck: no route to a queue",
+    "stuck": "stuck: no route to a queue",
     "full": "full",
-    "stuck": "no consumer",
+    "no_consumer": "no consumer",
     "waiting": "waiting",
     "busy": "consumed",
     "empty": "empty",
@@ -91,8 +91,8 @@ class Rung:
         return "queue" in self.lacks
 
     @property
-    def held(self) -> int | None:
-        return held(self.queue, self.numbers) if self.queue else None
+    def stuck(self) -> int | None:
+        return count_stuck_in(self.queue, self.numbers) if self.queue else None
 
     @property
     def words(self) -> str:
@@ -119,7 +119,7 @@ class Rung:
 
     @property
     def kept(self) -> Cell:
-        return Cell(f"queue/{self.name}/held", count_text(self.held))
+        return Cell(f"queue/{self.name}/stuck", count_text(self.stuck))
 
     @property
     def rate(self) -> Cell:

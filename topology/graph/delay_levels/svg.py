@@ -149,7 +149,7 @@ def _steps(own: str, rung: Rung, y: float, below: float, room: _Room) -> str:
 def _rung(ladder: Ladder, rung: Rung, y: float, height: float) -> str:
     base = y + 4
     key = f' data-mark="queue/{attribute(rung.name)}"' if rung.is_live else ""
-    state = "stuck" if rung.is_off and not rung.lacks else rung.mark
+    state = "no_consumer" if rung.is_off and not rung.lacks else rung.mark
     missing = " node-missing" if rung.is_missing else ""
     standing = f' data-state="{state}"' if state else ""
     parts = [
@@ -198,6 +198,6 @@ def _states(rung: Rung, base: float) -> str:
     if rung.is_off:
         return text("fault", STATE, base, "wrong TTL")
     states = {"down": "not running", "full": "full", "taken": "a consumer"}
-    if rung.held is not None:
-        states["held"] = f"{live(rung.kept.key, rung.kept.text)} stuck"
+    if rung.stuck is not None:
+        states["stuck"] = f"{live(rung.kept.key, rung.kept.text)} stuck"
     return "".join(text(f"fault if-{name}", STATE, base, words) for name, words in states.items())

@@ -16,7 +16,7 @@ Shape: TypeAlias = Literal["group", "exchange", "queue", "missing"]
 
 # The state of a box is the first of these that one of its queues is in.
 WORST = (
-    *("down", "full", "held", "taken", "missing", "stuck"),
+    *("down", "full", "stuck", "taken", "missing", "no_consumer"),
     *("waiting", "busy", "unknown", "empty"),
 )
 TROUBLES = frozenset(WORST[:6])

@@ -52,7 +52,7 @@ class Survey:
         return frozenset(member for member in group.members if self.owners[member] == group.key)
 
     def ways(self, ids: Collection[str]) -> list[Edge]:
-        """The arrows of waiters to and from these."""
+        """The arrows of forwarders to and from these."""
         ways = (way for group in self.groups for way in group.ways)
         return [way for way in ways if way.source in ids or way.target in ids]
 

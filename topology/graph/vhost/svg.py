@@ -18,10 +18,10 @@ MOST_LINKED = 40
 SHORT = {
     "down": "not running",
     "full": "full",
-    "held": "overdue",
+    "stuck": "stuck",
     "taken": "consumed early",
     "missing": "incomplete",
-    "stuck": "no consumer",
+    "no_consumer": "no consumer",
 }
 WITHOUT_ARROWS = (
     f"Above {MOST_LINKED} boxes the diagram omits arrows. The table lists the connections."

@@ -14,9 +14,11 @@ from topology.management.topology_command import (
     plan_fields,
     plan_lines,
     refuse_deleted,
+    replacement_fields,
+    replacement_lines,
 )
 from topology.models import Topology
-from topology.operations import provision
+from topology.operations import provision, replace_queue
 
 
 class Command(TopologyCommand):
@@ -29,9 +31,22 @@ class Command(TopologyCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--dry-run", action="store_true", help="show the plan, change nothing")
+        parser.add_argument(
+            "--replace",
+            action="store_true",
+            help="let the worker replace the queues whose arguments differ; nothing else is done",
+        )
+        parser.add_argument(
+            "--confirm",
+            default="",
+            metavar="NAME",
+            help="the topology's name, to replace queues on a production broker",
+        )
 
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
         refuse_deleted(topology)
+        if options["replace"]:
+            return _replace(topology, options)
         if options["dry_run"]:
             plan, refusal = provision.preview_plan(topology)
             lines = (*plan_lines(plan), refusal or "Dry run: Delayboard changed nothing.")
@@ -41,3 +56,15 @@ class Command(TopologyCommand):
         created = f"{applied.created} created" if applied.created else "all objects exist"
         fields = {"created": applied.created, "changes": plan_fields(applied.plan)}
         return Result(True, (f"Applied: {created}.",), fields)
+
+
+def _replace(topology: Topology, options: Mapping[str, Any]) -> Result:
+    if options["dry_run"]:
+        found = replace_queue.preview(topology)
+        fields = {"dry_run": True, "replacements": replacement_fields(found)}
+        is_good = any(not one.refusal for one in found)
+        lines = (*replacement_lines(found), "Dry run: Delayboard changed nothing.")
+        return Result(is_good, lines, fields)
+    queues = replace_queue.request(None, topology, typed_name=options["confirm"])
+    line = f"Replacement requested for {', '.join(queues)}. The worker carries it out."
+    return Result(True, (line,), {"requested": list(queues)})

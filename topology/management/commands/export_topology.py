@@ -26,7 +26,7 @@ class Command(BaseCommand):
     help = (
         "Print a topology without its tap: as RabbitMQ definitions, for Terraform, for the "
         "Kubernetes topology operator, or the least permissions on it. Exit code: 0 if it is "
-        "printed, 1 if the tool cannot hold it, 2 if the topology is unknown."
+        "printed, 1 if the tool does not support it, 2 if the topology is unknown."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

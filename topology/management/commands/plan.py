@@ -11,9 +11,11 @@ from topology.management.topology_command import (
     plan_fields,
     plan_lines,
     refuse_deleted,
+    replacement_fields,
+    replacement_lines,
 )
 from topology.models import State, Topology
-from topology.operations import provision
+from topology.operations import provision, replace_queue
 
 
 class Command(TopologyCommand):
@@ -26,11 +28,14 @@ class Command(TopologyCommand):
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
         refuse_deleted(topology)
         plan, refusal = provision.preview_plan(topology)
+        replacements = replace_queue.preview(topology) if plan.signed("conflict") else ()
         is_done = plan.is_empty and not refusal and topology.state == State.APPLIED
         lines = [*plan_lines(plan)]
         if refusal:
             lines.append(refusal)
         elif topology.state != State.APPLIED:
             lines.append("The topology is not applied.")
+        lines += replacement_lines(replacements)
         fields = {"in_sync": is_done, "refusal": refusal, "changes": plan_fields(plan)}
+        fields["replacements"] = replacement_fields(replacements)
         return Result(is_done, tuple(lines), fields)

@@ -18,9 +18,9 @@ NOTHING = Teardown((), (), (), ())
 
 class Command(TopologyCommand):
     help = (
-        "Delete the objects that Delayboard created for a topology. Objects of others stay. Exit "
-        f"code: 0 if they are deleted, {EXIT_CODES} With --dry-run, 1 also if the deletion would "
-        "be refused."
+        "Delete the objects that Delayboard created for a topology. Objects that others created "
+        f"remain. Exit code: 0 if they are deleted, {EXIT_CODES} With --dry-run, 1 also if the "
+        "deletion would be refused."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -34,7 +34,7 @@ class Command(TopologyCommand):
         )
 
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
-        if topology.state == State.TORN_DOWN:
+        if topology.state == State.DELETED:
             return Result(True, ("The topology is already deleted.",), _fields(NOTHING))
         if options["dry_run"]:
             teardown = provision.preview_removal(topology)

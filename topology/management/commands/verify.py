@@ -20,7 +20,7 @@ from topology.operations import provision
 class Command(TopologyCommand):
     help = (
         "Verify a topology: compare every argument and trace the route of a probe for each delay. "
-        "Changes and publishes nothing. Exit code: 0 if every check holds, 1 if one does not, "
+        "Changes and publishes nothing. Exit code: 0 if every check passes, 1 if a check fails, "
         f"{EXIT_CODES}"
     )
 
@@ -30,7 +30,7 @@ class Command(TopologyCommand):
         lines = (
             *plan_lines(verdict.plan),
             *(f"{'ok' if one.holds else 'FAILED'}: {one.sentence}" for one in verdict.checks),
-            "The topology holds." if verdict.holds else "The topology does not hold.",
+            "All checks passed." if verdict.holds else "At least one check failed.",
         )
         checks = [{"holds": one.holds, "sentence": one.sentence} for one in verdict.checks]
         fields = {"holds": verdict.holds, "checks": checks, "changes": plan_fields(verdict.plan)}

@@ -13,8 +13,8 @@ from topology import latest
 from topology.broker.properties.field_values import FieldError, write_table
 from topology.delays import format_delay
 from topology.models import Broker
-from topology.operations.topology_rows import waiters_at
-from topology.routing.outcome import Outcome, Walk
+from topology.operations.topology_rows import forwarders_at
+from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.sentences import PUBLISHED
 from topology.routing.trace_route import Question, as_json, ask
 
@@ -59,7 +59,7 @@ class Command(BaseCommand):
             without_consumers=options["without_consumers"],
         )
         now_ms = time.time_ns() // 1_000_000
-        answer = ask(question, found.snapshot, waiters=waiters_at(broker), now_ms=now_ms)
+        answer = ask(question, found.snapshot, forwarders=forwarders_at(broker), now_ms=now_ms)
         if options["json"]:
             self.stdout.write(json.dumps(as_json(answer), indent=2, ensure_ascii=False))
         else:
@@ -74,7 +74,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"  {line}")
 
 
-def _lines(outcome: Outcome) -> list[str]:
+def _lines(outcome: RouteOutcome) -> list[str]:
     lines = []
     for hop in outcome.hops:
         when = f"after {format_delay(hop.after)}" if hop.after else "at once"

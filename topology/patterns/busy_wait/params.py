@@ -18,7 +18,8 @@ from topology.patterns.texts import read_delays, refuse, write_delays
 KIND = "busy_wait"
 
 DUE_HEADER = "due-at-ms"
-# The due time for which the waiter has passed a message on. Of “x-opt-”: it changes no content id.
+# The due time for which the forwarder has passed a message on. Of “x-opt-”: it changes no content
+# id.
 WAITED_HEADER = "x-opt-delayboard-waited"
 # One message waiting goes round so often: with less, the laps would be all that the broker does.
 SHORTEST_LAP = timedelta(milliseconds=50)

@@ -2,12 +2,13 @@
 
 Mechanism: the delay queue's TTL is the greatest common divisor of the delays on offer, and it
 dead-letters into the busy-waiting queue through the default exchange. The consumer there is
-Delayboard's waiter (`topology.transfer.waiter`): what is due it publishes to the processing
+Delayboard's forwarder (`topology.transfer.forwarder`): what is due it publishes to the processing
 queue, all else into the delay queue again. A header holds when a message is due (UTC ms).
-Guarantee: never before the delay, by the waiter's clock; one lap and the time on the way late at
-most, as long as a waiter runs. The waiter confirms before it acks: a crash may double a message.
+Guarantee: never before the delay, by the forwarder's clock; one lap and the time on the way late at
+most, as long as a forwarder runs. The forwarder confirms before it acks: a crash may double a
+message.
 Cost: every waiting message makes one lap for each divisor: laps a second = waiting / divisor.
-Hazard: without a waiter nothing comes through. Dead-lettering into the busy-waiting queue is at
+Hazard: without a forwarder nothing comes through. Dead-lettering into the busy-waiting queue is at
 most once. Every lap is a publish without x-death, so that no rule against cycles drops it.
 Source: seed 003, second half ("Delayed processing in RabbitMQ with Dead Letter Exchanges").
 """
@@ -22,7 +23,7 @@ from typing import Any
 from topology.deaths import newest_death
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
 from topology.delays import format_delay
-from topology.message import ATTEMPT_HEADER, PUBLISHED_AT_HEADER, Route, Waiter
+from topology.message import ATTEMPT_HEADER, PUBLISHED_AT_HEADER, Forwarder, Route
 from topology.patterns.busy_wait import params as parameters
 from topology.patterns.busy_wait import recognize as recognition
 from topology.patterns.busy_wait.params import (
@@ -45,16 +46,17 @@ LONGEST = timedelta(milliseconds=MAXIMUM_TTL_MS)
 
 _EXPLANATION = Explanation(
     title="Busy wait",
-    summary="Any multiple of one short time, through a single delay queue and Delayboard's waiter.",
+    summary="Any multiple of one short time, through a single delay queue and Delayboard's "
+    "forwarder.",
     mechanism=(
         "The publisher sends a message with its due time in a header into the delay queue. "
         "After one lap RabbitMQ dead-letters the message into the busy-waiting queue. "
-        "Delayboard's waiter forwards due messages to the processing queue and returns others "
+        "Delayboard's forwarder forwards due messages to the processing queue and returns others "
         "to the delay queue."
     ),
     guarantee=(
-        "While a waiter runs, a message arrives at most one lap after its due time and never "
-        "before. The waiter acknowledges a message only after RabbitMQ confirms the publish. A "
+        "While a forwarder runs, a message arrives at most one lap after its due time and never "
+        "before. The forwarder acknowledges a message only after RabbitMQ confirms the publish. A "
         "crash can duplicate a message but loses none. Delayboard rounds delays up to whole "
         "laps."
     ),
@@ -64,13 +66,16 @@ _EXPLANATION = Explanation(
     ),
     hazards=(
         "Messages that are due within one lap of each other may change order.",
-        ("Without a waiter (the worker, or “manage.py run_waiter”), no message leaves the delay."),
+        (
+            "Without a forwarder (the worker, or “manage.py run_forwarder”), no message leaves "
+            "the delay."
+        ),
         "The due time depends on the clocks of publishers and of Delayboard. A publisher's "
         "fast clock delays its messages, and a slow clock sends them early.",
-        "The waiter forwards a message without a whole number in the due header at once, and "
+        "The forwarder forwards a message without a whole number in the due header at once, and "
         "counts it.",
         "Publishers use the default exchange, which no tap can observe.",
-        "The waiter publishes messages again without x-death and user_id. Consumers must count "
+        "The forwarder publishes messages again without x-death and user_id. Consumers must count "
         "attempts in a header of their own.",
     ),
     source="“Delayed processing in RabbitMQ with Dead Letter Exchanges”, second half",
@@ -128,10 +133,10 @@ class BusyWait(Pattern):
         return sentences
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
-        """The first publish into the delay queue is an entry, the waiter's to the processing queue
-        an exit; the laps in between are neither.
+        """The first publish into the delay queue is an entry, the forwarder's to the processing
+        queue an exit; the laps in between are neither.
 
-        The waiter writes into WAITED_HEADER for which due time it has passed a message on; a
+        The forwarder writes into WAITED_HEADER for which due time it has passed a message on; a
         consumer that publishes it once more with another one begins anew. The delay is the
         time from the entry, or where that is not known from the publisher's stamp or 0, to the
         due time; an entry that does not tell it is not read, an exit as one of a lap.
@@ -155,8 +160,8 @@ class BusyWait(Pattern):
             "entry", params.queue, delay_name(params), delay, _attempt(copy), *_death(copy)
         )
 
-    def waiters(self, params: Params) -> Sequence[Waiter]:
-        return [Waiter(wait_name(params), params.queue, delay_name(params), params.due_header)]
+    def forwarders(self, params: Params) -> Sequence[Forwarder]:
+        return [Forwarder(wait_name(params), params.queue, delay_name(params), params.due_header)]
 
     def consumer_example(self, params: Params) -> str:
         queue, room, due = (

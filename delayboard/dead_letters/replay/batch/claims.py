@@ -16,14 +16,14 @@ from delayboard.dead_letters.parked.states import change_each, change_parked_mes
 from delayboard.dead_letters.replay.batch import shared_ids
 from delayboard.dead_letters.replay.batch.shared_ids import Claimed
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, ReplayItem
-from delayboard.models.replay import OPEN, Outcome, Source
+from delayboard.models.replay import OPEN, ReplayOutcome, Source
 
 CHUNK = 2500
-FREE = (ParkedState.PARKED, ParkedState.HANDED)
+FREE = (ParkedState.PARKED, ParkedState.DELAYED)
 _GONE: Mapping[str, ParkedState] = {
-    Outcome.HANDED: ParkedState.HANDED,
-    Outcome.DELIVERED: ParkedState.REPLAYED,
-    Outcome.DIED: ParkedState.REPLAYED,
+    ReplayOutcome.DELAYED: ParkedState.DELAYED,
+    ReplayOutcome.DELIVERED: ParkedState.REPLAYED,
+    ReplayOutcome.DIED: ParkedState.REPLAYED,
 }
 
 MAYBE_PUBLISHED = "Cancelled while its publish was unsettled: it may have been published."

@@ -198,7 +198,7 @@ class _Duration(forms.Field):
         if not value:
             return None
         if len(value) > LONGEST_TEXT:
-            raise ValidationError("This is no duration. Enter a duration such as 90s or 1h30m.")
+            raise ValidationError("This is not a duration. Enter a duration such as 90s or 1h30m.")
         try:
             return parse_delay(value)
         except DelayError as error:
@@ -257,7 +257,7 @@ def _make_option(name: str, field: forms.Field, *, column: str = "", form: str =
     return _Option(name, column or name, form or name, field)
 
 
-_RATE = f"Enter 0.001 to {FASTEST:,} messages per second, or nothing for no limit."
+_RATE = f"Enter 0.001 to {FASTEST:,} messages per second. Empty means no limit."
 _OPTIONS = (
     _make_option("mode", _make_choice(TargetMode), column="target_mode"),
     # Names may begin and end with spaces.

@@ -17,7 +17,7 @@ from topology.models import Broker
 # So many ids are searched in one statement: a slow search is not to outlast the lease.
 SLICE = 20_000
 COUNTED = 1_000_000
-FREE = (ParkedState.PARKED, ParkedState.HANDED)
+FREE = (ParkedState.PARKED, ParkedState.DELAYED)
 
 Pulse = Callable[[], None]
 

@@ -21,7 +21,7 @@ from topology.broker.management.refusals import late
 from topology.broker.properties.read import read_properties
 from topology.message import Properties
 from topology.models import Broker
-from topology.operations.topology_rows import waiters_at
+from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
 from topology.snapshot import Snapshot
 
@@ -90,7 +90,7 @@ class MessageChecker:
             snapshot.definitions,
             snapshot.consumed,
             version=snapshot.version_tuple,
-            waiters=waiters_at(broker),
+            forwarders=forwarders_at(broker),
             now_ms=time.time_ns() // 1_000_000,
             most_replays=options.most_replays,
         )

@@ -19,7 +19,7 @@ from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.raw import is_left_out
 from topology.broker.properties.read import strip_for_replay
 from topology.definitions import DELAY_HEADER, DELAYED_TYPE, Definitions
-from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Properties, Publish, Route, Waiter
+from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Forwarder, Properties, Publish, Route
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.index import Index
 from topology.routing.walk import walk
@@ -66,7 +66,7 @@ class RouteChecker:
         consumed: Collection[str] = (),
         *,
         version: tuple[int, ...] = (),
-        waiters: Sequence[Waiter] = (),
+        forwarders: Sequence[Forwarder] = (),
         now_ms: int = 0,
         most_replays: int | None = None,
     ) -> None:
@@ -74,10 +74,10 @@ class RouteChecker:
         self.now_ms = now_ms
         self._consumed = frozenset(consumed)
         self._version = version
-        self._waiters = tuple(waiters)
+        self._forwarders = tuple(forwarders)
         self._most_replays = most_replays
         self._restricted = RestrictedExchanges(found)
-        self._read = find_steering_headers(self.index, waiters)
+        self._read = find_steering_headers(self.index, forwarders)
         self._known: dict[Hashable, Verdict] = {}
         self._indexes: dict[Hashable, Index] = {}
 
@@ -116,7 +116,7 @@ class RouteChecker:
                 headers=headers,
                 expiration=expiration,
                 consumed=self._consumed,
-                waiters=self._waiters,
+                forwarders=self._forwarders,
                 now_ms=self.now_ms,
             )
             known = make_verdict(walked, source)
@@ -155,14 +155,14 @@ class RouteChecker:
         return self._restricted.explain_refusal(Publish(exchange, key, published))
 
 
-def find_steering_headers(index: Index, waiters: Sequence[Waiter]) -> frozenset[str]:
+def find_steering_headers(index: Index, forwarders: Sequence[Forwarder]) -> frozenset[str]:
     """The headers of a replay on which its way through this vhost can depend."""
     by_headers = {x.name for x in index.exchanges.values() if kind_of(x) == "headers"}
     bindings = index.definitions.bindings
     names = {name for b in bindings if b.source in by_headers for name in b.arguments}
     if any(exchange.type == DELAYED_TYPE for exchange in index.exchanges.values()):
         names.add(DELAY_HEADER)
-    names |= {waiter.due_header for waiter in waiters if waiter.due_header}
+    names |= {forwarder.due_header for forwarder in forwarders if forwarder.due_header}
     return frozenset(name for name in names - {REPLAY_HEADER} if not is_left_out(name))
 
 

@@ -41,7 +41,7 @@ class Destination(NamedTuple):
 def find_delay_queues(broker: Broker) -> set[str]:
     """The queues in which a message of an applied topology waits out a delay."""
     found: set[str] = set()
-    for topology in Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN):
+    for topology in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         with suppress(ParamsError):
             queues = topology.pattern.definitions(topology.parsed).queues
             found |= {queue.name for queue in queues if queue.message_ttl_ms is not None}

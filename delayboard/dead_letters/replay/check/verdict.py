@@ -11,14 +11,14 @@ from topology.definitions import Definitions
 from topology.delays import format_delay, milliseconds
 from topology.message import Headers
 from topology.routing.matching.index import Index
-from topology.routing.walk import Outcome, Walk, walk
+from topology.routing.walk import RouteOutcome, Walk, walk
 
 GIVEN_BACK = (
     "An exchange of this type gives back what it keeps, so that nothing confirms it: the message "
     "stays in this queue too, and a copy of it may be on its way."
 )
 # The worst first; a walk calls “dropped” what a replay calls lost.
-_WORST = {"dropped": "lost", "held": "held", "uncertain": "uncertain", "delivered": "delivered"}
+_WORST = {"dropped": "lost", "stuck": "stuck", "uncertain": "uncertain", "delivered": "delivered"}
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _describe_outcomes(walked: Walk) -> list[str]:
     return [_describe_outcome(outcome) for outcome in walked.outcomes]
 
 
-def _describe_outcome(outcome: Outcome) -> str:
+def _describe_outcome(outcome: RouteOutcome) -> str:
     sentence = _describe_ending(outcome)
     return (
         f"{outcome.kept[0].upper()}{outcome.kept[1:]}, then {sentence[0].lower()}{sentence[1:]}"
@@ -148,12 +148,12 @@ def _describe_outcome(outcome: Outcome) -> str:
     )
 
 
-def _describe_ending(outcome: Outcome) -> str:
+def _describe_ending(outcome: RouteOutcome) -> str:
     after = format_delay(outcome.after)
     if outcome.ending == "delivered":
         on = f": {outcome.goes_on}" if outcome.goes_on else ""
         return f"Arrives in {outcome.queue} {f'after {after}' if outcome.after else 'at once'}{on}."
-    if outcome.ending == "held":
+    if outcome.ending == "stuck":
         return f"Stuck after {after}: {outcome.why}."
     if outcome.ending == "uncertain":
         return f"Not known after {after}: {outcome.why}."

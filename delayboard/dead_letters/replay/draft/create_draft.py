@@ -55,7 +55,7 @@ EVERYTHING = "state:parked"
 def draft_messages(
     user: Any, broker: Broker, ids: Collection[int], options: Options
 ) -> ReplayBatch:
-    """These messages, where they are parked or handed to a delay."""
+    """These messages, where they are parked or sent to a delay."""
     chosen = sorted(set(ids))
     if not chosen:
         raise BatchError("No parked message was chosen.")

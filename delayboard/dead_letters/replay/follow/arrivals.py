@@ -20,12 +20,12 @@ from delayboard.dead_letters.replay.follow import match_messages, outcome_rows
 from delayboard.dead_letters.replay.follow.outcome_rows import Mark
 from delayboard.dead_letters.replay.publish.content import read_contents
 from delayboard.models import ParkedState, ReplayBatch, ReplayItem
-from delayboard.models.replay import Outcome, replay_id
+from delayboard.models.replay import ReplayOutcome, replay_id
 from topology.deaths import read_history
 from topology.models import State, Topology
 
 CHUNK = 500
-OPEN_OUTCOMES = ("", Outcome.HANDED)
+OPEN_OUTCOMES = ("", ReplayOutcome.DELAYED)
 _SEEN = (
     "tracking_id",
     "message_id",
@@ -39,7 +39,7 @@ _SEEN = (
 )
 # The very words of the index items_to_follow: with values apart SQLite does not use it.
 _IS_FOLLOWED = RawSQL(
-    "state = 'done' AND outcome IN ('', 'handed')", (), output_field=BooleanField()
+    "state = 'done' AND outcome IN ('', 'delayed')", (), output_field=BooleanField()
 )
 
 
@@ -78,17 +78,19 @@ def record_arrivals(batch: ReplayBatch, items: Iterable[Item]) -> int:
     moments = {item.pk: at for item, at in _find_arrived(batch, named)}
     if not moments:
         return 0
-    handed = {
+    delayed = {
         item.parked_message_id
         for some in named.values()
         for item in some
-        if item.pk in moments and item.parked_message_id and item.outcome == Outcome.HANDED
+        if item.pk in moments and item.parked_message_id and item.outcome == ReplayOutcome.DELAYED
     }
     with transaction.atomic():
-        mark_replayed(batch, handed, max(moments.values()))
+        mark_replayed(batch, delayed, max(moments.values()))
         rows = ReplayItem.objects.filter(pk__in=moments, outcome__in=OPEN_OUTCOMES)
         fresh = list(rows.order_by("pk").select_for_update().values_list("pk", flat=True))
-        outcome_rows.write_marks([Mark(item, Outcome.DELIVERED, moments[item]) for item in fresh])
+        outcome_rows.write_marks(
+            [Mark(item, ReplayOutcome.DELIVERED, moments[item]) for item in fresh]
+        )
         ReplayBatch.objects.filter(pk=batch.pk).update(delivered=F("delivered") + len(fresh))
     return len(fresh)
 
@@ -135,7 +137,7 @@ def _pair_items(
             yield from ((named[text][0], at, row) for at, row in seen)
             continue
         items = sharing[text.removeprefix(REPLAYED)]
-        known = sum(item.outcome in (Outcome.DELIVERED, Outcome.DIED) for item in items)
+        known = sum(item.outcome in (ReplayOutcome.DELIVERED, ReplayOutcome.DIED) for item in items)
         rounds: dict[tuple[int | None, int], list[tuple[datetime, ScheduledMessage]]] = {}
         for at, row in seen:
             rounds.setdefault((row.topology_id, row.attempt), []).append((at, row))
@@ -176,7 +178,7 @@ def _has_failed(headers_json: str) -> bool:
 
 
 def mark_replayed(batch: ReplayBatch, parked_messages: Iterable[int], at: datetime) -> None:
-    """These messages were handed to a delay, and have arrived. In the caller's transaction."""
+    """These messages were sent to a delay, and have arrived. In the caller's transaction."""
     change_parked_messages(
-        parked_messages, (ParkedState.HANDED,), ParkedState.REPLAYED, by=batch.started_by_id, at=at
+        parked_messages, (ParkedState.DELAYED,), ParkedState.REPLAYED, by=batch.started_by_id, at=at
     )

@@ -18,7 +18,7 @@ from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay.follow import arrivals, observers
 from delayboard.dead_letters.replay.follow.observers import Scene
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
-from delayboard.models.replay import ENDED_BATCH, Outcome, Source
+from delayboard.models.replay import ENDED_BATCH, ReplayOutcome, Source
 from topology import latest
 from topology.broker.errors import BrokerError
 from topology.message import REPLAY_HEADER
@@ -69,13 +69,13 @@ class Follower:
                 break
         return number
 
-    def resolve_handed(self, batch: ReplayBatch, now: datetime) -> None:
-        """What was handed to a delay and died again has arrived: its message is replayed."""
+    def resolve_delayed(self, batch: ReplayBatch, now: datetime) -> None:
+        """What was sent to a delay and died again has arrived: its message is replayed."""
         if self._has_delays is None:
             self._has_delays = batch.routes.filter(after_ms__gt=0).exists()
         if not self._has_delays:
             return
-        parked_messages = list(find_died_handed(batch)[: arrivals.CHUNK])
+        parked_messages = list(find_died_delayed(batch)[: arrivals.CHUNK])
         if parked_messages:
             with transaction.atomic():
                 arrivals.mark_replayed(batch, [key for key in parked_messages if key], now)
@@ -127,7 +127,7 @@ def find_follow_end(batch: ReplayBatch, scene: Scene | None) -> datetime:
 def close_batch(batch: ReplayBatch, now: datetime) -> None:
     """Its time is over: of what was not seen nothing more is expected.
 
-    What was handed to a delay stays so: that is all that is known of it.
+    What was sent to a delay stays so: that is all that is known of it.
     """
     for start in range(0, batch.selected, MOST_ITEMS):
         batch.items.filter(
@@ -135,18 +135,18 @@ def close_batch(batch: ReplayBatch, now: datetime) -> None:
             position__lte=start + MOST_ITEMS,
             state=ItemState.DONE,
             outcome="",
-        ).update(outcome=Outcome.UNSEEN, outcome_at=now)
+        ).update(outcome=ReplayOutcome.UNSEEN, outcome_at=now)
     ReplayBatch.objects.filter(pk=batch.pk).update(followed_to=now)
 
 
-def find_died_handed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
+def find_died_delayed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
     """The messages of those that died again, and are said to be in a delay still.
 
     Beginning with the items that died, never with all messages that are in a delay.
     """
     state = Coalesce("parked_message__state", Value(""))
     dead = batch.items.filter(_HAS_DIED, route__after_ms__gt=0).annotate(parked_message_state=state)
-    rows = dead.filter(parked_message_state=ParkedState.HANDED).order_by()
+    rows = dead.filter(parked_message_state=ParkedState.DELAYED).order_by()
     return rows.values_list("parked_message_id", flat=True)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from delayboard.dead_letters.replay.follow import batch_follower, observers
 from delayboard.models import ItemState, ReplayBatch
-from delayboard.models.replay import Order, Outcome
+from delayboard.models.replay import Order, ReplayOutcome
 from topology import latest
 from topology.broker.errors import BrokerError
 from topology.delays import format_delay
@@ -43,7 +43,7 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     """Whether the rest may follow the first ones, which were published before `canary_until`."""
     first = _read_first(batch)
     number = len(first)
-    died = sum(outcome == Outcome.DIED for _, outcome in first)
+    died = sum(outcome == ReplayOutcome.DIED for _, outcome in first)
     if died:
         return CanaryResult("stop", f"{died} of the first {number} were dead-lettered again.")
     refused = sum(state != ItemState.DONE for state, _ in first)

@@ -14,7 +14,7 @@ from delayboard.dead_letters.replay.batch.options import OptionError
 from delayboard.dead_letters.replay.check.targets import find_delay_route
 from delayboard.dead_letters.replay.publish.content import Content
 from delayboard.models import ReplayBatch, ReplayItem, TargetMode
-from delayboard.models.replay import Outcome, parse_replay_id
+from delayboard.models.replay import ReplayOutcome, parse_replay_id
 from topology.broker.properties.read import read_properties
 from topology.definitions import DELAY_HEADER
 from topology.message import ATTEMPT_HEADER, Headers, Properties, content_id, kept_by_streams
@@ -66,7 +66,7 @@ def _assign_messages(
     again is none of these.
     """
     waiting = [item for item in items if item.died_as_id is None]
-    waiting.sort(key=lambda item: item.outcome != Outcome.DIED)
+    waiting.sort(key=lambda item: item.outcome != ReplayOutcome.DIED)
     for one in came:
         for item in waiting:
             if item.position in find_sent_positions(item.batch, {item.position: [one]}):

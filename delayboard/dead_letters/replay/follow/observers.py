@@ -171,11 +171,11 @@ def _advise_watch(
     proposed = [name for name in unseen if not obstacles[name]]
     sentences = []
     if proposed:
-        do = "watch" if all(name in confirmed for name in proposed) else "confirm and watch"
         it = "it" if len(proposed) == 1 else "them"
+        mark = "" if all(name in confirmed for name in proposed) else f"mark {it} and "
         sentences.append(
             f"Deaths into {_list_queues(proposed)} are not observed: "
-            f"{do} {it} under Dead letters, Queues."
+            f"on the page Dead letters, {mark}select “Park automatically”."
         )
     if others := [f"“{name}” ({why})" for name, why in obstacles.items() if why]:
         sentences.append(

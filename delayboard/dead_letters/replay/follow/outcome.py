@@ -21,7 +21,7 @@ from delayboard.dead_letters.replay.follow import (
 from delayboard.dead_letters.replay.follow.observers import Scene
 from delayboard.dead_letters.replay.follow.outcome_rows import Mark
 from delayboard.models import ReplayBatch, ReplayItem
-from delayboard.models.replay import Outcome, Source
+from delayboard.models.replay import ReplayOutcome, Source
 from topology import latest
 from topology.latest import Latest
 from topology.models import Broker
@@ -52,15 +52,18 @@ def record_died(batch: int, positions: Mapping[int, int | None], at: datetime) -
     rows = ReplayItem.objects.filter(batch=batch, position__in=positions, attempts__gt=0)
     columns = ("pk", "position", "outcome", "outcome_at", "died_as")
     found = list(rows.order_by("pk").select_for_update().values_list(*columns, named=True))
-    fresh = [item for item in found if item.outcome != Outcome.DIED]
-    arrived = sum(item.outcome == Outcome.DELIVERED for item in fresh)
+    fresh = [item for item in found if item.outcome != ReplayOutcome.DIED]
+    arrived = sum(item.outcome == ReplayOutcome.DELIVERED for item in fresh)
     # Seen dead by a look, and parked since.
-    named = [item for item in found if item.outcome == Outcome.DIED and item.died_as is None]
+    named = [item for item in found if item.outcome == ReplayOutcome.DIED and item.died_as is None]
     outcome_rows.write_marks(
-        [Mark(item.pk, Outcome.DIED, at, positions[item.position]) for item in fresh]
+        [Mark(item.pk, ReplayOutcome.DIED, at, positions[item.position]) for item in fresh]
     )
     outcome_rows.write_marks(
-        [Mark(item.pk, Outcome.DIED, item.outcome_at, positions[item.position]) for item in named]
+        [
+            Mark(item.pk, ReplayOutcome.DIED, item.outcome_at, positions[item.position])
+            for item in named
+        ]
     )
     if fresh:
         ReplayBatch.objects.filter(pk=batch).update(
@@ -122,6 +125,6 @@ def follow_batch(batch: ReplayBatch, follower: batch_follower.Follower, now: dat
         if found == batch.pk:
             with transaction.atomic():
                 record_died(batch.pk, positions, now)
-    follower.resolve_handed(batch, now)
+    follower.resolve_delayed(batch, now)
     if follower.is_over(batch, now):
         batch_follower.close_batch(batch, now)

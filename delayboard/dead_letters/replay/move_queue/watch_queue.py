@@ -16,7 +16,7 @@ from topology.broker.errors import (
 )
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.broker.management.refresh import look_near, read_queue
+from topology.broker.management.refresh import read_queue, refresh_objects
 from topology.definitions import Queue
 from topology.routing.consumer import delivery_limit
 
@@ -34,7 +34,7 @@ class QueueWatch:
 
     def __init__(self, management: Management, name: str) -> None:
         self._management, self._name = management, name
-        self._known = look_near(management, [Queue(name)], observe(management))
+        self._known = refresh_objects(management, [Queue(name)], observe(management))
         if self._known.definitions.queue(name) is None:
             raise NotFound(f"There is no queue “{name}” any more.")
         queues = self._in_force()
@@ -64,7 +64,7 @@ class QueueWatch:
         try:
             return read_queue(self._management, self._name)
         except (Refused, Unsupported):
-            near = look_near(self._management, [Queue(self._name)], self._known)
+            near = refresh_objects(self._management, [Queue(self._name)], self._known)
             queue = near.definitions.queue(self._name)
             return () if queue is None else (queue,)
 

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.models import ItemState, ReplayBatch, ReplayEdit, ReplayItem, ReplayRoute
-from delayboard.models.replay import OPEN, Outcome, TargetMode
+from delayboard.models.replay import OPEN, ReplayOutcome, TargetMode
 from topology.redaction import HIDDEN, Redaction
 
 PAGE = 50
@@ -27,7 +27,7 @@ SHOWN = {
     "repeats": "possible repeats",
     "doubled": "may be duplicated",
     "edited": "edited",
-    **{f"was-{outcome}": outcome.label for outcome in Outcome},
+    **{f"was-{outcome}": outcome.label for outcome in ReplayOutcome},
 }
 
 
@@ -140,7 +140,7 @@ def list_filters(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, st
         numbers = {**batch.counts(), "doubled": batch.doubled, "bad": bad}
         # They are found among the repeats.
         del numbers[ItemState.EXCLUDED]
-        numbers |= {"was-delivered": batch.delivered, "was-died": batch.died, "was-handed": None}
+        numbers |= {"was-delivered": batch.delivered, "was-died": batch.died, "was-delayed": None}
     numbers["repeats"] = batch.repeats
     numbers.setdefault(asked, None)
     return [

@@ -12,7 +12,7 @@ from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.replay.batch.change_state import AT_ONCE
 from delayboard.dead_letters.replay.batch.claims import FREE
 from delayboard.dead_letters.search.rights import tells
-from delayboard.models import ItemState, Outcome, ReplayBatch, ReplayRoute
+from delayboard.models import ItemState, ReplayBatch, ReplayOutcome, ReplayRoute
 from topology import redaction
 from topology.access import User
 from topology.redaction import HIDDEN, Redaction
@@ -36,7 +36,7 @@ _ENDINGS = {
         "would be unroutable: no queue matches",
     ),
     "lost": ("would be lost on its way", "would be lost on their way"),
-    "held": ("would be stuck",) * 2,
+    "stuck": ("would be stuck",) * 2,
     "guarded": (
         "was replayed {most} times or more already",
         "were replayed {most} times or more already",
@@ -46,7 +46,7 @@ _ENDINGS = {
     "uncertain": ("would have an unknown outcome",) * 2,
 }
 _ARRIVES = ("would arrive",) * 2
-_HANDED = ("would be sent to a delay and arrive after the delay",) * 2
+_DELAYED = ("would be sent to a delay and arrive after the delay",) * 2
 _UNSEEN = "are not checked: Delayboard finds each target during the move"
 _BAD = ("would not arrive",) * 2
 
@@ -78,13 +78,13 @@ class Ending:
     number: int
     words: str
     is_good: bool
-    is_handed: bool
+    is_delayed: bool
 
     @property
     def kind(self) -> str:
         if not self.is_good:
             return "error"
-        return "note" if self.is_handed else "ok"
+        return "note" if self.is_delayed else "ok"
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def summarize_dry_run(batch: ReplayBatch) -> DryRun:
     """The routes of a batch, summed up by how they end."""
     rows = batch.routes.order_by().values("ending", "is_good").annotate(number=Sum("items_number"))
     arriving = batch.routes.filter(is_good=True)
-    handed = arriving.filter(after_ms__gt=0).aggregate(number=Sum("items_number", default=0))
+    delayed = arriving.filter(after_ms__gt=0).aggregate(number=Sum("items_number", default=0))
     endings = [
         Ending(
             row["number"],
@@ -135,10 +135,10 @@ def summarize_dry_run(batch: ReplayBatch) -> DryRun:
     good = sum(row["number"] for row in rows if row["is_good"])
     # Of a whole queue nobody has looked at the messages.
     unseen = sum(row["number"] for row in rows if row["is_good"] and not row["ending"])
-    at_once = good - handed["number"] - unseen
+    at_once = good - delayed["number"] - unseen
     found = [*sorted(endings, key=lambda one: -one.number)]
-    if handed["number"]:
-        found.append(Ending(handed["number"], _HANDED[0], True, True))
+    if delayed["number"]:
+        found.append(Ending(delayed["number"], _DELAYED[0], True, True))
     if at_once:
         found.append(Ending(at_once, _ARRIVES[0], True, False))
     if unseen:
@@ -181,13 +181,13 @@ def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
 
 @dataclass(frozen=True)
 class OutcomeCounts:
-    """What was seen of those that were replayed: `handed` ones lie in a delay, of `unseen` ones
+    """What was seen of those that were replayed: `delayed` ones lie in a delay, of `unseen` ones
     nothing told.
     """
 
     delivered: int
     died: int
-    handed: int
+    delayed: int
     unseen: int
 
     @property
@@ -196,18 +196,18 @@ class OutcomeCounts:
             (
                 ("ok", "delivered (observed)", self.delivered),
                 ("error", "dead-lettered again", self.died),
-                ("note", "sent to a delay", self.handed),
+                ("note", "sent to a delay", self.delayed),
                 ("off", "not observed", self.unseen),
             )
         )
 
 
 def count_outcomes(batch: ReplayBatch) -> OutcomeCounts:
-    delayed = list(batch.routes.filter(after_ms__gt=0).order_by().values_list("pk", flat=True))
-    rows = batch.items.filter(outcome=Outcome.HANDED)
-    handed = rows.filter(route__in=delayed[:MOST_ROUTES]).count() if delayed else 0
-    unseen = batch.done - batch.delivered - batch.died - handed
-    return OutcomeCounts(batch.delivered, batch.died, handed, max(0, unseen))
+    delay_routes = list(batch.routes.filter(after_ms__gt=0).order_by().values_list("pk", flat=True))
+    rows = batch.items.filter(outcome=ReplayOutcome.DELAYED)
+    delayed = rows.filter(route__in=delay_routes[:MOST_ROUTES]).count() if delay_routes else 0
+    unseen = batch.done - batch.delivered - batch.died - delayed
+    return OutcomeCounts(batch.delivered, batch.died, delayed, max(0, unseen))
 
 
 def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:

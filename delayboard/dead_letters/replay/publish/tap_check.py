@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topology.broker.management.client import Management
-from topology.broker.management.refresh import look_along
+from topology.broker.management.refresh import refresh_route
 from topology.definitions import Definitions
 from topology.message import Publish
 from topology.provisioning.taps import lost_without_taps
@@ -32,7 +32,7 @@ class TapCheck:
 
     def _along(self, exchange: str) -> Definitions:
         if exchange not in self._looked:
-            found = look_along(self._management, self._known, exchange)
+            found = refresh_route(self._management, self._known, exchange)
             self._looked[exchange] = found.without_taps()
         return self._looked[exchange]
 

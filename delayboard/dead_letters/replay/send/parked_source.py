@@ -206,7 +206,7 @@ class ParkedMessageSource:
             Taken(
                 row.position,
                 row.parked_message,
-                way.is_handed,
+                way.is_delayed,
                 content.queue,
                 content.make_fact(publish, name),
                 publish if way.is_tapped else None,
@@ -247,4 +247,4 @@ class ParkedMessageSource:
 
 
 def _make_taken(row: Row) -> Taken:
-    return Taken(row.position, row.parked_message, is_handed=False)
+    return Taken(row.position, row.parked_message, is_delayed=False)

@@ -18,6 +18,7 @@ from delayboard.dead_letters.replay.publish.stamp import (
 )
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from delayboard.models import ReplayBatch, ReplayRoute, TargetMode
+from delayboard.publishing.intercepted import without_intercepted
 from delayboard.publishing.own_declared import owning
 from topology.broker.amqp.pipeline import Pipeline
 from topology.broker.errors import Conflict, NotFound, Refused, Unsupported
@@ -42,7 +43,7 @@ class PublishRoute:
     """
 
     route: Route
-    is_handed: bool
+    is_delayed: bool
     refusal: str = ""
     is_tapped: bool = False
     is_restricted: bool = False
@@ -140,7 +141,7 @@ class PublishRoutes:
     def _declare(self, way: PublishRoute) -> None:
         """What it needs is there, and ours. A broker that refuses it refuses its messages."""
         assert self.batch.topology is not None
-        declares = way.route.declares
+        declares = without_intercepted(way.route.declares, self.batch.topology.broker)
         try:
             with owning(self.batch.topology, declares, self.definitions) as declared:
                 self.pipeline.declare(declares)

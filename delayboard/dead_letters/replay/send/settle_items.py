@@ -16,7 +16,7 @@ from delayboard.dead_letters.parked.states import change_each
 from delayboard.dead_letters.replay.batch.claims import find_earlier_states
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
-from delayboard.models.replay import OPEN, Outcome
+from delayboard.models.replay import OPEN, ReplayOutcome
 from topology.message import Publish
 
 
@@ -28,7 +28,7 @@ class Taken(NamedTuple):
 
     position: int
     parked_message: int | None
-    is_handed: bool
+    is_delayed: bool
     queue: str = ""
     fact: facts.Stated | None = None
     tapped: Publish | None = None
@@ -114,8 +114,8 @@ def _choose_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, P
             wanted[one.taken.parked_message] = (
                 ParkedState.PARKED
                 if one.state != ItemState.DONE
-                else ParkedState.HANDED
-                if one.taken.is_handed
+                else ParkedState.DELAYED
+                if one.taken.is_delayed
                 else ParkedState.REPLAYED
             )
     parked = [
@@ -128,16 +128,16 @@ def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) ->
     """How many ended in each state."""
     alike: dict[tuple[ItemState, str, bool], list[int]] = {}
     for one in endings:
-        is_handed = one.state == ItemState.DONE and one.taken.is_handed
-        alike.setdefault((one.state, one.error, is_handed), []).append(one.taken.position)
+        is_delayed = one.state == ItemState.DONE and one.taken.is_delayed
+        alike.setdefault((one.state, one.error, is_delayed), []).append(one.taken.position)
     counts: Counter[str] = Counter()
-    for (state, error, is_handed), positions in alike.items():
+    for (state, error, is_delayed), positions in alike.items():
         counts[state.value] += len(positions)
         rows = filter_items(batch, positions)
         rows.update(state=state, error=error, ended_at=at)
-        if is_handed:
+        if is_delayed:
             # What came back dead before its confirm was written down stays so.
-            rows.filter(outcome="").update(outcome=Outcome.HANDED, outcome_at=at)
+            rows.filter(outcome="").update(outcome=ReplayOutcome.DELAYED, outcome_at=at)
     return counts
 
 

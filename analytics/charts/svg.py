@@ -1,0 +1,200 @@
+"""A figure as SVG, for a file without scripts: lines, bars and marks, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from html import escape
+from typing import Any, TypeAlias
+
+Point: TypeAlias = tuple[float, float]
+WIDTH, RIGHT, TOP, BOTTOM, LEGEND = 640, 14, 10, 40, 20
+LETTER, LONGEST_NAME = 6.4, 32
+MOST_TICKS, FEWEST_TICKS = 8, 4
+RADIUS = 3.5
+# A little less than the shortest lateness that is drawn.
+LOWEST = math.log10(0.4)
+BAR_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Places of values from 0 to 1, and the labels beside them."""
+
+    place: Callable[[Any], float]
+    ticks: Sequence[tuple[float, str]]
+    title: str = ""
+    step: float = 0.0
+    """The width of a category."""
+
+
+def draw(figure: Mapping[str, Any], label: str) -> str:
+    """The SVG element; every text in it is escaped, colours are the page's."""
+    traces, layout = figure["data"], figure["layout"]
+    is_stacked = layout.get("barmode") == "stack"
+    across = _axis(layout.get("xaxis", {}), [value for one in traces for value in one["x"]])
+    heights = _stacked(traces) if is_stacked else [value for one in traces for value in one["y"]]
+    up = _axis(layout.get("yaxis", {}), heights)
+    named = [one for one in traces if one.get("name")]
+    top = TOP + (LEGEND if named else 0)
+    height = layout["height"]
+    left = 14 + LETTER * max((len(text) for _, text in up.ticks), default=0)
+
+    def at(x: float, y: float) -> Point:
+        high = y if layout.get("yaxis", {}).get("autorange") == "reversed" else 1 - y
+        return left + x * (WIDTH - left - RIGHT), top + high * (height - top - BOTTOM)
+
+    parts = [*_legend(named), *_grid(across, up, at)]
+    lower: dict[Any, float] = {}
+    for trace in traces:
+        drawn = _bars if trace["type"] == "bar" else _marks
+        parts += drawn(trace, across, up, at, lower if is_stacked else {})
+    return (
+        f'<svg class="drawn" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )
+
+
+def _axis(own: Mapping[str, Any], values: Sequence[Any]) -> Axis:
+    title = own.get("title", {}).get("text", "")
+    if own.get("type") in ("category", "date") or any(isinstance(one, str) for one in values):
+        return _categories(own, values, title)
+    numbers = [float(value) for value in values]
+    if own.get("type") == "log":
+        low = max(math.floor(math.log10(min(numbers))), LOWEST)
+        high = math.ceil(math.log10(max(numbers)))
+        span = max(high - low, 1.0)
+        ticks = [
+            ((math.log10(value) - low) / span, text)
+            for value, text in zip(own["tickvals"], own["ticktext"], strict=True)
+        ]
+        shown = [tick for tick in ticks if 0 <= tick[0] <= 1]
+        return Axis(lambda value: (math.log10(value) - low) / span, shown, title)
+    most = own["range"][1] if "range" in own else 1.05 * max(numbers, default=0.0)
+    most = most or 1.0
+    step = _step(most)
+    is_share = own.get("tickformat", "").endswith("%")
+    marks = [number * step for number in range(int(most / step) + 1)]
+    return Axis(
+        lambda value: value / most,
+        [(mark / most, f"{100 * mark:g} %" if is_share else f"{mark:,.10g}") for mark in marks],
+        title,
+    )
+
+
+def _categories(own: Mapping[str, Any], values: Sequence[Any], title: str) -> Axis:
+    names = list(dict.fromkeys(values))
+    is_date = own.get("type") == "date"
+    if is_date:
+        names.sort()
+    places = {name: (place + 0.5) / len(names) for place, name in enumerate(names)}
+    every = math.ceil(len(names) / MOST_TICKS) if own.get("autorange") != "reversed" else 1
+    ticks = [
+        (places[name], f"{date.fromisoformat(name):%-d %b}" if is_date else _short(str(name)))
+        for name in names[::every]
+    ]
+    return Axis(places.__getitem__, ticks, title, 1 / max(len(names), 1))
+
+
+def _step(most: float) -> float:
+    """A round step with at least FEWEST_TICKS of them up to `most`."""
+    power = 10.0 ** math.floor(math.log10(most / FEWEST_TICKS))
+    return max(
+        (power * factor for factor in (1, 2, 2.5, 5) if power * factor * FEWEST_TICKS <= most),
+        default=power,
+    )
+
+
+def _stacked(traces: Sequence[Mapping[str, Any]]) -> list[float]:
+    sums: dict[Any, float] = {}
+    for trace in traces:
+        for x, y in zip(trace["x"], trace["y"], strict=True):
+            sums[x] = sums.get(x, 0.0) + y
+    return list(sums.values())
+
+
+def _legend(named: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    x = 4.0
+    for trace in named:
+        name = _short(trace["name"])
+        yield f'<circle cx="{x + 5:.0f}" cy="11" r="5" style="fill:{_colour(trace)}"/>'
+        yield f'<text x="{x + 14:.0f}" y="15">{escape(name)}</text>'
+        x += 30 + LETTER * len(name)
+
+
+def _grid(across: Axis, up: Axis, at: Callable[[float, float], Point]) -> Iterator[str]:
+    (left, bottom), (right, _) = at(0, 0), at(1, 0)
+    bottom = max(bottom, at(0, 1)[1])
+    for place, text in up.ticks:
+        _, y = at(0, place)
+        yield f'<path class="grid" d="M{left:.1f} {y:.1f}H{right:.1f}"/>'
+        yield f'<text x="{left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{escape(text)}</text>'
+    for place, text in across.ticks:
+        x, _ = at(place, 0)
+        yield f'<text x="{x:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{escape(text)}</text>'
+    if across.title:
+        middle = (left + right) / 2
+        yield f'<text x="{middle:.1f}" y="{bottom + 34:.1f}" text-anchor="middle">'
+        yield f"{escape(across.title)}</text>"
+
+
+def _bars(
+    trace: Mapping[str, Any],
+    across: Axis,
+    up: Axis,
+    at: Callable[[float, float], Point],
+    lower: dict[Any, float],
+) -> Iterator[str]:
+    for place, (x, y) in enumerate(zip(trace["x"], trace["y"], strict=True)):
+        below = lower.get(x, 0.0)
+        lower[x] = below + y
+        (left, high), (right, low) = (
+            at(across.place(x) - BAR_SHARE * across.step / 2, up.place(below + y)),
+            at(across.place(x) + BAR_SHARE * across.step / 2, up.place(below)),
+        )
+        yield (
+            f'<rect x="{left:.1f}" y="{high:.1f}" width="{right - left:.1f}" '
+            f'height="{low - high:.1f}" style="fill:{_colour(trace)}">'
+            f"{_title(trace, place)}</rect>"
+        )
+
+
+def _marks(
+    trace: Mapping[str, Any],
+    across: Axis,
+    up: Axis,
+    at: Callable[[float, float], Point],
+    _: dict[Any, float],
+) -> Iterator[str]:
+    points = [at(across.place(x), up.place(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
+    line = trace.get("line", {})
+    if "lines" in trace["mode"]:
+        is_stepped = line.get("shape") == "hv"
+        steps = [f"H{x:.1f}V{y:.1f}" if is_stepped else f"L{x:.1f} {y:.1f}" for x, y in points[1:]]
+        dash = ";stroke-dasharray:6 4" if line.get("dash") else ""
+        x, y = points[0]
+        yield f'<path class="line" d="M{x:.1f} {y:.1f}{"".join(steps)}" '
+        yield f'style="stroke:{_colour(trace)}{dash}"/>'
+    if "markers" in trace["mode"]:
+        for place, (x, y) in enumerate(points):
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" style="fill:{_colour(trace)}">'
+            yield f"{_title(trace, place)}</circle>"
+
+
+def _title(trace: Mapping[str, Any], place: int) -> str:
+    own = trace.get("customdata")
+    value = own[place] if own and isinstance(own[place], str) else f"{trace['y'][place]:g}"
+    label = trace["x"][place] if isinstance(trace["x"][place], str | int) else trace["y"][place]
+    name = f"{trace['name']} " if trace.get("name") else ""
+    return f"<title>{escape(f'{label}: {name}{value}')}</title>"
+
+
+def _colour(trace: Mapping[str, Any]) -> str:
+    colour: str = trace.get("line", {}).get("color") or trace["marker"]["color"]
+    return colour
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

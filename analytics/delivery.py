@@ -1,0 +1,161 @@
+"""Sends each new nightly report to its subscribers, and repeats what failed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import smtplib
+import urllib.request
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
+from threading import Event
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.mail import EmailMessage
+from django.core.validators import URLValidator, validate_email
+
+from analytics.models import Channel, Delivery, Subscriber
+from analytics.results.contents import contents
+from analytics.results.document import as_json, as_text, report_of
+from analytics.results.store import days_to_store, store_report
+from topology.broker.errors import BrokerError
+from topology.models.secrets import seal_secret
+
+CHECK_SECONDS = 5.0
+TIMEOUT_SECONDS = 8.0
+# After each failure the next attempt is so much later; after the last one somebody has to ask.
+PAUSES = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 240, 720))
+# A worker that was killed while it sent is followed by another attempt.
+CLAIM = timedelta(minutes=5)
+NO_MAIL = "EMAIL_HOST is not set. Set it in the environment of the worker."
+logger = logging.getLogger(__name__)
+
+
+class AddressRefused(Exception):
+    """Not an address of this kind; the message is a sentence."""
+
+
+def subscribe(channel: str, address: str) -> Subscriber:
+    """Add who gets the reports from the next one on. Raises AddressRefused."""
+    address = address.strip()
+    is_mail = channel == Channel.EMAIL
+    check: Callable[[str], None] = validate_email if is_mail else URLValidator(["http", "https"])
+    try:
+        check(address)
+    except ValidationError as error:
+        kind = "a mail address" if is_mail else "an HTTP address"
+        raise AddressRefused(f"“{address[:60]}” is not {kind}.") from error
+    channel = Channel.EMAIL if is_mail else Channel.WEBHOOK
+    name = address if is_mail else str(urlsplit(address).hostname)
+    if any(one.address == address for one in Subscriber.objects.filter(channel=channel)):
+        raise AddressRefused(f"{name} is a subscriber already.")
+    return Subscriber.objects.create(
+        channel=channel, name=name[:254], encrypted_address=seal_secret(address)
+    )
+
+
+def deliver(stop: Event, beat: Callable[[dict[str, object]], None]) -> None:
+    """Store and send what is due until `stop` is set."""
+    while not stop.is_set():
+        deliver_due(stop, alive=lambda: beat({}))
+        beat({})
+        stop.wait(CHECK_SECONDS)
+
+
+def deliver_due(stop: Event, *, alive: Callable[[], None] = lambda: None) -> None:
+    """Store the reports of new days, then send what is due once."""
+    for day in days_to_store(datetime.now(UTC)):
+        if stop.is_set():
+            return
+        store_report(day, alive=alive)
+    due = Delivery.objects.filter(next_at__lte=datetime.now(UTC), sent_at=None)
+    for delivery in due.select_related("report", "subscriber"):
+        if stop.is_set():
+            return
+        alive()
+        send(delivery)
+
+
+def send(delivery: Delivery) -> bool:
+    """Try once, and note how it ended; False where another worker is at it or it failed."""
+    claimed = Delivery.objects.filter(pk=delivery.pk, next_at=delivery.next_at, sent_at=None)
+    attempts = delivery.attempts + 1
+    if not claimed.update(next_at=datetime.now(UTC) + CLAIM, attempts=attempts):
+        return False
+    row = Delivery.objects.filter(pk=delivery.pk)
+    try:
+        _send(delivery)
+    except (smtplib.SMTPException, HTTPException, OSError, ValueError, BrokerError) as error:
+        sentence = str(error) or type(error).__name__
+        pause = PAUSES[attempts - 1] if attempts <= len(PAUSES) else None
+        next_at = datetime.now(UTC) + pause if pause else None
+        row.update(error=sentence[:1000], next_at=next_at)
+        logger.error("The %s for %s was not sent: %s", *_names(delivery), sentence)
+        return False
+    row.update(sent_at=datetime.now(UTC), next_at=None, error="")
+    return True
+
+
+def _send(delivery: Delivery) -> None:
+    if delivery.subscriber.channel == Channel.EMAIL:
+        if not settings.EMAIL_HOST:
+            raise ValueError(NO_MAIL)
+        mail_of(delivery).send()
+    else:
+        _post(delivery.subscriber.address, webhook_content(delivery))
+
+
+def mail_of(delivery: Delivery) -> EmailMessage:
+    """The report as text, with its files."""
+    report, found = delivery.report, report_of(delivery.report.day)
+    sentences = contents(found)["sentences"]
+    grave = f": {sentences[0].headline.rstrip('.')}" if sentences and not found.is_empty else ""
+    message = EmailMessage(
+        subject=f"Delayboard report {report.day}{grave}",
+        body=as_text(found),
+        to=[delivery.subscriber.address],
+    )
+    name = f"delayboard-report-{report.day}"
+    message.attach(f"{name}.html", report.html, "text/html")
+    if report.pdf is not None:
+        message.attach(f"{name}.pdf", bytes(report.pdf), "application/pdf")
+    return message
+
+
+def webhook_content(delivery: Delivery) -> dict[str, Any]:
+    """The report as JSON; `text` is what chat systems show."""
+    found = report_of(delivery.report.day)
+    return {"text": as_text(found), "report": as_json(found)}
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The report goes to the address that an administrator entered, and nowhere else."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def _post(address: str, content: dict[str, Any]) -> None:
+    request = urllib.request.Request(
+        address,
+        data=json.dumps(content).encode(),
+        headers={"Content-Type": "application/json", "User-Agent": "Delayboard"},
+        method="POST",
+    )
+    opener = urllib.request.build_opener(_NoRedirect)
+    try:
+        with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
+            answer.read(1024)
+    except HTTPError as error:
+        raise ValueError(f"The webhook answered with status {error.code}.") from error
+    except URLError as error:
+        raise OSError(f"The webhook was not reached: {error.reason}.") from error
+
+
+def _names(delivery: Delivery) -> tuple[str, str]:
+    return str(delivery.report), delivery.subscriber.name

@@ -1,0 +1,206 @@
+"""One import: find the files, let Spark make lines of them, move these into the log."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from django.conf import settings
+
+from analytics import disk, launch, nightly
+from analytics.importing.publish import publish
+from analytics.importing.refused import Refused
+from analytics.importing.sources import Format, find
+from analytics.importing.staging import Staged, stage
+from analytics.importing.trace_lines import TraceScope
+from analytics.log import IMPORT_LOCK, LogError, held
+from analytics.models.run import RunState
+from analytics.recorder.traces import Watched
+from topology import latest
+from topology.models import Broker, Topology
+from topology.patterns.pattern import Phase
+
+# In the log, so that a file is moved by its name alone; no reader of days looks there.
+SCRATCH = "_import"
+# Spark's work on the lines and the new files, as a multiple of what is imported.
+ROOM = 4
+EVERYTHING: frozenset[Phase] = frozenset({"entry", "exit", "publish"})
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A line that is no event: its file, its number from 1 (in Parquet that of the row), why."""
+
+    file: str
+    number: int
+    why: str
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """How many lines were read (blank ones are none), and what became of them.
+
+    `read` is the sum of added, known and malformed; `problems` are the first malformed ones.
+    `days` are those whose figures the new lines change.
+    """
+
+    files: int
+    read: int
+    added: int
+    malformed: int
+    problems: Sequence[Problem] = ()
+    days: Sequence[date] = field(default_factory=list)
+
+    @property
+    def known(self) -> int:
+        """Lines whose events the log had already, or an earlier line of the same import."""
+        return self.read - self.added - self.malformed
+
+
+def import_files(
+    paths: Sequence[Path],
+    *,
+    given: Format | None = None,
+    scope: TraceScope | None = None,
+    is_dry: bool = False,
+    progress: Progress = lambda *_: None,
+) -> ImportResult:
+    """Import these files and folders; with `is_dry` find out only what that would do.
+
+    Raises Refused when nothing was done, LogError when the log cannot be written (then what was
+    added stays, and another import completes it), launch.LaunchError when the job fails.
+    """
+    sources = find(paths, given)
+    has_traces = any(source.format == "tracing" for source in sources)
+    if has_traces and scope is None:
+        raise Refused("A trace does not contain its broker. Name the broker with --broker.")
+    if scope and not has_traces:
+        raise Refused("--broker works only with traces, because these events contain their broker.")
+    log = Path(settings.EVENT_LOG).absolute()
+    with held(log, IMPORT_LOCK) as is_ours:
+        if not is_ours:
+            raise Refused("Another import is running. Try again after it ends.")
+        with _scratch(log) as work:
+            try:
+                staged = stage(sources, work, scope)
+                _refuse_without_room(work, staged)
+                summary = _run(log, work, staged, progress)
+                by_day = _dry(work / "out") if is_dry else _publish(work / "out", log)
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise LogError(
+                    f"Delayboard cannot write the event log in {log}: {reason}."
+                ) from error
+    return _outcome(len(sources), summary, staged, by_day)
+
+
+def read_scope(broker: Broker, slugs: Sequence[str] = ()) -> TraceScope:
+    """Who reads a trace: these topologies of the broker, by default all of them.
+
+    Raises Refused for a slug that is none of them.
+    """
+    rows = list(Topology.objects.filter(broker=broker))
+    unknown = sorted(set(slugs) - {row.slug for row in rows})
+    if unknown:
+        raise Refused(f"{broker.name} has no topology {', '.join(unknown)}.")
+    watched = [
+        Watched(row.slug, row.pattern, row.parsed, EVERYTHING, -1)
+        for row in rows
+        if not slugs or row.slug in slugs
+    ]
+    return TraceScope(broker.slug, broker.vhost, watched, _ttls(broker, rows))
+
+
+def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
+    """How long queues hold messages, in milliseconds: as the broker says, else its topologies.
+
+    A trace may be read when its broker is gone.
+    """
+    known = [queue for row in rows for queue in row.definitions.queues]
+    seen = latest.poll(broker, patience=latest.ACTION_SECONDS).snapshot
+    known = [*known, *(seen.definitions.queues if seen else ())]
+    return {q.name: q.message_ttl_ms for q in known if q.message_ttl_ms is not None}
+
+
+def want_reports(outcome: ImportResult) -> tuple[list[date], list[date]]:
+    """Ask for the figures of the days that changed; those asked for, those that cannot be now."""
+    wanted: list[date] = []
+    busy: list[date] = []
+    today = datetime.now(UTC).date()
+    for day in outcome.days:
+        if day <= today:
+            run = nightly.want(day)
+            (busy if run.state == RunState.RUNNING else wanted).append(day)
+    return wanted, busy
+
+
+@contextmanager
+def _scratch(log: Path) -> Iterator[Path]:
+    """A folder of this import's own: a killed one's JVM may go on writing for a moment."""
+    shutil.rmtree(log / SCRATCH, ignore_errors=True)
+    try:
+        with launch.scratch(log / SCRATCH / uuid4().hex[:12]) as work:
+            yield work
+    finally:
+        with suppress(OSError):
+            (log / SCRATCH).rmdir()
+
+
+def _refuse_without_room(work: Path, staged: Staged) -> None:
+    """The recorder writes to the same disk: an import must not be what fills it."""
+    size = staged.size(work)
+    room = disk.read_disk_space(work)
+    if room and room.free < ROOM * size:
+        raise Refused(
+            f"The import needs {ROOM * size >> 20} MiB, but the disk has only "
+            f"{room.free >> 20} MiB. Free disk space on the disk of the event log."
+        )
+
+
+def _run(log: Path, work: Path, staged: Staged, progress: Progress) -> Mapping[str, Any]:
+    try:
+        return launch.run_import(log, work, pulse=progress)
+    except launch.NoData as error:
+        place, _, why = str(error).partition(" ")
+        raise Refused(f"{staged.name_of(place)} {why}") from error
+
+
+def _publish(out: Path, log: Path) -> dict[date, int]:
+    return publish(out, log, uuid4().hex[:12])
+
+
+def _dry(out: Path) -> dict[date, int]:
+    return {
+        date.fromisoformat(day.name.removeprefix("date=")): sum(map(_count, day.rglob("*.txt")))
+        for day in out.glob("date=*")
+    }
+
+
+def _count(path: Path) -> int:
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
+def _outcome(
+    files: int, summary: Mapping[str, Any], staged: Staged, by_day: Mapping[date, int]
+) -> ImportResult:
+    entered = map(date.fromisoformat, summary["entered"])
+    problems = [
+        Problem(staged.name_of(problem["file"]), problem["number"], problem["why"])
+        for problem in summary["problems"]
+    ]
+    return ImportResult(
+        files=files,
+        read=summary["read"],
+        added=sum(by_day.values()),
+        malformed=summary["malformed"],
+        problems=problems,
+        days=sorted({*by_day, *entered}) if by_day else [],
+    )

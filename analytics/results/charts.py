@@ -1,0 +1,73 @@
+"""The tables of a report -> its charts by the key of their table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analytics.charts import heat_map, lateness, retries
+from analytics.models import Slo
+from analytics.results.sections import WEEKDAYS, Section, duration, percent
+
+Sections = dict[str, Section]
+
+
+def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
+    """A figure for every chart that has something to show."""
+    rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
+    drawn: dict[str, dict[str, Any]] = {}
+    if rows.get("lateness"):
+        drawn["lateness"] = lateness.by_day(
+            _percentiles(rows["lateness"]), (f"SLO {slo}", float(slo.within_ms)) if slo else None
+        )
+    if rows.get("delays"):
+        drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))
+    if rows.get("distribution"):
+        drawn["distribution"] = lateness.distribution(
+            [
+                lateness.Bucket(low, messages, _label(low))
+                for low, _, messages in rows["distribution"]
+            ]
+        )
+    if rows.get("survival"):
+        drawn["survival"] = retries.survival([(row[0], row[-1]) for row in rows["survival"]])
+    if rows.get("failures"):
+        drawn["failures"] = retries.failures(
+            [
+                retries.Share(hour, retried, messages)
+                for hour, messages, retried, _ in rows["failures"]
+            ]
+        )
+    if rows.get("dead_letters"):
+        parked = [retries.Parked(*row) for row in rows["dead_letters"]]
+        days = [row[0] for row in rows["ledger"][:-1]]
+        days = sorted({*days, *(row.day for row in parked)})
+        drawn["dead_letters"] = retries.dead_letters(parked, days)
+    if rows.get("throughput"):
+        drawn["throughput"] = retries.by_hour(rows["throughput"])
+    return drawn
+
+
+def heat(section: Section) -> heat_map.HeatMap | None:
+    """The map of weekdays and hours; None of nothing."""
+    rows: Any = section.rows
+    values = {
+        (weekday, int(hour[:2])): (
+            retried / messages,
+            f"{weekday} {hour}: {percent(retried / messages)} of {messages} messages",
+        )
+        for weekday, hour, messages, retried, _ in rows
+    }
+    return heat_map.draw(WEEKDAYS, values) if values else None
+
+
+def _percentiles(rows: Any) -> list[lateness.Percentiles]:
+    return [
+        lateness.Percentiles(label, p50, p95, p99, (duration(p50), duration(p95), duration(p99)))
+        for label, _, p50, _, p95, p99, *_ in rows
+    ]
+
+
+def _label(low: float | None) -> str:
+    if low is None:
+        return "early"
+    return "on time" if low < 0 else duration(low)

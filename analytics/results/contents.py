@@ -1,0 +1,79 @@
+"""What the Reports page and a report file show of the same figures: a template's context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from analytics.results.charts import figures, heat
+from analytics.results.headline import KeyFigure, key_figures
+from analytics.results.read import Report, Selection
+from analytics.results.sections import Section, percent, sections
+from analytics.results.slo import attainment
+from analytics.results.summary import summarize
+
+# Drawn side by side, and tables without a chart.
+CHARTS = ("delays", "survival", "distribution", "failures", "dead_letters", "heat", "throughput")
+TABLES = ("recovery", "causes", "handled", "uncounted")
+OF_RETRIES = frozenset(
+    {"survival", "failures", "dead_letters", "heat", "causes", "handled", "recovery"}
+)
+
+
+def contents(found: Report) -> dict[str, Any]:
+    """Sentences, key figures, tables and charts of a report."""
+    made = shown_sections(found)
+    return {
+        "report": found,
+        "period": found.period,
+        "sentences": summarize(found.period, found.total, found.days, found.suspects),
+        # A figure without a table is unknown, and no zero.
+        "key_figures": [figure for figure in _key_figures(found) if figure.section in made],
+        "budget": _budget(found),
+        "main": made["lateness"],
+        "charts": [made[key] for key in CHARTS if key in made],
+        "tables": [made[key] for key in TABLES if key in made],
+        "sections": made,
+        "figures": figures(made, found.slo),
+        "heat": heat(made["heat"]) if "heat" in made else None,
+    }
+
+
+def shown_sections(found: Report) -> dict[str, Section]:
+    """The tables that make sense of what is selected."""
+    return dict(_shown(found))
+
+
+def _key_figures(found: Report) -> list[KeyFigure]:
+    within_ms = found.slo.within_ms if found.slo else None
+    return key_figures(found.total, found.previous, within_ms=within_ms)
+
+
+def _budget(found: Report) -> dict[str, str] | None:
+    """Attainment of the range, and what is left of the error budget; None without a target."""
+    if found.slo is None:
+        return None
+    target = (found.slo.percent, found.slo.within_ms)
+    now, month = (attainment(figures, *target) for figures in (found.total, found.budget))
+    if now.share is None or month.budget_left is None or now.burn_rate is None:
+        return None
+    return {
+        "Target": str(found.slo),
+        "Attainment": percent(now.share),
+        "Error budget left (28 days)": percent(month.budget_left),
+        "Burn rate": f"{now.burn_rate:.2f}",
+    }
+
+
+def _shown(found: Report) -> Iterator[tuple[str, Section]]:
+    is_all = found.selection == Selection()
+    for key, section in sections(found).items():
+        if key in OF_RETRIES and not found.selection.has_retries:
+            continue
+        if key in ("dead_letters", "handled") and not is_all:
+            continue
+        if key == "slo" and found.slo is None:
+            continue
+        if key == "exact" and found.period.length > 1:
+            continue
+        yield key, section

@@ -1,0 +1,149 @@
+"""The report of a day as a file of its own, as a text and as JSON, from the page's own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from django.contrib.staticfiles import finders
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+from analytics.charts import svg
+from analytics.models import Run
+from analytics.models.run import RunState
+from analytics.results.contents import contents
+from analytics.results.period import CUSTOM, Period
+from analytics.results.read import Report, report
+from analytics.results.sections import Section
+from topology.graph.isolate_names import isolated
+from topology.models import Broker
+
+STYLES = ("tokens", "elements", "layout", "parts", "tables", "reports")
+# What a person reads in a terminal or a mail; the file has every table.
+IN_TEXT = ("topologies", "delays", "causes", "handled", "uncounted", "ledger")
+
+
+def report_of(day: date) -> Report:
+    """The figures of one day for all brokers."""
+    return report(Period(CUSTOM, day, day), Broker.objects.all())
+
+
+def as_html(found: Report) -> str:
+    """One file without scripts that loads nothing."""
+    context = contents(found)
+    sections = context["sections"]
+    context["figures"] = {
+        # analytics.charts.svg escapes every text that it writes.
+        key: SafeString(svg.draw(figure, sections[key].title))
+        for key, figure in context["figures"].items()
+    }
+    return render_to_string(
+        "analytics/report_file.html",
+        context
+        | {
+            "styles": SafeString("".join(_style(name) for name in STYLES)),
+            "print_style": SafeString(_style("print")),
+            "made_at": datetime.now(UTC),
+            "run": _run(found),
+        },
+    )
+
+
+def as_json(found: Report) -> dict[str, Any]:
+    """Sentences, key figures and tables with raw values."""
+    made = contents(found)
+    return {
+        "day": found.period.first.isoformat(),
+        "run": _run_values(found),
+        "summary": [
+            {"headline": one.headline, "text": one.text, "topology": one.topology}
+            for one in made["sentences"]
+        ],
+        "key_figures": [
+            {"label": one.label, "value": one.value, "change": one.change, "worse": one.is_worse}
+            for one in made["key_figures"]
+        ],
+        "tables": {
+            key: {
+                "title": section.title,
+                "definition": section.definition,
+                "columns": [
+                    {"label": column.label, "kind": column.kind} for column in section.columns
+                ],
+                "rows": [list(row) for row in section.rows],
+            }
+            for key, section in made["sections"].items()
+        },
+    }
+
+
+def as_text(found: Report) -> str:
+    """For a terminal: sentences, key figures and the shorter tables, without control characters."""
+    return "\n".join(_lines(found)) + "\n"
+
+
+def _lines(found: Report) -> Iterator[str]:
+    yield f"Delayboard report of {found.period.first} (UTC)"
+    run = _run(found)
+    if run and run.error:
+        yield isolated(" ".join(run.error.split()))
+    if found.is_empty:
+        yield "No figures for this day."
+        return
+    made = contents(found)
+    yield from ("", "Summary")
+    sentences = [f"{one.headline} {one.text}" for one in made["sentences"]]
+    for sentence in sentences or ["No rule found an unusual change."]:
+        yield f"- {isolated(sentence)}"
+    yield from ("", "Key figures (change since the day before)")
+    yield from _aligned([[one.label, one.value, one.change] for one in made["key_figures"]], (1, 2))
+    for key in IN_TEXT:
+        if section := made["sections"].get(key):
+            yield from _table(section)
+
+
+def _table(section: Section) -> Iterator[str]:
+    yield from ("", section.title)
+    if not section.rows:
+        yield section.empty
+        return
+    head = [column.label for column in section.columns]
+    rows = [[isolated(text) for text, _ in row] for row in section.cells]
+    numbers = [place for place, column in enumerate(section.columns) if column.kind != "text"]
+    yield from _aligned([head, *rows], numbers)
+
+
+def _aligned(rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> Iterator[str]:
+    widths = [max(len(text) for text in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        texts = (
+            text.rjust(width) if place in numbers else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield f"  {'  '.join(texts)}".rstrip()
+
+
+def _run(found: Report) -> Run | None:
+    return Run.objects.filter(day=found.period.first).first()
+
+
+def _run_values(found: Report) -> dict[str, Any] | None:
+    run = _run(found)
+    if run is None:
+        return None
+    return {
+        "state": RunState(run.state).value,
+        "finished_at": run.finished_at.isoformat() if run.finished_at else None,
+        "lines": run.lines,
+        "malformed": run.malformed,
+        "error": run.error,
+    }
+
+
+def _style(name: str) -> str:
+    path = finders.find(f"delayboard/{name}.css")
+    assert isinstance(path, str)
+    return Path(path).read_text()

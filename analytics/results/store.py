@@ -1,0 +1,59 @@
+"""Stores the nightly report of each new day, so that it can be downloaded and sent as it was."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F, OuterRef, Q, Subquery
+
+from analytics.models import Delivery, NightlyReport, Run, Subscriber
+from analytics.models.run import RunState
+from analytics.results.document import as_html, report_of
+from analytics.results.pdf import PdfError, print_pdf
+
+# Of days before there is a report only if somebody runs run_nightly for them.
+LAST_DAYS = 7
+logger = logging.getLogger(__name__)
+
+
+def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> NightlyReport:
+    """Make the files of a day and put them in the place of earlier ones.
+
+    A day that is new, and not long ago, is noted to be sent to all subscribers. `alive` is called
+    at least once a second.
+    """
+    html = as_html(report_of(day))
+    pdf, problem = None, ""
+    try:
+        pdf = print_pdf(html, alive=alive)
+    except PdfError as error:
+        problem = str(error)
+        logger.warning("The report of %s: %s", day, problem)
+    now = datetime.now(UTC)
+    values = {"made_at": now, "html": html, "pdf": pdf, "pdf_error": problem}
+    with transaction.atomic():
+        stored, is_new = NightlyReport.objects.update_or_create(day=day, defaults=values)
+        if is_new and _first_day(now) <= day < now.date():
+            Delivery.objects.bulk_create(
+                Delivery(report=stored, subscriber=one, next_at=now)
+                for one in Subscriber.objects.all()
+            )
+    return stored
+
+
+def days_to_store(now: datetime) -> list[date]:
+    """The last days that were computed since their report was stored, oldest first."""
+    made_at = NightlyReport.objects.filter(day=OuterRef("day")).values("made_at")
+    runs = Run.objects.filter(
+        day__range=(_first_day(now), (now - timedelta(days=1)).date()),
+        state__in=(RunState.DONE, RunState.NO_DATA),
+    ).annotate(made_at=Subquery(made_at))
+    is_new = Q(made_at=None) | Q(made_at__lt=F("finished_at"))
+    return list(runs.filter(is_new).order_by("day").values_list("day", flat=True))
+
+
+def _first_day(now: datetime) -> date:
+    return (now - timedelta(days=LAST_DAYS)).date()

@@ -1,0 +1,46 @@
+"""Runs one topology's forwarder alone, as the worker would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from delayboard.worker.supervise import run_alone
+from delayboard.worker.tasks import forwarder_of
+from topology.models import State, Topology
+
+
+class Command(BaseCommand):
+    help = "Forward due messages of a topology that needs a forwarder until stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("topology", help="the topology's slug, as in its page's address")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        topology = _topology(options["topology"])
+        run_alone(self, f"forwarder of {topology.name}", forwarder_of(topology))
+
+
+def _topology(slug: str) -> Topology:
+    """Raises CommandError for one that is not there, has no forwarder of ours or is not applied."""
+    applied = Topology.objects.filter(state=State.APPLIED)
+    known = [row.slug for row in applied if row.forwarders]
+    topology = Topology.objects.filter(slug=slug).first()
+    if topology is None:
+        raise CommandError(
+            f"There is no topology “{slug}”. With a forwarder: {', '.join(known) or 'none yet'}."
+        )
+    if topology.is_read_by_others:
+        raise CommandError(
+            f"The topology “{slug}” is adopted, so a consumer outside Delayboard forwards its "
+            "messages. A second forwarder would conflict with that consumer."
+        )
+    if not topology.forwarders:
+        kind = topology.pattern.EXPLANATION.title
+        raise CommandError(f"The topology “{slug}” ({kind}) needs no forwarder.")
+    if topology.state != State.APPLIED:
+        raise CommandError(
+            f"The topology “{slug}” is {topology.get_state_display()}. Apply it first."
+        )
+    return topology

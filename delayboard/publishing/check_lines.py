@@ -1,0 +1,218 @@
+"""One import of timeouts: what each line becomes, what was written down, what is on its way."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+from django.db import transaction
+from django.utils import timezone
+
+from analytics import facts
+from delayboard.models import ImportedTimeout
+from delayboard.publishing.destinations import Destinations
+from delayboard.publishing.intercepted import without_intercepted
+from delayboard.publishing.timeouts import (
+    Malformed,
+    Timeout,
+    line_digest,
+    line_key,
+    publish_at,
+    read_line,
+    route_at,
+)
+from topology.broker.errors import Blocked, BrokerError, Unreachable
+from topology.broker.properties.field_values import FieldError
+from topology.definitions import Definitions
+from topology.delays import format_delay
+from topology.message import Publish, Route
+from topology.models import Topology
+from topology.patterns.pattern import ParamsError
+
+Mark: TypeAlias = Literal["due", "waits", "known", "refused", "malformed"]
+
+
+@dataclass(frozen=True)
+class LineResult:
+    """What becomes, or would become, of a line; `destination` is "" for a malformed one."""
+
+    number: int
+    mark: Mark
+    destination: str
+    sentence: str
+    may_be_doubled: bool = False
+
+
+@dataclass
+class Tally:
+    """Lines by what became of them, and by destination; `stopped` says why the rest was not read.
+
+    `unbound` are destinations that are not bound to the levels before.
+    """
+
+    marks: Counter[Mark] = field(default_factory=Counter)
+    destinations: defaultdict[str, Counter[Mark]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    unbound: set[str] = field(default_factory=set)
+    doubled: int = 0
+    stopped: str = ""
+
+    @property
+    def published(self) -> int:
+        return self.marks["due"] + self.marks["waits"]
+
+    @property
+    def left_out(self) -> int:
+        return self.marks["refused"] + self.marks["malformed"]
+
+    def add(self, verdict: LineResult) -> None:
+        self.marks[verdict.mark] += 1
+        self.doubled += verdict.may_be_doubled
+        if verdict.destination:
+            self.destinations[verdict.destination][verdict.mark] += 1
+
+
+@dataclass(frozen=True)
+class Item:
+    """A line that can be published now."""
+
+    number: int
+    key: str
+    timeout: Timeout
+    route: Route
+    publish: Publish
+    tracking_id: uuid.UUID
+    left: ImportedTimeout | None
+
+    def verdict(self) -> LineResult:
+        late = timezone.now() - self.timeout.due_at
+        is_due = late >= timedelta(0)
+        when = f"due {_rough(late)} ago, published at once" if is_due else f"waits {_rough(-late)}"
+        again = (
+            " An earlier import began this line, so the message may be duplicated."
+            if self.left
+            else ""
+        )
+        return LineResult(
+            self.number,
+            "due" if is_due else "waits",
+            self.timeout.destination,
+            f"{when}.{again}",
+            self.left is not None,
+        )
+
+
+class LineChecker:
+    """Where one import stands: what it looked at, which lines it has seen, what became of them."""
+
+    def __init__(self, topology: Topology, file_name: str) -> None:
+        self.topology = topology
+        self.destinations = Destinations(topology)
+        self.tally = Tally(unbound=self.destinations.unbound)
+        self._file_name = file_name
+        self._equals: Counter[str] = Counter()
+        self._seen: dict[str, int] = {}
+
+    def count(self, verdict: LineResult, tell: Callable[[LineResult], None]) -> None:
+        self.tally.add(verdict)
+        tell(verdict)
+
+    def check(self, number: int, line: bytes) -> Item | LineResult:
+        """What to publish, or why not. Raises BrokerError when it cannot look."""
+        try:
+            timeout = read_line(line)
+        except Malformed as error:
+            return LineResult(number, "malformed", "", str(error))
+        key = self._key(timeout, line)
+        target = timeout.destination
+        first = self._seen.setdefault(key, number)
+        if first != number:
+            sentence = f"Line {first} has the same message id and destination."
+            return LineResult(number, "refused", target, sentence)
+        left = ImportedTimeout.objects.filter(topology=self.topology, key=key).first()
+        if left and left.published_at:
+            when = f"{left.published_at:%Y-%m-%d %H:%M:%S} UTC"
+            return LineResult(
+                number, "known", target, f"The timeout was already published at {when}."
+            )
+        if problem := self.destinations.problem(target):
+            return LineResult(number, "refused", target, problem)
+        return self._item(number, key, timeout, left)
+
+    def _key(self, timeout: Timeout, line: bytes) -> str:
+        if timeout.message_id:
+            return line_key(timeout, self._file_name, "", 0)
+        digest = line_digest(line)
+        self._equals[digest] += 1
+        return line_key(timeout, self._file_name, digest, self._equals[digest] - 1)
+
+    def _item(
+        self, number: int, key: str, timeout: Timeout, left: ImportedTimeout | None
+    ) -> Item | LineResult:
+        tracking_id = left.tracking_id if left else uuid.uuid4()
+        now, params = timezone.now(), self.topology.parsed
+        try:
+            route = route_at(params, timeout, now)
+            publish = publish_at(params, timeout, route, tracking_id, now)
+        except (ParamsError, FieldError) as error:
+            return LineResult(number, "refused", timeout.destination, str(error))
+        return Item(number, key, timeout, route, publish, tracking_id, left)
+
+    def begin(self, item: Item, declare: Callable[[Definitions], None]) -> Item | LineResult:
+        """Declare what it needs, and store that its publishing begins; a verdict if refused.
+
+        Raises BrokerError, and Refusal when the levels do not stand: then the rest has no chance
+        either.
+        """
+        target = item.timeout.destination
+        declares = without_intercepted(item.route.declares, self.topology.broker)
+        try:
+            with self.destinations.owning(target, declares) as declared:
+                declare(declares)
+                declared()
+        except (Unreachable, Blocked):
+            raise
+        except BrokerError as error:
+            return LineResult(item.number, "refused", target, str(error))
+        if item.left:
+            ImportedTimeout.objects.filter(pk=item.left.pk).update(may_be_doubled=True)
+        else:
+            ImportedTimeout.objects.create(
+                topology=self.topology,
+                key=item.key,
+                destination=target,
+                due_at=item.timeout.due_at,
+                tracking_id=item.tracking_id,
+            )
+        return item
+
+    def settle(self, item: Item, error: str) -> LineResult:
+        """Store that it was published, or that the broker refused it when there is an `error`."""
+        row = ImportedTimeout.objects.filter(topology=self.topology, key=item.key)
+        target = item.timeout.destination
+        if error:
+            if item.left is None:
+                row.delete()
+            return LineResult(item.number, "refused", target, error)
+        now = timezone.now()
+        with transaction.atomic():
+            row.update(published_at=now)
+            facts.state(
+                kind="published",
+                broker=self.topology.broker,
+                topology=self.topology,
+                message=item.publish,
+                at=now,
+                destination=target,
+                tracking_id=str(item.tracking_id),
+            )
+        return item.verdict()
+
+
+def _rough(delay: timedelta) -> str:
+    return format_delay(timedelta(seconds=delay // timedelta(seconds=1)))

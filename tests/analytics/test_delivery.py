@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Event
+from typing import Any
+
+import pytest
+import time_machine
+from aiosmtpd.controller import Controller
+from django.test import Client
+
+from analytics import delivery
+from analytics.models import Delivery, NightlyReport, Run, Subscriber
+from analytics.results import store
+from tests.analytics import result_rows
+from tests.builders import make_user
+from topology.models import AuditEntry, Broker, Role
+
+DAY = datetime.now(UTC).date() - timedelta(days=1)
+ADDRESS = "ops@example.org"
+
+
+class Mailbox:
+    """Takes mails, or refuses them with the answer that is set."""
+
+    def __init__(self) -> None:
+        self.mails: list[EmailMessage] = []
+        self.refusal = ""
+
+    # The name that aiosmtpd calls.
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802
+        if self.refusal:
+            return self.refusal
+        mail = message_from_bytes(envelope.content, policy=default)
+        assert isinstance(mail, EmailMessage)
+        self.mails.append(mail)
+        return "250 OK"
+
+
+class Server(Controller):
+    """A real SMTP server at a free port, which aiosmtpd itself does not note."""
+
+    def _trigger_server(self) -> None:
+        assert isinstance(self.server, asyncio.Server)
+        self.port = self.server.sockets[0].getsockname()[1]
+        super()._trigger_server()
+
+
+@pytest.fixture
+def mailbox(settings: Any) -> Iterator[Mailbox]:
+    """What the SMTP server of the settings takes."""
+    box = Mailbox()
+    server = Server(box, hostname="127.0.0.1", port=0)
+    server.start()
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST = "127.0.0.1"
+    settings.EMAIL_PORT = server.port
+    yield box
+    server.stop()
+
+
+@pytest.fixture
+def computed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(store, "print_pdf", lambda html, alive: b"%PDF-1.4 a report")
+    result_rows.days([DAY], [{"broker": "main", "topology": "orders"}])
+    return Run.objects.create(day=DAY, state="done", finished_at=datetime.now(UTC), lines=7)
+
+
+def deliver() -> None:
+    delivery.deliver_due(Event())
+
+
+def test_a_new_report_is_mailed_once_with_its_files(computed: Run, mailbox: Mailbox) -> None:
+    delivery.subscribe("email", ADDRESS)
+    deliver()
+    deliver()
+    # Computed again, it is stored again and not sent again.
+    Run.objects.update(finished_at=datetime.now(UTC))
+    deliver()
+    (mail,) = mailbox.mails
+    assert mail["To"] == ADDRESS
+    assert mail["Subject"] == f"Delayboard report {DAY}: Unexplained messages"
+    body = mail.get_body()
+    assert body is not None
+    assert "Key figures" in body.get_content()
+    files = {part.get_filename(): part.get_content() for part in mail.iter_attachments()}
+    name = f"delayboard-report-{DAY}"
+    report = NightlyReport.objects.get()
+    assert files[f"{name}.html"].replace("\r\n", "\n").strip() == report.html.strip()
+    assert files[f"{name}.pdf"] == b"%PDF-1.4 a report"
+    sent = Delivery.objects.get()
+    assert sent.sent_at is not None
+    assert (sent.attempts, sent.error, sent.next_at) == (1, "", None)
+
+
+def test_a_refused_mail_is_shown_and_repeated_until_it_is_taken(
+    computed: Run, mailbox: Mailbox, client: Client
+) -> None:
+    mailbox.refusal = "451 The mailbox is busy"
+    delivery.subscribe("email", ADDRESS)
+    deliver()
+    failed = Delivery.objects.get()
+    assert "The mailbox is busy" in failed.error
+    client.force_login(make_user("ada", Role.ADMIN))
+    assert "1 nightly report was not sent." in client.get("/reports/").content.decode()
+    page = client.get("/reports/delivery/").content.decode()
+    assert "after 1 attempt: " in page
+    assert "The mailbox is busy" in page
+    deliver()
+    assert Delivery.objects.get().attempts == 1
+    mailbox.refusal = ""
+    with time_machine.travel(datetime.now(UTC) + timedelta(minutes=2)):
+        deliver()
+    assert len(mailbox.mails) == 1
+    assert "not sent" not in client.get("/reports/").content.decode()
+
+
+def test_after_the_last_pause_somebody_has_to_ask(
+    computed: Run, mailbox: Mailbox, client: Client
+) -> None:
+    mailbox.refusal = "550 No such mailbox"
+    delivery.subscribe("email", ADDRESS)
+    deliver()
+    pk = Delivery.objects.get().pk
+    for _ in delivery.PAUSES:
+        Delivery.objects.update(next_at=datetime.now(UTC))
+        deliver()
+    assert Delivery.objects.get().next_at is None
+    client.force_login(make_user("ada", Role.ADMIN))
+    assert "No further attempt." in client.get("/reports/delivery/").content.decode()
+    mailbox.refusal = ""
+    client.post(f"/reports/delivery/{pk}/send/")
+    deliver()
+    assert len(mailbox.mails) == 1
+
+
+def test_a_webhook_gets_the_report_as_json_and_its_redirect_is_no_success(computed: Run) -> None:
+    posts: list[dict[str, Any]] = []
+    answers = [302, 200]
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(answers.pop(0))
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None:
+            """Stay silent."""
+
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        added = delivery.subscribe("webhook", f"http://127.0.0.1:{server.server_port}/?token=abc")
+        assert (added.name, "token" in added.encrypted_address) == ("127.0.0.1", False)
+        deliver()
+        assert "302" in Delivery.objects.get().error
+        Delivery.objects.update(next_at=datetime.now(UTC))
+        deliver()
+        server.shutdown()
+        thread.join()
+    assert Delivery.objects.get().sent_at is not None
+    assert len(posts) == 2
+    assert posts[1]["report"]["day"] == DAY.isoformat()
+    assert posts[1]["text"].startswith("Delayboard report of")
+
+
+def test_without_a_mail_server_the_delivery_says_which_setting_is_missing(
+    computed: Run, settings: Any
+) -> None:
+    settings.EMAIL_HOST = ""
+    delivery.subscribe("email", ADDRESS)
+    deliver()
+    assert Delivery.objects.get().error == delivery.NO_MAIL
+
+
+def test_an_old_day_is_stored_and_not_sent(computed: Run) -> None:
+    delivery.subscribe("email", ADDRESS)
+    store.store_report(DAY - timedelta(days=30))
+    assert not Delivery.objects.exists()
+
+
+def test_an_admin_adds_and_deletes_subscribers(db: None, client: Client) -> None:
+    client.force_login(make_user("ada", Role.ADMIN))
+    for channel, address in (("email", ADDRESS), ("webhook", "https://hooks.example.org/T0/abc")):
+        client.post("/reports/delivery/subscriber/", {"channel": channel, "address": address})
+    refused = [("email", "nobody"), ("webhook", "ftp://example.org"), ("email", ADDRESS)]
+    for channel, address in refused:
+        client.post("/reports/delivery/subscriber/", {"channel": channel, "address": address})
+    page = client.get("/reports/delivery/").content.decode()
+    assert page.count("Nothing was changed.") == 3
+    assert "hooks.example.org" in page
+    assert "T0" not in page
+    assert [one.name for one in Subscriber.objects.all()] == [ADDRESS, "hooks.example.org"]
+    assert "abc" not in str(list(AuditEntry.objects.values_list("what", flat=True)))
+    pk = Subscriber.objects.values_list("pk", flat=True).first()
+    client.post("/reports/delivery/subscriber/", {"delete": str(pk)})
+    assert [one.name for one in Subscriber.objects.all()] == ["hooks.example.org"]
+
+
+def test_an_operator_sees_no_subscribers(db: None, client: Client) -> None:
+    client.force_login(make_user("oskar", Role.OPERATOR))
+    assert client.get("/reports/delivery/").status_code == 403
+    answer = client.post("/reports/delivery/subscriber/", {"channel": "email", "address": ADDRESS})
+    assert answer.status_code == 403
+    assert not Subscriber.objects.exists()

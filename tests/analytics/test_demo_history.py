@@ -1,0 +1,91 @@
+"""The demo's four weeks: what the job and the page show of them is what was generated."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from analytics import launch
+from analytics.models import Run
+from analytics.models.run import RunState
+from analytics.results.contents import CHARTS
+from analytics.results.figures import ENTERED, UNEXPLAINED
+from analytics.results.period import Period
+from analytics.results.read import report
+from analytics.results.sections import sections
+from analytics.results.summary import summarize
+from delayboard.demo import history
+from tests.analytics.warm_spark import RunModule
+from topology.models import Broker
+
+
+@pytest.fixture
+def days() -> list[date]:
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    return [yesterday - timedelta(days=back) for back in reversed(range(history.DAYS))]
+
+
+def test_the_history_is_computed_from_generated_events_and_says_so(
+    broker: Broker,
+    days: list[date],
+    warm: RunModule,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    tmp_path: Path,
+    admin_client: Client,
+) -> None:
+    monkeypatch.setattr(launch, "run_module", warm)
+    settings.VAR = tmp_path
+    history.load_history(broker, lambda *_: None)
+
+    assert list(tmp_path.iterdir()) == []
+    assert Run.objects.filter(state=RunState.DONE, lines=0).count() == history.DAYS
+    found = report(Period("28", days[0], days[-1]), [broker])
+    assert found.generated_days == days
+
+    entered: Counter[str] = Counter()
+    ended: Counter[str] = Counter()
+    retried: defaultdict[str, set[str]] = defaultdict(set)
+    for event in history.generated(broker, days):
+        entered[event.broker] += event.kind == "scheduled"
+        ended[event.broker] += event.kind == "delivered"
+        if event.death_reason and event.kind == "scheduled":
+            retried[event.broker].add(event.message_id)
+    for day, figures in found.days.items():
+        name = history.label(broker.slug, day)
+        assert figures.fate(ENTERED) == entered[name]
+        assert figures.fate(UNEXPLAINED) == entered[name] - ended[name]
+        assert figures.retried == len(retried[name])
+    for message in found.unexplained:
+        assert message.due_at.date() == message.day
+
+    made = sections(found)
+    assert [key for key in ("lateness", *CHARTS) if not made[key].rows] == []
+    sentences = summarize(found.period, found.total, found.days, found.suspects)
+    told = {sentence.headline: sentence for sentence in sentences}
+    assert "between 02:00 and 04:00 UTC" in told["Late deliveries."].text
+    assert told["Late deliveries."].first == days[history.LATE_NIGHT]
+    assert "orders" in told["More failures."].text
+    assert "Missing days." not in told
+
+    page = admin_client.get(reverse("analytics:reports"), {"range": "28"}).content.decode()
+    assert "computed from events that the demo generated" in page
+    assert page.count("generated events</span></h2>") == page.count('class="section-head"') + 1
+    table = admin_client.get(reverse("analytics:report_table", args=["lateness"]), {"range": "28"})
+    assert "generated-lateness" in table["Content-Disposition"]
+
+
+def test_every_day_has_its_own_events_within_the_times_of_the_last_one(
+    broker: Broker, days: list[date]
+) -> None:
+    events = list(history.generated(broker, days))
+    assert {event.broker for event in events} == {history.label("main", day) for day in days}
+    assert {event.recorded_at.date() for event in events} == {days[-1]}
+    assert len({event.event_id for event in events}) == len(events)
+    assert events == list(history.generated(broker, days))

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, date, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from analytics.charts import svg
+from analytics.charts.retries import Parked, dead_letters
+from analytics.models import NightlyReport, Run
+from analytics.results import store
+from analytics.results.document import as_html, as_json, report_of
+from analytics.results.pdf import PdfError, print_pdf
+from analytics.results.store import days_to_store, store_report
+from tests.analytics import result_rows
+from tests.builders import make_user
+from topology.models import Broker, Role
+
+DAY = date(2026, 11, 20)
+GROUP = {"broker": "main", "topology": "orders"}
+
+
+@pytest.fixture
+def computed(broker: Broker) -> Run:
+    result_rows.days([DAY - timedelta(days=1), DAY], [GROUP])
+    return Run.objects.create(day=DAY, state="done", finished_at=datetime.now(UTC), lines=7)
+
+
+def printed(*arguments: str) -> str:
+    output = StringIO()
+    call_command("report", "--date", DAY.isoformat(), *arguments, stdout=output)
+    return output.getvalue()
+
+
+def test_a_chart_without_scripts_escapes_names_and_stacks_its_bars() -> None:
+    rows = [Parked("2026-11-20", "<b>", 3), Parked("2026-11-20", "expired", 1)]
+    drawn = svg.draw(dead_letters(rows, ["2026-11-19", "2026-11-20"]), 'a "label"')
+    assert "<b>" not in drawn
+    assert 'aria-label="a &quot;label&quot;"' in drawn
+    bars = re.findall(r'<rect [^>]* y="([\d.]+)" [^>]*height="([\d.]+)"', drawn)
+    tops = [float(top) for top, height in bars if float(height)]
+    heights = [float(height) for _, height in bars if float(height)]
+    assert heights[0] == pytest.approx(3 * heights[1], abs=0.2)
+    assert tops[1] + heights[1] == pytest.approx(tops[0], abs=0.2)
+
+
+def test_the_file_needs_nothing_else_and_has_the_pages_tables(computed: Run) -> None:
+    found = report_of(DAY)
+    html = as_html(found)
+    assert not re.search(r"<script|<link|<img|url\(|(src|href)=\"(?!#)", html)
+    assert html.count('<svg class="drawn"') == 7
+    assert "1 message was due without a recorded end." in html
+    for section in as_json(found)["tables"].values():
+        assert section["title"] in html or section["title"] == "Service level objective"
+
+
+def test_the_command_prints_a_text_and_json_and_writes_a_file(
+    computed: Run, tmp_path: Path
+) -> None:
+    text = printed()
+    assert text.startswith("Delayboard report of 2026-11-20 (UTC)\n\nSummary\n- Unexplained")
+    assert re.search(r"orders +\d", text)
+    tables = json.loads(printed("--json"))["tables"]
+    scheduled = tables["ledger"]["rows"][-1][1]
+    assert scheduled == report_of(DAY).total.fate("entered") > 0
+    target = tmp_path / "report.html"
+    printed("--output", str(target))
+    assert "<h1>Delayboard report 2026-11-20</h1>" in target.read_text()
+
+
+def test_a_day_without_figures_exits_with_code_4(broker: Broker) -> None:
+    with pytest.raises(SystemExit) as end:
+        printed()
+    assert end.value.code == 4
+    assert "No figures for this day" in as_html(report_of(DAY))
+
+
+def test_chromium_prints_a_pdf() -> None:
+    assert print_pdf("<h1>A report</h1>").startswith(b"%PDF-")
+
+
+def test_a_report_is_stored_for_each_finished_run_and_again_after_the_next(
+    computed: Run, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(html: str, *, alive: object) -> bytes:
+        raise PdfError("No PDF: there is no Chromium.")
+
+    monkeypatch.setattr(store, "print_pdf", refuse)
+    now = datetime(2026, 11, 21, 1, tzinfo=UTC)
+    assert days_to_store(now) == [DAY]
+    store_report(DAY)
+    assert days_to_store(now) == []
+    assert days_to_store(now + timedelta(days=30)) == []
+    Run.objects.update(finished_at=datetime.now(UTC))
+    assert days_to_store(now) == [DAY]
+    client.force_login(make_user("vera", Role.VIEWER))
+    text = client.get("/reports/?from=2026-11-20").content.decode()
+    assert 'href="/reports/nightly/2026-11-20.html"' in text
+    assert "No PDF: there is no Chromium." in text
+    answer = client.get("/reports/nightly/2026-11-20.html")
+    assert answer.content.decode() == NightlyReport.objects.get().html
+    assert 'filename="delayboard-report-2026-11-20.html"' in answer["Content-Disposition"]
+    for missing in ("2026-11-20.pdf", "2026-11-19.html", "2026-99-20.html", "2026-11-20.exe"):
+        assert client.get(f"/reports/nightly/{missing}").status_code == 404
+
+
+def test_who_does_not_see_all_brokers_gets_no_stored_report(
+    computed: Run, broker: Broker, client: Client
+) -> None:
+    NightlyReport.objects.create(day=DAY, made_at=datetime.now(UTC), html="secret")
+    client.force_login(make_user("vera", Role.VIEWER, broker))
+    assert "/reports/nightly/" not in client.get("/reports/?from=2026-11-20").content.decode()
+    assert client.get("/reports/nightly/2026-11-20.html").status_code == 403

@@ -1,0 +1,136 @@
+"""Which message is the one of a change, and what is not published where it is too late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from analytics.models import ScheduledMessage
+from analytics.recorder.copies import content_of
+from delayboard.changes import check, copies, take
+from delayboard.changes.outgoing import CHANGE_HEADER
+from delayboard.changes.point import Point
+from delayboard.changes.request import request
+from delayboard.models import (
+    ChangeKind,
+    ChangeState,
+    DelayMigration,
+    Interception,
+    InterceptionState,
+    ScheduledChange,
+)
+from delayboard.publishing.intercepted import without_intercepted
+from tests.builders import make_broker
+from tests.real_broker.changing import store
+from topology import work
+from topology.broker.properties.read import build_properties
+from topology.definitions import Binding, Definitions
+from topology.message import Message
+from topology.models import State, Topology
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels import params as levels
+from topology.patterns.delay_levels.pattern import delay_levels
+
+pytestmark = pytest.mark.django_db
+BINDING = Binding("a.delay-delivery", "work", "#.work")
+SOON = timedelta(seconds=9)
+
+
+@pytest.fixture
+def topology(monkeypatch: pytest.MonkeyPatch) -> Topology:
+    point = Point(BINDING, "classic")
+    monkeypatch.setattr(check._Checker, "_point", lambda self, topology, destination: point)
+    row = create_topology(None, make_broker(), delay_levels.KIND, levels.Params("own", "a", 12))
+    Topology.objects.filter(pk=row.pk).update(state=State.APPLIED)
+    row.refresh_from_db()
+    return row
+
+
+def message(body: bytes = b"a", *, own: int | None = None) -> Message:
+    """Of one id; `own` is the number of the change that it stands for."""
+    headers = {} if own is None else {CHANGE_HEADER: str(own)}
+    return Message("a", "0.work", build_properties(headers, message_id="m"), body)
+
+
+def requested(row: ScheduledMessage, kind: ChangeKind = ChangeKind.CANCEL) -> ScheduledChange:
+    assert [verdict.problem for verdict in request(None, [row], kind)] == [""]
+    return ScheduledChange.objects.latest("pk")
+
+
+def test_a_message_of_the_same_id_and_another_content_is_not_taken(topology: Topology) -> None:
+    change = requested(store(topology, message(), "work", SOON))
+    found = take.Tombstones(ScheduledChange.objects.all())
+    assert found.find(message()) == change
+    assert found.find(message(b"b")) is None
+
+
+def test_a_message_that_comes_long_before_the_due_time_is_another_one(topology: Topology) -> None:
+    requested(store(topology, message(), "work", timedelta(minutes=1)))
+    assert take.Tombstones(ScheduledChange.objects.all()).find(message()) is None
+
+
+def test_what_stands_for_a_later_change_is_not_taken_for_an_earlier_one(topology: Topology) -> None:
+    change = requested(store(topology, message(), "work", SOON))
+    found = take.Tombstones(ScheduledChange.objects.all())
+    assert found.find(message(own=change.pk + 1)) is None
+    assert found.find(message(own=change.pk - 1)) == change
+
+
+def test_equal_messages_are_changed_together_whichever_else_is_chosen(topology: Topology) -> None:
+    left = store(topology, message(), "work", SOON)
+    ScheduledMessage.objects.filter(pk=left.pk).update(left_at=timezone.now())
+    left.refresh_from_db()
+    both = [store(topology, message(), "work", SOON) for _ in range(2)]
+    verdicts = check.check([left, both[0]], ChangeKind.CANCEL, timezone.now())
+    assert "cannot distinguish them" in verdicts[1].problem
+    assert not any(one.problem for one in check.check(both, ChangeKind.CANCEL, timezone.now()))
+
+
+def test_no_copy_is_published_of_a_message_that_is_due(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = requested(store(topology, message(), "work", SOON), ChangeKind.DELIVER_NOW)
+    monkeypatch.delattr(copies, "publisher")
+    ScheduledChange.objects.update(due_at=timezone.now(), copy_begun_at=timezone.now())
+    assert change.interception is not None
+    copies.publish_copies(change.interception, lambda: None)
+    change.refresh_from_db()
+    # One that died may have published it.
+    assert (change.state, change.may_be_duplicated) == (ChangeState.FAILED, True)
+
+
+def test_a_missed_message_with_a_copy_may_be_duplicated(topology: Topology) -> None:
+    change = requested(store(topology, message(), "work", SOON), ChangeKind.DELIVER_NOW)
+    other = requested(store(topology, message(b"b"), "work", SOON))
+    ScheduledChange.objects.update(due_at=timezone.now() - timedelta(minutes=1))
+    ScheduledChange.objects.filter(pk=change.pk).update(copy_begun_at=timezone.now())
+    take.give_up(ScheduledChange.objects.all(), "missed")
+    rows = ScheduledChange.objects.values_list("pk", "state", "may_be_duplicated")
+    assert set(rows) == {
+        (change.pk, ChangeState.MISSED, True),
+        (other.pk, ChangeState.MISSED, False),
+    }
+
+
+def test_a_replaced_binding_is_not_declared_meanwhile(topology: Topology) -> None:
+    requested(store(topology, message(), "work", SOON))
+    other = replace(BINDING, destination="other")
+    declares = Definitions.of([BINDING, other])
+    assert without_intercepted(declares, topology.broker) == declares
+    Interception.objects.update(state=InterceptionState.OPEN)
+    assert without_intercepted(declares, topology.broker) == Definitions.of([other])
+
+
+def test_messages_that_are_being_migrated_are_not_changed(topology: Topology) -> None:
+    row = store(topology, message(), "work", SOON)
+    own = work.ask("migrate", topology.pk, broker=topology.broker, user=None)
+    DelayMigration.objects.create(source=topology, target=topology, work=own)
+    (verdict,) = check.check([row], ChangeKind.CANCEL, timezone.now())
+    assert "are being migrated" in verdict.problem
+
+
+def test_the_content_of_a_row_is_that_of_its_message() -> None:
+    assert content_of(message()) == content_of(message(own=1))

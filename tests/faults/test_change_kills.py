@@ -1,0 +1,263 @@
+"""Workers and brokers that are killed while they change messages: exactly those change."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+
+from analytics.models import ScheduledMessage
+from delayboard.changes.request import request
+from delayboard.demo.node import PrivateNode
+from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
+from tests.brokers import Vhost, every_generation
+from tests.builders import address_of, applied_levels, eventually
+from tests.faults.forking import forked_call
+from tests.faults.nodes import vhost_of
+from tests.real_broker.changing import (
+    all_closed,
+    consuming,
+    delay,
+    expire_leases,
+    intercept_until_killed,
+    is_in_order,
+    short_times,
+    states,
+    traffic,
+)
+from topology.broker.amqp.consumer import getter
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.definitions import Arguments, Binding, Queue
+from topology.models import Topology
+from topology.patterns.delay_levels.params import Params, delivery_name
+
+__all__ = ("short_times",)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("short_times")]
+QUEUES = ("orders", "bills", "mails")
+LEVELS = Params("own", "shop", 12, timedelta(milliseconds=50), "quorum")
+
+
+@pytest.fixture(autouse=True)
+def event_log(settings: Settings, tmp_path: Path) -> None:
+    settings.EVENT_LOG = tmp_path / "log"
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def bind(management: Management, *queues: str) -> None:
+    for name in queues:
+        kind = Arguments({"x-queue-type": LEVELS.queue_type})
+        management.declare_queue(Queue(name, arguments=kind))
+        management.bind(Binding(delivery_name(LEVELS), name, f"#.{name}"))
+
+
+@dataclass
+class Changed:
+    """Messages by their ids, and those of them that are changed."""
+
+    rows: dict[str, ScheduledMessage]
+    cancelled: list[ScheduledMessage] = field(default_factory=list)
+    moved: list[ScheduledMessage] = field(default_factory=list)
+    hurried: list[ScheduledMessage] = field(default_factory=list)
+
+    def choose(self, number: int) -> None:
+        """So many of each kind, at random."""
+        chosen = iter(random.sample(list(self.rows.values()), 3 * number))
+        for some in (self.cancelled, self.moved, self.hurried):
+            some += [next(chosen) for _ in range(number)]
+
+    def request(self, new_due_at: datetime) -> None:
+        for some, kind, at in (
+            (self.cancelled, ChangeKind.CANCEL, None),
+            (self.moved, ChangeKind.RESCHEDULE, new_due_at),
+            (self.hurried, ChangeKind.DELIVER_NOW, None),
+        ):
+            verdicts = request(None, some, kind, at)
+            assert [verdict.problem for verdict in verdicts] == [""] * len(some)
+
+    def wanted(self, queue: str) -> set[str]:
+        """The ids that come to this queue."""
+        gone = {row.key for row in self.cancelled}
+        rows = self.rows.values()
+        return {row.key for row in rows if row.destination == queue and row.key not in gone}
+
+
+def start(stack: ExitStack, name: str) -> ExitStack:
+    """A process that does what is requested; to close it kills it."""
+    own = stack.enter_context(ExitStack())
+    own.enter_context(forked_call(intercept_until_killed, name))
+    return own
+
+
+def test_kills_of_a_worker_at_any_moment_change_exactly_the_chosen_messages(vhost: Vhost) -> None:
+    change_during_kills(vhost, messages=60, changes=6, rate=50, kills=3, workers_number=1)
+
+
+@pytest.mark.long
+@every_generation
+@pytest.mark.parametrize("workers_number", [1, 2])
+def test_many_kills_and_messages(vhost: Vhost, workers_number: int) -> None:
+    change_during_kills(
+        vhost, messages=2000, changes=50, rate=500, kills=20, workers_number=workers_number
+    )
+
+
+def change_during_kills(
+    vhost: Vhost, *, messages: int, changes: int, rate: float, kills: int, workers_number: int
+) -> None:
+    topology = applied_levels(vhost, LEVELS)
+    with Management(address_of(vhost)) as management:
+        bind(management, *QUEUES)
+        before = observe(management).declared
+    first = 14 + messages / 25
+    last = first + max(6.0, kills * 1.5)
+    waits = [random.uniform(first, last) for _ in range(messages)]
+    exchange = delivery_name(LEVELS)
+    keys = {queue: "0." * LEVELS.levels + queue for queue in QUEUES}
+    with (
+        consuming(vhost, QUEUES) as arrived,
+        traffic(vhost, exchange, keys.values(), rate=rate) as sent,
+        ExitStack() as stack,
+    ):
+        running = {f"worker-{n}": start(stack, f"worker-{n}") for n in range(workers_number)}
+        wanted = [(f"m{n}", QUEUES[n % 3], seconds(wait)) for n, wait in enumerate(waits)]
+        changed = Changed(delay(topology, vhost, wanted))
+        changed.choose(changes)
+        dues = [row.due_at for row in changed.rows.values() if row.due_at]
+        later = max(dues) + seconds(5)
+        changed.request(later)
+        eventually(Interception.objects.exclude(opened_at=None).exists, "it intercepts")
+        for number in range(kills):
+            time.sleep(random.uniform(0.1, 2 * (last - first + 6) / kills))
+            name = random.choice(list(running))
+            running.pop(name).close()
+            expire_leases(name)
+            running[f"next-{number}"] = start(stack, f"next-{number}")
+        eventually(all_closed, "the bindings are restored", seconds=120)
+        wait_until(later + seconds(1.5))
+    assert_changed(changed)
+    with Management(address_of(vhost)) as management:
+        assert observe(management).declared == before
+    doubled = Counter[str]()
+    for queue in QUEUES:
+        names = arrived.ids(queue)
+        assert set(names) == changed.wanted(queue) | set(sent[keys[queue]])
+        doubled += Counter(names) - Counter(set(names))
+        others = [name for name in dict.fromkeys(names) if name.startswith("t")]
+        assert sorted(others) == sent[keys[queue]]
+        assert is_in_order(others, queue)
+    # What was confirmed and not acknowledged, once for each destination and kill.
+    assert doubled.total() <= kills * len(QUEUES)
+    assert_marked(changed, set(doubled))
+    for row in changed.moved:
+        assert arrived.at(row.destination, row.key) >= later
+
+
+@pytest.mark.long
+@every_generation
+def test_changes_make_no_other_message_late(vhost: Vhost) -> None:
+    """By 20 ms at most, of 99 of a hundred, compared with a time without changes."""
+    topology = applied_levels(vhost, LEVELS)
+    with Management(address_of(vhost)) as management:
+        bind(management, *QUEUES)
+    undisturbed = measure_lateness(vhost, topology, 0)
+    disturbed = measure_lateness(vhost, topology, 50)
+    assert disturbed - undisturbed <= 0.020, (disturbed, undisturbed)
+
+
+def measure_lateness(vhost: Vhost, topology: Topology, changes: int) -> float:
+    """The 99th percentile (seconds) of all that are not changed, 2,000 of them delayed."""
+    keys = {queue: "0." * LEVELS.levels + queue for queue in QUEUES}
+    sent_at: dict[str, datetime] = {}
+    with (
+        consuming(vhost, QUEUES) as arrived,
+        traffic(vhost, delivery_name(LEVELS), keys.values(), rate=500, at=sent_at),
+        forked_call(intercept_until_killed, "worker"),
+    ):
+        waits = [random.uniform(94, 104) for _ in range(2000)]
+        wanted = [(f"m{n}", QUEUES[n % 3], seconds(wait)) for n, wait in enumerate(waits)]
+        changed = Changed(delay(topology, vhost, wanted))
+        changed.choose(changes)
+        dues = {row.key: row.due_at for row in changed.rows.values() if row.due_at}
+        later = max(dues.values()) + seconds(5)
+        changed.request(later)
+        wait_until(later + seconds(5))
+        eventually(all_closed, "the bindings are restored", seconds=120)
+    begun = min(dues.values())
+    ScheduledMessage.objects.all().delete()
+    touched = {row.key for row in (*changed.cancelled, *changed.moved, *changed.hurried)}
+    due_at = {name: at for name, at in {**sent_at, **dues}.items() if name not in touched}
+    late = sorted(
+        (at - due_at[name]).total_seconds()
+        for came in arrived.by_queue.values()
+        for name, at in came
+        if name in due_at and begun <= due_at[name] <= later
+    )
+    return late[len(late) * 99 // 100]
+
+
+def wait_until(at: datetime) -> None:
+    time.sleep(max(0.0, (at - datetime.now(UTC)).total_seconds()))
+
+
+def assert_changed(changed: Changed) -> None:
+    assert Counter(states().values()) == {ChangeState.DONE: 3 * len(changed.cancelled)}
+
+
+def assert_marked(changed: Changed, doubled: set[str]) -> None:
+    """Of the messages delivered now, those that are there twice.
+
+    A rescheduled one is forwarded when it is due, as all others are, and a kill can repeat that.
+    """
+    marked = ScheduledChange.objects.filter(may_be_duplicated=True).values_list("key", flat=True)
+    assert {row.key for row in changed.hurried} & doubled <= set(marked)
+
+
+@pytest.mark.parametrize("node", ["4.3"], indirect=True)
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.long)])
+def test_kills_of_the_broker_change_exactly_the_chosen_messages(
+    node: PrivateNode, kills: int
+) -> None:
+    """Nobody consumes meanwhile: what a queue delivers after a kill may come once more."""
+    vhost = vhost_of(node, "quorum")
+    topology = applied_levels(vhost, LEVELS)
+    with Management(address_of(vhost)) as management:
+        bind(management, "orders")
+        before = observe(management).declared
+    with ExitStack() as stack:
+        start(stack, "worker")
+        waits = [random.uniform(14, 18 + 3 * kills) for _ in range(60)]
+        wanted = [(f"m{n}", "orders", seconds(wait)) for n, wait in enumerate(waits)]
+        changed = Changed(delay(topology, vhost, wanted))
+        changed.choose(6)
+        later = datetime.now(UTC) + seconds(30 + 5 * kills)
+        changed.request(later)
+        eventually(Interception.objects.exclude(opened_at=None).exists, "it intercepts")
+        for _ in range(kills):
+            time.sleep(random.uniform(2, 10))
+            node.kill()
+            node.start()
+        eventually(all_closed, "the bindings are restored", seconds=180)
+        wait_until(later + seconds(3))
+    assert_changed(changed)
+    with Management(address_of(vhost)) as management:
+        assert observe(management).declared == before
+    names = Counter[str]()
+    with getter(address_of(vhost), "orders") as source:
+        while delivery := source.get():
+            source.ack(delivery)
+            names[delivery.message.properties.message_id or ""] += 1
+    assert set(names) == changed.wanted("orders")
+    doubled = {name for name, number in names.items() if number > 1}
+    assert len(doubled) <= kills
+    assert_marked(changed, doubled)

@@ -1,0 +1,202 @@
+"""Replacing a queue under traffic: no message is lost, doubled or hurried, whatever is killed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from threading import Event
+
+import pytest
+from django.core.management import call_command
+
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_pair, eventually
+from tests.real_broker.replacing import (
+    assert_as_defined,
+    assert_none_lost_doubled_or_hurried,
+    make_drifted,
+    traffic,
+)
+from topology import work
+from topology.broker.amqp.publisher import publisher
+from topology.broker.errors import BrokerError
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
+from topology.definitions import Arguments, Binding, Queue
+from topology.message import Publish
+from topology.models import QueueReplacement, ReplacementStep, Work, WorkState
+from topology.operations import provision, replace_queue
+from topology.operations.ownership import Refusal
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replace_queue, "REPORTED", timedelta(seconds=1.5))
+
+
+class Died(BaseException):
+    """In place of a kill: nothing after it."""
+
+
+def attend(own: Work, steps: int = 10**6) -> bool:
+    """Work on it, and die before a step; whether it came so far."""
+    Work.objects.update(leased_until_at=datetime.now(UTC), not_before_at=None)
+    claimed = work.claim_this(Work.objects.get(pk=own.pk), "test")
+    assert claimed is not None
+    left = steps
+
+    def alive() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Died
+
+    try:
+        replace_queue.attend(claimed, stop=Event(), alive=alive)
+    except Died:
+        return True
+    own.refresh_from_db()
+    assert own.error == ""
+    return False
+
+
+def finish(row: QueueReplacement) -> None:
+    def is_done() -> bool:
+        attend(row.work)
+        return row.work.state == WorkState.DONE
+
+    eventually(is_done, "the queue is replaced", seconds=60)
+
+
+@pytest.mark.parametrize("old_type", ["classic", "quorum"])
+def test_a_queue_is_replaced_under_traffic_with_a_kill_before_each_step(
+    vhost: Vhost, old_type: str
+) -> None:
+    drifted = make_drifted(vhost, old_type)
+    died: dict[str, int] = {}
+    with traffic(drifted) as seen:
+        eventually(lambda: len(seen.arrived) > 20, "traffic")
+        assert replace_queue.request(None, drifted.topology) == [drifted.queue]
+        row = QueueReplacement.objects.get()
+
+        def is_done() -> bool:
+            row.refresh_from_db()
+            steps = died.setdefault(row.step, 0)
+            if attend(row.work, steps):
+                died[row.step] += 1
+            return row.work.state == WorkState.DONE
+
+        eventually(is_done, "the queue is replaced", seconds=120)
+    assert_none_lost_doubled_or_hurried(drifted, seen)
+    assert_as_defined(drifted)
+    assert set(died) == set(ReplacementStep.values)
+    assert died[ReplacementStep.SWITCHING] > 8
+    assert died[ReplacementStep.RETURNING] > 4
+
+
+def declare_other(management: Management, **arguments: str | int) -> None:
+    management.delete_queue("orders-retry", only_if_empty=False)
+    stated = {"x-queue-type": "classic", "x-dead-letter-exchange": "orders", **arguments}
+    management.declare_queue(Queue("orders-retry", arguments=Arguments(stated)))
+    management.bind(Binding("orders-retry", "orders-retry", "orders"))
+
+
+def wait_one(vhost: Vhost, management: Management) -> None:
+    with publisher(address_of(vhost), "test") as channel:
+        properties = build_properties({}, delivery_mode=2)
+        channel.publish(Publish("orders-retry", "orders", properties, b"{}"))
+    eventually(lambda: management.queue("orders-retry").get("messages") == 1, "it is reported")
+
+
+def test_messages_that_would_go_astray_are_a_reason_to_refuse(vhost: Vhost) -> None:
+    topology = applied_pair(vhost, delay="30s")
+    with Management(address_of(vhost)) as management:
+        elsewhere: dict[str, str | int] = {
+            "x-message-ttl": 60_000,
+            "x-dead-letter-exchange": "elsewhere",
+        }
+        declare_other(management, **elsewhere)
+        wait_one(vhost, management)
+        with pytest.raises(Refusal, match="to the exchange “elsewhere” instead of"):
+            replace_queue.request(None, topology)
+        assert not QueueReplacement.objects.exists()
+
+
+def test_the_commands_preview_and_request_it_and_nothing_else_is_done_meanwhile(
+    vhost: Vhost,
+) -> None:
+    topology = applied_pair(vhost, delay="2s")
+    with Management(address_of(vhost)) as management:
+        declare_other(management, **{"x-message-ttl": 1000})
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("plan", topology.slug, stdout=out)
+    assert "“orders-retry” can be replaced:" in out.getvalue()
+    call_command("apply", topology.slug, "--replace", stdout=out)
+    assert "Replacement requested for orders-retry." in out.getvalue()
+    row = QueueReplacement.objects.get()
+    for act in (provision.apply, provision.remove, replace_queue.request):
+        with pytest.raises(Refusal, match="is replacing the queue “orders-retry”"):
+            act(None, topology)
+    finish(row)
+    assert provision.preview_plan(topology)[0].is_empty
+    provision.remove(None, topology)
+
+
+def test_an_old_queue_that_comes_back_meanwhile_is_replaced_too(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that declares what it knows, and binds it, at its start."""
+    drifted = make_drifted(vhost, "quorum")
+    replace_queue.request(None, drifted.topology)
+    row = QueueReplacement.objects.get()
+    whole, comes_back = Management.delete_queue, True
+
+    def delete_queue(self: Management, name: str, **conditions: bool) -> None:
+        nonlocal comes_back
+        old = self.queue(name)
+        whole(self, name, **conditions)
+        if name == drifted.queue and comes_back:
+            comes_back = False
+            self.declare_queue(Queue(name, arguments=Arguments(old["arguments"])))
+            self.bind(Binding(drifted.exchange, name, drifted.key))
+
+    monkeypatch.setattr(Management, "delete_queue", delete_queue)
+    finish(row)
+    assert not comes_back
+    assert_as_defined(drifted)
+
+
+def test_policies_that_hold_for_one_of_the_two_queues_are_a_reason_to_refuse(
+    vhost: Vhost,
+) -> None:
+    topology = applied_pair(vhost, delay="2s")
+    with Management(address_of(vhost)) as management:
+        declare_other(management, **{"x-message-ttl": 1000})
+        policy = {"pattern": "-retry$", "definition": {"max-length": 5}, "apply-to": "queues"}
+        management._call("PUT", f"/api/policies/{vhost.name}/short", policy)
+        with pytest.raises(Refusal, match="Policies set other arguments"):
+            replace_queue.request(None, topology)
+
+
+def test_a_broker_that_fails_is_shown_and_asked_again(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drifted = make_drifted(vhost, "quorum")
+    replace_queue.request(None, drifted.topology)
+    row = QueueReplacement.objects.get()
+
+    def fail(*args: object) -> None:
+        raise BrokerError("The broker is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replace_queue, "switch_to", fail)
+        claimed = work.claim_this(row.work, "test")
+        assert claimed is not None
+        replace_queue.attend(claimed, stop=Event(), alive=lambda: None)
+    row.work.refresh_from_db()
+    assert (row.work.state, row.work.error) == (WorkState.WAITING, "The broker is away.")
+    finish(row)
+    assert_as_defined(drifted)

@@ -1,0 +1,254 @@
+"""Replacing queues whose arguments differ from the definition, by the worker, step by step.
+
+The row says which step is being done before the broker is asked for it, and every step may be
+repeated: whoever finds one undone goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from threading import Event
+
+from django.utils import timezone
+
+from topology import audit, latest, work
+from topology.broker.amqp.depths import live_depths
+from topology.broker.errors import BrokerError, Conflict, NotFound, Refused
+from topology.broker.management.client import Management
+from topology.broker.management.observe import declared_queue
+from topology.broker.management.policies import put_in_force
+from topology.definitions import Definitions, Queue
+from topology.models import QueueReplacement, ReplacementStep, State, Topology, Work, WorkState
+from topology.operations.ownership import Refusal, alone_with, refuse_replacing
+from topology.operations.provision import plan_for
+from topology.operations.topology_rows import User
+from topology.patterns.pattern import ParamsError
+from topology.provisioning.plan import compare
+from topology.provisioning.replacement import Replacement, plan_replacements
+from topology.provisioning.stand_in import StandIn, is_switched, switch_back, switch_to
+from topology.snapshot import Snapshot
+from topology.transfer.interception import PREFIX as INTERCEPTED
+
+KIND = "replace_queue"
+# The broker reports what a queue holds every five seconds: none for so long means none.
+REPORTED = timedelta(seconds=6)
+LOOK_AGAIN = timedelta(seconds=1)
+TRY_AGAIN = timedelta(seconds=5)
+
+
+def replacements_for(topology: Topology, snapshot: Snapshot) -> tuple[Replacement, ...]:
+    """One for each queue whose arguments differ, with the reason why it cannot be replaced."""
+    if topology.state != State.APPLIED:
+        return ()
+    found = plan_replacements(plan_for(topology, snapshot), topology.owned_identities, snapshot)
+    return tuple(_without_intercepted(one, snapshot) for one in found)
+
+
+def _without_intercepted(one: Replacement, snapshot: Snapshot) -> Replacement:
+    sources = snapshot.definitions.sources(one.queue.name)
+    if one.refusal or not any(source.startswith(INTERCEPTED) for source in sources):
+        return one
+    why = (
+        f"The worker intercepts the messages of “{one.queue.name}” for requested changes. Wait "
+        "until these are done."
+    )
+    return replace(one, refusal=why)
+
+
+def preview(topology: Topology) -> tuple[Replacement, ...]:
+    """What `request` would begin now. Raises BrokerError."""
+    with Management(topology.broker.address) as management:
+        return _look(topology, management)
+
+
+def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence[str]:
+    """Let the worker replace every queue that can be replaced, and return their names.
+
+    Raises Refusal when there is none, on a production broker unless its name was typed, or while
+    some are being replaced; BrokerError when the broker fails. Changes nothing in the broker.
+    """
+    with (
+        audit.recorded(user, "queues replaced", broker=topology.broker, what=topology.name),
+        alone_with(topology),
+        Management(topology.broker.address) as management,
+    ):
+        refuse_replacing(topology)
+        if topology.state != State.APPLIED:
+            raise Refusal("The topology is not applied. Apply it first.")
+        found = _look(topology, management)
+        queues = [one.queue.name for one in found if not one.refusal]
+        if not queues:
+            reasons = " ".join(one.refusal for one in found)
+            raise Refusal(reasons or "No queue of this topology has other arguments.")
+        if topology.broker.is_production and typed_name != topology.name:
+            raise Refusal("This is a production broker. Type the topology name to confirm.")
+        for queue in queues:
+            own = work.ask(KIND, topology.pk, broker=topology.broker, user=user)
+            QueueReplacement.objects.create(topology=topology, queue=queue, work=own)
+    return queues
+
+
+def _look(topology: Topology, management: Management) -> tuple[Replacement, ...]:
+    snapshot = latest.for_action(topology.broker, management, topology.definitions)
+    return tuple(
+        one if one.refusal else replace(one, refusal=_policy_problem(one.queue, management))
+        for one in replacements_for(topology, snapshot)
+    )
+
+
+def _policy_problem(queue: Queue, management: Management) -> str:
+    """That policies give the temporary queue other arguments than the queue; "" if they do not."""
+    temporary = StandIn(queue).name
+    rows = [{"name": name, "type": queue.type} for name in (queue.name, temporary)]
+    try:
+        unread = put_in_force(rows, management.policies(), management.operator_policies())
+    except Refused:
+        own = management.queue(queue.name)
+        unread = [str(own[key]) for key in ("policy", "operator_policy") if own.get(key)]
+    if unread:
+        return (
+            f"Delayboard cannot compare what the policy “{unread[0]}” sets for “{queue.name}” and "
+            f"for “{temporary}”. Use an account with the tag policymaker."
+        )
+    ours, theirs = (row["effective_policy_definition"] for row in rows)
+    if ours == theirs:
+        return ""
+    return (
+        f"Policies set other arguments for “{temporary}” than for “{queue.name}”. Let the pattern "
+        "of the policy match both names."
+    )
+
+
+def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
+    """Do what is to be done for a replacement, and say when to look again.
+
+    What the broker refuses is shown, and tried again.
+    """
+    row = QueueReplacement.objects.select_related("topology__broker").get(work=claimed)
+    lease = work.lease_of(claimed)
+
+    def step() -> None:
+        lease.pulse(0, 0)
+        alive()
+
+    try:
+        with Management(row.topology.broker.address) as management:
+            replacing = _Replacing(row, management, step)
+            while replacing.advance() and not stop.is_set():
+                pass
+    except work.Stopped:
+        return
+    except (BrokerError, ParamsError, Refusal) as error:
+        lease.give_back(str(error), after=TRY_AGAIN)
+    else:
+        if replacing.is_done:
+            lease.end(WorkState.DONE)
+        else:
+            lease.give_back(replacing.obstacle, after=LOOK_AGAIN)
+
+
+class _Replacing:
+    """`obstacle` is what the replacement waits for beside time; "" when nothing."""
+
+    def __init__(
+        self, row: QueueReplacement, management: Management, step: Callable[[], None]
+    ) -> None:
+        wanted = row.topology.definitions.queue(row.queue)
+        if wanted is None:
+            raise Refusal(f"The definition of the topology has no queue “{row.queue}”.")
+        self._row = row
+        self._management = management
+        self._step = step
+        self._wanted = wanted
+        self._stand_in = StandIn(wanted)
+        self.is_done = False
+        self.obstacle = ""
+
+    def advance(self) -> bool:
+        """Do one step; whether the next one can be done at once. Raises BrokerError, Stopped."""
+        match self._row.step:
+            case ReplacementStep.SWITCHING:
+                switch_to(self._stand_in, self._management, self._step)
+                return self._set(ReplacementStep.DRAINING)
+            case ReplacementStep.DRAINING:
+                return self._drain()
+            case ReplacementStep.DELETING:
+                return self._delete()
+            case ReplacementStep.RETURNING:
+                return self._return()
+        return self._settle()
+
+    def _drain(self) -> bool:
+        if not is_switched(self._stand_in, self._management):
+            return self._set(ReplacementStep.SWITCHING)
+        if not self._is_empty(self._row.queue):
+            return False
+        return self._set(ReplacementStep.DELETING)
+
+    def _delete(self) -> bool:
+        """Not where it is new already: the last worker may have died after its declaration."""
+        try:
+            there = declared_queue(self._management.queue(self._row.queue))
+        except NotFound:
+            return self._set(ReplacementStep.RETURNING)
+        is_new = compare(Definitions.of([self._wanted]), Definitions.of([there])).is_empty
+        if is_new or self._remove(there):
+            return self._set(ReplacementStep.RETURNING)
+        return self._set(ReplacementStep.DRAINING)
+
+    def _return(self) -> bool:
+        self._step()
+        try:
+            self._management.declare_queue(self._wanted)
+        except Conflict:
+            # Somebody declared it with other arguments meanwhile.
+            return self._set(ReplacementStep.DRAINING)
+        switch_back(self._stand_in, self._management, self._step)
+        return self._set(ReplacementStep.SETTLING)
+
+    def _settle(self) -> bool:
+        temporary = replace(self._wanted, name=self._stand_in.name)
+        self.is_done = self._is_empty(temporary.name) and self._remove(temporary)
+        return False
+
+    def _is_empty(self, queue: str) -> bool:
+        """Whether the broker reports it empty for long enough, or it is gone."""
+        try:
+            there = self._management.queue(queue)
+        except NotFound:
+            return True
+        messages = there.get("messages")
+        self._row.waiting = messages if isinstance(messages, int) else None
+        since = self._row.empty_since_at or timezone.now()
+        self._row.empty_since_at = since if self._row.waiting == 0 else None
+        self._step()
+        self._row.save(update_fields=["waiting", "empty_since_at"])
+        if there.get("consumers"):
+            self.obstacle = f"“{queue}” has consumers, and messages leave it early. Stop them."
+        return self._row.empty_since_at is not None and timezone.now() - since > REPORTED
+
+    def _remove(self, queue: Queue) -> bool:
+        """Delete it if it is empty; whether it was.
+
+        A classic queue is asked itself; quorum queues do not know the condition (540, 3.10.8 to
+        4.3.5), so they are counted just before. Nothing leads there any more.
+        """
+        if live_depths(self._row.topology.broker.address, [queue.name]).get(queue.name, 0):
+            return False
+        is_classic = queue.type == "classic"
+        self._step()
+        try:
+            self._management.delete_queue(
+                queue.name, only_if_empty=is_classic, only_if_unused=is_classic
+            )
+        except Conflict:
+            return False
+        return True
+
+    def _set(self, step: ReplacementStep) -> bool:
+        self._step()
+        self._row.step, self._row.empty_since_at, self._row.waiting = step, None, None
+        self._row.save(update_fields=["step", "empty_since_at", "waiting"])
+        return True

@@ -1,0 +1,160 @@
+"""Which queues can be replaced by one with other arguments, and how: pure.
+
+RabbitMQ cannot change the arguments of a queue, and two queues cannot have one name. So a
+temporary queue with the new arguments takes the new messages, the old queue keeps its messages
+until RabbitMQ dead-letters them when they are due, and then the name is free. No message is
+published again: none is doubled, hurried or late, and each keeps its x-death history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from topology.definitions import Definitions, Identity, Queue
+from topology.delays import format_delay
+from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
+from topology.provisioning.plan import Plan
+from topology.provisioning.stand_in import StandIn
+from topology.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A queue as it should be, what waits in the one that is there, and why it must stay.
+
+    `messages` is None where the broker does not say; `last_due_at` is when the last one leaves.
+    """
+
+    queue: Queue
+    messages: int | None
+    last_due_at: datetime | None
+    refusal: str
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        name, temporary = self.queue.name, StandIn(self.queue).name
+        ttl = format_delay(timedelta(milliseconds=self.queue.message_ttl_ms or 0))
+        return (
+            f"Declare the temporary queue “{temporary}” with the planned arguments.",
+            f"Switch all bindings of “{name}” to it. New messages wait there for their whole "
+            "delay.",
+            self._wait,
+            f"Delete “{name}”, and declare it with the planned arguments.",
+            f"Switch all bindings back to “{name}”.",
+            f"Wait until “{temporary}” is empty, at most {ttl}, and delete it.",
+        )
+
+    @property
+    def _wait(self) -> str:
+        many = "an unknown number of messages" if self.messages is None else _counted(self.messages)
+        until = f", the last at {self.last_due_at:%Y-%m-%d %H:%M:%S} UTC" if self._is_filled else ""
+        ends = f"RabbitMQ dead-letters {many}{until}."
+        return f"Wait until “{self.queue.name}” is empty. {ends}"
+
+    @property
+    def _is_filled(self) -> bool:
+        return self.messages != 0 and self.last_due_at is not None
+
+
+def _counted(number: int) -> str:
+    return f"{number:,} message{'' if number == 1 else 's'}"
+
+
+def plan_replacements(
+    plan: Plan, owned: Collection[Identity], snapshot: Snapshot
+) -> tuple[Replacement, ...]:
+    """One for each queue of the plan that exists with other arguments."""
+    found = snapshot.definitions
+    return tuple(
+        _replacement(change.thing, there, owned, snapshot)
+        for change in plan.signed("conflict")
+        if isinstance(change.thing, Queue) and (there := found.queue(change.thing.name))
+    )
+
+
+def _replacement(
+    wanted: Queue, there: Queue, owned: Collection[Identity], snapshot: Snapshot
+) -> Replacement:
+    numbers = snapshot.numbers.get(wanted.name)
+    messages = numbers.messages if numbers else None
+    ttl = there.message_ttl_ms
+    last = snapshot.taken_at + timedelta(milliseconds=ttl) if ttl is not None else None
+    refusals = _refusals(wanted, there, owned, snapshot)
+    return Replacement(wanted, messages, last, next(refusals, ""))
+
+
+def _refusals(
+    wanted: Queue, there: Queue, owned: Collection[Identity], snapshot: Snapshot
+) -> Iterator[str]:
+    name, found = wanted.name, snapshot.definitions
+    numbers = snapshot.numbers.get(name)
+    if wanted.identity not in owned:
+        yield (
+            f"Delayboard did not create “{name}”, so it does not delete it. Delete the queue in "
+            "RabbitMQ when it is empty, then apply the topology."
+        )
+    if wanted.message_ttl_ms is None:
+        yield (
+            f"The planned “{name}” has no message TTL, so messages would not leave a temporary "
+            "queue. Stop publishers and consumers, empty and delete the queue, then apply the "
+            "topology."
+        )
+    if _is_reached_by_name(name, found):
+        yield (
+            f"Messages reach “{name}” by its name, and RabbitMQ drops them while the queue does "
+            "not exist. Stop the publishers until the queue is empty, delete it, then apply the "
+            "topology."
+        )
+    if numbers is not None and numbers.consumers:
+        yield f"Consumers of “{name}” take messages before they are due. Stop the consumers first."
+    exchange = wanted.dead_letter_exchange
+    if exchange and found.exchange(exchange) is None:
+        yield (
+            f"The exchange “{exchange}” does not exist, so messages would be lost after their "
+            "delay. Create the exchange first."
+        )
+    if numbers is None or numbers.messages != 0:
+        yield from _harm_to_waiting(wanted, there)
+    if byte_length(StandIn(wanted).longest_name) > LONGEST_NAME_BYTES:
+        yield (
+            f"The name “{name}” is too long for a temporary queue beside it. Create a topology "
+            "with a shorter name."
+        )
+
+
+def _is_reached_by_name(name: str, found: Definitions) -> bool:
+    """By publishers, as nothing is bound to it, or by the queues that dead-letter so."""
+    dying = found.dying_into("")
+    is_dead_lettered = any(queue.dead_letter_routing_key == name for queue in dying)
+    return is_dead_lettered or not any(found.sources(name))
+
+
+def _harm_to_waiting(wanted: Queue, there: Queue) -> Iterator[str]:
+    """Why the messages in the old queue must not just wait for their end."""
+    name = wanted.name
+    if there.message_ttl_ms is None:
+        yield (
+            f"“{name}” holds messages and has no message TTL, so it does not become empty. Move "
+            "its messages, then replace it."
+        )
+    ends = (there.dead_letter_exchange, there.dead_letter_routing_key)
+    planned = (wanted.dead_letter_exchange, wanted.dead_letter_routing_key)
+    if ends != planned:
+        yield (
+            f"“{name}” holds messages that RabbitMQ dead-letters to {_place(*ends)} instead of "
+            f"{_place(*planned)}. Move its messages or wait for the last, then replace it."
+        )
+    if "x-expires" in there.arguments:
+        yield (
+            f"“{name}” holds messages, and RabbitMQ deletes it with them when its x-expires ends. "
+            "Move its messages, then replace it."
+        )
+
+
+def _place(exchange: str | None, key: str | None) -> str:
+    if exchange is None:
+        return "no exchange"
+    where = f"the exchange “{exchange}”" if exchange else "the default exchange"
+    return f"{where} with key “{key}”" if key is not None else where

@@ -1,0 +1,180 @@
+"""The consumer of a busy-waiting queue: what is due goes on, all else makes another lap.
+
+A message is acknowledged only after the broker has confirmed its next stay, so that no crash
+loses one; what was not confirmed by then is there twice. x-death is taken off: no rule against
+cycles counts laps, and brokers before 4.0 believe the one that a message is published with.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Event
+from time import monotonic, time_ns
+from typing import Literal
+
+from topology.broker.address import Address
+from topology.broker.amqp.deliveries import Arrival
+from topology.broker.amqp.fast_consumer import intake
+from topology.broker.amqp.pipeline import Answer, pipeline
+from topology.broker.errors import BrokerError, Nacked, Returned
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import strip_for_replay
+from topology.message import Forwarder, Message, Properties, Publish
+from topology.patterns.busy_wait.params import WAITED_HEADER
+from topology.routing.forwarder import due_ms
+from topology.transfer.move import move
+from topology.transfer.queue_source import QueueSource
+
+# So long a confirm is waited for when it ends: what has none by then may go twice.
+PATIENCE_SECONDS = 3.0
+BEAT_SECONDS = 0.5
+# The percentiles are of so many, the latest.
+REMEMBERED = 1000
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Where a message goes: onward when it is due or does not tell, else back.
+
+    `late_ms` is how long it was due, None where it is not or does not tell.
+    """
+
+    fate: Literal["passed", "looped", "without_due_header"]
+    publish: Publish
+    late_ms: int | None = None
+
+
+def decide(forwarder: Forwarder, message: Message, now_ms: int) -> Decision:
+    """What becomes of it at this moment (UTC milliseconds).
+
+    One without a due time that can be read goes to the processing queue: it was meant for it,
+    and would go round for ever.
+    """
+    due = due_ms(message.headers, forwarder.due_header, now_ms)
+    if due is not None and due > now_ms:
+        return Decision("looped", _publish(message, forwarder.back, due))
+    publish = _publish(message, forwarder.onward, due)
+    if due is None:
+        return Decision("without_due_header", publish)
+    return Decision("passed", publish, now_ms - due)
+
+
+def _publish(message: Message, queue: str, due: int | None) -> Publish:
+    return Publish("", queue, _travelling(message.properties, due), message.body)
+
+
+def _travelling(properties: Properties, due: int | None) -> Properties:
+    """Without what dying added, and with the due time that it waits for."""
+    try:
+        return strip_for_replay(properties, {} if due is None else {WAITED_HEADER: due})
+    except FieldError:
+        # What cannot be taken apart cannot have died either, or the broker could not have.
+        return properties
+
+
+@dataclass
+class Passing:
+    """What a forwarder did since it was started, and how late it was."""
+
+    passed: int = 0
+    looped: int = 0
+    returned: int = 0
+    without_due_header: int = 0
+    late_ms: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def count(self, decision: Decision) -> None:
+        setattr(self, decision.fate, getattr(self, decision.fate) + 1)
+        if decision.late_ms is not None:
+            self.late_ms.append(decision.late_ms)
+
+    def counters(self) -> dict[str, object]:
+        """Numbers since the start; how late the latest thousand were, None before the first."""
+        ordered = sorted(self.late_ms)
+        last = len(ordered) - 1
+        return {
+            "passed": self.passed,
+            "looped": self.looped,
+            "returned": self.returned,
+            "without_due_header": self.without_due_header,
+            "late_p50_ms": ordered[last // 2] if ordered else None,
+            "late_p99_ms": ordered[last * 99 // 100] if ordered else None,
+            "late_last_ms": self.late_ms[-1] if ordered else None,
+        }
+
+
+def wait(
+    address: Address,
+    forwarder: Forwarder,
+    *,
+    stop: Event,
+    beat: Callable[[Mapping[str, object]], None],
+    passing: Passing,
+    window: int,
+    is_cancelled: Callable[[Message], bool] = lambda message: False,
+) -> None:
+    """Consume the forwarder's queue until `stop` is set.
+
+    At most `window` are on the way at once: so many may a crash duplicate. What `is_cancelled`,
+    which has noted it, goes nowhere.
+    `beat` gets the counters about twice a second. Raises BrokerError, a sentence, when the
+    connection breaks or a queue does not take a message, which then stays; calling again goes on.
+    """
+
+    beaten = monotonic()
+    refused: list[BrokerError] = []
+
+    def decided(arrival: Arrival) -> tuple[Publish, Decision] | Literal["drop"]:
+        message = arrival.message
+        if is_cancelled(message):
+            return "drop"
+        decision = decide(forwarder, message, time_ns() // 1_000_000)
+        return decision.publish, decision
+
+    def settled(decision: Decision, answer: Answer) -> None:
+        if answer.kind == "confirmed":
+            passing.count(decision)
+        elif answer.kind != "unknown":
+            passing.returned += 1
+            refused.append(_refusal(answer, decision.publish.routing_key, forwarder.queue))
+
+    def turn() -> None:
+        nonlocal beaten
+        if monotonic() - beaten > BEAT_SECONDS:
+            beaten = monotonic()
+            beat(passing.counters())
+
+    name = f"forwarder of {forwarder.queue}"
+    with (
+        pipeline(address, name) as publishing,
+        intake(address, forwarder.queue, prefetch=window) as taking,
+    ):
+        source = QueueSource(taking, decided, settled, prefetch=window, is_strict=True)
+        move(
+            source,
+            publishing,
+            window=window,
+            is_stopping=stop.is_set,
+            turn=turn,
+            idle_seconds=0,
+            patience_seconds=PATIENCE_SECONDS,
+        )
+    if refused:
+        beat(passing.counters())
+        raise refused[0]
+
+
+def _refusal(answer: Answer, queue: str, source: str) -> BrokerError:
+    match answer.kind:
+        case "returned":
+            return Returned(
+                f"The queue “{queue}” does not exist, so its messages remain in “{source}”. "
+                "Create the queue."
+            )
+        case "nacked":
+            return Nacked(
+                f"The queue “{queue}” refuses messages, so they remain in “{source}”. Check "
+                "whether the queue is full."
+            )
+    return BrokerError(answer.error)
