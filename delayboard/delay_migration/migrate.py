@@ -3,7 +3,8 @@
 By the one loop of everything that moves: a message is written down before it is published, and
 acknowledged when the target has confirmed it and was looked at since: where a level has lost its
 binding, the tap beside it confirms alone. A kill before the ack leaves the row: when the message
-comes again, it is published again and marked, for it may be there twice.
+comes again, it is published again and marked, for it may be there twice. One that becomes due in
+the source before the migration is resumed is delivered from there, too, and nothing can mark it.
 """
 
 from __future__ import annotations
