@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from delayboard.demo.node import PrivateNode
-from tests.brokers import Vhost, every_generation
+from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
 from tests.real_broker.restarting import restart
 from topology.broker.errors import NotFound
@@ -18,7 +18,7 @@ from topology.operations import provision
 from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_loop.pattern import retry_loop
 
-pytestmark = [pytest.mark.django_db, every_generation]
+pytestmark = [pytest.mark.django_db, pytest.mark.generations("3.10", "4.3")]
 
 
 def is_applied(topology: Topology) -> bool:

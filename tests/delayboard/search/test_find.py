@@ -107,23 +107,29 @@ QUESTIONS: dict[str, Callable[[int], bool]] = {
 
 
 @pytest.mark.usefixtures("bounds")
-@pytest.mark.parametrize("is_indexed", [True, False, None], ids=["indexed", "young", "half"])
-def test_what_is_found_is_what_fits(
-    broker: Broker, many: list[ParkedMessage], is_indexed: bool | None
-) -> None:
-    if is_indexed is not False:
-        index()
-    if is_indexed is None:
-        # As if half of them had just come.
-        halves = [row.pk for row in many[30:]]
-        ParkedField.objects.filter(parked_message__in=halves).delete()
-        ParkedText.objects.filter(pk__in=halves).delete()
-        ParkedPosition.objects.update(read_to=many[30].pk - 1)
+def test_what_is_found_is_what_fits(broker: Broker, many: list[ParkedMessage]) -> None:
+    """None of them indexed yet, all, and as if half of them had just come."""
+    assert_found(broker, many)
+    index()
+    assert_found(broker, many)
     for query, fits in QUESTIONS.items():
-        wanted = [row.pk for n, row in enumerate(many) if n >= 10 and fits(n)][::-1]
-        assert found(broker, query) == wanted, query
-        if is_indexed:
-            assert list(matching(None, broker, query).values_list("pk", flat=True)) == wanted, query
+        keys = matching(None, broker, query).values_list("pk", flat=True)
+        assert list(keys) == fitting(many, fits), query
+    halves = [row.pk for row in many[30:]]
+    ParkedField.objects.filter(parked_message__in=halves).delete()
+    ParkedText.objects.filter(pk__in=halves).delete()
+    ParkedPosition.objects.update(read_to=many[30].pk - 1)
+    assert_found(broker, many)
+
+
+def assert_found(broker: Broker, many: list[ParkedMessage]) -> None:
+    for query, fits in QUESTIONS.items():
+        assert found(broker, query) == fitting(many, fits), query
+
+
+def fitting(many: list[ParkedMessage], fits: Callable[[int], bool]) -> list[int]:
+    """The keys of those that fit, the newest first; the first ten are discarded."""
+    return [row.pk for n, row in enumerate(many) if n >= 10 and fits(n)][::-1]
 
 
 @pytest.mark.usefixtures("bounds")
