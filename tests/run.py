@@ -139,7 +139,7 @@ def main() -> int:
     if forgotten := test_folders() - {Path(word) for part in PARTS for word in part.asked}:
         parser.error(f"of no part: {', '.join(sorted(map(str, forgotten)))}")
     began = time.monotonic()
-    at_once = 3 * (os.cpu_count() or 1)
+    at_once = 4 * (os.cpu_count() or 1)
     print(
         f"{len(parts)} parts, {at_once} at once; their output: var/test-PART/output.log", flush=True
     )
