@@ -30,7 +30,7 @@ class Taken(NamedTuple, Generic[Mark]):
 
 class QueueSource(Generic[Mark]):
     """Takes what `decide` makes of each message, with a mark; None leaves the message there, and
-    "drop" acknowledges it: what had to be noted of it is.
+    "drop" acknowledges it: what had to be noted of it is. "later" only has it wait for `settle`.
 
     `settled` is told what became of each. What was refused, or left, is held until the end, so
     that it does not come again and again. With `is_strict` the first that is refused ends it.
@@ -40,7 +40,7 @@ class QueueSource(Generic[Mark]):
     def __init__(
         self,
         intake: Intake,
-        decide: Callable[[Arrival], tuple[Publish, Mark] | Literal["drop"] | None],
+        decide: Callable[[Arrival], tuple[Publish, Mark] | Literal["drop", "later"] | None],
         settled: Callable[[Mark, Answer], None],
         *,
         prefetch: int,
@@ -99,6 +99,9 @@ class QueueSource(Generic[Mark]):
             if decided == "drop":
                 self._bytes -= self._open.pop(arrival.tag)
                 self._ack([arrival.tag])
+                continue
+            if decided == "later":
+                self._unsettled += 1
                 continue
             publish, mark = decided
             steps.append(Step(Taken(arrival.tag, mark), publish))
