@@ -21,6 +21,7 @@ from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.message import DOUBLED_HEADER, Publish
+from topology.transfer import interception
 from topology.transfer.move import move
 
 pytestmark = pytest.mark.django_db
@@ -153,7 +154,7 @@ def test_a_deleted_queue_is_bound_again_when_nothing_is_on_the_way(
         if len(on_way) < 3:
             raise NotFound("The queue does not exist.")
 
-    monkeypatch.setattr(forward.objects, "begin", bind)
+    monkeypatch.setattr(interception, "begin", bind)
     destination = Destination(lambda name, time: "confirmed" if len(on_way) == 3 else "returned")
     executor = forward_all(Queue(range(1, 5)), destination)
     assert on_way == [0, 0, 0]
