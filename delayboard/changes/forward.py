@@ -138,11 +138,11 @@ class Forwarder:
                 self._release()
 
     def _confirm(self, tag: int) -> None:
-        self._executor.counts["overtaken"] += tag < self._newest
-        self._newest = max(self._newest, tag)
         if tag in self._again:
+            self._executor.counts["overtaken"] += tag < self._newest
             self._refused.remove(tag)
             del self._again[tag]
+        self._newest = max(self._newest, tag)
         if not self._refused:
             self._again_at, self._executor.problem = 0.0, ""
 
