@@ -32,6 +32,8 @@ DEATH_HEADERS = frozenset(
 TRACKING_HEADER = "delayboard-tracking-id"
 REPLAY_HEADER = "delayboard-replay-id"
 REPLAYS_HEADER = "delayboard-replays"
+# On what was published again after a kill. Of “x-opt-”: it changes no content id.
+DOUBLED_HEADER = "x-opt-delayboard-may-be-duplicated"
 PUBLISHED_AT_HEADER = "delayboard-published-at-ms"
 # In which libraries say who published it.
 PUBLISHER_HEADERS = ("NServiceBus.OriginatingEndpoint", "origin")

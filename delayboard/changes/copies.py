@@ -17,6 +17,7 @@ from topology import audit
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.errors import BrokerError, OutcomeUnknown, Returned
 from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.broker.properties.field_values import FieldError
 from topology.message import Publish
 from topology.patterns.pattern import ParamsError
@@ -75,7 +76,7 @@ def _lost(change: ScheduledChange, publish: Publish) -> str:
     """As `lost_to_taps`. Raises OutcomeUnknown where the broker cannot be looked at."""
     try:
         with Management(change.broker.address) as management:
-            return lost_to_taps(publish, management)
+            return lost_to_taps(publish, observe(management).definitions)
     except BrokerError as error:
         raise OutcomeUnknown(str(error)) from error
 

@@ -6,12 +6,10 @@ import time
 from datetime import timedelta
 
 from delayboard.changes.point import exit_of
-from delayboard.models import ChangeKind, ScheduledChange
-from topology.broker.management.client import Management
-from topology.broker.management.observe import observe
+from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from topology.broker.properties.read import strip_for_replay
 from topology.definitions import Definitions
-from topology.message import Message, Publish
+from topology.message import DOUBLED_HEADER, Message, Publish
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
@@ -26,29 +24,29 @@ def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions,
     for a delay that the topology does not have, FieldError for properties that cannot be edited.
     """
     topology = change.topology
+    stated = {CHANGE_HEADER: str(change.pk)}
+    if change.state == ChangeState.PUBLISHING or change.copy_begun_at is not None:
+        # It was begun before, and nothing says that the broker did not get it.
+        stated[DOUBLED_HEADER] = "1"
     params = topology.parsed
     now_ms = time.time_ns() // 1_000_000
     if change.kind == ChangeKind.DELIVER_NOW:
         exchange, key = exit_of(topology.kind, params, change.destination)
         if topology.kind == delay_levels.KIND:
             key = message.routing_key
-        properties = strip_for_replay(message.properties, {CHANGE_HEADER: str(change.pk)})
+        properties = strip_for_replay(message.properties, stated)
         return Definitions(), Publish(exchange, key, properties, message.body)
     assert change.new_due_at is not None
     left_ms = max(0, round(change.new_due_at.timestamp() * 1000) - now_ms)
     route = topology.pattern.route(params, timedelta(milliseconds=left_ms), change.destination)
-    headers = {**route.stamped(now_ms), CHANGE_HEADER: str(change.pk)}
+    headers = {**route.stamped(now_ms), **stated}
     properties = strip_for_replay(message.properties, headers)
     declares = Definitions(queues=route.declares.queues)
     return declares, Publish(route.exchange, route.routing_key, properties, message.body)
 
 
-def lost_to_taps(publish: Publish, management: Management) -> str:
-    """Why nothing but a tap of ours took a message that was confirmed; "" when a queue did.
-
-    Raises BrokerError.
-    """
-    definitions = observe(management).definitions
+def lost_to_taps(publish: Publish, definitions: Definitions) -> str:
+    """Why nothing but a tap of ours took a message that was confirmed; "" when a queue did."""
     if publish.exchange not in tapped_exchanges(definitions):
         return ""
     return lost_without_taps(definitions, publish)

@@ -23,6 +23,8 @@ class Tombstones:
 
     def __init__(self, changes: QuerySet[ScheduledChange]) -> None:
         self._changes = changes
+        # Those whose message has come, though it may not be written down yet.
+        self.handed_over: set[int] = set()
         self._by_key: dict[str, list[ScheduledChange]] = {}
         self.reload()
 
@@ -45,15 +47,16 @@ class Tombstones:
         nor what stands for a message of the same or a later change. One that was taken before is
         known again only when it is delivered again.
         """
-        if not self._by_key:
+        name = bounded(message.properties.message_id or "")
+        if not self._by_key or (name and name not in self._by_key):
             return None
         content = content_of(message)
-        name = bounded(message.properties.message_id or "") or content
         own, soon = message.tag(CHANGE_HEADER), timezone.now() + LEAD
         changes = [
             one
-            for one in self._by_key.get(name, ())
+            for one in self._by_key.get(name or content, ())
             if one.content_id == content
+            and one.pk not in self.handed_over
             and one.due_at <= soon
             and not (own.isdecimal() and one.pk <= int(own))
         ]

@@ -35,7 +35,7 @@ from topology.broker.errors import BrokerError, NotFound
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import strip_for_replay
 from topology.definitions import Definitions, Queue
-from topology.message import Message, Properties, Publish
+from topology.message import DOUBLED_HEADER, Message, Properties, Publish
 from topology.models import Topology, WorkState
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
@@ -44,7 +44,6 @@ from topology.transfer.queue_source import QueueSource, Taken
 
 KIND = "migrate"
 MALFORMED = "delayboard.malformed."
-DOUBLED_HEADER = "x-opt-delayboard-may-be-duplicated"
 # A kill can double so many: half are on the way, half are confirmed and not acknowledged.
 WINDOW = 100
 PREFETCH = 200

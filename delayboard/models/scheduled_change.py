@@ -31,9 +31,9 @@ class Interception(models.Model):
     """A binding whose messages are intercepted near the due times of its changes.
 
     All that its steps need is in the row before the first of them. `passed` and `taken` count
-    messages, `overtaken` those that were forwarded after the binding was restored, so that younger
-    ones may have come before them. `bound_again_at` is when somebody else restored the binding
-    last, so that messages took both ways.
+    messages, `overtaken` those that were forwarded after the binding was restored, or after younger
+    ones that were on the way when they were refused. `bound_again_at` is when somebody else
+    restored the binding last, so that messages took both ways.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)

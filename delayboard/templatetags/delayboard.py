@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -13,8 +13,10 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from delayboard.models import BackgroundTask, DeadLetterQueue
+from analytics.scheduled.pages.lines import Line
+from delayboard.models import BackgroundTask, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import forwarder_key, parker_key
+from delayboard.models.scheduled_change import OPEN
 from delayboard.now.problems import Link
 from topology import access, latest
 from topology.delays import format_delay
@@ -44,6 +46,14 @@ def parker(row: DeadLetterQueue | None) -> BackgroundTask | None:
     if row is None or not row.is_watched:
         return None
     return BackgroundTask.objects.filter(key=parker_key(row.pk)).first()
+
+
+@register.simple_tag
+def with_changes(lines: Sequence[Line]) -> list[tuple[Line, ScheduledChange | None]]:
+    """Each line of waiting messages, and the change of its message that is requested."""
+    rows = ScheduledChange.objects.filter(message__in=[line.row.pk for line in lines])
+    requested = {row.message_id: row for row in rows.filter(state__in=OPEN)}
+    return [(line, requested.get(line.row.pk)) for line in lines]
 
 
 @register.filter

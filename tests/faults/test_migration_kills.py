@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from delayboard.delay_migration.migrate import DOUBLED_HEADER, WINDOW
+from delayboard.delay_migration.migrate import WINDOW
 from delayboard.demo.node import PrivateNode
 from delayboard.models import MovedMessage
 from tests.brokers import Vhost, every_generation
@@ -23,6 +23,7 @@ from tests.real_broker.test_migrate_delays import NEW, OLD, arrived, delay_all, 
 from topology.broker.amqp.consumer import getter
 from topology.broker.management.client import Management
 from topology.definitions import Queue
+from topology.message import DOUBLED_HEADER
 from topology.models import Topology, Work
 from topology.patterns.delay_levels.params import level_name
 

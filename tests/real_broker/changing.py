@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,21 +15,22 @@ from types import ModuleType
 
 import pytest
 from django.db import connection as database
+from django.db import transaction
 from django.db.models import Sum
 
 from analytics.models import ScheduledBody, ScheduledMessage
 from analytics.recorder.copies import content_of
-from delayboard.changes import check, intercept, take
+from delayboard.changes import carry_out, check, intercept, take
 from delayboard.changes import request as requesting
 from delayboard.models import Interception, InterceptionState, ScheduledChange
 from tests.brokers import Vhost
 from tests.builders import address_of
 from topology import work
-from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError
 from topology.broker.properties.read import build_properties
-from topology.message import Message, Publish
+from topology.message import DOUBLED_HEADER, Message, Publish
 from topology.models import Topology, Work
 
 # An interception begins six seconds before, and ends soon after.
@@ -38,6 +40,7 @@ SHORT_TIMES: Sequence[tuple[ModuleType, str, object]] = (
     (check, "SHORTEST_NOTICE", timedelta(seconds=0.5)),
     (take, "GRACE", timedelta(seconds=15)),
     (intercept, "HORIZON", timedelta(seconds=7)),
+    (carry_out, "HORIZON", timedelta(seconds=7)),
     (intercept, "REPORT_SECONDS", 1.5),
 )
 
@@ -62,7 +65,7 @@ def delay(
 ) -> dict[str, ScheduledMessage]:
     """Publish messages (id, destination, delay), and store what a recorder would have."""
     pattern, params = topology.pattern, topology.parsed
-    rows = {}
+    published = []
     with publisher(address_of(vhost), "test") as channel:
         for name, destination, wait in delays:
             route = pattern.route(params, wait, destination)
@@ -71,14 +74,20 @@ def delay(
             body = name.encode()
             channel.publish_by(route, Publish(route.exchange, route.routing_key, properties, body))
             message = Message(route.exchange, route.routing_key, properties, body)
-            rows[name] = store(topology, message, destination, pattern.achievable(params, wait))
-    return rows
+            wait = pattern.achievable(params, wait)
+            published.append((message, destination, wait, datetime.now(UTC)))
+    with transaction.atomic():
+        return {row.key: row for row in (store(topology, *one) for one in published)}
 
 
 def store(
-    topology: Topology, message: Message, destination: str, wait: timedelta
+    topology: Topology,
+    message: Message,
+    destination: str,
+    wait: timedelta,
+    at: datetime | None = None,
 ) -> ScheduledMessage:
-    now = datetime.now(UTC)
+    now = at or datetime.now(UTC)
     name = message.properties.message_id or ""
     content = content_of(message)
     row = ScheduledMessage.objects.create(
@@ -170,12 +179,25 @@ class Arrivals:
     """What came into queues, by queue and in order, with the moment it came."""
 
     by_queue: dict[str, list[tuple[str, datetime]]] = field(default_factory=dict)
+    # How often one came that may have come before, by its header.
+    marked: Counter[str] = field(default_factory=Counter)
 
     def ids(self, queue: str) -> list[str]:
         return [name for name, _ in self.by_queue[queue]]
 
     def at(self, queue: str, name: str) -> datetime:
         return next(at for one, at in self.by_queue[queue] if one == name)
+
+    def add(self, queue: str, one: Delivery) -> None:
+        name = one.message.properties.message_id or one.message.body.decode()
+        self.marked[name] += DOUBLED_HEADER in one.message.headers
+        self.by_queue[queue].append((name, one.received_at))
+
+    def doubled(self, queue: str) -> Counter[str]:
+        """Which came more than once, and how often more; all copies but the first are marked."""
+        again = Counter(self.ids(queue)) - Counter(set(self.ids(queue)))
+        assert again <= self.marked, again - self.marked
+        return again
 
     @property
     def number(self) -> int:
@@ -189,7 +211,7 @@ def consuming(vhost: Vhost, queues: Iterable[str]) -> Iterator[Arrivals]:
     threads = []
     for queue in queues:
         found.by_queue[queue] = []
-        run = _reader(vhost, queue, found.by_queue[queue], stop)
+        run = _reader(vhost, queue, found, stop)
         threads.append(Thread(target=run, daemon=True))
         threads[-1].start()
     try:
@@ -200,16 +222,13 @@ def consuming(vhost: Vhost, queues: Iterable[str]) -> Iterator[Arrivals]:
             thread.join(60)
 
 
-def _reader(
-    vhost: Vhost, queue: str, into: list[tuple[str, datetime]], stop: Event
-) -> Callable[[], None]:
+def _reader(vhost: Vhost, queue: str, found: Arrivals, stop: Event) -> Callable[[], None]:
     def run() -> None:
         with Consumer(address_of(vhost), queue) as consumer:
             while not stop.is_set():
                 for one in consumer.batch(limit=100, limit_bytes=10**7, wait=0.2, linger=0):
                     consumer.ack_through(one)
-                    name = one.message.properties.message_id or one.message.body.decode()
-                    into.append((name, one.received_at))
+                    found.add(queue, one)
 
     return run
 

@@ -28,7 +28,7 @@ from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Exchange, Queue
-from topology.message import PUBLISHED_AT_HEADER, Message, Publish
+from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Message, Publish
 from topology.models import Broker, Topology, Work
 from topology.operations.ownership import Refusal
 from topology.operations.provision import apply
@@ -97,7 +97,7 @@ def arrived(vhost: Vhost, number: int) -> list[tuple[str, datetime, bool]]:
             for one in consumer.batch(limit=500, limit_bytes=10**7, wait=0.5, linger=0):
                 consumer.ack_through(one)
                 name = one.message.properties.message_id or ""
-                is_marked = migrating.DOUBLED_HEADER in one.message.headers
+                is_marked = DOUBLED_HEADER in one.message.headers
                 got.append((name, one.received_at, is_marked))
     return got
 

@@ -72,9 +72,12 @@ def test_a_change_is_requested_listed_and_undone(row: ScheduledMessage) -> None:
     change = ScheduledChange.objects.get()
     assert (change.kind, change.state) == (ChangeKind.RESCHEDULE, ChangeState.PENDING)
     assert "Undo change" in page
+    waiting = reverse("analytics:scheduled")
+    assert "reschedule requested" in client.get(waiting).content.decode()
     client.post(reverse("scheduled_change_undo", args=[change.pk]))
     change.refresh_from_db()
     assert change.state == ChangeState.UNDONE
+    assert "reschedule requested" not in client.get(waiting).content.decode()
     answer = client.post(reverse("scheduled_change_undo", args=[change.pk]), follow=True)
     assert "already took effect" in answer.content.decode()
 

@@ -161,6 +161,22 @@ def is_back(interception: Interception, management: Management) -> bool:
     return _is_bound(interception.binding, management)
 
 
+def rejects_publishes(interception: Interception, management: Management) -> bool:
+    """Whether the queue refuses messages while it is full; True where it is missing."""
+    try:
+        queue = management.queue(interception.binding.destination)
+    except NotFound:
+        return True
+    stated = (
+        queue.get("arguments") or {},
+        queue.get("effective_policy_definition") or {},
+    )
+    return any(
+        str(one.get(name, "")).startswith("reject-publish")
+        for one, name in zip(stated, ("x-overflow", "overflow"), strict=True)
+    )
+
+
 def _declare(interception: Interception, management: Management, step: Step) -> None:
     step()
     intercepted = interception.binding.destination

@@ -30,7 +30,7 @@ class Taken(NamedTuple, Generic[Mark]):
 
 class QueueSource(Generic[Mark]):
     """Takes what `decide` makes of each message, with a mark; None leaves the message there, and
-    "drop" acknowledges it: what had to be noted of it is.
+    "drop" acknowledges it: what had to be noted of it is. "later" only has it wait for `settle`.
 
     `settled` is told what became of each. What was refused, or left, is held until the end, so
     that it does not come again and again. With `is_strict` the first that is refused ends it.
@@ -40,7 +40,7 @@ class QueueSource(Generic[Mark]):
     def __init__(
         self,
         intake: Intake,
-        decide: Callable[[Arrival], tuple[Publish, Mark] | Literal["drop"] | None],
+        decide: Callable[[Arrival], tuple[Publish, Mark] | Literal["drop", "later"] | None],
         settled: Callable[[Mark, Answer], None],
         *,
         prefetch: int,
@@ -56,6 +56,7 @@ class QueueSource(Generic[Mark]):
         self._open: OrderedDict[int, int] = OrderedDict()
         self._bytes = 0
         self._unsettled = 0
+        self._later: set[int] = set()
         self._held = 0
         self._held_since: float | None = None
         self.refusal: Answer | None = None
@@ -90,7 +91,8 @@ class QueueSource(Generic[Mark]):
             self._held = 0
             self._intake.more()
         room = room if self._left is None else min(room, self._left)
-        for arrival in self._intake.arrivals(room, 0.0 if self._unsettled else WAIT_SECONDS):
+        is_on_way = self._unsettled > len(self._later)
+        for arrival in self._intake.arrivals(room, 0.0 if is_on_way else WAIT_SECONDS):
             self._open[arrival.tag] = len(arrival.body)
             self._bytes += len(arrival.body)
             if (decided := self._decide(arrival)) is None:
@@ -99,6 +101,10 @@ class QueueSource(Generic[Mark]):
             if decided == "drop":
                 self._bytes -= self._open.pop(arrival.tag)
                 self._ack([arrival.tag])
+                continue
+            if decided == "later":
+                self._unsettled += 1
+                self._later.add(arrival.tag)
                 continue
             publish, mark = decided
             steps.append(Step(Taken(arrival.tag, mark), publish))
@@ -111,6 +117,7 @@ class QueueSource(Generic[Mark]):
         """Acknowledge what was confirmed; tell of all."""
         confirmed = []
         for (tag, mark), answer in answers:
+            self._later.discard(tag)
             if answer.kind == "confirmed":
                 self._bytes -= self._open.pop(tag)
                 confirmed.append(tag)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -59,12 +59,19 @@ class Pipeline(Generic[Token]):
     When the broker closes the channel (no such exchange, no permission, a property that it does
     not take), another is opened and what had no answer is published again, one at a time: who
     closes the channel then is known, and each gets its answer. So is what may have come back,
-    when what comes back is not told apart.
+    when what comes back is not told apart. What is published again is what `mark_again` makes
+    of it.
     """
 
-    def __init__(self, connection: pika.BlockingConnection, address: Address) -> None:
+    def __init__(
+        self,
+        connection: pika.BlockingConnection,
+        address: Address,
+        mark_again: Callable[[Publish], Publish] = lambda publish: publish,
+    ) -> None:
         self._connection = connection
         self._address = address
+        self._mark_again = mark_again
         self._frame_max: int = connection._impl.params.frame_max
         self._flying: OrderedDict[int, _Flight[Token]] = OrderedDict()
         self._careful: deque[_Flight[Token]] = deque()
@@ -167,6 +174,7 @@ class Pipeline(Generic[Token]):
 
     def _take_care(self, flight: _Flight[Token]) -> None:
         flight.again, flight.is_returned, flight.may_be_returned = True, False, False
+        flight.publish = self._mark_again(flight.publish)
         self._careful.append(flight)
 
     def _why(self, reason: Any, publish: Publish) -> str:
@@ -246,7 +254,9 @@ class Pipeline(Generic[Token]):
 
 
 @contextmanager
-def pipeline(address: Address, name: str) -> Iterator[Pipeline[Any]]:
+def pipeline(
+    address: Address, name: str, mark_again: Callable[[Publish], Publish] = lambda publish: publish
+) -> Iterator[Pipeline[Any]]:
     """A pipeline for the length of a block. Raises BrokerError."""
     with connected(address, name) as connection:
-        yield Pipeline(connection, address)
+        yield Pipeline(connection, address, mark_again)

@@ -61,7 +61,13 @@ class Publisher:
 
         Raises Conflict where other arguments stand, NotFound where a binding has no end.
         """
-        declare(self._channel, definitions)
+        declare(self._usable(), definitions)
+
+    def _usable(self) -> pika.adapters.blocking_connection.BlockingChannel:
+        """The channel, or another one after the broker closed it."""
+        if not self._channel.is_open:
+            self._channel = self._open()
+        return self._channel
 
     def publish(self, publish: Publish) -> None:
         """Returns when the broker has confirmed that a queue took the message.
@@ -71,10 +77,9 @@ class Publisher:
         it was not published. Raises OutcomeUnknown when the connection broke before the
         answer: it may have been.
         """
-        if not self._channel.is_open:
-            self._channel = self._open()
+        channel = self._usable()
         try:
-            self._channel.basic_publish(
+            channel.basic_publish(
                 publish.exchange,
                 publish.routing_key,
                 publish.body,

@@ -1,0 +1,236 @@
+"""Carrying out the changes of an interception beside its forwarder, on a thread of its own.
+
+Database and management API take milliseconds, or seconds where they are slow. The forwarder waits
+for neither of them: it hands over each message that is changed, and acknowledges it only when it
+is written down here that the message is taken out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import NamedTuple
+
+from django.db import connection, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from delayboard.changes import take
+from delayboard.changes.copies import publish_copies
+from delayboard.changes.limits import HORIZON
+from delayboard.changes.outgoing import lost_to_taps, replacement
+from delayboard.changes.session import Session
+from delayboard.models import (
+    ChangeKind,
+    ChangeState,
+    Interception,
+    InterceptionState,
+    ScheduledChange,
+)
+from delayboard.models.scheduled_change import OPEN
+from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.errors import Conflict, Nacked, NotFound, Refused, Returned
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.field_values import FieldError
+from topology.definitions import Definitions
+from topology.message import Message, Publish
+from topology.patterns.pattern import ParamsError
+from topology.transfer import interception as objects
+
+REFRESH_SECONDS = 0.5
+# With older changes nothing is forwarded: one may be requested so long before the due time
+# (limits.SHORTEST_NOTICE), and is to be known by then.
+FRESH_SECONDS = 2.0
+
+
+class Intercepted(NamedTuple):
+    """A message that is changed, and the tag of its delivery."""
+
+    tag: int
+    change: ScheduledChange
+    message: Message
+
+
+class Outcome(NamedTuple):
+    """Whether the message is taken out; if not, it goes on as it came."""
+
+    intercepted: Intercepted
+    is_taken: bool
+
+
+class Executor:
+    """Renews the lease, reads what is requested, and carries changes out until the block ends.
+
+    The forwarder sets `is_quiet`, `is_released`, `problem` and `counts`, and reads the rest. What
+    goes wrong here is raised by `check`, on the forwarder's thread.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._row = session.row
+        self._loaded_at = time.monotonic()
+        self.tombstones = take.Tombstones(self._row.changes.all())
+        self.outcomes: deque[Outcome] = deque()
+        self.is_quiet = False
+        self.is_released = self._row.state == InterceptionState.ENDING
+        self.problem = ""
+        self.counts = dict.fromkeys(("passed", "taken", "overtaken"), 0)
+        # Taken out, and not known to be acknowledged; then those that are.
+        self.unsettled: Sequence[int] = ()
+        self.settled: Sequence[int] = ()
+        self.is_wanted = True
+        self.rejects = False
+        self._written = dict(self.counts)
+        self._refresh_at = 0.0
+        self._given: deque[Intercepted] = deque()
+        self._wake, self._ending = Event(), Event()
+        self._error: BaseException | None = None
+
+    def carry_out(self, intercepted: Intercepted) -> None:
+        """Its outcome comes into `outcomes`."""
+        self.tombstones.handed_over.add(intercepted.change.pk)
+        self._given.append(intercepted)
+        self._wake.set()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the changes were read within the last two seconds."""
+        return time.monotonic() - self._loaded_at < FRESH_SECONDS
+
+    def check(self) -> None:
+        """Raise what ended the thread."""
+        if self._error is not None:
+            raise self._error
+
+    def run(self) -> None:
+        try:
+            with Management(self._row.broker.address) as management:
+                while not self._ending.is_set():
+                    self._carry_out(management)
+                    if time.monotonic() >= self._refresh_at:
+                        self._refresh(management)
+                    self._wake.wait(max(0.0, self._refresh_at - time.monotonic()))
+                    self._wake.clear()
+        except BaseException as error:
+            self._error = error
+        finally:
+            connection.close()
+
+    def end(self) -> None:
+        self._ending.set()
+        self._wake.set()
+
+    def write_counts(self) -> None:
+        now = dict(self.counts)
+        more = {name: F(name) + n - self._written[name] for name, n in now.items()}
+        if now != self._written:
+            Interception.objects.filter(pk=self._row.pk).update(**more)
+        self._written = now
+
+    def _refresh(self, management: Management) -> None:
+        self._session.step()
+        self._session.report(self.problem)
+        publish_copies(self._row, self._pulse)
+        self._settle()
+        if self.is_quiet:
+            take.give_up(
+                self._row.changes.all(),
+                "The message did not reach the intercept queue. RabbitMQ may have delivered it.",
+            )
+        self._reload()
+        self.write_counts()
+        self._look_at(management)
+        soon = timezone.now() + HORIZON
+        self.is_wanted = self._row.changes.filter(state__in=OPEN, due_at__lte=soon).exists()
+        self._refresh_at = time.monotonic() + REFRESH_SECONDS
+
+    def _pulse(self) -> None:
+        self._session.step()
+        if time.monotonic() - self._loaded_at > REFRESH_SECONDS:
+            self._reload()
+
+    def _reload(self) -> None:
+        now = time.monotonic()
+        self.tombstones.reload()
+        self._loaded_at = now
+
+    def _settle(self) -> None:
+        """What was taken and acknowledged cannot come again, once the broker has the acks."""
+        ids, self.settled = self.settled, ()
+        if ids:
+            ScheduledChange.objects.filter(pk__in=ids).update(is_settled=True)
+        done = self._row.changes.filter(state=ChangeState.DONE, is_settled=False)
+        self.unsettled = tuple(done.values_list("pk", flat=True))
+
+    def _look_at(self, management: Management) -> None:
+        """Somebody who bound the queue again has its messages take both ways."""
+        intercepted = self._session.objects
+        if not self.is_released and objects.is_back(intercepted, management):
+            Interception.objects.filter(pk=self._row.pk).update(bound_again_at=timezone.now())
+            management.unbind(intercepted.binding)
+        self.rejects = objects.rejects_publishes(intercepted, management)
+
+    def _carry_out(self, management: Management) -> None:
+        given = [self._given.popleft() for _ in range(len(self._given))]
+        moved = [one for one in given if _is_moved(one.change)]
+        others = [one for one in given if not _is_moved(one.change)]
+        if others:
+            with transaction.atomic():
+                ended = [Outcome(one, take.finish(one.change, one.message)) for one in others]
+            # Not before the commit: an outcome is acknowledged.
+            self.outcomes.extend(ended)
+        if moved:
+            self._publish_again(moved, management)
+
+    def _publish_again(self, moved: Sequence[Intercepted], management: Management) -> None:
+        """Each is begun in the database first. Raises OutcomeUnknown, and then they come again."""
+        with publisher(self._row.broker.address, "rescheduled messages") as channel:
+            published = [(one, _publish(one, channel)) for one in moved]
+        found = observe(management).definitions
+        for one, publish in published:
+            self.outcomes.append(Outcome(one, publish is not None and _end(one, publish, found)))
+
+
+@contextmanager
+def executing(session: Session) -> Iterator[Executor]:
+    """An executor for the length of a block."""
+    executor = Executor(session)
+    thread = Thread(target=executor.run, name=f"changes of {session.row.queue}", daemon=True)
+    thread.start()
+    try:
+        yield executor
+    finally:
+        executor.end()
+        thread.join()
+        executor.write_counts()
+
+
+def _is_moved(change: ScheduledChange) -> bool:
+    return change.kind == ChangeKind.RESCHEDULE and not change.is_copied
+
+
+def _publish(moved: Intercepted, channel: Publisher) -> Publish | None:
+    """What was published in its place; None when that was undone or refused."""
+    change = moved.change
+    try:
+        declares, publish = replacement(change, moved.message)
+        channel.declare(declares)
+        if not take.begin(change):
+            return None
+        channel.publish(publish)
+    except (ParamsError, FieldError, Conflict, Nacked, NotFound, Refused, Returned) as error:
+        take.fail(change, str(error))
+        return None
+    return publish
+
+
+def _end(moved: Intercepted, publish: Publish, found: Definitions) -> bool:
+    """A tap of ours confirms what no real queue takes: the message itself goes on then."""
+    if why := lost_to_taps(publish, found):
+        take.fail(moved.change, f"No queue receives the message: {why}.")
+        return False
+    return take.finish(moved.change, publish)
