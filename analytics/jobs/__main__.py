@@ -65,7 +65,7 @@ def run(log: Path, day: date, results_url: str, out: Path, *, now: datetime) -> 
             store.delete_others(spark, folder)
         (out / "summary.json").write_text(json.dumps(found.summary))
     finally:
-        spark.stop()
+        session.stop(spark)
 
 
 def _arguments() -> argparse.Namespace:

@@ -23,7 +23,7 @@ from analytics.events import FIELDS
 from analytics.jobs import command, schema, session, store
 
 DONE, FAILED = 0, 1
-STEPS = ("Starting Spark", "Compacting the lines", "Deleting what was replaced")
+STEPS = ("Starting Spark for the compaction", "Compacting the lines", "Deleting what was replaced")
 LAYOUT = "v1"
 ORDER = ("broker", "topology", "message_id", "content_id", "recorded_at")
 # A file is to have 128 to 256 MB; lines shrink to a twelfth (an estimate).
@@ -58,7 +58,7 @@ def run(log: Path, day: date, url: str, work: Path, *, now: datetime) -> None:
             store.delete(spark, folder.rpartition("/")[0])
             manifest.unlink()
     finally:
-        spark.stop()
+        session.stop(spark)
 
 
 def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -> None:

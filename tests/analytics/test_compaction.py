@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -23,8 +23,8 @@ DAY = NOON.date()
 MIDNIGHT = job_cases.MIDNIGHT
 HOUR = timedelta(hours=1)
 Tables: TypeAlias = dict[str, list[str]]
-# And how many lines were read, and malformed.
-Figures: TypeAlias = tuple[Tables, int, int]
+# And how many lines were read, and how many are in no figure, by reason.
+Figures: TypeAlias = tuple[Tables, int, Mapping[str, int]]
 
 
 class Killed(Exception):
@@ -53,7 +53,7 @@ def late_lines() -> list[Any]:
 def compute(log: Path) -> Figures:
     result = launch.run_day(log, DAY, results_in(log), pulse=lambda *_: None)
     tables = {name: sorted(map(str, rows)) for name, rows in result.tables.items()}
-    return tables, result.lines, result.malformed
+    return tables, result.lines, result.excluded
 
 
 def compact(log: Path) -> None:
@@ -124,6 +124,11 @@ def test_figures_are_those_of_the_lines_from_parquet_and_from_both(
     order = parquet.project("broker, topology, message_id").fetchall()
     assert order == sorted(order, key=lambda row: tuple(text or "" for text in row))
     assert "v" in parquet.columns
+
+
+def test_lines_in_no_figure_are_counted_by_reason(expected: Figures) -> None:
+    reasons = {"torn": 1, "malformed": 1, "repeat": 2, "no_topology": 3, "unknown_source": 0}
+    assert expected[2] == reasons
 
 
 def kill_at(step: int, seconds: float) -> Callable[[int, int], None]:
@@ -202,7 +207,7 @@ def test_the_nightly_run_compacts_a_day_that_is_over_first(
     asked = []
     monkeypatch.setattr(launch, "JOBS", "tests.analytics.fake_job")
     monkeypatch.setattr(
-        launch, "run_compaction", lambda log, day, url, pulse: asked.append((day, url))
+        launch, "run_compaction", lambda log, day, url, **_: asked.append((day, url))
     )
     nightly.run_day(DAY)
     assert asked == [(DAY, "s3a://bucket/log")]
