@@ -101,17 +101,31 @@ class Result:
     """Lines that are in no figure, by reason."""
 
 
+def is_local() -> bool:
+    """Whether Spark runs on this machine, and not where SPARK_MASTER or SPARK_REMOTE say."""
+    is_here = os.environ.get("SPARK_MASTER", "local").startswith("local")
+    return is_here and "SPARK_REMOTE" not in os.environ
+
+
 def run_day(
-    log: Path, day: date, results: str, *, pulse: Pulse, job: JobReport | None = None
+    log: Path,
+    day: date,
+    results: str,
+    *,
+    pulse: Pulse,
+    job: JobReport | None = None,
+    compact_to: str = "",
 ) -> Result:
     """Compute one UTC day from the log; the rows lie at the URL `results` as Parquet too.
+
+    With `compact_to`, which needs local Spark, the day is compacted first, as by run_compaction.
 
     `pulse(done, total)` is called at least once a second; what it raises ends the job and
     is passed on. Raises NoData, and LaunchError for anything else that goes wrong.
     """
     with scratch(log.absolute() / SCRATCH / day.isoformat()) as out:
         arguments = ["--log", str(log.absolute()), "--day", day.isoformat()]
-        arguments += ["--results", results, "--out", str(out)]
+        arguments += ["--results", results, "--out", str(out), "--compact", compact_to]
         run_module(JOBS, arguments, pulse=pulse, job=job)
         summary = json.loads((out / "summary.json").read_text())
         tables = {name: _rows(out / f"{name}.jsonl") for name in TABLES}

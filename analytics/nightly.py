@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -65,9 +66,7 @@ def run_day(day: date, *, progress: Progress = lambda *_: None) -> Run:
     job = launch.JobReport()
     try:
         pulse = _Pulse(owner, day, progress)
-        if day < datetime.now(UTC).date():
-            compact(day, pulse=pulse, job=job)
-        result = launch.run_day(settings.EVENT_LOG, day, settings.RESULTS_URL, pulse=pulse, job=job)
+        result = _compute(day, pulse, job)
         job.begin_step("Loading the results into the database")
         _finish(owner, day, result, job)
     except launch.NoData as nothing:
@@ -121,11 +120,31 @@ def compact(
     log = settings.EVENT_LOG
     if not compacted.is_due(log, day, datetime.now(UTC)):
         return False
-    with held(log, "compaction") as is_ours:
-        if not is_ours:
-            raise launch.LaunchError("Another process compacts the event log. Try again later.")
+    with _compacting():
         launch.run_compaction(log, day, settings.LOG_URL, pulse=pulse, job=job)
     return True
+
+
+@contextmanager
+def _compacting() -> Iterator[None]:
+    with held(settings.EVENT_LOG, "compaction") as is_ours:
+        if not is_ours:
+            raise launch.LaunchError("Another process compacts the event log. Try again later.")
+        yield
+
+
+def _compute(day: date, pulse: Progress, job: launch.JobReport) -> launch.Result:
+    """Compact a day that is over and compute its figures; by one Spark where it is local."""
+    now = datetime.now(UTC)
+    compute = partial(
+        launch.run_day, settings.EVENT_LOG, day, settings.RESULTS_URL, pulse=pulse, job=job
+    )
+    if day < now.date() and compacted.is_due(settings.EVENT_LOG, day, now):
+        if launch.is_local():
+            with _compacting():
+                return compute(compact_to=settings.LOG_URL)
+        compact(day, pulse=pulse, job=job)
+    return compute()
 
 
 def run_wanted(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:

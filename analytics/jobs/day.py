@@ -43,7 +43,7 @@ def figures(
     spark: SparkSession, log: Path, day: date, *, now: datetime, step: Callable[[int], None]
 ) -> Figures:
     """The figures of a day from a log recorded up to `now`. Raises NoData."""
-    step(1)
+    step(2)
     events = schema.events_of(
         schema.read_days(spark, [compacted.input_of(log, day)])
     ).localCheckpoint(eager=False)
@@ -53,7 +53,7 @@ def figures(
             f"The event log of {day} has {summary['lines']} lines, but no readable line of a "
             f"tap ({summary['malformed']} are malformed)."
         )
-    step(2)
+    step(3)
     until = day + timedelta(milliseconds=summary["longest_delay_ms"]) + 2 * ONE_DAY
     days = _days(day + ONE_DAY, min(until, now.date() + ONE_DAY))
     later = [given for one in days if not (given := compacted.input_of(log, one)).is_empty]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -50,8 +50,8 @@ def late_lines() -> list[Any]:
     return list(chain.from_iterable(a_trip(f"late {n}", NOON) for n in range(3)))
 
 
-def compute(log: Path) -> Figures:
-    result = launch.run_day(log, DAY, results_in(log), pulse=lambda *_: None)
+def compute(log: Path, compact_to: str = "") -> Figures:
+    result = launch.run_day(log, DAY, results_in(log), pulse=lambda *_: None, compact_to=compact_to)
     tables = {name: sorted(map(str, rows)) for name, rows in result.tables.items()}
     return tables, result.lines, result.excluded
 
@@ -116,9 +116,8 @@ def test_figures_are_those_of_the_lines_from_parquet_and_from_both(
     assert given.hours
     assert given.files
     assert compute(log) == expected
-    compact(log)
+    assert compute(log, compact_to=url_of(log)) == expected
     assert compacted.input_of(log, DAY).files == ()
-    assert compute(log) == expected
     (folder,) = folders(log)
     parquet = duckdb.read_parquet(f"{folder.replace('[', '[[]')}/*.parquet")
     order = parquet.project("broker, topology, message_id").fetchall()
@@ -199,15 +198,24 @@ def test_a_compaction_that_ends_before_its_manifest_is_repeated(
     assert compacted.expired(tmp_path / "log") == {}
 
 
+@pytest.mark.parametrize("master", ["", "spark://elsewhere:7077"])
 def test_the_nightly_run_compacts_a_day_that_is_over_first(
-    event_log: Path, db: None, monkeypatch: pytest.MonkeyPatch, settings: Any
+    event_log: Path, db: None, monkeypatch: pytest.MonkeyPatch, settings: Any, master: str
 ) -> None:
+    """In one Spark with the figures; where these are computed elsewhere, in one of its own."""
     settings.LOG_URL = "s3a://bucket/log"
     write_log(event_log, a_trip())
     asked = []
-    monkeypatch.setattr(launch, "JOBS", "tests.analytics.fake_job")
-    monkeypatch.setattr(
-        launch, "run_compaction", lambda log, day, url, **_: asked.append((day, url))
-    )
+    if master:
+        monkeypatch.setenv("SPARK_MASTER", master)
+
+    def run_module(module: str, arguments: list[str], **_: Any) -> None:
+        urls = [url for name, url in pairwise(arguments) if name in ("--url", "--compact")]
+        asked.append((module, *urls))
+        if module == launch.JOBS:
+            raise launch.NoData("Nothing was there.")
+
+    monkeypatch.setattr(launch, "run_module", run_module)
     nightly.run_day(DAY)
-    assert asked == [(DAY, "s3a://bucket/log")]
+    alone = [(launch.COMPACTION_JOB, "s3a://bucket/log"), (launch.JOBS, "")]
+    assert asked == (alone if master else [(launch.JOBS, "s3a://bucket/log")])
