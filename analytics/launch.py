@@ -18,10 +18,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from time import monotonic
+from typing import IO, Any, TypeAlias
 
 JOBS = "analytics.jobs"
 IMPORT_JOB = "analytics.jobs.importing"
@@ -30,15 +31,55 @@ TABLES = (
     *("accuracy", "uncounted", "histogram", "hours", "retries", "attempts", "outcomes"),
     *("recoveries", "causes", "deaths", "losses", "unexplained", "dead_letters"),
 )
+EXCLUDED = "excluded"
 NO_DATA_CODE = 4
 # In the log, which is writable and has room; its name keeps every reader of days out.
 SCRATCH, COMPACTION_SCRATCH = "_nightly", "_compaction"
 PULSE_SECONDS = 0.5
+# Of what the jobs of a run print, so much of the end is kept.
+MOST_OUTPUT = 16_000
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_PDEATHSIG = 1
 
 Pulse: TypeAlias = Callable[[int, int], None]
 Row: TypeAlias = Mapping[str, Any]
+
+
+@dataclass
+class JobReport:
+    """What the jobs of one run reported, also when they failed; the caller adds its own steps."""
+
+    steps: list[tuple[str, float]] = field(default_factory=list)
+    """Their names and seconds, in their order."""
+    spark_version: str = ""
+    peak_memory_bytes: int | None = None
+    """Of the driver's process, the largest; None where it is not on this machine."""
+    output: str = ""
+    """The end of what the jobs printed on standard error."""
+    _began: float = 0.0
+
+    def begin_step(self, name: str) -> None:
+        """End the step before, if one is open, and begin this one."""
+        self.end_step()
+        self.steps.append((name, 0.0))
+        self._began = monotonic()
+
+    def end_step(self) -> None:
+        if self._began:
+            name, _ = self.steps.pop()
+            self.steps.append((name, round(monotonic() - self._began, 2)))
+        self._began = 0.0
+
+    def read(self, message: Mapping[str, Any]) -> None:
+        """Take over what a message of the job says."""
+        if "step" in message:
+            self.begin_step(str(message["step"]))
+        self.spark_version = str(message.get("spark_version", self.spark_version))[:40]
+        if peak := message.get("peak_memory_bytes"):
+            self.peak_memory_bytes = max(int(peak), self.peak_memory_bytes or 0)
+
+    def read_output(self, output: str) -> None:
+        self.output = (self.output + output)[-MOST_OUTPUT:]
 
 
 class LaunchError(Exception):
@@ -56,27 +97,50 @@ class Result:
     lines: int
     malformed: int
     tables: Mapping[str, Sequence[Row]]
+    excluded: Mapping[str, int] = field(default_factory=dict)
+    """Lines that are in no figure, by reason."""
 
 
-def run_day(log: Path, day: date, results: str, *, pulse: Pulse) -> Result:
+def is_local() -> bool:
+    """Whether Spark runs on this machine, and not where SPARK_MASTER or SPARK_REMOTE say."""
+    is_here = os.environ.get("SPARK_MASTER", "local").startswith("local")
+    return is_here and "SPARK_REMOTE" not in os.environ
+
+
+def run_day(
+    log: Path,
+    day: date,
+    results: str,
+    *,
+    pulse: Pulse,
+    job: JobReport | None = None,
+    compact_to: str = "",
+) -> Result:
     """Compute one UTC day from the log; the rows lie at the URL `results` as Parquet too.
+
+    With `compact_to`, which needs local Spark, the day is compacted first, as by run_compaction.
 
     `pulse(done, total)` is called at least once a second; what it raises ends the job and
     is passed on. Raises NoData, and LaunchError for anything else that goes wrong.
     """
     with scratch(log.absolute() / SCRATCH / day.isoformat()) as out:
         arguments = ["--log", str(log.absolute()), "--day", day.isoformat()]
-        run_module(JOBS, [*arguments, "--results", results, "--out", str(out)], pulse=pulse)
+        arguments += ["--results", results, "--out", str(out), "--compact", compact_to]
+        run_module(JOBS, arguments, pulse=pulse, job=job)
         summary = json.loads((out / "summary.json").read_text())
         tables = {name: _rows(out / f"{name}.jsonl") for name in TABLES}
-    return Result(summary["lines"], summary["malformed"], tables)
+        repeats = {row["reason"]: row["lines"] for row in _rows(out / f"{EXCLUDED}.jsonl")}
+    return Result(summary["lines"], summary["malformed"], tables, summary["excluded"] | repeats)
 
 
-def run_compaction(log: Path, day: date, url: str, *, pulse: Pulse) -> None:
+def run_compaction(
+    log: Path, day: date, url: str, *, pulse: Pulse, job: JobReport | None = None
+) -> None:
     """Write the finished hours of a UTC day as Parquet below `url`. Raises as `run_day` does."""
     with scratch(log.absolute() / COMPACTION_SCRATCH) as work:
         arguments = ["--log", str(log.absolute()), "--day", day.isoformat()]
-        run_module(COMPACTION_JOB, [*arguments, "--url", url, "--work", str(work)], pulse=pulse)
+        arguments += ["--url", url, "--work", str(work)]
+        run_module(COMPACTION_JOB, arguments, pulse=pulse, job=job)
 
 
 def _rows(path: Path) -> list[Row]:
@@ -111,10 +175,14 @@ def scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_module(module: str, arguments: Sequence[str], *, pulse: Pulse) -> None:
+def run_module(
+    module: str, arguments: Sequence[str], *, pulse: Pulse, job: JobReport | None = None
+) -> None:
     """Run a module as a program that dies with us. Raises as `run_day` does."""
+    job = job or JobReport()
     reading, writing = os.pipe()
-    with tempfile.TemporaryFile("w+") as complaints:
+    job.begin_step("Starting the job")
+    with tempfile.TemporaryFile() as complaints:
         child = subprocess.Popen(
             [sys.executable, "-m", "analytics.launch", str(os.getpid()), module, *arguments],
             cwd=ROOT,
@@ -125,19 +193,24 @@ def run_module(module: str, arguments: Sequence[str], *, pulse: Pulse) -> None:
         )
         os.close(writing)
         try:
-            last = _follow(child, reading, pulse)
+            last = _follow(child, reading, pulse, job)
             code = child.wait()
         finally:
             os.close(reading)
             _end(child)
+            job.end_step()
+            output = _end_of(complaints)
+            job.read_output(output)
         if code == NO_DATA_CODE and "no_data" in last:
             raise NoData(str(last["no_data"]))
         if code:
-            raise LaunchError(_what_went_wrong(code, complaints))
+            raise LaunchError(_what_went_wrong(code, output))
 
 
-def _follow(child: subprocess.Popen[bytes], output: int, pulse: Pulse) -> dict[str, Any]:
-    """Pass the progress on until the child closes its output; its last message."""
+def _follow(
+    child: subprocess.Popen[bytes], output: int, pulse: Pulse, job: JobReport
+) -> dict[str, Any]:
+    """Pass the progress on until the child closes its output; the newest value of each name."""
     last: dict[str, Any] = {}
     rest = b""
     with selectors.DefaultSelector() as selector:
@@ -148,22 +221,22 @@ def _follow(child: subprocess.Popen[bytes], output: int, pulse: Pulse) -> dict[s
                 if not piece:
                     return last
                 *lines, rest = (rest + piece).split(b"\n")
-                last |= _newest(lines)
+                for message in _messages(lines):
+                    job.read(message)
+                    last |= message
             elif child.poll() is not None:
                 return last
             pulse(last.get("done", 0), last.get("total", 0))
 
 
-def _newest(lines: Sequence[bytes]) -> dict[str, Any]:
-    newest: dict[str, Any] = {}
+def _messages(lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             message = json.loads(line)
         except ValueError:
             continue
         if isinstance(message, dict):
-            newest |= message
-    return newest
+            yield message
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -173,9 +246,15 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _what_went_wrong(code: int, complaints: TextIO) -> str:
-    complaints.seek(0)
-    lines = [line.strip() for line in complaints if line.strip()]
+def _end_of(complaints: IO[bytes]) -> str:
+    size = complaints.seek(0, os.SEEK_END)
+    complaints.seek(max(size - MOST_OUTPUT, 0))
+    # PostgreSQL takes no zero byte in a text.
+    return complaints.read().decode(errors="replace").replace("\x00", "\ufffd")
+
+
+def _what_went_wrong(code: int, complaints: str) -> str:
+    lines = [line.strip() for line in complaints.splitlines() if line.strip()]
     end = f"signal {-code}" if code < 0 else f"exit code {code}"
     output = " / ".join(lines[-5:])[-2000:] or "no output"
     return f"The job failed with {end}: {output}"

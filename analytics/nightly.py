@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -61,16 +63,16 @@ def run_day(day: date, *, progress: Progress = lambda *_: None) -> Run:
     """
     _refuse_future(day)
     owner = _claim(day)
+    job = launch.JobReport()
     try:
         pulse = _Pulse(owner, day, progress)
-        if day < datetime.now(UTC).date():
-            compact(day, pulse=pulse)
-        result = launch.run_day(settings.EVENT_LOG, day, settings.RESULTS_URL, pulse=pulse)
-        _finish(owner, day, result)
+        result = _compute(day, pulse, job)
+        job.begin_step("Loading the results into the database")
+        _finish(owner, day, result, job)
     except launch.NoData as nothing:
-        _finish_empty(owner, day, str(nothing))
+        _finish_empty(owner, day, str(nothing), job)
     except BaseException as error:
-        _end(owner, day, RunState.FAILED, error=str(error) or type(error).__name__)
+        _end(owner, day, RunState.FAILED, job, error=str(error) or type(error).__name__)
         raise
     return Run.objects.get(day=day)
 
@@ -90,23 +92,27 @@ def run_generated(
     does.
     """
     owner = _claim(day)
+    job = launch.JobReport()
     try:
         Run.objects.filter(day=day, owner=owner).update(error=GENERATING)
         pulse = _Pulse(owner, day, progress)
-        result = launch.run_day(log, day, f"file://{log.absolute()}/results", pulse=pulse)
+        url = f"file://{log.absolute()}/results"
+        result = launch.run_day(log, day, url, pulse=pulse, job=job)
         values: dict[str, Any] = {"error": GENERATED, "lines": 0, "malformed": 0}
         with transaction.atomic():
-            _end_ours(owner, day, RunState.DONE, **values)
+            _end_ours(owner, day, RunState.DONE, job, **values)
             load(result)
             values["finished_at"] = datetime.now(UTC)
             others = (Run(day=one, state=RunState.DONE, **values) for one in days if one != day)
             Run.objects.bulk_create(others, ignore_conflicts=True)
     except BaseException as error:
-        _end(owner, day, RunState.FAILED, error=str(error) or type(error).__name__)
+        _end(owner, day, RunState.FAILED, job, error=str(error) or type(error).__name__)
         raise
 
 
-def compact(day: date, *, pulse: Progress = lambda *_: None) -> bool:
+def compact(
+    day: date, *, pulse: Progress = lambda *_: None, job: launch.JobReport | None = None
+) -> bool:
     """Turn the finished hours of a day into Parquet at LOG_URL; False if all are already.
 
     Raises launch.LaunchError, also when another process compacts.
@@ -114,11 +120,31 @@ def compact(day: date, *, pulse: Progress = lambda *_: None) -> bool:
     log = settings.EVENT_LOG
     if not compacted.is_due(log, day, datetime.now(UTC)):
         return False
-    with held(log, "compaction") as is_ours:
+    with _compacting():
+        launch.run_compaction(log, day, settings.LOG_URL, pulse=pulse, job=job)
+    return True
+
+
+@contextmanager
+def _compacting() -> Iterator[None]:
+    with held(settings.EVENT_LOG, "compaction") as is_ours:
         if not is_ours:
             raise launch.LaunchError("Another process compacts the event log. Try again later.")
-        launch.run_compaction(log, day, settings.LOG_URL, pulse=pulse)
-    return True
+        yield
+
+
+def _compute(day: date, pulse: Progress, job: launch.JobReport) -> launch.Result:
+    """Compact a day that is over and compute its figures; by one Spark where it is local."""
+    now = datetime.now(UTC)
+    compute = partial(
+        launch.run_day, settings.EVENT_LOG, day, settings.RESULTS_URL, pulse=pulse, job=job
+    )
+    if day < now.date() and compacted.is_due(settings.EVENT_LOG, day, now):
+        if launch.is_local():
+            with _compacting():
+                return compute(compact_to=settings.LOG_URL)
+        compact(day, pulse=pulse, job=job)
+    return compute()
 
 
 def run_wanted(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:
@@ -184,6 +210,8 @@ def _claim(day: date) -> str:
         error="",
         steps_done=0,
         steps=0,
+        step_seconds=[],
+        output="",
         code_version=_code_version(),
     )
     if not claimed:
@@ -194,8 +222,7 @@ def _claim(day: date) -> str:
     return owner
 
 
-def _finish(owner: str, day: date, result: launch.Result) -> None:
-    counts = {"lines": result.lines, "malformed": result.malformed}
+def _finish(owner: str, day: date, result: launch.Result, job: launch.JobReport) -> None:
     had = Run.objects.get(day=day).lines
     with transaction.atomic():
         if result.lines < had and has_day(day):
@@ -203,30 +230,48 @@ def _finish(owner: str, day: date, result: launch.Result) -> None:
                 f"The event log of {day} has {result.lines} lines, fewer than the {had} of "
                 f"the earlier run. {KEPT}"
             )
-            _end_ours(owner, day, RunState.DONE, error=sentence)
+            _end_ours(owner, day, RunState.DONE, job, error=sentence)
             return
-        _end_ours(owner, day, RunState.DONE, error="", **counts)
         replace_day(day, result)
+        counts = {"lines": result.lines, "malformed": result.malformed}
+        _end_ours(owner, day, RunState.DONE, job, error="", excluded=_excluded(result), **counts)
 
 
-def _finish_empty(owner: str, day: date, sentence: str) -> None:
+def _excluded(result: launch.Result) -> dict[str, int]:
+    """How many lines are in no figure and how many deliveries are not measured, by reason."""
+    found = Counter(result.excluded)
+    for row in result.tables["uncounted"]:
+        found[row["reason"]] += row["messages"]
+    return {reason: number for reason, number in found.items() if number}
+
+
+def _finish_empty(owner: str, day: date, sentence: str, job: launch.JobReport) -> None:
     with transaction.atomic():
         if has_day(day):
-            _end_ours(owner, day, RunState.DONE, error=f"{sentence} {KEPT}")
+            _end_ours(owner, day, RunState.DONE, job, error=f"{sentence} {KEPT}")
         else:
-            _end_ours(owner, day, RunState.NO_DATA, error=sentence, lines=0, malformed=0)
+            _end_ours(owner, day, RunState.NO_DATA, job, error=sentence, lines=0, malformed=0)
 
 
-def _end_ours(owner: str, day: date, state: RunState, **values: str | int) -> None:
-    if not _end(owner, day, state, **values):
+def _end_ours(owner: str, day: date, state: RunState, job: launch.JobReport, **values: Any) -> None:
+    if not _end(owner, day, state, job, **values):
         raise Stopped(f"Another process took over the run of {day}.")
 
 
-def _end(owner: str, day: date, state: RunState, **values: str | int) -> bool:
+def _end(owner: str, day: date, state: RunState, job: launch.JobReport, **values: Any) -> bool:
     """Write down how the run ended; False when it is no longer ours."""
+    job.end_step()
     rows = Run.objects.filter(day=day, owner=owner)
     ended = rows.update(
-        state=state, owner="", lease_until=None, finished_at=datetime.now(UTC), **values
+        state=state,
+        owner="",
+        lease_until=None,
+        finished_at=datetime.now(UTC),
+        step_seconds=job.steps,
+        spark_version=job.spark_version,
+        peak_memory_bytes=job.peak_memory_bytes,
+        output=job.output,
+        **values,
     )
     return bool(ended)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from analytics.views import delivery, reports, scheduled
+from analytics.views import delivery, reports, runs, scheduled
 
 app_name = "analytics"
 urlpatterns = [
@@ -10,6 +10,8 @@ urlpatterns = [
     path("scheduled/<int:pk>/", scheduled.scheduled_message, name="scheduled_message"),
     path("reports/", reports.reports, name="reports"),
     path("reports/run/", reports.run, name="run"),
+    path("reports/runs/", runs.runs, name="runs"),
+    path("reports/runs/<slug:day>/", runs.nightly_run, name="nightly_run"),
     path("reports/slo/", reports.slo, name="slo"),
     path("reports/delivery/", delivery.report_delivery, name="report_delivery"),
     path("reports/delivery/subscriber/", delivery.report_subscriber, name="report_subscriber"),

@@ -1,9 +1,10 @@
 """`python -m analytics.jobs --log FOLDER --day YYYY-MM-DD --results URL --out FOLDER`.
 
-Prints one JSON object per line: `{"done": 2, "total": 5, "step": "..."}` while it works. Spark
-writes the results to --results as Parquet; --out gets `summary.json` and, of each table, its rows
-as lines of JSON. Exit codes: 0 done, 1 failed (the reason
-on stderr), 2 wrong arguments, 4 no data for the day (`{"no_data": "a sentence"}` on stdout).
+With --compact URL the finished hours become Parquet there first. Prints one JSON object per line:
+`{"done": 2, "total": 5, "step": "..."}` while it works. Spark writes the results to --results as
+Parquet; --out gets `summary.json` and, of each table, its rows as lines of JSON. Exit codes: 0
+done, 1 failed (the reason on stderr), 2 wrong arguments, 4 no data for the day (`{"no_data": "a
+sentence"}` on stdout).
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 
 from analytics import compacted
-from analytics.jobs import command, results, session, store
+from analytics.jobs import command, compaction, results, session, store
 from analytics.jobs.day import NoData, figures
 from analytics.log import day_files
 
 DONE, FAILED, NO_DATA = 0, 1, 4
 STEPS = (
     "Starting Spark",
+    "Compacting the lines",
     "Reading the lines of the day",
     "Pairing entries with exits",
     "Computing the figures",
@@ -35,7 +36,7 @@ STEPS = (
 def main() -> int:
     arguments = _arguments()
     try:
-        run(arguments.log, arguments.day, arguments.results, arguments.out, now=arguments.now)
+        run(arguments)
     except NoData as nothing:
         command.say(no_data=str(nothing))
         return NO_DATA
@@ -48,7 +49,8 @@ def main() -> int:
     return DONE
 
 
-def run(log: Path, day: date, results_url: str, out: Path, *, now: datetime) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    log, day, out = arguments.log, arguments.day, arguments.out
     if compacted.input_of(log, day).is_empty:
         raise NoData(f"The event log has no data for {day}.")
     step = partial(command.say_step, STEPS)
@@ -56,21 +58,25 @@ def run(log: Path, day: date, results_url: str, out: Path, *, now: datetime) -> 
     input_bytes = sum(path.stat().st_size for path in day_files(log, day))
     spark = session.start(f"delayboard {day}", scratch=out, input_bytes=input_bytes)
     try:
-        found = figures(spark, log, day, now=now, step=step)
-        step(3)
-        folder = results.write(spark, results_url, day, found.tables)
+        if arguments.compact:
+            step(1)
+            compaction.compact_day(spark, log, day, arguments.compact, now=arguments.now)
+        found = figures(spark, log, day, now=arguments.now, step=step)
         step(4)
+        folder = results.write(spark, arguments.results, day, found.tables)
+        step(5)
         results.hand_over(spark, folder, found.tables, out)
         if not session.is_remote():
             store.delete_others(spark, folder)
         (out / "summary.json").write_text(json.dumps(found.summary))
     finally:
-        spark.stop()
+        session.stop(spark)
 
 
 def _arguments() -> argparse.Namespace:
     parser = command.day_parser("analytics.jobs", __doc__)
     parser.add_argument("--results", required=True, help="the URL that gets Parquet")
+    parser.add_argument("--compact", default="", help="the URL that gets the lines as Parquet")
     parser.add_argument("--out", type=Path, required=True, help="an existing folder for results")
     return parser.parse_args()
 

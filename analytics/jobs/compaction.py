@@ -23,7 +23,7 @@ from analytics.events import FIELDS
 from analytics.jobs import command, schema, session, store
 
 DONE, FAILED = 0, 1
-STEPS = ("Starting Spark", "Compacting the lines", "Deleting what was replaced")
+STEPS = ("Starting Spark for the compaction", "Compacting the lines")
 LAYOUT = "v1"
 ORDER = ("broker", "topology", "message_id", "content_id", "recorded_at")
 # A file is to have 128 to 256 MB; lines shrink to a twelfth (an estimate).
@@ -45,20 +45,24 @@ def main() -> int:
 
 def run(log: Path, day: date, url: str, work: Path, *, now: datetime) -> None:
     """The lines lie on this machine, so that it is this machine that reads them."""
-    hours = compacted.finished(log, day, now)
     command.say_step(STEPS, 0)
-    size = line_bytes(hours)
+    size = line_bytes(compacted.finished(log, day, now))
     spark = session.start_at(session.HERE, f"compact {day}", scratch=work, input_bytes=size)
     try:
         command.say_step(STEPS, 1)
-        if compacted.is_late(log, day, hours):
-            compact(spark, log, day, url, hours)
-        command.say_step(STEPS, 2)
-        for manifest, folder in compacted.expired(log).items():
-            store.delete(spark, folder.rpartition("/")[0])
-            manifest.unlink()
+        compact_day(spark, log, day, url, now=now)
     finally:
-        spark.stop()
+        session.stop(spark)
+
+
+def compact_day(spark: SparkSession, log: Path, day: date, url: str, *, now: datetime) -> None:
+    """Compact the hours of the day that are finished by `now`; delete what has expired."""
+    hours = compacted.finished(log, day, now)
+    if compacted.is_late(log, day, hours):
+        compact(spark, log, day, url, hours)
+    for manifest, folder in compacted.expired(log).items():
+        store.delete(spark, folder.rpartition("/")[0])
+        manifest.unlink()
 
 
 def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -> None:

@@ -33,17 +33,17 @@ class NoData(Exception):
 
 @dataclass(frozen=True)
 class Figures:
-    """The tables by name, not computed yet, and what was read: lines, malformed."""
+    """The tables by name, not computed yet, and what was read: lines, malformed, excluded."""
 
     tables: dict[str, DataFrame]
-    summary: dict[str, int]
+    summary: dict[str, int | dict[str, int]]
 
 
 def figures(
     spark: SparkSession, log: Path, day: date, *, now: datetime, step: Callable[[int], None]
 ) -> Figures:
     """The figures of a day from a log recorded up to `now`. Raises NoData."""
-    step(1)
+    step(2)
     events = schema.events_of(
         schema.read_days(spark, [compacted.input_of(log, day)])
     ).localCheckpoint(eager=False)
@@ -53,7 +53,7 @@ def figures(
             f"The event log of {day} has {summary['lines']} lines, but no readable line of a "
             f"tap ({summary['malformed']} are malformed)."
         )
-    step(2)
+    step(3)
     until = day + timedelta(milliseconds=summary["longest_delay_ms"]) + 2 * ONE_DAY
     days = _days(day + ONE_DAY, min(until, now.date() + ONE_DAY))
     later = [given for one in days if not (given := compacted.input_of(log, one)).is_empty]
@@ -64,7 +64,12 @@ def figures(
         )
     begin, end = (datetime.combine(one, time(), UTC) for one in (day, day + ONE_DAY))
     data_end = min(now, datetime.combine(until, time(), UTC))
-    return Figures(_tables(events, summary, (begin, end), data_end), summary)
+    excluded = {
+        "malformed": summary["malformed"] - summary["torn"],
+        **{reason: summary[reason] for reason in ("torn", "no_topology", "unknown_source")},
+    }
+    read = {name: summary[name] for name in ("lines", "malformed")}
+    return Figures(_tables(events, summary, (begin, end), data_end), {**read, "excluded": excluded})
 
 
 def _tables(
@@ -87,7 +92,7 @@ def _tables(
     ended = losses.ended(events).localCheckpoint(eager=False) if summary["ended"] else None
     died = [messages.deaths(single_events, begin, end)]
     failed = [single_events.where("has_id")]
-    others = []
+    others, repeats = [], losses.no_repeats(observed)
     if summary["without_id"]:
         unnamed = observed.where("not has_id")
         others.append(schema.each_once_without_id(unnamed, summary["sources"]))
@@ -96,7 +101,9 @@ def _tables(
         others.append(schema.each_once(named))
     sides = [schema.traced_trips(events)] if summary["traced"] else []
     if others:
-        each = _union(others).localCheckpoint(eager=False)
+        copies = _union(others).localCheckpoint(eager=False)
+        each = copies.where("is_kept").drop("copies", "is_kept")
+        repeats = losses.repeats(copies, end)
         counted = retries.of_day(each, begin, end).localCheckpoint(eager=False)
         sides.append(each.withColumn("queue", f.lit("")).select(*schema.TRIP_COLUMNS, "queue"))
         failed.append(each)
@@ -134,6 +141,7 @@ def _tables(
         "losses": losses.losses(missing),
         "unexplained": losses.unexplained(missing),
         "dead_letters": losses.dead_letters(events),
+        "excluded": repeats,
     }
 
 
@@ -141,10 +149,16 @@ def _summary(events: DataFrame) -> dict[str, int]:
     is_malformed = f.col("is_malformed")
     waited = f.when(f.col("kind").isin("scheduled", "delivered"), f.col("requested_delay_ms"))
     is_observed = ~is_malformed & f.col("source").isin(*schema.OBSERVED)
+    is_used = schema.is_traced() | losses.is_end()
+    is_unplaced = is_observed & (f.col("topology") == "") & ~is_used
+    is_known = f.coalesce(f.col("source").isin(*schema.KNOWN_SOURCES), f.lit(False))
     row = events.agg(
         f.count("*").alias("lines"),
         f.count_if(is_malformed).alias("malformed"),
+        f.count_if("is_torn").alias("torn"),
         f.count_if(is_observed).alias("observed"),
+        f.count_if(is_unplaced).alias("no_topology"),
+        f.count_if(~is_malformed & ~is_known).alias("unknown_source"),
         f.count_if(is_observed & ~f.col("has_id")).alias("without_id"),
         _sources(is_observed).alias("sources"),
         f.count_if(schema.is_traced()).alias("traced"),

@@ -67,7 +67,7 @@ def run(log: Path, work: Path) -> None:
         spark.conf.set("spark.sql.parquet.binaryAsString", "true")
         summary = _import(spark, work)
     finally:
-        spark.stop()
+        session.stop(spark)
     (work / "summary.json").write_text(json.dumps(summary))
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
+
+from analytics.jobs.retries import micros
 
 TOPOLOGY = ("broker", "topology", "queue")
 DEAD_LETTER_KINDS = ("parked", "replayed", "discarded")
@@ -56,6 +60,18 @@ def unexplained(missing: DataFrame) -> DataFrame:
         .where(f.col("number") <= MOST_IDS)
         .select(*TOPOLOGY, "key", "due_at")
     )
+
+
+def no_repeats(events: DataFrame) -> DataFrame:
+    """The columns of `repeats` without a row."""
+    return events.limit(0).select(f.lit(0).cast("long").alias("lines"), f.lit("").alias("reason"))
+
+
+def repeats(copies: DataFrame, end: datetime) -> DataFrame:
+    """Events as of schema.each_once -> how many lines before `end` repeat another, as one row."""
+    of_day = copies.where(f.col("recorded_us") < micros(end))
+    lines = f.sum(f.col("copies") - f.col("is_kept").cast("long"))
+    return of_day.agg(lines.alias("lines")).withColumn("reason", f.lit("repeat"))
 
 
 def dead_letters(events: DataFrame) -> DataFrame:

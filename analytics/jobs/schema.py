@@ -70,7 +70,8 @@ def line_schema(names: Sequence[str]) -> StructType:
 def read_lines(
     spark: SparkSession, files: Sequence[Path], names: Sequence[str], hour: Column
 ) -> DataFrame:
-    """The lines of these files with `hour`, `is_malformed` and CORRUPT, the text of such a line.
+    """The lines of these files with `hour`, `is_malformed`, `is_torn` and CORRUPT, the text of a
+    malformed line.
 
     Only fields that figures need make a line malformed, whatever is read of it.
     """
@@ -88,14 +89,17 @@ def read_lines(
         needed = f.from_json(CORRUPT, line_schema(NEEDED), {"columnNameOfCorruptRecord": CORRUPT})
         still = f.when(f.col(CORRUPT).isNotNull(), needed[CORRUPT])
         lines = lines.withColumn(CORRUPT, still)
-    return lines.withColumn("is_malformed", is_malformed())
+    is_torn = f.coalesce(~f.endswith(f.rtrim(CORRUPT), f.lit("}")), f.lit(False))
+    return lines.withColumns({"is_malformed": is_malformed(), "is_torn": is_torn})
 
 
 def read_days(
     spark: SparkSession, given: Sequence[DayInput], names: Sequence[str] = NEEDED
 ) -> DataFrame:
-    """All lines of these days: the named fields, `hour` and `is_malformed`."""
-    columns = (*names, "hour", "is_malformed")
+    """All lines of these days: the named fields, `hour`, `is_malformed` and `is_torn` (the line
+    has no end; null in Parquet of earlier releases).
+    """
+    columns = (*names, "hour", "is_malformed", "is_torn")
     files = [path for one in given for path in one.files]
     folder = f.substring_index(f.col("_metadata.file_path"), "/", -2)
     hour = f.substring(folder, len("hour=") + 1, 2)
@@ -103,7 +107,11 @@ def read_days(
     if files or not any(one.hours for one in given):
         frames.append(read_lines(spark, files, names, hour).select(*columns))
     fields = [StructField(name, TYPES[FIELDS[name]]) for name in names]
-    added = [StructField("hour", StringType()), StructField("is_malformed", BooleanType())]
+    added = [
+        StructField("hour", StringType()),
+        StructField("is_malformed", BooleanType()),
+        StructField("is_torn", BooleanType()),
+    ]
     reader = spark.read.schema(StructType([*fields, *added]))
     if whole := [as_it_is(one.url) for one in given if one.hours and one.is_whole]:
         frames.append(reader.parquet(*whole))
@@ -143,7 +151,16 @@ def events_of(lines: DataFrame) -> DataFrame:
         lines.withColumn("histories", histories)
         .withColumn("failures", f.expr(FAILURES))
         .select(
-            *("is_malformed", "source", "kind", "event_id", "broker", "topology", "queue"),
+            *(
+                "is_malformed",
+                "is_torn",
+                "source",
+                "kind",
+                "event_id",
+                "broker",
+                "topology",
+                "queue",
+            ),
             f.when(has_id, f.col("message_id")).otherwise(f.col("content_id")).alias("key"),
             has_id.alias("has_id"),
             *("attempt", "replay_id", "requested_delay_ms", "caught_up", "redelivered"),
@@ -164,7 +181,8 @@ def observed(events: DataFrame) -> DataFrame:
 
 
 def each_once(observed: DataFrame) -> DataFrame:
-    """Observed events of messages with an id -> each once.
+    """Observed events of messages with an id -> each event with `is_kept`, and as `copies` how
+    many lines have it.
 
     The recorder reads copies again after a crash. A second copy of the same kind, attempt and
     replay that the broker marked as redelivered is such a repeat (4.3 marks a rejected message's
@@ -177,12 +195,12 @@ def each_once(observed: DataFrame) -> DataFrame:
 
 
 def each_once_without_id(observed: DataFrame, sources: int) -> DataFrame:
-    """Observed events of messages without an id, by so many sources -> each once.
+    """Observed events of messages without an id, by so many sources -> as of each_once.
 
     Of what two sources tell in the same hour, the better one tells alone.
     """
     if sources == 1:
-        return observed.dropDuplicates(["event_id"])
+        return _by_event(observed).withColumn("is_kept", f.lit(True))
     hour = f"recorded_us div {HOUR_US}"
     same = f"partition by broker, topology, kind, {hour}, attempt, replay_id"
     return _best(observed, same, f.lit(True))
@@ -192,12 +210,17 @@ def _best(observed: DataFrame, same: str, is_first: Column) -> DataFrame:
     rank = f.array_position(f.array(*map(f.lit, OBSERVED)), f.col("source"))
     best = f"rank = min(rank) over ({same})"
     return (
-        observed.dropDuplicates(["event_id"])
+        _by_event(observed)
         .withColumn("rank", rank)
         .withColumn("is_kept", f.expr(best) & (~f.col("redelivered") | is_first))
-        .where("is_kept")
-        .drop("rank", "is_kept")
+        .drop("rank")
     )
+
+
+def _by_event(observed: DataFrame) -> DataFrame:
+    """As dropDuplicates, with the number of lines as `copies`."""
+    others = [f.first(name).alias(name) for name in observed.columns if name != "event_id"]
+    return observed.groupBy("event_id").agg(*others, f.count("*").alias("copies"))
 
 
 def is_traced() -> Column:

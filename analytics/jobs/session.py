@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from analytics.jobs import command
 
 MIB = 1024 * 1024
 # Below this the JVM's start costs more than the work, and its fast compilers never pay.
@@ -43,6 +49,22 @@ def start(name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
         return tuned(spark, input_bytes)
     master = os.environ.get("SPARK_MASTER", HERE)
     return start_at(master, name, scratch=scratch, input_bytes=input_bytes)
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop the session; print its version, and the peak memory of a driver on this machine."""
+    with suppress(Py4JError, PySparkException, OSError):
+        command.say(spark_version=spark.version, **_peak_memory(spark))
+    spark.stop()
+
+
+def _peak_memory(spark: SparkSession) -> dict[str, int]:
+    if is_remote():
+        return {}
+    jvm: Any = spark.sparkContext._jvm
+    status = Path(f"/proc/{jvm.ProcessHandle.current().pid()}/status").read_text()
+    found = re.search(r"VmHWM:\s*(\d+) kB", status)
+    return {"peak_memory_bytes": int(found[1]) * 1024} if found else {}
 
 
 def is_remote() -> bool:

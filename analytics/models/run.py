@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from datetime import timedelta
+from operator import itemgetter
+
 from django.db import models
 
 
@@ -20,6 +23,16 @@ MARKS = {
 }
 
 
+class ExcludedLine(models.TextChoices):
+    """Why a line of the event log is in no figure."""
+
+    MALFORMED = "malformed", "The line is not JSON, or a field is missing or has a wrong type."
+    TORN = "torn", "The line has no end: a recorder was killed while it wrote the line."
+    REPEAT = "repeat", "Another line reports the same event."
+    NO_TOPOLOGY = "no_topology", "The message belongs to no topology."
+    UNKNOWN_SOURCE = "unknown_source", "The source of the line is unknown."
+
+
 class Run(models.Model):
     """The nightly figures of one UTC day: whether they were computed, and from how much.
 
@@ -37,6 +50,15 @@ class Run(models.Model):
     finished_at = models.DateTimeField(null=True)
     lines = models.PositiveBigIntegerField(default=0)
     malformed = models.PositiveBigIntegerField(default=0)
+    excluded = models.JSONField(default=dict)
+    """By ExcludedLine or Reason: lines in no figure, deliveries that are not measured."""
+    step_seconds = models.JSONField(default=list)
+    """Pairs of a step's name and its seconds, in their order."""
+    peak_memory_bytes = models.PositiveBigIntegerField(null=True)
+    """Of the process of Spark's driver; None where it was not on this machine, or was killed."""
+    spark_version = models.CharField(max_length=40, blank=True)
+    output = models.TextField(blank=True)
+    """The end of what the jobs printed on standard error."""
     error = models.TextField(blank=True)
     code_version = models.CharField(max_length=40, blank=True)
 
@@ -50,6 +72,21 @@ class Run(models.Model):
     def mark(self) -> str:
         """The style of its state on a page."""
         return MARKS[RunState(self.state)]
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From its start to its end, to the second; None while it runs."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return timedelta(seconds=round((self.finished_at - self.started_at).total_seconds()))
+
+    @property
+    def excluded_lines(self) -> int:
+        return sum(self.excluded.get(reason, 0) for reason in ExcludedLine.values)
+
+    @property
+    def slowest_step(self) -> tuple[str, float] | None:
+        return max(self.step_seconds, key=itemgetter(1), default=None)
 
     @property
     def is_at_work(self) -> bool:

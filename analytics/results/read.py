@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 
 from django.db.models import Max, QuerySet, Sum
@@ -157,6 +157,15 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     )
 
 
+def budget_figures(topology: Topology) -> Figures:
+    """The figures of a topology in the 28 days up to the last day of the reports."""
+    last = last_day()
+    rows = _of([topology.broker.slug], last - timedelta(days=BUDGET_DAYS - 1), last).filter(
+        topology=topology.slug, pattern="", destination=""
+    )
+    return merged(_by_day(rows).values())
+
+
 def choices(period: Period, brokers: Iterable[Broker]) -> Choices:
     """The filters' names, sorted."""
     rows = _of([broker.slug for broker in brokers], period.first, period.last)
@@ -168,10 +177,11 @@ def choices(period: Period, brokers: Iterable[Broker]) -> Choices:
     return Choices(*found)
 
 
-def newest_day() -> date | None:
-    """The newest day that has results."""
+def last_day() -> date:
+    """Yesterday (UTC), or a newer day that has results."""
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
     newest: date | None = Run.objects.filter(state=RunState.DONE).aggregate(day=Max("day"))["day"]
-    return newest
+    return max(newest or yesterday, yesterday)
 
 
 def _of(slugs: Sequence[str], first: date, last: date) -> QuerySet[DayFigures]:

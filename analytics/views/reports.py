@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import csv
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -17,7 +17,7 @@ from analytics.models.slo import Within
 from analytics.results import period as ranges
 from analytics.results.contents import contents, shown_sections
 from analytics.results.period import Period, read_period
-from analytics.results.read import Selection, choices, newest_day, report
+from analytics.results.read import Selection, choices, last_day, report
 from topology import access, audit
 from topology.models import Broker, Role, Topology
 from topology.patterns.table import PATTERNS
@@ -51,6 +51,7 @@ def reports(request: HttpRequest) -> HttpResponse:
         "run": of_range[0] if period.length == 1 and of_range else None,
         "stored": _stored(request, period),
         "failed": _failed(request),
+        "may_see_runs": access.role_for(request.user, None) is not None,
         "may_deliver": access.may(request.user, None, Role.ADMIN),
         "may_run": access.visible_brokers(request.user, Role.OPERATOR).exists(),
     }
@@ -158,8 +159,7 @@ def _brokers(request: HttpRequest, visible: list[Broker]) -> list[Broker]:
 
 def _period(request: HttpRequest) -> tuple[Period, str]:
     """The requested range, up to yesterday or a newer day that was computed; what was wrong."""
-    yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    return read_period(request.GET, max(newest_day() or yesterday, yesterday))
+    return read_period(request.GET, last_day())
 
 
 def _stored(request: HttpRequest, period: Period) -> NightlyReport | None:

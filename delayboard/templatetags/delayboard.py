@@ -13,6 +13,10 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from analytics.models import Slo
+from analytics.results.read import budget_figures
+from analytics.results.sections import percent
+from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from delayboard.models import BackgroundTask, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import forwarder_key, parker_key
@@ -38,6 +42,22 @@ def forwarder(topology: Topology) -> dict[str, Any]:
         else None
     )
     return {"needs_one": needs_one, "background_task": background_task, "topology": topology}
+
+
+@register.inclusion_tag("analytics/_slo_line.html")
+def slo_line(topology: Topology) -> dict[str, Any]:
+    """The target of a topology and what the last 28 days left of its error budget."""
+    target = Slo.objects.filter(topology=topology).first()
+    if target is None:
+        return {}
+    figures = budget_figures(topology)
+    month = attainment(figures, target.percent, target.within_ms)
+    is_generated = figures.total("generated") > 0
+    context = {"target": target, "topology": topology, "is_generated": is_generated}
+    if month.share is None or month.budget_left is None:
+        return context
+    parts = {"attainment": percent(month.share), "budget_left": percent(month.budget_left)}
+    return context | parts | {"month": month}
 
 
 @register.simple_tag

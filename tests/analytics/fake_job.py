@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from analytics.launch import TABLES
+from analytics.launch import EXCLUDED, TABLES
 
 
 def main() -> int:
@@ -29,12 +29,14 @@ def main() -> int:
         Path(behaviour.partition(" ")[2]).write_text(f"{os.getpid()} {grandchild.pid}")
         time.sleep(600)
     parser = argparse.ArgumentParser()
-    for name in ("--log", "--day", "--results", "--out"):
+    for name in ("--log", "--day", "--results", "--out", "--compact"):
         parser.add_argument(name)
+    print(json.dumps({"spark_version": "9.9", "peak_memory_bytes": 5000}), flush=True)
     out = Path(parser.parse_args().out)
     result = json.loads(os.environ.get("FAKE_RESULT", "{}"))
-    (out / "summary.json").write_text(json.dumps({"lines": 7, "malformed": 1}))
-    for table in TABLES:
+    summary = {"lines": 7, "malformed": 1, "excluded": {"malformed": 0, "torn": 1}}
+    (out / "summary.json").write_text(json.dumps(summary))
+    for table in (*TABLES, EXCLUDED):
         rows = "".join(json.dumps(row) + "\n" for row in result.get(table, []))
         (out / f"{table}.jsonl").write_text(rows)
     return 0

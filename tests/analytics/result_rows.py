@@ -30,6 +30,7 @@ def a_result(day: date, groups: Sequence[Mapping[str, str]], **changes: Any) -> 
         for reason, number in zip(REASONS, (40, 12, 5), strict=True)
         for kind in ("parked", "replayed")
     ]
+    tables["excluded"] = [{"reason": "repeat", "lines": 4}]
     return Result(1_234_567, 3, tables)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,8 +23,8 @@ DAY = NOON.date()
 MIDNIGHT = job_cases.MIDNIGHT
 HOUR = timedelta(hours=1)
 Tables: TypeAlias = dict[str, list[str]]
-# And how many lines were read, and malformed.
-Figures: TypeAlias = tuple[Tables, int, int]
+# And how many lines were read, and how many are in no figure, by reason.
+Figures: TypeAlias = tuple[Tables, int, Mapping[str, int]]
 
 
 class Killed(Exception):
@@ -50,10 +50,10 @@ def late_lines() -> list[Any]:
     return list(chain.from_iterable(a_trip(f"late {n}", NOON) for n in range(3)))
 
 
-def compute(log: Path) -> Figures:
-    result = launch.run_day(log, DAY, results_in(log), pulse=lambda *_: None)
+def compute(log: Path, compact_to: str = "") -> Figures:
+    result = launch.run_day(log, DAY, results_in(log), pulse=lambda *_: None, compact_to=compact_to)
     tables = {name: sorted(map(str, rows)) for name, rows in result.tables.items()}
-    return tables, result.lines, result.malformed
+    return tables, result.lines, result.excluded
 
 
 def compact(log: Path) -> None:
@@ -116,14 +116,18 @@ def test_figures_are_those_of_the_lines_from_parquet_and_from_both(
     assert given.hours
     assert given.files
     assert compute(log) == expected
-    compact(log)
+    assert compute(log, compact_to=url_of(log)) == expected
     assert compacted.input_of(log, DAY).files == ()
-    assert compute(log) == expected
     (folder,) = folders(log)
     parquet = duckdb.read_parquet(f"{folder.replace('[', '[[]')}/*.parquet")
     order = parquet.project("broker, topology, message_id").fetchall()
     assert order == sorted(order, key=lambda row: tuple(text or "" for text in row))
     assert "v" in parquet.columns
+
+
+def test_lines_in_no_figure_are_counted_by_reason(expected: Figures) -> None:
+    reasons = {"torn": 1, "malformed": 1, "repeat": 2, "no_topology": 3, "unknown_source": 0}
+    assert expected[2] == reasons
 
 
 def kill_at(step: int, seconds: float) -> Callable[[int, int], None]:
@@ -194,15 +198,24 @@ def test_a_compaction_that_ends_before_its_manifest_is_repeated(
     assert compacted.expired(tmp_path / "log") == {}
 
 
+@pytest.mark.parametrize("master", ["", "spark://elsewhere:7077"])
 def test_the_nightly_run_compacts_a_day_that_is_over_first(
-    event_log: Path, db: None, monkeypatch: pytest.MonkeyPatch, settings: Any
+    event_log: Path, db: None, monkeypatch: pytest.MonkeyPatch, settings: Any, master: str
 ) -> None:
+    """In one Spark with the figures; where these are computed elsewhere, in one of its own."""
     settings.LOG_URL = "s3a://bucket/log"
     write_log(event_log, a_trip())
     asked = []
-    monkeypatch.setattr(launch, "JOBS", "tests.analytics.fake_job")
-    monkeypatch.setattr(
-        launch, "run_compaction", lambda log, day, url, pulse: asked.append((day, url))
-    )
+    if master:
+        monkeypatch.setenv("SPARK_MASTER", master)
+
+    def run_module(module: str, arguments: list[str], **_: Any) -> None:
+        urls = [url for name, url in pairwise(arguments) if name in ("--url", "--compact")]
+        asked.append((module, *urls))
+        if module == launch.JOBS:
+            raise launch.NoData("Nothing was there.")
+
+    monkeypatch.setattr(launch, "run_module", run_module)
     nightly.run_day(DAY)
-    assert asked == [(DAY, "s3a://bucket/log")]
+    alone = [(launch.COMPACTION_JOB, "s3a://bucket/log"), (launch.JOBS, "")]
+    assert asked == (alone if master else [(launch.JOBS, "s3a://bucket/log")])

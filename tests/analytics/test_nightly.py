@@ -31,9 +31,14 @@ def a_fake_job(monkeypatch: pytest.MonkeyPatch, event_log: Path, db: None) -> No
 def test_a_run_leaves_its_rows_and_says_what_it_read() -> None:
     run = nightly.run_day(DAY)
     assert (run.state, run.lines, run.malformed, run.error) == ("done", 7, 1, "")
-    assert run.started_at is not None
-    assert run.finished_at is not None
+    assert run.duration is not None
     assert len(run.code_version) == 12
+    names = ["Starting the job", "pretending", "Loading the results into the database"]
+    assert [name for name, _ in run.step_seconds] == names
+    assert run.spark_version == "9.9"
+    assert run.peak_memory_bytes == 5000
+    assert run.excluded == {"torn": 1, "repeat": 4, "backlog": 6}
+    assert run.excluded_lines == 5
     assert AccuracyRow.objects.count() == 2
     assert DayFigures.objects.get(topology="orders", destination="").entered > 0
 
@@ -93,6 +98,8 @@ def test_a_failed_run_keeps_the_rows_and_the_reason(monkeypatch: pytest.MonkeyPa
     run = Run.objects.get()
     assert run.state == "failed"
     assert "the disk is on fire" in run.error
+    assert run.output == "first complaint\nthe disk is on fire\n"
+    assert [name for name, _ in run.step_seconds] == ["Starting the job", "pretending"]
     assert AccuracyRow.objects.count() == 2
 
 
@@ -144,10 +151,10 @@ def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> 
     told = launch.run_day
     leases = []
 
-    def pulsing(log: Path, day: date, url: str, *, pulse: launch.Pulse) -> launch.Result:
+    def pulsing(*arguments: Any, pulse: launch.Pulse, **named: Any) -> launch.Result:
         pulse(1, 2)
         leases.append(Run.objects.get().lease_until)
-        return told(log, day, url, pulse=pulse)
+        return told(*arguments, pulse=pulse, **named)
 
     monkeypatch.setattr(launch, "run_day", pulsing)
     nightly.run_day(DAY, progress=almost_over)
@@ -215,8 +222,12 @@ def test_the_command_says_its_steps_and_what_it_read(monkeypatch: pytest.MonkeyP
     out = StringIO()
     monkeypatch.setenv("CHROMIUM", "no-chromium")
     call_command("run_nightly", "--date", "2026-11-20", stdout=out)
-    assert out.getvalue().splitlines() == [
+    lines = [re.sub(r"\d+\.\d s", "N s", line) for line in out.getvalue().splitlines()]
+    assert lines == [
         "step 2 of 2",
+        "Starting the job: N s",
+        "pretending: N s",
+        "Loading the results into the database: N s",
         "2026-11-20 is done: 7 lines read, 1 of them malformed.",
     ]
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.template import Context, Template
 from django.test import Client
 from django.urls import reverse
 
+from analytics import buckets
 from analytics.models import DayFigures, Run, Slo
 from analytics.results import read
 from analytics.results.definitions import DEFINITIONS
@@ -181,6 +183,28 @@ def test_an_operator_sets_and_deletes_a_target_and_a_viewer_only_sees_it(
     assert AuditEntry.objects.filter(action="SLO changed").count() == 1
     operator.post(address, values | {"percent": ""})
     assert not Slo.objects.exists()
+
+
+def slo_line(topology: Topology) -> str:
+    return Template("{% slo_line topology %}").render(Context({"topology": topology}))
+
+
+def test_a_topology_shows_its_target_and_the_budget_of_28_days(topology: Topology) -> None:
+    assert slo_line(topology).strip() == ""
+    Slo.objects.create(topology=topology, percent=90, within_ms=10)
+    assert "no delivery was measured in 28 days" in slo_line(topology)
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    result_rows.days([yesterday, yesterday - timedelta(days=27)], [GROUP])
+    before = slo_line(topology)
+    figures = read.budget_figures(topology)
+    share = buckets.within(figures.late, 10) / figures.measured
+    assert f"attainment {share * 100:.1f} %" in before
+    assert f"burn rate {(1 - share) / 0.1:.2f}" in before
+    assert "Budget used up" not in before
+    result_rows.days([yesterday - timedelta(days=28)], [GROUP], late_ms=5000.0)
+    assert slo_line(topology) == before
+    Slo.objects.update(percent=99)
+    assert "Budget used up" in slo_line(topology)
 
 
 def test_ninety_days_of_two_hundred_topologies_are_few_queries_and_a_small_page(

@@ -28,7 +28,13 @@ class RunModule(Protocol):
     """What launch.run_module does."""
 
     def __call__(
-        self, module: str, arguments: Sequence[str], *, pulse: launch.Pulse, input_bytes: int = 0
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        pulse: launch.Pulse,
+        job: launch.JobReport | None = None,
+        input_bytes: int = 0,
     ) -> None: ...
 
 
@@ -51,16 +57,24 @@ def started(folder: Path) -> Iterator[RunModule]:
         jobs, said = server.stdin, server.stdout
 
         def run_module(
-            module: str, arguments: Sequence[str], *, pulse: launch.Pulse, input_bytes: int = 0
+            module: str,
+            arguments: Sequence[str],
+            *,
+            pulse: launch.Pulse,
+            job: launch.JobReport | None = None,
+            input_bytes: int = 0,
         ) -> None:
+            job = job or launch.JobReport()
             jobs.write(json.dumps([module, arguments, input_bytes]) + "\n")
             jobs.flush()
             last: dict[str, Any] = {}
             while "exit" not in last:
                 line = said.readline()
                 assert line, "Spark has ended"
-                last |= json.loads(line)
+                job.read(message := json.loads(line))
+                last |= message
                 pulse(last.get("done", 0), last.get("total", 0))
+            job.end_step()
             if last["exit"] == launch.NO_DATA_CODE:
                 raise launch.NoData(last["no_data"])
             if last["exit"]:

@@ -324,7 +324,17 @@ def gap(topology: Topology, why: str) -> None:
 def run(day: date, state: str, error: str = "") -> None:
     now = datetime.now(UTC)
     Run.objects.create(
-        day=day, state=state, error=error, started_at=now, finished_at=now, lines=1234567
+        day=day,
+        state=state,
+        error=error,
+        started_at=now,
+        finished_at=now,
+        lines=1234567,
+        excluded={"torn": 1, "repeat": 2345, "no_entry": 12},
+        step_seconds=[["Starting Spark", 5.25], ["Reading the lines of the day", 31.5]],
+        peak_memory_bytes=1_234_567_890,
+        spark_version="4.1.1",
+        output=f"WARNING: Using incubator modules\nERROR {'abc' * 80}\n",
     )
 
 

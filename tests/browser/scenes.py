@@ -13,7 +13,7 @@ from django.urls import NoReverseMatch, reverse
 from playwright.sync_api import Page
 
 from analytics.firehose import switch_on
-from analytics.models import ScheduledMessage
+from analytics.models import ScheduledMessage, Slo
 from delayboard.models import BatchState, ItemState, MessageGroup, Publication, ReplayBatch
 from delayboard.models.publication import Sent
 from tests.brokers import Vhost
@@ -69,6 +69,7 @@ def fresh(user: User) -> Scene:
     scene.add("login", "login", is_public=True)
     scene.add("password", "password")
     scene.add("report-delivery", "analytics:report_delivery")
+    scene.add("runs", "analytics:runs")
     scene.add("broker-add", "topology:broker_add")
     for kind in PATTERNS:
         scene.add(f"explain-{kind}", "topology:explain", kind)
@@ -118,12 +119,14 @@ def normal(user: User, vhost: Vhost) -> Scene:
     eventually(lambda: _numbers_known(broker), "the broker counts its messages")
     rows.run(YESTERDAY, "done")
     rows.report(YESTERDAY, broker, [pair.slug, planned.slug])
+    Slo.objects.create(topology=pair, percent=99)
     rows.deliveries(YESTERDAY)
     sent = rows.publications(broker, user, names)
     batch = rows.batch(broker, user, [PARKED, *names], BatchState.DONE)
     scene = Scene(user)
     scene.add_lists()
     scene.add("report-delivery", "analytics:report_delivery")
+    scene.add("nightly-run", "analytics:nightly_run", YESTERDAY.isoformat())
     _add_rows(scene, broker, pair, sent, batch)
     replays.add(scene, broker, [PARKED, *names])
     _add_scheduled(scene, parked_message)
@@ -187,6 +190,7 @@ def crowded(user: User, vhost: Vhost, number: int = MANY) -> Scene:
         _dress(_unreachable(f"Rabbit {number}"), environment=f"test {number}", colour="amber")
     scene = Scene(user)
     scene.add_lists(dead_letters={"broker": broker.slug})
+    scene.add("runs", "analytics:runs")
     _add_rows(scene, broker, pair, sent, batch, queue=names[0])
     _add_scheduled(scene, parked_message)
     replays.add(scene, broker, names)
@@ -227,6 +231,7 @@ def broken(user: User, vhost: Vhost) -> Scene:
     scene.add("topology-never-reached", "topology:topology", other.slug)
     scene.add("dead-letters-never-reached", "dead_letters", query={"broker": never.slug})
     scene.add("verify-refused", "topology:topology", pair.slug, act=press("Verify"))
+    scene.add("nightly-run", "analytics:nightly_run", YESTERDAY.isoformat())
     scene.add("form-refused", "topology:broker_edit", gone.slug, act=_send_nothing)
     return scene
 

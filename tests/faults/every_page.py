@@ -9,7 +9,7 @@ from typing import Any
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from analytics.models import Channel, Delivery, NightlyReport, ScheduledMessage, Subscriber
+from analytics.models import Channel, Delivery, NightlyReport, Run, ScheduledMessage, Subscriber
 from delayboard.models import ParkedChange, Parking, Publication
 from tests.delayboard.builders import a_message, parked
 from tests.site.desk import draft
@@ -28,6 +28,8 @@ WITHOUT_BROKER = {
     "analytics:report_table",
     "analytics:stored_report",
     "analytics:report_delivery",
+    "analytics:runs",
+    "analytics:nightly_run",
     "topology:topology_export",
 }
 
@@ -50,6 +52,7 @@ def addresses(pair: Topology) -> dict[str, str]:
     report, _ = NightlyReport.objects.get_or_create(
         day=date(2026, 11, 20), defaults={"made_at": timezone.now(), "html": "A report."}
     )
+    Run.objects.get_or_create(day=report.day)
     mailed, _ = Subscriber.objects.get_or_create(name="a@example.org", channel=Channel.EMAIL)
     delivery, _ = Delivery.objects.get_or_create(report=report, subscriber=mailed)
     parked_message = parked(pair.broker, a_message())[0]

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from analytics import nightly
 from analytics.launch import LaunchError
+from analytics.models import Run
 from analytics.results.store import store_report
 from topology.delays import format_delay
 
@@ -72,8 +73,12 @@ class Command(BaseCommand):
         self._said = -1
         try:
             run = nightly.run_day(day, progress=self._progress)
-        except (nightly.DayRefused, nightly.Stopped, LaunchError) as error:
+        except LaunchError as error:
+            self._print_steps(Run.objects.get(day=day))
             raise CommandError(str(error)) from error
+        except (nightly.DayRefused, nightly.Stopped) as error:
+            raise CommandError(str(error)) from error
+        self._print_steps(run)
         store_report(day)
         if run.error:
             self.stderr.write(run.error)
@@ -81,6 +86,10 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{day} is done: {run.lines} lines read, {run.malformed} of them malformed."
         )
+
+    def _print_steps(self, run: Run) -> None:
+        for name, seconds in run.step_seconds:
+            self.stdout.write(f"{name}: {seconds:.1f} s")
 
     def _progress(self, done: int, total: int) -> None:
         if total and done != self._said:

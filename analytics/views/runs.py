@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from datetime import date
+
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from analytics.models import Run
+from analytics.models.results import Reason
+from analytics.models.run import ExcludedLine
+from topology import access
+from topology.models import Role
+
+PAGE = 30
+
+
+@require_safe
+@access.everywhere(Role.VIEWER)
+def runs(request: HttpRequest) -> HttpResponse:
+    """The nightly runs of all days; they read the events of all brokers."""
+    page = Paginator(Run.objects.defer("output"), PAGE).get_page(request.GET.get("page"))
+    return render(request, "analytics/runs.html", {"page": page})
+
+
+@require_safe
+@access.everywhere(Role.VIEWER)
+def nightly_run(request: HttpRequest, day: str) -> HttpResponse:
+    """The last run of a day: steps, what is excluded, and what its jobs printed."""
+    try:
+        run = get_object_or_404(Run, day=date.fromisoformat(day))
+    except ValueError as error:
+        raise Http404(f"“{day}” is not a date.") from error
+    context = {
+        "run": run,
+        "lines": _reasons(run, ExcludedLine),
+        "deliveries": _reasons(run, Reason),
+    }
+    return render(request, "analytics/nightly_run.html", context)
+
+
+def _reasons(run: Run, reasons: type[ExcludedLine | Reason]) -> list[tuple[str, int]]:
+    """The sentence of each reason that anything was excluded for, with its number."""
+    return [
+        (str(reason.label), run.excluded[reason.value])
+        for reason in reasons
+        if reason.value in run.excluded
+    ]
