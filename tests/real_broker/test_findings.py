@@ -19,7 +19,7 @@ from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.exported import read_export
 from topology.broker.management.observe import observe
-from topology.definitions import TAP_PREFIX, Arguments, Queue
+from topology.definitions import TAP_PREFIX, Arguments, Binding, Exchange, Queue
 from topology.findings.evidence import Evidence
 from topology.findings.example import Example
 from topology.findings.find import find
@@ -269,3 +269,35 @@ def test_what_consumers_and_taps_get_not_done_is_found(
             }
 
         eventually(is_found, "each is found, and nothing of the queue “sound”")
+
+
+@pytest.mark.long
+def test_more_expire_than_an_at_least_once_queue_sends_on(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    """Each of the ten quorum queues behind it has to confirm."""
+    arguments: dict[str, Any] = {
+        "x-queue-type": "quorum",
+        "x-message-ttl": 2000,
+        "x-dead-letter-exchange": "next",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+    quorum = Arguments({"x-queue-type": "quorum"})
+    with Management(address_of(vhost)) as management:
+        management.declare_exchange(Exchange("next", "fanout"))
+        for name in (f"next-{n}" for n in range(10)):
+            management.declare_queue(Queue(name, arguments=quorum))
+            management.bind(Binding("next", name, ""))
+        management.declare_queue(Queue("wait", arguments=Arguments(arguments)))
+    with closing(pika.BlockingConnection(pika.URLParameters(vhost.amqp_url))) as connection:
+        channel = connection.channel()
+        for _ in range(5000):
+            channel.basic_publish("", "wait", b"")
+    looks: list[Snapshot] = []
+
+    def is_found() -> bool:
+        looks.append(declare(vhost))
+        return any(objects(vhost, look) == {"L04": ["wait"]} for look in looks)
+
+    eventually(is_found, "more wait for their turn than leave at once")
