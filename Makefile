@@ -34,7 +34,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 .PHONY: run
-run: set-up-run ## set up and start everything; BROKER=amqp://... MANAGEMENT=http://... for your own broker, PORT=8000
+run: set-up-run ## set up and start everything; BROKER=amqp://... (MANAGEMENT=http://...) for your own broker, PORT=8000
 	@exec $(BIN)/python manage.py run --port $(PORT)
 
 .PHONY: test

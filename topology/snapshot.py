@@ -16,7 +16,8 @@ class QueueNumbers:
     """Live numbers of one queue; None where the broker did not say.
 
     The broker counts every `statistics interval` (5 s by default), so these are up to
-    that much older than the snapshot. Rates are messages per second.
+    that much older than the snapshot. Rates are messages per second. `published` counts all
+    publishes since the broker counts; neither it nor `publish_rate` has what other queues send.
     """
 
     messages: int | None = None
@@ -29,6 +30,7 @@ class QueueNumbers:
     redeliver_rate: float | None = None
     head_at: datetime | None = None
     state: str = ""
+    published: int | None = None
 
 
 @dataclass(frozen=True)

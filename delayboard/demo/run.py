@@ -22,6 +22,7 @@ from types import FrameType
 
 from delayboard.demo.node import NodeError, PrivateNode
 from delayboard.demo.ports import is_free
+from topology.broker.address import default_management_url
 
 TICK_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 30.0
@@ -77,14 +78,17 @@ def prefixed(name: str, width: int, line: bytes) -> str:
 def own_broker(amqp: str, management: str) -> BrokerUrls | None:
     """Return the operator's broker, or None for the private one.
 
-    Raises CannotRun when only one of the two addresses is given.
+    Without a management address it is that of the same host. Raises CannotRun for a management
+    address alone, AddressError.
     """
-    if bool(amqp) != bool(management):
+    if management and not amqp:
         raise CannotRun(
-            "Your own broker needs both addresses: "
-            "BROKER=amqp://user:password@host/vhost MANAGEMENT=http://host:15672."
+            "The management address is not enough. Add the broker's address: "
+            "BROKER=amqp://user:password@host/vhost."
         )
-    return BrokerUrls(amqp, management) if amqp else None
+    if not amqp:
+        return None
+    return BrokerUrls(amqp, management or default_management_url(amqp))
 
 
 @contextmanager
@@ -228,6 +232,8 @@ class Household:
         self.port = port
         self.width = max(len(child.name) for child in wanted)
         self.is_announced = False
+        # The page to begin with.
+        self.first_page = "/"
 
     def watch(self) -> None:
         """Start everything and keep it alive until KeyboardInterrupt."""
@@ -241,7 +247,8 @@ class Household:
                 self._restart_node(self.node)
             if not self.is_announced and answers(self.port):
                 self.is_announced = True
-                say(f"\nDelayboard is at http://127.0.0.1:{self.port}/ (Ctrl-C stops it)\n")
+                page = f"http://127.0.0.1:{self.port}{self.first_page}"
+                say(f"\nDelayboard is at {page} (Ctrl-C stops it)\n")
 
     def stop(self) -> None:
         """Stop what is running: traffic, worker, site, node."""

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from delayboard.demo.ports import is_free
-from delayboard.demo.run import CannotRun, children, own_broker, pause
+from delayboard.demo.run import BrokerUrls, CannotRun, children, own_broker, pause
 from tests.builders import eventually
 from tests.faults.processes import started
+from topology.broker.address import AddressError
 
 WORKER = "manage.py\0worker"
 
@@ -88,8 +89,19 @@ def test_a_child_that_keeps_ending_is_started_less_and_less_often() -> None:
     assert [pause(ends) for ends in (1, 2, 3, 10)] == [1.0, 2.0, 4.0, 30.0]
 
 
-def test_an_own_broker_needs_both_addresses() -> None:
+def test_the_management_address_of_an_own_broker_is_that_of_its_host_unless_given() -> None:
     assert own_broker("", "") is None
-    assert own_broker("amqp://h", "http://h") is not None
-    with pytest.raises(CannotRun, match="both addresses"):
-        own_broker("amqp://h", "")
+    for amqp, given, management in (
+        ("amqp://h", "http://other:80", "http://other:80"),
+        ("amqp://user:secret@h:5673/shop", "", "http://h:15672"),
+        ("amqps://h", "", "https://h:15671"),
+        ("amqp://[::1]", "", "http://[::1]:15672"),
+    ):
+        assert own_broker(amqp, given) == BrokerUrls(amqp, management)
+
+
+def test_what_is_no_address_of_a_broker_is_refused_in_a_sentence() -> None:
+    with pytest.raises(CannotRun, match="Add the broker's address"):
+        own_broker("", "http://h")
+    with pytest.raises(AddressError, match="must look like amqp://"):
+        own_broker("h:5672", "")

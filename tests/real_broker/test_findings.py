@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -19,7 +19,7 @@ from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.exported import read_export
 from topology.broker.management.observe import observe
-from topology.definitions import Arguments, Queue
+from topology.definitions import TAP_PREFIX, Arguments, Binding, Exchange, Queue
 from topology.findings.evidence import Evidence
 from topology.findings.example import Example
 from topology.findings.find import find
@@ -120,13 +120,26 @@ def test_a_quorum_queue_takes_reject_publish_dlx_for_drop_head(
 
 
 def live(vhost: Vhost, earlier: Snapshot | None = None) -> dict[str, str]:
-    """The findings of live numbers: rule and first sentence. `earlier` counts as a minute ago."""
+    """The findings of live numbers: rule and first sentence."""
+    return {one.rule.id: one.evidence[0].sentence for one in live_findings(vhost, earlier)}
+
+
+def live_findings(vhost: Vhost, earlier: Snapshot | None = None) -> Sequence[Finding]:
+    """`earlier` counts as a minute ago."""
     with Management(address_of(vhost)) as management:
         seen = observe(management)
     if earlier is not None:
         minute = timedelta(minutes=1)
         seen = replace(seen, earlier=earlier.numbers, earlier_at=seen.taken_at - minute)
-    return {one.rule.id: one.evidence[0].sentence for one in find(seen, LIVE_RULES)}
+    return find(seen, LIVE_RULES)
+
+
+def objects(vhost: Vhost, earlier: Snapshot) -> dict[str, list[str]]:
+    """The queues that each rule of live numbers reports."""
+    return {
+        one.rule.id: [evidence.object[1] for evidence in one.evidence]
+        for one in live_findings(vhost, earlier)
+    }
 
 
 def declare(vhost: Vhost, *queues: Queue) -> Snapshot:
@@ -162,7 +175,7 @@ def test_consumers_on_a_delay_queue_and_in_a_loop_are_found(
 
         def is_found() -> bool:
             connection.process_data_events(0.5)
-            return {"L02", "L03"} <= set(live(vhost))
+            return {"L03", "L05"} <= set(live(vhost))
 
         eventually(is_found, "both are found")
 
@@ -175,9 +188,9 @@ def test_dead_letters_that_wait_and_grow_are_found(broker_node: PrivateNode, vho
     )
     before = replace(before, numbers={"dead": QueueNumbers(messages=0, consumers=0)})
     send(vhost, "work", 3)
-    eventually(lambda: set(live(vhost, before)) == {"L04", "L05"}, "both are found")
+    eventually(lambda: set(live(vhost, before)) == {"L07", "L09"}, "both are found")
     assert (
-        live(vhost, before)["L05"]
+        live(vhost, before)["L09"]
         == "2 messages are waiting in “dead”, and no consumer reads them."
     )
 
@@ -200,9 +213,91 @@ def test_messages_that_an_at_least_once_queue_keeps_are_found_with_their_destina
     def is_found() -> bool:
         with Management(address_of(vhost)) as management:
             first = observe(management)
-        return "2 messages are stuck" in live(vhost, first).get("L01", "")
+        return "2 messages are stuck" in live(vhost, first).get("L02", "")
 
     eventually(is_found, "the messages are stuck")
     with Management(address_of(vhost)) as management:
         first = observe(management)
-    assert "no queue gets “gone”" in live(vhost, first)["L01"]
+    assert "no queue gets “gone”" in live(vhost, first)["L02"]
+
+
+def test_what_consumers_and_taps_get_not_done_is_found(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    """One consumer acknowledges, one rejects to a retry queue, one puts back until the limit."""
+    retry = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"}
+    back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"}
+    crash: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": 1_000}
+    tap = f"{TAP_PREFIX}shop"
+    declare(
+        vhost,
+        Queue("work", arguments=Arguments(retry)),
+        Queue("wait", arguments=Arguments({**back, "x-message-ttl": 60_000})),
+        Queue("lost", arguments=Arguments(crash)),
+        Queue("saved", arguments=Arguments({**crash, **retry})),
+        Queue("sound", arguments=Arguments(crash)),
+        Queue(tap),
+    )
+    for name, number in {"work": 500, "sound": 500, "lost": 1, "saved": 1, tap: 3}.items():
+        send(vhost, name, number)
+    before = replace(
+        declare(vhost), numbers={"wait": QueueNumbers(messages=0), tap: QueueNumbers(ready=2)}
+    )
+    with closing(pika.BlockingConnection(pika.URLParameters(vhost.amqp_url))) as connection:
+
+        def consume(queue: str, settle: Callable[[Any, int], None]) -> None:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=1)
+
+            def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+                connection.call_later(0.05, lambda: settle(channel, method.delivery_tag))
+
+            channel.basic_consume(queue, take)
+
+        consume("work", lambda channel, tag: channel.basic_reject(tag, requeue=False))
+        consume("sound", lambda channel, tag: channel.basic_ack(tag))
+        for name in ("lost", "saved"):
+            consume(name, lambda channel, tag: channel.basic_nack(tag))
+
+        def is_found() -> bool:
+            connection.process_data_events(0.5)
+            return objects(vhost, before) == {
+                "L01": ["lost"],
+                "L05": ["saved"],
+                "L06": ["wait"],
+                "L08": [tap],
+            }
+
+        eventually(is_found, "each is found, and nothing of the queue “sound”")
+
+
+@pytest.mark.long
+def test_more_expire_than_an_at_least_once_queue_sends_on(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    """Each of the ten quorum queues behind it has to confirm."""
+    arguments: dict[str, Any] = {
+        "x-queue-type": "quorum",
+        "x-message-ttl": 2000,
+        "x-dead-letter-exchange": "next",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+    quorum = Arguments({"x-queue-type": "quorum"})
+    with Management(address_of(vhost)) as management:
+        management.declare_exchange(Exchange("next", "fanout"))
+        for name in (f"next-{n}" for n in range(10)):
+            management.declare_queue(Queue(name, arguments=quorum))
+            management.bind(Binding("next", name, ""))
+        management.declare_queue(Queue("wait", arguments=Arguments(arguments)))
+    with closing(pika.BlockingConnection(pika.URLParameters(vhost.amqp_url))) as connection:
+        channel = connection.channel()
+        for _ in range(5000):
+            channel.basic_publish("", "wait", b"")
+    looks: list[Snapshot] = []
+
+    def is_found() -> bool:
+        looks.append(declare(vhost))
+        return any(objects(vhost, look) == {"L04": ["wait"]} for look in looks)
+
+    eventually(is_found, "more wait for their turn than leave at once")

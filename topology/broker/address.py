@@ -72,6 +72,13 @@ def parse_address(amqp_url: str, management_url: str) -> Address:
     )
 
 
+def default_management_url(amqp_url: str) -> str:
+    """Where the management plugin answers unless configured otherwise. Raises AddressError."""
+    address = parse_address(amqp_url, "http://unused")
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"https://{host}:15671" if address.tls else f"http://{host}:15672"
+
+
 def check_management_url(management_url: str) -> None:
     """Raises AddressError unless it is an http or https address of a host, without a password."""
     sentence = "The management address must look like http://host:15672."

@@ -10,6 +10,7 @@ from topology.findings.rules import (
     dead_letter_routes,
     levels,
     live,
+    live_consumers,
     settings,
     waiting,
 )
@@ -47,9 +48,13 @@ RULES: tuple[Rule, ...] = (
 
 # `lint` leaves these out: they change from one moment to the next.
 LIVE_RULES: tuple[Rule, ...] = (
+    live_consumers.LIMIT,
     live.STUCK,
-    live.CONSUMED_DELAY,
-    live.CRASH_LOOP,
+    live_consumers.CONSUMED_DELAY,
+    live.SLOW,
+    live_consumers.CRASH_LOOP,
+    live_consumers.GROWING_RETRIES,
     live.GROWING,
+    live.BEHIND,
     live.UNREAD,
 )

@@ -70,8 +70,10 @@ def _try_management(address: Address) -> list[Trial]:
             alarms = management.alarms()
     except BrokerError as error:
         return [Trial("Management API", False, str(error))]
-    version, node = overview.get("rabbitmq_version"), overview.get("node")
-    sentence = f"RabbitMQ {version} on {node}, {queues:,} queue{'s' if queues != 1 else ''}."
+    # The node is named only to accounts with the tag “monitoring”.
+    node = f" on {overview['node']}" if overview.get("node") else ""
+    version, plural = overview.get("rabbitmq_version"), "" if queues == 1 else "s"
+    sentence = f"RabbitMQ {version}{node}, {queues:,} queue{plural}."
     works = Trial("Management API", True, sentence)
     return [works, Trial("Publishing", False, alarm_sentence(alarms))] if alarms else [works]
 

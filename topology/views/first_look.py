@@ -19,12 +19,16 @@ WORST = 3
 
 @dataclass(frozen=True)
 class FirstLook:
-    """Numbers are None while they are unknown; `worst` are findings without muted ones."""
+    """Numbers are None while they are unknown; `worst` are findings without muted ones.
+
+    `unseen` are sentences on what the account may not see.
+    """
 
     recognized: int | None
     waiting: int | None
     dead: int | None
     worst: Sequence[Line]
+    unseen: Sequence[str]
 
 
 def first_look(broker: Broker, snapshot: Snapshot) -> FirstLook:
@@ -39,4 +43,15 @@ def first_look(broker: Broker, snapshot: Snapshot) -> FirstLook:
         waiting=recognition.value.waiting if recognition else None,
         dead=sum(int(each.value) for evidence in unread for each in evidence) if findings else None,
         worst=[make_line(one) for one in found if one.key not in mutes][:WORST],
+        unseen=_unseen(broker, snapshot),
     )
+
+
+def _unseen(broker: Broker, snapshot: Snapshot) -> Sequence[str]:
+    if snapshot.node:
+        return snapshot.doubts
+    sentence = (
+        f"RabbitMQ does not report its node to the user “{broker.username}”. Add the tag "
+        f"“monitoring” (rabbitmqctl set_user_tags {broker.username} monitoring)."
+    )
+    return (*snapshot.doubts, sentence)

@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import BaseCommand, CommandError, call_command
+from django.urls import reverse
 
 from delayboard.demo import seed
 from delayboard.demo.node import NodeError, PrivateNode
@@ -27,6 +28,7 @@ from delayboard.demo.run import (
     say,
 )
 from topology.broker.errors import BrokerError
+from topology.operations.connect import try_connection
 
 
 class Command(BaseCommand):
@@ -64,7 +66,7 @@ def run(own: BrokerUrls | None, port: int) -> None:
         if node is not None:
             say("Starting the broker")
             node.start()
-        prepare(own, node)
+        household.first_page = prepare(own, node)
         household.watch()
     except KeyboardInterrupt:
         say("\nStopping")
@@ -72,8 +74,11 @@ def run(own: BrokerUrls | None, port: int) -> None:
         household.stop()
 
 
-def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> None:
-    """Bring the database up to date, make the first account, register the broker."""
+def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> str:
+    """Bring the database up to date, make the first account, register the broker.
+
+    Returns the path of the page to begin with.
+    """
     # whitenoise warns about a folder that is missing, even when it serves from the packages.
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
     call_command("migrate", interactive=False, verbosity=0)
@@ -81,7 +86,11 @@ def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> None:
     if node is not None:
         seed.prepare_demo(node.amqp_url, node.management_url)
     elif own is not None:
-        seed.register_own_broker(own.amqp, own.management)
+        broker = seed.register_own_broker(own.amqp, own.management)
+        for trial in try_connection(broker.address):
+            say(f"{trial.name}: {trial.sentence}")
+        return reverse("topology:broker", args=[broker.slug])
+    return reverse("now")
 
 
 def make_first_account() -> None:

@@ -238,6 +238,7 @@ def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
         redeliver_rate=_rate(raw, "redeliver"),
         head_at=_moment(head),
         state=str(raw.get("state", "")),
+        published=_whole(_stats(raw).get("publish")),
     )
 
 
@@ -264,10 +265,14 @@ def _flat(arguments: Any) -> dict[str, bool | int | float | str]:
 
 
 def _rate(raw: Mapping[str, Any], name: str) -> float | None:
-    stats = raw.get("message_stats")
-    details = stats.get(f"{name}_details") if isinstance(stats, Mapping) else None
+    details = _stats(raw).get(f"{name}_details")
     rate = details.get("rate") if isinstance(details, Mapping) else None
     return float(rate) if isinstance(rate, (int, float)) else None
+
+
+def _stats(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    stats = raw.get("message_stats")
+    return stats if isinstance(stats, Mapping) else {}
 
 
 def _whole(value: Any) -> int | None:

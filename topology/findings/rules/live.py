@@ -1,32 +1,60 @@
-"""What the numbers of queues show at this moment."""
+"""What the numbers of queues show at this moment: messages that do not go on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.definitions import Queue
+from topology.definitions import TAP_PREFIX, Queue, is_tap
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.example import Example, queue
 from topology.findings.finding import Rule, Severity
+from topology.raw_definitions import Raw
 from topology.snapshot import QueueNumbers
 from topology.stuck_messages import count_stuck_in, has_stuck
 
-# Fewer deliveries a second may be a consumer that starts again once.
-LEAST_DELIVERIES = 1.0
-# So many of the deliveries are repeats, and so few are acked.
-MOSTLY, HARDLY = 0.9, 0.05
+# So many dead letters of a queue are on their way at once (rabbit_fifo_dlx_worker.erl, the default
+# of dead_letter_worker_consumer_prefetch).
+IN_FLIGHT = 32
+# So many copies, beside those that the recorder has already.
+BACKLOG = 1_000
 
 
 def _stuck(context: Context) -> Iterator[Hit]:
-    """What looks held in both looks: a burst that expires at one moment looks so in one."""
+    for one, number, is_leaving in _held(context):
+        missing = _missing(context, one)
+        if missing or not is_leaving:
+            sentence = f"{_messages(number)} stuck in “{one.name}”{missing}."
+            yield Hit("", number_evidence(one, "messages", number, sentence))
+
+
+def _slow(context: Context) -> Iterator[Hit]:
+    for one, number, is_leaving in _held(context):
+        if number > IN_FLIGHT and is_leaving and not _missing(context, one):
+            sentence = (
+                f"{_messages(number)} past their time in “{one.name}”, and RabbitMQ sends at most "
+                f"{IN_FLIGHT} at once."
+            )
+            yield Hit("", number_evidence(one, "messages", number, sentence))
+
+
+def _held(context: Context) -> Iterator[tuple[Queue, int, bool]]:
+    """What looks held in both looks, how many, and whether messages left the queue between.
+
+    A burst that expires at one moment looks held in one.
+    """
     for one in context.dead_lettering:
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
-        if earlier is None or not has_stuck(one, numbers) or not has_stuck(one, earlier):
-            continue
-        number = count_stuck_in(one, numbers) or 0
-        sentence = f"{_messages(number)} stuck in “{one.name}”{_missing(context, one)}."
-        yield Hit("", _evidence(one, "messages", number, sentence))
+        if earlier and has_stuck(one, numbers) and has_stuck(one, earlier):
+            # What other queues sent here is not counted, so that more may have left.
+            came = (numbers.published or 0) - (earlier.published or 0)
+            left = came - count_growth(numbers, earlier)
+            yield one, count_stuck_in(one, numbers) or 0, left > 0
+
+
+def count_growth(numbers: QueueNumbers, earlier: QueueNumbers) -> int:
+    """So many more messages it has; negative where it has fewer."""
+    return (numbers.messages or 0) - (earlier.messages or 0)
 
 
 def _missing(context: Context, one: Queue) -> str:
@@ -41,61 +69,41 @@ def _missing(context: Context, one: Queue) -> str:
     return f": no queue gets {names} at the exchange “{exchange}”"
 
 
-def _consumed(context: Context) -> Iterator[Hit]:
-    for one in context.queues:
-        consumers = context.numbers(one).consumers or 0
-        if not consumers or one.message_ttl_ms is None or not _is_delay(context, one):
-            continue
-        read = "1 consumer reads" if consumers == 1 else f"{consumers} consumers read"
-        sentence = f"{read} “{one.name}”, so messages leave it before they are due."
-        yield Hit("", _evidence(one, "consumers", consumers, sentence))
-
-
-def _is_delay(context: Context, one: Queue) -> bool:
-    """A level, or a queue whose dead letters go back to where they came from.
-
-    By bindings alone: a route ends at a queue that somebody reads.
-    """
-    fed = context.fed_by_deaths
-    work = (feeder for feeder in fed.get(one.name, ()) if feeder.message_ttl_ms is None)
-    return one.name in context.level_queues or any(one in fed.get(w.name, ()) for w in work)
-
-
-def _crashing(context: Context) -> Iterator[Hit]:
-    for one in context.queues:
-        numbers = context.numbers(one)
-        deliveries, repeats = numbers.deliver_rate or 0.0, numbers.redeliver_rate or 0.0
-        acks = numbers.ack_rate or 0.0
-        if (
-            deliveries >= LEAST_DELIVERIES
-            and repeats >= MOSTLY * deliveries
-            and acks <= HARDLY * deliveries
-        ):
-            sentence = (
-                f"Consumers of “{one.name}” receive {deliveries:.0f} messages per second. Most are "
-                "redelivered, and few are acknowledged."
-            )
-            yield Hit("", _evidence(one, "redelivered a second", f"{repeats:.0f}", sentence))
-
-
 def _growing(context: Context) -> Iterator[Hit]:
     for one in _dead_letter_queues(context):
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
-        now = numbers.messages or 0
-        if earlier is None or earlier.messages is None or now <= earlier.messages:
+        if earlier is None or earlier.messages is None or count_growth(numbers, earlier) <= 0:
             continue
         sentence = (
-            f"“{one.name}” has {now - earlier.messages} more dead letters than one to two minutes "
-            "ago."
+            f"“{one.name}” has {count_growth(numbers, earlier)} more dead letters than one to two "
+            "minutes ago."
         )
-        yield Hit("", _evidence(one, "messages", now, sentence))
+        yield Hit("", number_evidence(one, "messages", numbers.messages or 0, sentence))
+
+
+def _behind(context: Context) -> Iterator[Hit]:
+    """Classic taps: what a stream holds was read or not."""
+    for one in context.snapshot.declared.queues:
+        numbers, earlier = context.numbers(one), context.earlier_numbers(one)
+        if not is_tap(one.name) or one.type == "stream" or earlier is None:
+            continue
+        least = BACKLOG if numbers.consumers else 1
+        number = numbers.ready or 0
+        if number >= (earlier.ready or 0) >= least:
+            why = "its recorder is too slow" if numbers.consumers else "nothing reads them"
+            sentence = f"{_copies(number)} in the tap “{one.name}”, and {why}."
+            yield Hit("", number_evidence(one, "messages ready", number, sentence))
+
+
+def _copies(number: int) -> str:
+    return "1 copy waits" if number == 1 else f"{number} copies wait"
 
 
 def _unread(context: Context) -> Iterator[Hit]:
     for one in _dead_letter_queues(context):
         if number := context.numbers(one).messages or 0:
             sentence = f"{_messages(number)} waiting in “{one.name}”, and no consumer reads them."
-            yield Hit("", _evidence(one, "messages", number, sentence))
+            yield Hit("", number_evidence(one, "messages", number, sentence))
 
 
 def _dead_letter_queues(context: Context) -> Iterator[Queue]:
@@ -113,29 +121,32 @@ def _messages(number: int) -> str:
     return "1 message is" if number == 1 else f"{number} messages are"
 
 
-def _evidence(one: Queue, name: str, value: int | str, sentence: str) -> Evidence:
+def number_evidence(one: Queue, name: str, value: int | str, sentence: str) -> Evidence:
+    """A number of a queue; nobody sets it."""
     return Evidence(one.identity, name, str(value), "", sentence)
 
 
-_LEVEL = queue(
-    "l01-wait",
-    type="quorum",
-    ttl=1_000,
-    dlx="",
-    key="l01-gone",
-    strategy="at-least-once",
-    overflow="reject-publish",
-)
-_RETRY = (
-    queue("l02-work", dlx="", key="l02-wait"),
-    queue("l02-wait", ttl=60_000, dlx="", key="l02-work"),
-)
-_DEAD = (queue("l04-work", dlx="", key="l04-dead"), queue("l04-dead"))
-_READ = (queue("l05-work", dlx="", key="l05-dead"), queue("l05-dead"))
+def _at_least_once(name: str, key: str) -> Raw:
+    return queue(
+        name,
+        type="quorum",
+        ttl=1_000,
+        dlx="",
+        key=key,
+        strategy="at-least-once",
+        overflow="reject-publish",
+    )
+
+
+_LEVEL = _at_least_once("l02-wait", "l02-gone")
+_SLOW = (_at_least_once("l04-wait", "l04-next"), queue("l04-next"))
+_DEAD = (queue("l07-work", dlx="", key="l07-dead"), queue("l07-dead"))
+_READ = (queue("l09-work", dlx="", key="l09-dead"), queue("l09-dead"))
+_TAP = f"{TAP_PREFIX}l08"
 
 
 STUCK = Rule(
-    "L01",
+    "L02",
     Severity.STUCK,
     "Messages stuck in at-least-once dead-lettering",
     "An at-least-once queue keeps a dead letter until a queue accepts it, and RabbitMQ tries again "
@@ -145,59 +156,40 @@ STUCK = Rule(
     _stuck,
     failing=Example(
         queues=(_LEVEL,),
-        numbers={"l01-wait": QueueNumbers(messages=3, ready=0, unacked=0)},
-        earlier={"l01-wait": QueueNumbers(messages=3, ready=0, unacked=0)},
+        numbers={"l02-wait": QueueNumbers(messages=3, ready=0, unacked=0)},
+        earlier={"l02-wait": QueueNumbers(messages=3, ready=0, unacked=0)},
     ),
     passing=Example(
-        queues=(_LEVEL, queue("l01-gone")),
-        numbers={"l01-wait": QueueNumbers(messages=3, ready=0, unacked=0)},
-        earlier={"l01-wait": QueueNumbers(messages=3, ready=3, unacked=0)},
+        queues=(_LEVEL, queue("l02-gone")),
+        numbers={"l02-wait": QueueNumbers(messages=3, ready=0, unacked=0)},
+        earlier={"l02-wait": QueueNumbers(messages=3, ready=3, unacked=0)},
     ),
 )
 
-CONSUMED_DELAY = Rule(
-    "L02",
+SLOW = Rule(
+    "L04",
     Severity.TIMING,
-    "Consumers on a delay queue",
-    "A delay queue holds messages until their TTL ends. A consumer takes them at once, so they "
-    "arrive early and their delay is lost.",
-    "https://www.rabbitmq.com/docs/ttl#per-queue-message-ttl",
-    "Stop the consumer of the delay queue.",
-    _consumed,
-    failing=Example(queues=_RETRY, numbers={"l02-wait": QueueNumbers(consumers=1)}),
-    passing=Example(queues=_RETRY, numbers={"l02-work": QueueNumbers(consumers=1)}),
-)
-
-CRASH_LOOP = Rule(
-    "L03",
-    Severity.COST,
-    "Consumers return messages in a loop",
-    "Consumers get the same messages again and again without an ack. They crash, or requeue what "
-    "they cannot process, and each delivery counts towards a delivery limit.",
-    "https://www.rabbitmq.com/docs/consumers#acknowledgement-modes",
-    "Read the log of the consumer. Configure the consumer to reject without requeue, and "
-    "dead-letter to a queue with a TTL.",
-    _crashing,
+    "More messages expire than at-least-once dead-lettering sends on",
+    f"RabbitMQ has at most {IN_FLIGHT} dead letters of an at-least-once queue in flight, and waits "
+    "until every target confirms them. More messages expire than that, so they leave late.",
+    "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering",
+    "Divide the messages between several delay queues, or raise "
+    "dead_letter_worker_consumer_prefetch in advanced.config.",
+    _slow,
     failing=Example(
-        queues=(queue("l03-work"),),
-        numbers={
-            "l03-work": QueueNumbers(
-                consumers=1, deliver_rate=100.0, redeliver_rate=100.0, ack_rate=0.0
-            )
-        },
+        queues=_SLOW,
+        numbers={"l04-wait": QueueNumbers(900, 400, 0, 0, 100.0, published=9_000)},
+        earlier={"l04-wait": QueueNumbers(600, 400, 0, 0, 100.0, published=2_000)},
     ),
     passing=Example(
-        queues=(queue("l03-work"),),
-        numbers={
-            "l03-work": QueueNumbers(
-                consumers=1, deliver_rate=100.0, redeliver_rate=2.0, ack_rate=0.0
-            )
-        },
+        queues=_SLOW,
+        numbers={"l04-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=9_000)},
+        earlier={"l04-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=2_000)},
     ),
 )
 
 GROWING = Rule(
-    "L04",
+    "L07",
     Severity.COST,
     "Dead-letter queue grows",
     "More messages die into this queue, and no consumer reads it. Messages fail at this moment.",
@@ -206,18 +198,40 @@ GROWING = Rule(
     _growing,
     failing=Example(
         queues=_DEAD,
-        numbers={"l04-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l04-dead": QueueNumbers(messages=2, consumers=0)},
+        numbers={"l07-dead": QueueNumbers(messages=9, consumers=0)},
+        earlier={"l07-dead": QueueNumbers(messages=2, consumers=0)},
     ),
     passing=Example(
         queues=_DEAD,
-        numbers={"l04-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l04-dead": QueueNumbers(messages=9, consumers=0)},
+        numbers={"l07-dead": QueueNumbers(messages=9, consumers=0)},
+        earlier={"l07-dead": QueueNumbers(messages=9, consumers=0)},
+    ),
+)
+
+BEHIND = Rule(
+    "L08",
+    Severity.COST,
+    "Copies wait in a tap",
+    "A recorder reads copies of messages from this queue, and they come faster than it reads. "
+    "A full tap drops its oldest copies, so lists and reports have gaps.",
+    "https://www.rabbitmq.com/docs/maxlength",
+    "Start the worker, and look at its recorder on the page Now. If nobody uses this tap any more, "
+    "delete the queue.",
+    _behind,
+    failing=Example(
+        queues=(queue(_TAP),),
+        numbers={_TAP: QueueNumbers(ready=5, consumers=0)},
+        earlier={_TAP: QueueNumbers(ready=2, consumers=0)},
+    ),
+    passing=Example(
+        queues=(queue(_TAP),),
+        numbers={_TAP: QueueNumbers(ready=500, consumers=1)},
+        earlier={_TAP: QueueNumbers(ready=2, consumers=1)},
     ),
 )
 
 UNREAD = Rule(
-    "L05",
+    "L09",
     Severity.STYLE,
     "Dead letters wait",
     "Messages died into this queue, and no consumer reads it. They remain until an operator "
@@ -225,6 +239,6 @@ UNREAD = Rule(
     "https://www.rabbitmq.com/docs/dlx",
     "On the page Dead letters, mark the queue and park or replay its messages.",
     _unread,
-    failing=Example(queues=_READ, numbers={"l05-dead": QueueNumbers(messages=9, consumers=0)}),
-    passing=Example(queues=_READ, numbers={"l05-dead": QueueNumbers(messages=9, consumers=1)}),
+    failing=Example(queues=_READ, numbers={"l09-dead": QueueNumbers(messages=9, consumers=0)}),
+    passing=Example(queues=_READ, numbers={"l09-dead": QueueNumbers(messages=9, consumers=1)}),
 )

@@ -1,0 +1,215 @@
+"""What the numbers of queues show at this moment: consumers that get nothing done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from topology.definitions import Queue
+from topology.findings.context import Context
+from topology.findings.evidence import Evidence, Hit
+from topology.findings.example import Example, queue
+from topology.findings.finding import Rule, Severity
+from topology.findings.rules.live import count_growth, number_evidence
+from topology.routing.consumer import delivery_limit
+from topology.snapshot import QueueNumbers
+
+# Fewer deliveries a second may be a consumer that starts again once.
+LEAST_DELIVERIES = 1.0
+# So many of the deliveries are repeats, and so few are acked.
+MOSTLY, HARDLY = 0.9, 0.05
+
+
+def _consumed(context: Context) -> Iterator[Hit]:
+    for one in context.queues:
+        consumers = context.numbers(one).consumers or 0
+        if not consumers or one.message_ttl_ms is None or not _is_delay(context, one):
+            continue
+        read = "1 consumer reads" if consumers == 1 else f"{consumers} consumers read"
+        sentence = f"{read} “{one.name}”, so messages leave it before they are due."
+        yield Hit("", number_evidence(one, "consumers", consumers, sentence))
+
+
+def _is_delay(context: Context, one: Queue) -> bool:
+    """A level, or a queue whose dead letters go back to where they came from.
+
+    By bindings alone: a route ends at a queue that somebody reads.
+    """
+    fed = context.fed_by_deaths
+    work = (feeder for feeder in fed.get(one.name, ()) if feeder.message_ttl_ms is None)
+    return one.name in context.level_queues or any(one in fed.get(w.name, ()) for w in work)
+
+
+def _lost_by_crashes(context: Context) -> Iterator[Hit]:
+    for one, _ in _crashing(context):
+        if (limit := delivery_limit(one, context.version)) is not None and _drops(context, one):
+            sentence = (
+                f"Consumers of “{one.name}” fail with the same messages again and again. RabbitMQ "
+                f"drops a message after {_failures(limit)}."
+            )
+            value, set_by = str(limit), context.set_by(one, "x-delivery-limit")
+            yield Hit("", Evidence(one.identity, "x-delivery-limit", value, set_by, sentence))
+
+
+def _drops(context: Context, one: Queue) -> bool:
+    """Whether no queue gets what exceeds its delivery limit."""
+    if one.dead_letter_exchange is None:
+        return True
+    walks = (context.die(one, "delivery_limit", key) for key in context.keys(one) or ())
+    return any(not walk.delivered for walk in walks)
+
+
+def _returned(context: Context) -> Iterator[Hit]:
+    for one, numbers in _crashing(context):
+        limit = delivery_limit(one, context.version)
+        if limit is not None and _drops(context, one):
+            continue
+        end = "" if limit is None else f" RabbitMQ dead-letters each after {_failures(limit)}."
+        sentence = (
+            f"Consumers of “{one.name}” receive {numbers.deliver_rate or 0:.0f} messages per "
+            f"second. Most are redelivered, and few are acknowledged.{end}"
+        )
+        value = f"{numbers.redeliver_rate or 0:.0f}"
+        yield Hit("", number_evidence(one, "redelivered a second", value, sentence))
+
+
+def _crashing(context: Context) -> Iterator[tuple[Queue, QueueNumbers]]:
+    for one in context.queues:
+        numbers = context.numbers(one)
+        deliveries, repeats = numbers.deliver_rate or 0.0, numbers.redeliver_rate or 0.0
+        if deliveries < LEAST_DELIVERIES or (numbers.ack_rate or 0.0) > HARDLY * deliveries:
+            continue
+        limit = delivery_limit(one, context.version)
+        # The first delivery of each message is no repeat.
+        most = 1.0 if limit is None else limit / (limit + 1)
+        if repeats and repeats >= MOSTLY * most * deliveries:
+            yield one, numbers
+
+
+def _failures(limit: int) -> str:
+    return "1 failed delivery" if limit == 0 else f"{limit + 1} failed deliveries"
+
+
+def _growing_retries(context: Context) -> Iterator[Hit]:
+    for one in context.queues:
+        numbers, earlier = context.numbers(one), context.earlier_numbers(one)
+        # What is published to it are retries too, of consumers that acknowledge.
+        if earlier is None or numbers.publish_rate or not _is_retry(context, one):
+            continue
+        grown = count_growth(numbers, earlier)
+        work = [f for f in context.fed_by_deaths[one.name] if f.message_ttl_ms is None]
+        if grown > sum(_taken(context, each) for each in work) and _fail_mostly(context, work):
+            names = ", ".join(f"“{each.name}”" for each in work[:3])
+            sentence = (
+                f"“{one.name}” has {grown} more messages than one to two minutes ago, and most "
+                f"deliveries of {names} fail."
+            )
+            yield Hit("", number_evidence(one, "messages", numbers.messages or 0, sentence))
+
+
+def _is_retry(context: Context, one: Queue) -> bool:
+    is_delay = one.message_ttl_ms is not None and not context.is_consumed(one)
+    return is_delay and one.name in context.fed_by_deaths and _is_delay(context, one)
+
+
+def _taken(context: Context, one: Queue) -> int:
+    """So many more messages do its consumers hold: they may acknowledge a batch later."""
+    earlier = context.earlier_numbers(one) or QueueNumbers()
+    return max(0, (context.numbers(one).unacked or 0) - (earlier.unacked or 0))
+
+
+def _fail_mostly(context: Context, work: Sequence[Queue]) -> bool:
+    seen = [context.numbers(one) for one in work]
+    deliveries = sum((n.deliver_rate or 0.0) - (n.redeliver_rate or 0.0) for n in seen)
+    acks = sum(n.ack_rate or 0.0 for n in seen)
+    return deliveries >= LEAST_DELIVERIES and acks < deliveries / 2
+
+
+_RETRY = (
+    queue("l03-work", dlx="", key="l03-wait"),
+    queue("l03-wait", ttl=60_000, dlx="", key="l03-work"),
+)
+_RING = (
+    queue("l06-work", dlx="", key="l06-wait"),
+    queue("l06-wait", ttl=60_000, dlx="", key="l06-work"),
+)
+_LOOP = QueueNumbers(consumers=1, deliver_rate=100.0, redeliver_rate=100.0, ack_rate=0.0)
+_FAILING = QueueNumbers(consumers=1, deliver_rate=10.0, redeliver_rate=0.0, ack_rate=1.0)
+
+
+LIMIT = Rule(
+    "L01",
+    Severity.LOSS,
+    "Consumers fail up to the delivery limit, and the message is lost",
+    "A quorum queue removes a message whose deliveries fail more often than its delivery limit "
+    "allows. No queue gets these messages as dead letters, so RabbitMQ drops them.",
+    "https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling",
+    "Stop the consumer, and set a dead-letter exchange with a queue by a policy before you start "
+    "it again.",
+    _lost_by_crashes,
+    failing=Example(
+        queues=(queue("l01-work", type="quorum", limit=5),),
+        numbers={"l01-work": replace(_LOOP, redeliver_rate=80.0)},
+    ),
+    passing=Example(
+        queues=(
+            queue("l01-work", type="quorum", limit=5, dlx="", key="l01-dead"),
+            queue("l01-dead"),
+        ),
+        numbers={"l01-work": replace(_LOOP, redeliver_rate=80.0)},
+    ),
+)
+
+CONSUMED_DELAY = Rule(
+    "L03",
+    Severity.TIMING,
+    "Consumers on a delay queue",
+    "A delay queue holds messages until their TTL ends. A consumer takes them at once, so they "
+    "arrive early and their delay is lost.",
+    "https://www.rabbitmq.com/docs/ttl#per-queue-message-ttl",
+    "Stop the consumer of the delay queue.",
+    _consumed,
+    failing=Example(queues=_RETRY, numbers={"l03-wait": QueueNumbers(consumers=1)}),
+    passing=Example(queues=_RETRY, numbers={"l03-work": QueueNumbers(consumers=1)}),
+)
+
+CRASH_LOOP = Rule(
+    "L05",
+    Severity.COST,
+    "Consumers return messages in a loop",
+    "Consumers get the same messages again and again without an ack. They crash, or requeue what "
+    "they cannot process, and each delivery counts towards a delivery limit.",
+    "https://www.rabbitmq.com/docs/consumers#acknowledgement-modes",
+    "Read the log of the consumer. Configure the consumer to reject without requeue, and "
+    "dead-letter to a queue with a TTL.",
+    _returned,
+    failing=Example(queues=(queue("l05-work"),), numbers={"l05-work": _LOOP}),
+    passing=Example(
+        queues=(queue("l05-work"),), numbers={"l05-work": replace(_LOOP, redeliver_rate=2.0)}
+    ),
+)
+
+GROWING_RETRIES = Rule(
+    "L06",
+    Severity.COST,
+    "Retry queue grows",
+    "Consumers reject more than half of what they get, and it waits here for the next attempt. "
+    "A message that always fails comes back each time, so the queue and the work grow.",
+    "https://www.rabbitmq.com/docs/dlx",
+    "Read the log of the consumer. Configure the consumer to park a message after some attempts, "
+    "by the count in x-death.",
+    _growing_retries,
+    failing=Example(
+        queues=_RING,
+        numbers={"l06-work": _FAILING, "l06-wait": QueueNumbers(messages=900)},
+        earlier={"l06-work": _FAILING, "l06-wait": QueueNumbers(messages=500)},
+    ),
+    passing=Example(
+        queues=_RING,
+        numbers={
+            "l06-work": replace(_FAILING, ack_rate=9.0),
+            "l06-wait": QueueNumbers(messages=900),
+        },
+        earlier={"l06-work": _FAILING, "l06-wait": QueueNumbers(messages=500)},
+    ),
+)
