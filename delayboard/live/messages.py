@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
 from analytics.models import Run
+from delayboard.dead_letters.replay.present.ended_batch import find_silence, make_page_version
 from delayboard.models import ReplayBatch
-from delayboard.now.board import Waits
-from delayboard.now.throughput import FlowLine
+from delayboard.now.board import Overview
 from delayboard.publishing.track import Track
 from topology.delays import in_words
-from topology.graph.live_values import count_text, snapshot_cells, snapshot_marks
+from topology.graph.live_values import (
+    count_text,
+    snapshot_cells,
+    snapshot_marks,
+    snapshot_version,
+)
 from topology.latest import Latest
 from topology.snapshot import Snapshot
 
@@ -29,7 +34,8 @@ class State(TypedDict):
 
     `cells` are texts by key, `marks` states by key; `at` is the age's zero point in ISO format,
     `error` a sentence while the numbers are old, `reading` one while there are none because the
-    broker is being read for the first time.
+    broker is being read for the first time. Another `version` than the page's own says that the
+    page has to be fetched again: what changed in it is more than a text.
     """
 
     type: Literal["state"]
@@ -39,6 +45,7 @@ class State(TypedDict):
     reading: str
     cells: dict[str, str]
     marks: dict[str, str]
+    version: str
     done: bool
 
 
@@ -88,6 +95,7 @@ def state(
     marks: Mapping[str, str] | None = None,
     error: str = "",
     reading: str = "",
+    version: str = "",
     done: bool = False,
 ) -> State:
     return {
@@ -98,6 +106,7 @@ def state(
         "reading": reading,
         "cells": dict(cells),
         "marks": dict(marks or {}),
+        "version": version,
         "done": done,
     }
 
@@ -113,6 +122,7 @@ def broker_state(latest: Latest) -> State:
         cells=snapshot_cells(snapshot) | _broker_cells(snapshot),
         marks=snapshot_marks(snapshot),
         error=latest.error,
+        version=snapshot_version(snapshot),
     )
 
 
@@ -145,7 +155,10 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
         "replay/left": _left(batch.pending, pace),
         "replay/state": batch.get_state_display(),
     }
-    return state(at=at, cells=cells, done=batch.is_ended)
+    if silence := find_silence(batch, at):
+        cells["replay/silence"] = count_text(silence.seconds)
+    version = make_page_version(batch, at)
+    return state(at=at, cells=cells, version=version, done=batch.is_ended)
 
 
 def _left(pending: int, pace: float | None) -> str:
@@ -163,15 +176,16 @@ def run_state(run: Run | None, at: datetime) -> State:
     return state(at=at, cells=cells, done=not run.is_at_work)
 
 
-def now_state(waits: Waits, lines: Iterable[FlowLine], at: datetime) -> State:
+def now_state(overview: Overview, at: datetime) -> State:
     """What waits, and what passed each topology in the last minutes."""
+    waits = overview.waits
     cells = {
         "now/waiting": count_text(waits.waiting),
         "now/overdue": count_text(waits.overdue),
         "now/stuck": count_text(waits.stuck),
     }
     marks = {}
-    for line in lines:
+    for line in overview.flows:
         cells |= line.cells
         marks[line.key] = line.mark
-    return state(at=at, cells=cells, marks=marks)
+    return state(at=at, cells=cells, marks=marks, version=overview.version)

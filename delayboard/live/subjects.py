@@ -21,8 +21,7 @@ from delayboard.live.messages import (
     track_state,
 )
 from delayboard.models import BatchState, Publication, ReplayBatch
-from delayboard.now.board import background_tasks_of, waits
-from delayboard.now.throughput import flow_lines
+from delayboard.now.board import BROKER_AGE, overview
 from delayboard.publishing.track import track
 from topology import access, latest
 from topology.database import paging
@@ -170,4 +169,4 @@ def _now(name: str) -> Subject | None:
 
 def _read_now(brokers: tuple[Broker, ...]) -> State:
     at = datetime.now(UTC)
-    return now_state(waits(brokers, at), flow_lines(brokers, background_tasks_of(brokers), at), at)
+    return now_state(overview(brokers, at, BROKER_AGE), at)

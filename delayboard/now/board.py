@@ -37,6 +37,8 @@ from topology.operations.finding_rows import count_open
 
 # As many topologies as a screen holds; the others are behind a fold.
 FLOWS = 12
+# What is known of a broker is not older than this, when it answers.
+BROKER_AGE = timedelta(seconds=5)
 # Replays under way, and others.
 REPLAYS = 10
 LAST_REPLAYS = 5
@@ -83,6 +85,21 @@ class Overview:
     @property
     def has_open_batches(self) -> bool:
         return any(batch.state not in RESTING for batch in self.batches)
+
+    @property
+    def version(self) -> str:
+        """Changes when the page shows more that is new than its live texts. Of this process."""
+        said = tuple((one.severity, one.sentence) for one in (*self.troubles, *self.warnings))
+        lines = tuple(
+            (one.broker.pk, one.latest.snapshot and one.latest.snapshot.taken_at, one.topologies)
+            for one in self.brokers
+        )
+        tasks = tuple((one.key, one.beat_at, one.is_late) for one in self.background_tasks)
+        drawings = tuple((one.key, one.entered_area, one.left_line) for one in self.flows)
+        batches = tuple((one.pk, one.state, one.pending) for one in self.batches)
+        published = tuple((one.pk, one.outcome) for one in self.publications)
+        shown = (said, lines, tasks, drawings, batches, published)
+        return str(hash(shown))
 
     @property
     def first_flows(self) -> tuple[FlowLine, ...]:
@@ -144,11 +161,6 @@ def _batches(brokers: Sequence[Broker]) -> list[ReplayBatch]:
     rows = rows.select_related("broker", "work", "created_by", "group")
     running = list(rows.exclude(state__in=RESTING)[:REPLAYS])
     return running + list(rows.filter(state__in=RESTING)[:LAST_REPLAYS])
-
-
-def waits(brokers: Sequence[Broker], now: datetime) -> Waits:
-    """The numbers of these brokers at this moment."""
-    return _waits(counts.scope(brokers, now))
 
 
 def _waits(scope: Scope) -> Waits:

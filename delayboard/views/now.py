@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -11,18 +11,17 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from delayboard.dead_letters.replay.present import summary
-from delayboard.now.board import overview
+from delayboard.now.board import BROKER_AGE, overview
 from delayboard.templatetags.delayboard import bytesize
 from topology import access
 from topology.operations.replace_tap import list_stream_taps
-
-LIST_AGE = timedelta(seconds=5)
 
 
 @require_safe
 def now(request: HttpRequest) -> HttpResponse:
     brokers = list(access.visible_brokers(request.user))
-    seen = overview(brokers, datetime.now(UTC), LIST_AGE)
+    at = datetime.now(UTC)
+    seen = overview(brokers, at, BROKER_AGE)
     background_tasks = [
         (background_task, describe_details(background_task.details))
         for background_task in seen.background_tasks
@@ -30,6 +29,7 @@ def now(request: HttpRequest) -> HttpResponse:
     live = ",".join(str(broker.pk) for broker in brokers)
     context = {
         "overview": seen,
+        "at": at,
         "brokers": brokers,
         "background_tasks": background_tasks,
         "live": live,
