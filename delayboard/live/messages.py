@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
@@ -11,6 +11,7 @@ from analytics.models import Run
 from delayboard.dead_letters.replay.present.ended_batch import find_silence, make_page_version
 from delayboard.models import ReplayBatch
 from delayboard.now.board import Overview
+from delayboard.now.system import TaskLine, make_version
 from delayboard.publishing.track import Track
 from topology.delays import in_words
 from topology.graph.live_values import (
@@ -177,15 +178,12 @@ def run_state(run: Run | None, at: datetime) -> State:
 
 
 def now_state(overview: Overview, at: datetime) -> State:
-    """What waits, and what passed each topology in the last minutes."""
-    waits = overview.waits
-    cells = {
-        "now/waiting": count_text(waits.waiting),
-        "now/overdue": count_text(waits.overdue),
-        "now/stuck": count_text(waits.stuck),
-    }
-    marks = {}
-    for line in overview.flows:
-        cells |= line.cells
-        marks[line.key] = line.mark
-    return state(at=at, cells=cells, marks=marks, version=overview.version)
+    """The board of Now."""
+    return state(at=at, cells=overview.cells, marks=overview.marks, version=overview.version)
+
+
+def system_state(lines: Sequence[TaskLine], at: datetime) -> State:
+    """The background tasks."""
+    cells = {key: text for line in lines for key, text in line.cells.items()}
+    marks = {line.key: line.mark for line in lines}
+    return state(at=at, cells=cells, marks=marks, version=make_version(lines))

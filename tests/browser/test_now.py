@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -61,15 +62,19 @@ def test_the_counts_of_the_last_minutes_are_live_and_dashes_once_nobody_reads(
             route.abort() if route.request.resource_type == "fetch" else route.continue_()
         ),
     )
-    entered = page.locator(f"[data-live='flow/{pair.slug}/entered']")
-    expect(entered).to_have_text("3")
-    minute.entered = 1234
+    rates = page.locator(f"[data-live='flow/{pair.slug}/rates']")
+    expect(rates).to_have_text("<0.1 / 0")
+    drawn = page.locator(f"[data-draw='flow/{pair.slug}/entered']")
+    before = drawn.get_attribute("points")
+    minute.entered = 300_000
+    minute.minute_at -= timedelta(minutes=1)
     minute.save()
-    expect(entered).to_have_text("1\u202f234")
-    expect(page.get_by_text("Up to date")).to_be_visible()
+    expect(rates).to_have_text(re.compile(r"1\u202f\d{3} / 0"))
+    expect(drawn).not_to_have_attribute("points", str(before))
+    expect(page.get_by_text("OK", exact=True)).to_be_visible()
     recording.read_at = now - timedelta(minutes=2)
     recording.save()
-    expect(entered).to_have_text("–")
+    expect(rates).to_have_text("– / –")
     expect(page.get_by_text("Not recorded since")).to_be_visible()
 
 

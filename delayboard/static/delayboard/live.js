@@ -100,9 +100,9 @@ function wait(sentence) {
 function watch() {
   if (socket?.readyState !== WebSocket.OPEN) return;
   const keys = new Set();
-  for (const element of document.querySelectorAll("[data-live], [data-bar], [data-rate], [data-mark]")) {
-    const { live, bar, rate, mark } = element.dataset;
-    for (const key of [live, bar, rate, mark]) if (key) keys.add(key);
+  for (const element of document.querySelectorAll("[data-live], [data-bar], [data-draw], [data-rate], [data-mark]")) {
+    const { live, bar, draw, rate, mark } = element.dataset;
+    for (const key of [live, bar, draw, rate, mark]) if (key) keys.add(key);
   }
   const said = JSON.stringify({ type: "watch", keys: [...keys] });
   if (said === watched) return;
@@ -122,6 +122,11 @@ function show() {
     if (text === undefined) continue;
     const part = share(count(text), Number(element.dataset.full ?? 0));
     element.setAttribute("width", String(part * Number(element.dataset.width)));
+  }
+  for (const element of document.querySelectorAll("[data-draw]")) {
+    const corners = cells[element.dataset.draw];
+    const name = element.localName === "path" ? "d" : "points";
+    if (corners !== undefined) element.setAttribute(name, corners);
   }
   for (const element of document.querySelectorAll("[data-rate]")) {
     const text = cells[element.dataset.rate];
