@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Protocol
 
 from django.db.models import F, QuerySet
@@ -55,15 +56,15 @@ class Flow:
     last_at: datetime
     minutes: tuple[Counts, ...]
 
-    @property
+    @cached_property
     def recent(self) -> Counts:
         return sum(self.minutes[-RECENT:], Counts())
 
-    @property
+    @cached_property
     def hour(self) -> Counts:
         return sum(self.minutes, Counts())
 
-    @property
+    @cached_property
     def most(self) -> int:
         """The highest number that entered or left in one minute."""
         return max((max(one.entered, one.left) for one in self.minutes), default=0)

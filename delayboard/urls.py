@@ -16,6 +16,7 @@ from delayboard.views import (
     redaction,
     retention,
     scheduled_changes,
+    system,
 )
 from delayboard.views.dead_letters import (
     groups,
@@ -75,6 +76,7 @@ _replay = [
 ]
 urlpatterns = [
     path("", now.now, name="now"),
+    path("system/", system.system, name="system"),
     path("retention/", retention.retention, name="retention"),
     path("login/", accounts.LoginView.as_view(authentication_form=GuardedForm), name="login"),
     path("logout/", accounts.LogoutView.as_view(), name="logout"),

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
 from analytics.models import Run
+from delayboard.dead_letters.replay.present.ended_batch import find_silence, make_page_version
 from delayboard.models import ReplayBatch
-from delayboard.now.board import Waits
-from delayboard.now.throughput import FlowLine
+from delayboard.now.board import Overview
+from delayboard.now.system import TaskLine, make_version
 from delayboard.publishing.track import Track
 from topology.delays import in_words
-from topology.graph.live_values import count_text, snapshot_cells, snapshot_marks
+from topology.graph.live_values import (
+    count_text,
+    snapshot_cells,
+    snapshot_marks,
+    snapshot_version,
+)
 from topology.latest import Latest
 from topology.snapshot import Snapshot
 
@@ -29,7 +35,8 @@ class State(TypedDict):
 
     `cells` are texts by key, `marks` states by key; `at` is the age's zero point in ISO format,
     `error` a sentence while the numbers are old, `reading` one while there are none because the
-    broker is being read for the first time.
+    broker is being read for the first time. Another `version` than the page's own says that the
+    page has to be fetched again: what changed in it is more than a text.
     """
 
     type: Literal["state"]
@@ -39,6 +46,7 @@ class State(TypedDict):
     reading: str
     cells: dict[str, str]
     marks: dict[str, str]
+    version: str
     done: bool
 
 
@@ -88,6 +96,7 @@ def state(
     marks: Mapping[str, str] | None = None,
     error: str = "",
     reading: str = "",
+    version: str = "",
     done: bool = False,
 ) -> State:
     return {
@@ -98,6 +107,7 @@ def state(
         "reading": reading,
         "cells": dict(cells),
         "marks": dict(marks or {}),
+        "version": version,
         "done": done,
     }
 
@@ -113,6 +123,7 @@ def broker_state(latest: Latest) -> State:
         cells=snapshot_cells(snapshot) | _broker_cells(snapshot),
         marks=snapshot_marks(snapshot),
         error=latest.error,
+        version=snapshot_version(snapshot),
     )
 
 
@@ -145,7 +156,10 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
         "replay/left": _left(batch.pending, pace),
         "replay/state": batch.get_state_display(),
     }
-    return state(at=at, cells=cells, done=batch.is_ended)
+    if silence := find_silence(batch, at):
+        cells["replay/silence"] = count_text(silence.seconds)
+    version = make_page_version(batch, at)
+    return state(at=at, cells=cells, version=version, done=batch.is_ended)
 
 
 def _left(pending: int, pace: float | None) -> str:
@@ -163,15 +177,13 @@ def run_state(run: Run | None, at: datetime) -> State:
     return state(at=at, cells=cells, done=not run.is_at_work)
 
 
-def now_state(waits: Waits, lines: Iterable[FlowLine], at: datetime) -> State:
-    """What waits, and what passed each topology in the last minutes."""
-    cells = {
-        "now/waiting": count_text(waits.waiting),
-        "now/overdue": count_text(waits.overdue),
-        "now/stuck": count_text(waits.stuck),
-    }
-    marks = {}
-    for line in lines:
-        cells |= line.cells
-        marks[line.key] = line.mark
-    return state(at=at, cells=cells, marks=marks)
+def now_state(overview: Overview, at: datetime) -> State:
+    """The board of Now."""
+    return state(at=at, cells=overview.cells, marks=overview.marks, version=overview.version)
+
+
+def system_state(lines: Sequence[TaskLine], at: datetime) -> State:
+    """The background tasks."""
+    cells = {key: text for line in lines for key, text in line.cells.items()}
+    marks = {line.key: line.mark for line in lines}
+    return state(at=at, cells=cells, marks=marks, version=make_version(lines))

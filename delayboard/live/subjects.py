@@ -18,11 +18,12 @@ from delayboard.live.messages import (
     broker_state,
     now_state,
     run_state,
+    system_state,
     track_state,
 )
 from delayboard.models import BatchState, Publication, ReplayBatch
-from delayboard.now.board import background_tasks_of, waits
-from delayboard.now.throughput import flow_lines
+from delayboard.now.board import BROKER_AGE, overview
+from delayboard.now.system import TaskLine, background_tasks_of
 from delayboard.publishing.track import track
 from topology import access, latest
 from topology.database import paging
@@ -60,7 +61,9 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
         case "runs":
             return _run(name)
         case "now":
-            return _now(name)
+            return _of_brokers(kind, name, _read_now)
+        case "system":
+            return _of_brokers(kind, name, _read_system)
     return None
 
 
@@ -156,8 +159,10 @@ def _read_run(day: date) -> State:
     return run_state(Run.objects.filter(day=day).first(), datetime.now(UTC))
 
 
-def _now(name: str) -> Subject | None:
-    """The first page's numbers of the brokers with these primary keys, parted by commas."""
+def _of_brokers(
+    kind: str, name: str, read: Callable[[tuple[Broker, ...]], State]
+) -> Subject | None:
+    """The numbers of the brokers with these primary keys, parted by commas."""
     if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", name):
         return None
     keys = {int(key) for key in name.split(",")}
@@ -165,9 +170,14 @@ def _now(name: str) -> Subject | None:
     if not brokers:
         return None
     sentence = ",".join(str(broker.pk) for broker in sorted(brokers, key=lambda row: row.pk))
-    return Subject(f"now/{sentence}", None, partial(_read_now, brokers), NOW_SECONDS, brokers)
+    return Subject(f"{kind}/{sentence}", None, partial(read, brokers), NOW_SECONDS, brokers)
 
 
 def _read_now(brokers: tuple[Broker, ...]) -> State:
     at = datetime.now(UTC)
-    return now_state(waits(brokers, at), flow_lines(brokers, background_tasks_of(brokers), at), at)
+    return now_state(overview(brokers, at, BROKER_AGE), at)
+
+
+def _read_system(brokers: tuple[Broker, ...]) -> State:
+    lines = [TaskLine(task) for task in background_tasks_of(brokers)]
+    return system_state(lines, datetime.now(UTC))

@@ -1,245 +1,135 @@
-"""What Now shows: brokers, background tasks, waiting messages, throughput and troubles."""
+"""What Now shows: troubles, counters, what falls due, a line for each topology."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Q
 
-from analytics.disk import DiskSpace, read_disk_space
-from analytics.scheduled.queries import listing
+from analytics.disk import read_disk_space
 from analytics.scheduled.summaries import counts
-from analytics.scheduled.summaries.counts import Scope
-from delayboard.models import BackgroundTask, BatchState, Publication, ReplayBatch
-from delayboard.models.background_task import LATE
-from delayboard.models.replay import ENDED_BATCH
-from delayboard.now.problems import (
-    Trouble,
-    find_drifted,
-    find_losses,
-    find_overdue,
-    find_unroutable,
-)
-from delayboard.now.throughput import BEHIND, FlowLine, find_lag, flow_lines
-from delayboard.templatetags.delayboard import bytesize
+from delayboard.models import BackgroundTask
+from delayboard.now import counters, problems
+from delayboard.now.counters import Counter
+from delayboard.now.due import DueHour, read_due_hour
+from delayboard.now.problems import Trouble
+from delayboard.now.system import background_tasks_of, describe_tasks
+from delayboard.now.system_problems import find_delays, find_outages
+from delayboard.now.throughput import flow_lines
+from delayboard.now.topology_lines import TopologyLine, make_lines
 from topology import latest
-from topology.broker.errors import alarm_sentence
-from topology.definitions import is_tap
-from topology.delays import in_words
-from topology.findings.counts import Count, make_counts
-from topology.latest import Latest
-from topology.models import Broker, State, Topology
+from topology.findings.counts import make_counts
+from topology.graph.isolate_names import isolated
+from topology.models import AuditEntry, Broker
 from topology.operations.finding_rows import count_open
 
-# As many topologies as a screen holds; the others are behind a fold.
-FLOWS = 12
-# Replays under way, and others.
-REPLAYS = 10
-LAST_REPLAYS = 5
-# Nothing happens to these until somebody does something.
-RESTING = (BatchState.DRAFT, *ENDED_BATCH)
-
-
-@dataclass(frozen=True)
-class BrokerLine:
-    """A broker, its last snapshot, and how many messages lie in it; None when unknown.
-
-    `findings` are those that the worker last saw, without muted ones; None before it checked.
-    """
-
-    broker: Broker
-    latest: Latest
-    messages: int | None
-    topologies: int
-    findings: list[Count] | None
-
-
-@dataclass(frozen=True)
-class Waits:
-    """How many messages wait, how many of them should have left, how many of those are stuck."""
-
-    waiting: int
-    overdue: int
-    stuck: int = 0
+# Drawn in full; the others are behind a fold, without their charts.
+LINES = 30
+# What is known of a broker is not older than this, when it answers.
+BROKER_AGE = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
 class Overview:
-    """`troubles` need somebody now, stuck messages first; `warnings` soon."""
+    """`troubles` need somebody now, stuck messages first; `warnings` soon.
 
-    brokers: tuple[BrokerLine, ...]
-    background_tasks: tuple[BackgroundTask, ...]
+    `last_action` is the newest entry of the audit log about these brokers.
+    """
+
+    counters: tuple[Counter, ...]
     troubles: tuple[Trouble, ...]
     warnings: tuple[Trouble, ...]
-    waits: Waits
-    flows: tuple[FlowLine, ...]
-    publications: tuple[Publication, ...]
-    batches: tuple[ReplayBatch, ...]
+    lines: tuple[TopologyLine, ...]
+    due: DueHour
+    background_tasks: tuple[BackgroundTask, ...]
+    last_action: tuple[int, str] | None
 
     @property
-    def has_open_batches(self) -> bool:
-        return any(batch.state not in RESTING for batch in self.batches)
+    def version(self) -> str:
+        """Changes when more than a live text changes. Of this process alone."""
+        said = tuple((one.severity, one.identity) for one in (*self.troubles, *self.warnings))
+        figures = tuple((one.key, one.is_bad) for one in self.counters)
+        lines = tuple(one.key for one in self.lines)
+        return str(hash((said, figures, lines, self.is_incomplete, self.last_action)))
 
     @property
-    def first_flows(self) -> tuple[FlowLine, ...]:
-        return self.flows[:FLOWS]
+    def state(self) -> str:
+        """The worst of it, in one word."""
+        if self.troubles:
+            return "error"
+        return "warning" if self.warnings or self.is_incomplete else "ok"
 
     @property
-    def other_flows(self) -> tuple[FlowLine, ...]:
-        return self.flows[FLOWS:]
+    def first_lines(self) -> tuple[TopologyLine, ...]:
+        return self.lines[:LINES]
+
+    @property
+    def other_lines(self) -> tuple[TopologyLine, ...]:
+        return self.lines[LINES:]
 
     @property
     def is_incomplete(self) -> bool:
         """Whether messages may have entered or left that nobody counted."""
-        return any(line.unknown for line in self.flows)
+        return any(line.flow.unknown for line in self.lines)
+
+    @property
+    def system(self) -> str:
+        return describe_tasks(self.background_tasks)
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """All live texts by key."""
+        found = self.due.cells | {"system": self.system}
+        for counter in self.counters:
+            found |= counter.cells
+        for line in self.lines:
+            found |= line.cells
+        for trouble in (*self.troubles, *self.warnings):
+            if trouble.key:
+                found[f"trouble/{trouble.key}"] = isolated(trouble.sentence)
+        return found
+
+    @property
+    def marks(self) -> dict[str, str]:
+        return {line.key: line.mark for line in self.lines}
 
 
 def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Overview:
     """Everything about these brokers that the first page shows."""
-    known = latest.fresh_all(brokers, max_age)
-    findings = count_open(brokers, now)
-    lines = tuple(
-        _line(broker, one, make_counts(findings.get(broker.pk, {})))
-        for broker, one in zip(brokers, known, strict=True)
-    )
-    background_tasks = background_tasks_of(brokers)
+    known = dict(zip(brokers, latest.fresh_all(brokers, max_age), strict=True))
+    open_findings = count_open(brokers, now)
+    findings = [(one, make_counts(open_findings.get(one.pk, {}))) for one in brokers]
+    tasks = background_tasks_of(brokers)
     disk = read_disk_space(settings.EVENT_LOG)
-    flows = flow_lines(brokers, background_tasks, now)
+    flows = flow_lines(brokers, tasks, now)
     scope = counts.scope(brokers, now)
+    waiting, parked = counts.by_topology(scope), counters.count_parked(brokers)
     found = [
-        *find_unroutable(brokers),
-        *(Trouble("error", sentence) for sentence in _troubles(lines, background_tasks, disk)),
-        *find_drifted(brokers),
-        *find_overdue(scope, [one.topology for one in flows if not one.unknown]),
-        *find_losses([(one.broker, one.findings or []) for one in lines]),
-        *(
-            Trouble("warning", one)
-            for one in (*_readings(lines), *_warnings(background_tasks, disk))
-        ),
+        *problems.find_unroutable(brokers),
+        *find_outages(known, tasks, disk),
+        *problems.find_drifted(brokers),
+        *problems.find_overdue(scope, [one.topology for one in flows if not one.unknown]),
+        *problems.find_losses(findings),
+        *problems.find_paused(brokers),
+        *find_delays(known, tasks, disk),
     ]
+    by_id = {broker.pk: one for broker, one in known.items()}
+    figures = (
+        *counters.waits_counters(counters.count_waits(scope), flows),
+        counters.retrying_counter(flows, waiting),
+        counters.dead_letters_counter(by_id, parked.values(), scope),
+        counters.replays_counter(brokers),
+        counters.findings_counter(findings),
+    )
+    actions = AuditEntry.objects.filter(broker__in=brokers).order_by("-pk")
     return Overview(
-        brokers=lines,
-        background_tasks=background_tasks,
+        counters=figures,
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),
-        waits=_waits(scope),
-        flows=tuple(flows),
-        publications=tuple(Publication.objects.filter(broker__in=brokers)[:5]),
-        batches=tuple(_batches(brokers)),
+        lines=make_lines(flows, waiting, parked, found),
+        due=read_due_hour(scope),
+        background_tasks=tasks,
+        last_action=actions.values_list("pk", "outcome").first(),
     )
-
-
-def background_tasks_of(brokers: Sequence[Broker]) -> tuple[BackgroundTask, ...]:
-    """The tasks of these brokers, and those of none."""
-    return tuple(BackgroundTask.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
-
-
-def _batches(brokers: Sequence[Broker]) -> list[ReplayBatch]:
-    """Those under way, the newest first, then the last others."""
-    rows = ReplayBatch.objects.filter(broker__in=brokers)
-    rows = rows.select_related("broker", "work", "created_by", "group")
-    running = list(rows.exclude(state__in=RESTING)[:REPLAYS])
-    return running + list(rows.filter(state__in=RESTING)[:LAST_REPLAYS])
-
-
-def waits(brokers: Sequence[Broker], now: datetime) -> Waits:
-    """The numbers of these brokers at this moment."""
-    return _waits(counts.scope(brokers, now))
-
-
-def _waits(scope: Scope) -> Waits:
-    overdue, waiting = counts.before(scope, [scope.now - listing.OVERDUE_AFTER, None])
-    return Waits(waiting, overdue, counts.count_stuck(scope))
-
-
-def _line(broker: Broker, known: Latest, findings: list[Count]) -> BrokerLine:
-    depths: list[int | None] = [None]
-    if known.snapshot:
-        numbers = known.snapshot.numbers.items()
-        depths = [one.messages for name, one in numbers if not is_tap(name)]
-    messages = None if None in depths else sum(depth or 0 for depth in depths)
-    topologies = Topology.objects.filter(broker=broker, state=State.APPLIED).count()
-    is_checked = broker.findings_checked_at is not None
-    return BrokerLine(broker, known, messages, topologies, findings if is_checked else None)
-
-
-def _troubles(
-    lines: Sequence[BrokerLine], background_tasks: Sequence[BackgroundTask], disk: DiskSpace | None
-) -> list[str]:
-    sentences = []
-    is_dead = not background_tasks or all(
-        background_task.is_late for background_task in background_tasks
-    )
-    if disk and disk.is_full:
-        sentences.append(
-            f"The disk of the event log is full ({settings.EVENT_LOG}), so Delayboard records "
-            "nothing. Taps store new copies until they are full. Recording resumes automatically "
-            "when the disk has space."
-        )
-    if is_dead:
-        sentences.append(
-            "The worker is not running, so Delayboard records, replays and reports nothing."
-        )
-    sentences += [
-        f"{line.broker.name}: {line.latest.trouble}" for line in lines if line.latest.trouble
-    ]
-    for line in lines:
-        if line.latest.snapshot and line.latest.snapshot.alarms:
-            sentences.append(f"{line.broker.name}: {alarm_sentence(line.latest.snapshot.alarms)}")
-    if is_dead:
-        return sentences
-    silent = {line.broker.pk for line in lines if line.latest.trouble}
-    sentences += _failures(
-        [one for one in background_tasks if one.is_failing and one.broker_id not in silent]
-    )
-    late = [
-        background_task
-        for background_task in background_tasks
-        if background_task.is_late and not background_task.is_failing
-    ]
-    sentences.extend(
-        f"{background_task.name} is late: no heartbeat for more than {in_words(LATE)}."
-        for background_task in late
-    )
-    return sentences
-
-
-def _failures(failing: Sequence[BackgroundTask]) -> list[str]:
-    """One sentence for each reason, however many tasks fail for it."""
-    names = defaultdict(list)
-    for background_task in failing:
-        names[background_task.last_error].append(background_task.name)
-    return [
-        f"{found[0]}{f' and {len(found) - 1} more fail' if found[1:] else ' fails'}: {error}"
-        for error, found in names.items()
-    ]
-
-
-def _readings(lines: Sequence[BrokerLine]) -> list[str]:
-    return [
-        f"{line.broker.name}: {line.latest.error}" for line in lines if line.latest.reading_since
-    ]
-
-
-def _warnings(background_tasks: Sequence[BackgroundTask], disk: DiskSpace | None) -> list[str]:
-    sentences = []
-    if disk and disk.is_short and not disk.is_full:
-        sentences.append(
-            f"The disk of the event log is nearly full: {bytesize(disk.free)} of "
-            f"{bytesize(disk.total)} are free. Delayboard records nothing while the disk is full."
-        )
-    for task in background_tasks:
-        behind = find_lag(task)
-        if behind > BEHIND and not task.is_late:
-            sentences.append(
-                f"{task.name} is {in_words(_whole(behind))} behind, so its data is that old."
-            )
-    return sentences
-
-
-def _whole(span: timedelta) -> timedelta:
-    return timedelta(seconds=int(span.total_seconds()))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import groupby
 from typing import Literal
 
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
+from delayboard.models import BatchState, ReplayBatch
 from topology.findings.counts import Count
 from topology.findings.finding import Severity as FindingSeverity
 from topology.graph.live_values import count_text
@@ -37,11 +38,22 @@ class Link:
 
 @dataclass(frozen=True)
 class Trouble:
-    """One sentence about what is wrong, and where to act. "error" needs somebody now."""
+    """One sentence about what is wrong, and where to act. "error" needs somebody now.
+
+    With a `key` the sentence may change while it is shown. `state` is the word for it beside its
+    `topology`.
+    """
 
     severity: Severity
     sentence: str
     link: Link | None = None
+    key: str = ""
+    topology: int | None = None
+    state: str = ""
+
+    @property
+    def identity(self) -> str:
+        return self.key or self.sentence
 
 
 def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
@@ -55,10 +67,16 @@ def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
     )
     found = [(topology, list(group)) for topology, group in of_topology]
     for topology, group in sorted(found, key=lambda pair: -sum(row.stuck for row in pair[1])):
-        link = Link("Destinations", "topology:topology", (topology.slug,), fragment="destinations")
+        link = Link(
+            "View destinations", "topology:topology", (topology.slug,), fragment="destinations"
+        )
         for row in group[:NAMED]:
+            needs_binding = bool(row.destination) and row.restored_at is None
+            where = replace(link, label="Restore binding") if needs_binding else link
             severity: Severity = "warning" if row.restored_at else "error"
-            yield Trouble(severity, f"{topology.name}: {row.sentence}", link)
+            sentence = f"{topology.name}: {row.sentence}"
+            key = f"binding/{row.pk}"
+            yield Trouble(severity, sentence, where, key, topology.pk, "Stuck")
         if rest := group[NAMED:]:
             more = "1 more destination" if len(rest) == 1 else f"{len(rest)} more destinations"
             stuck, waiting = (sum(getattr(row, n) for row in rest) for n in ("stuck", "waiting"))
@@ -66,15 +84,18 @@ def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
                 f"{topology.name}: {more} cannot be reached "
                 f"({count_text(stuck)} stuck, {count_text(waiting)} waiting)."
             )
-            yield Trouble("error", sentence, link)
+            key = f"bindings/{topology.pk}"
+            yield Trouble("error", sentence, link, key, topology.pk, "Stuck")
 
 
 def find_drifted(brokers: Sequence[Broker]) -> Iterator[Trouble]:
     """The applied topologies that differ from their definition, with the plan that restores it."""
     rows = Drift.objects.filter(topology__broker__in=brokers, topology__state=State.APPLIED)
     for row in rows.select_related("topology").order_by("topology__name", "pk"):
-        link = Link("Plan", "topology:topology", (row.topology.slug,), fragment="plan")
-        yield Trouble("error", f"{row.topology.name}: {row.sentence}", link)
+        link = Link("View plan", "topology:topology", (row.topology.slug,), fragment="plan")
+        sentence = f"{row.topology.name}: {row.sentence}"
+        key = f"drift/{row.pk}"
+        yield Trouble("error", sentence, link, key, row.topology_id, "Not in sync")
 
 
 def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Trouble]:
@@ -90,10 +111,10 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Troub
         number = numbers.get(topology.pk, 0) - stuck[topology.pk]
         if number > 0:
             query = {"topology": topology.slug, "overdue": "1"}
-            link = Link("Overdue messages", "analytics:scheduled", query=query)
-            yield Trouble(
-                "error", f"{topology.name}: {_messages(number)} overdue by a minute or more.", link
-            )
+            link = Link("View overdue messages", "analytics:scheduled", query=query)
+            sentence = f"{topology.name}: {_messages(number)} overdue by a minute or more."
+            key = f"overdue/{topology.pk}"
+            yield Trouble("error", sentence, link, key, topology.pk, "Overdue")
 
 
 def find_losses(brokers: Iterable[tuple[Broker, Sequence[Count]]]) -> Iterator[Trouble]:
@@ -102,8 +123,17 @@ def find_losses(brokers: Iterable[tuple[Broker, Sequence[Count]]]) -> Iterator[T
         worst = [one for one in found if one.key in WORST]
         if worst:
             numbers = " and ".join(f"{one.number} with the severity {one.key}" for one in worst)
-            link = Link("Findings", "topology:findings", (broker.slug,))
-            yield Trouble("warning", f"{broker.name} has findings: {numbers}.", link)
+            link = Link("View findings", "topology:findings", (broker.slug,))
+            sentence = f"{broker.name} has findings: {numbers}."
+            yield Trouble("warning", sentence, link, f"findings/{broker.pk}")
+
+
+def find_paused(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+    """The replays that go on only when somebody resumes them."""
+    rows = ReplayBatch.objects.filter(broker__in=brokers, state=BatchState.PAUSED)
+    for pk in rows.values_list("pk", flat=True)[:NAMED]:
+        link = Link("View replay", "replay_batch", (str(pk),))
+        yield Trouble("warning", f"Replay {pk} is paused. Resume or cancel it.", link)
 
 
 def _messages(number: int) -> str:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from django.utils import timezone
 
 from analytics import minutes
 from analytics.charts.sparkline import area, points
-from analytics.minutes import SHOWN, Flow
+from analytics.minutes import RECENT, SHOWN, Flow
 from analytics.models import Firehose
 from analytics.observation import silent_firehoses, untapped
 from analytics.scheduled.queries import listing
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import INDEX
-from topology.graph.live_values import count_text
+from topology.graph.live_values import UNKNOWN, rate_text
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import Phase
 
@@ -25,7 +25,7 @@ DRAWN = SHOWN - 1
 SIDES: dict[str, Phase] = {"entered": "entry", "died": "entry", "left": "exit", "late": "exit"}
 WORDS = {"entered": "in", "left": "out", "late": "late", "died": "dead-lettered"}
 UNSEEN: dict[frozenset[Phase], str] = {
-    frozenset(): "Up to date",
+    frozenset(): "OK",
     frozenset({"entry"}): "Entries not observed",
     frozenset({"exit"}): "Deliveries not observed",
     frozenset({"entry", "exit"}): "Entries and deliveries not observed",
@@ -45,6 +45,7 @@ class FlowLine:
     flow: Flow
     unknown: str = ""
     unseen: frozenset[Phase] = frozenset()
+    recent_seconds: float = 60.0 * RECENT
 
     @property
     def key(self) -> str:
@@ -56,6 +57,34 @@ class FlowLine:
         """What passed in the last few minutes; None while it is not known."""
         recent = asdict(self.flow.recent)
         return {name: n if self._is_known(name) else None for name, n in recent.items()}
+
+    @property
+    def is_late(self) -> bool:
+        return bool(self.numbers["late"])
+
+    @property
+    def rates(self) -> str:
+        """How many entered and left a second, in the last few minutes."""
+        numbers = (self.numbers["entered"], self.numbers["left"])
+        rates = (None if one is None else one / self.recent_seconds for one in numbers)
+        return " / ".join(rate_text(one).removesuffix("/s") for one in rates)
+
+    @property
+    def retried(self) -> str:
+        """The share that entered after a failure, in the last hour."""
+        return self._share("died", "entered")
+
+    @property
+    def late(self) -> str:
+        """The share that left more than a second late, in the last hour."""
+        return self._share("late", "left")
+
+    def _share(self, part: str, whole: str) -> str:
+        hour = asdict(self.flow.hour)
+        if not self._is_known(part) or not hour[whole]:
+            return UNKNOWN
+        share = 100 * min(1.0, hour[part] / hour[whole])
+        return "0 %" if not share else f"{share:.1f} %" if share >= 0.1 else "<0.1 %"
 
     def _is_known(self, name: str) -> bool:
         return not self.unknown and SIDES[name] not in self.unseen
@@ -97,15 +126,23 @@ class FlowLine:
     @property
     def cells(self) -> dict[str, str]:
         """Its live texts by key."""
-        numbers = {f"{self.key}/{name}": count_text(n) for name, n in self.numbers.items()}
-        return numbers | {f"{self.key}/status": self.status}
+        return {
+            f"{self.key}/rates": self.rates,
+            f"{self.key}/retried": self.retried,
+            f"{self.key}/late": self.late,
+            f"{self.key}/description": self.description,
+            f"{self.key}/entered": self.entered_area,
+            f"{self.key}/left": self.left_line,
+        }
 
 
 def flow_lines(
     brokers: Collection[Broker], background_tasks: Sequence[BackgroundTask], now: datetime
 ) -> list[FlowLine]:
-    """The applied topologies of these brokers, those through which most went first."""
-    topologies = list(Topology.objects.filter(broker__in=brokers, state=State.APPLIED))
+    """The applied topologies of these brokers."""
+    topologies = list(
+        Topology.objects.filter(broker__in=brokers, state=State.APPLIED).select_related("broker")
+    )
     flows = minutes.flows(topologies, now)
     unread = {topology.pk: since for topology, since in listing.unread(brokers, now)}
     firehoses = {row.broker_id: row for row in Firehose.objects.filter(broker__in=brokers)}
@@ -118,8 +155,10 @@ def flow_lines(
             unseen = frozenset()
             if firehose.pk in silent:
                 unread[one.pk] = firehose.read_at or firehose.switched_on_at
-        lines.append(_line(one, flows[one.pk], unread, counted_until, unseen))
-    return sorted(lines, key=_order)
+        line = _line(one, flows[one.pk], unread, counted_until, unseen)
+        seconds = (now - line.flow.last_at + (RECENT - 1) * minutes.MINUTE).total_seconds()
+        lines.append(replace(line, recent_seconds=seconds))
+    return lines
 
 
 def index_until(background_tasks: Sequence[BackgroundTask], now: datetime) -> datetime | None:
@@ -164,8 +203,3 @@ def _clock(moment: datetime | None) -> str:
     local = timezone.localtime(moment)
     is_today = local.date() == timezone.localtime().date()
     return f"{local:%H:%M:%S}" if is_today else f"{local:%Y-%m-%d %H:%M}"
-
-
-def _order(line: FlowLine) -> tuple[int, str]:
-    hour = line.flow.hour
-    return -(hour.entered + hour.left), line.topology.name

@@ -157,21 +157,26 @@ def link_url(link: Link) -> str:
 
 @register.simple_tag(takes_context=True)
 def active(context: template.Context, name: str, *others: str) -> SafeString:
-    """aria-current="page" on the page called `name`, "true" below it or on one of `others`."""
+    """aria-current="page" on the page called `name`, "true" below it and for `others`."""
     request: HttpRequest | None = context.get("request")
-    if request is None:
-        return SafeString("")
-    try:
-        home = reverse(name)
-    except NoReverseMatch:
+    if request is None or not (home := _address(name)):
         return SafeString("")
     if request.path == home:
         return SafeString(' aria-current="page"')
     match = request.resolver_match
     is_other = match is not None and match.view_name in others
-    if is_other or (home != "/" and request.path.startswith(home)):
+    homes = [one for one in (home, *map(_address, others)) if len(one) > 1]
+    if is_other or any(request.path.startswith(one) for one in homes):
         return SafeString(' aria-current="true"')
     return SafeString("")
+
+
+def _address(name: str) -> str:
+    """Empty for a page that needs more than its name."""
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return ""
 
 
 @register.simple_tag(takes_context=True)

@@ -41,6 +41,7 @@ class Scene:
         """The pages that need no row."""
         for view in (
             "now",
+            "system",
             "publish",
             "retrying_anywhere",
             "dead_letters",

@@ -1,20 +1,22 @@
-"""The first page's numbers, over the WebSocket alone: its fetching anew is cut off."""
+"""The first page while it is open: its numbers, its parts, and what it says of both."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 from pytest_django import Settings
 
 from analytics.models import Minute, Recording
 from tests.browser.sign_in import sign_in
 from tests.builders import make_broker, make_pair
-from topology.models import State
+from topology.models import MissingBinding, State, Topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -24,18 +26,35 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
 
 
+@pytest.fixture
+def pair(page: Page, ada: User, site_url: str) -> Topology:
+    """An applied topology, and somebody who is signed in."""
+    made = make_pair(make_broker())
+    made.state = State.APPLIED
+    made.save()
+    sign_in(page.context, ada, site_url)
+    return made
+
+
+def be_hidden(page: Page, *, is_hidden: bool) -> None:
+    """As after a change to another tab, and back."""
+    page.evaluate(
+        """value => {
+            Object.defineProperty(document, "hidden", { value, configurable: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        is_hidden,
+    )
+
+
 def test_the_counts_of_the_last_minutes_are_live_and_dashes_once_nobody_reads(
-    page: Page, ada: User, site_url: str
+    page: Page, pair: Topology
 ) -> None:
-    pair = make_pair(make_broker())
-    pair.state = State.APPLIED
-    pair.save()
     now = timezone.now()
     recording = Recording.objects.create(topology=pair, read_at=now + timedelta(hours=1))
     minute = Minute.objects.create(
         topology=pair, minute_at=now.replace(second=0, microsecond=0), entered=3
     )
-    sign_in(page.context, ada, site_url)
     page.goto("/")
     page.route(
         "**/*",
@@ -43,13 +62,117 @@ def test_the_counts_of_the_last_minutes_are_live_and_dashes_once_nobody_reads(
             route.abort() if route.request.resource_type == "fetch" else route.continue_()
         ),
     )
-    entered = page.locator(f"[data-live='flow/{pair.slug}/entered']")
-    expect(entered).to_have_text("3")
-    minute.entered = 1234
+    rates = page.locator(f"[data-live='flow/{pair.slug}/rates']")
+    expect(rates).to_have_text("<0.1 / 0")
+    drawn = page.locator(f"[data-draw='flow/{pair.slug}/entered']")
+    before = drawn.get_attribute("points")
+    minute.entered = 300_000
+    minute.minute_at -= timedelta(minutes=1)
     minute.save()
-    expect(entered).to_have_text("1\u202f234")
-    expect(page.get_by_text("Up to date")).to_be_visible()
+    expect(rates).to_have_text(re.compile(r"1\u202f\d{3} / 0"))
+    expect(drawn).not_to_have_attribute("points", str(before))
+    expect(page.get_by_text("OK", exact=True)).to_be_visible()
     recording.read_at = now - timedelta(minutes=2)
     recording.save()
-    expect(entered).to_have_text("–")
+    expect(rates).to_have_text("– / –")
     expect(page.get_by_text("Not recorded since")).to_be_visible()
+
+
+def test_a_new_problem_is_taken_over_once_and_what_somebody_does_there_is_kept(
+    page: Page, pair: Topology
+) -> None:
+    page.goto("/")
+    fetched: list[str] = []
+    page.on(
+        "request", lambda one: fetched.append(one.url) if one.resource_type == "fetch" else None
+    )
+    link = page.get_by_role("link", name=pair.name, exact=True)
+    link.focus()
+    title = page.title()
+    MissingBinding.objects.create(topology=pair, destination="billing", since_at=timezone.now())
+    expect(page.get_by_text("billing").first).to_be_visible()
+    expect(link).to_be_focused()
+    assert page.title() != title
+    assert len(fetched) == 1
+
+
+def test_a_lost_connection_is_said_and_greys_the_numbers_until_it_is_back(
+    page: Page, pair: Topology
+) -> None:
+    sockets: list[WebSocketRoute] = []
+
+    def connect(socket: WebSocketRoute) -> None:
+        if len(sockets) == 1:
+            socket.close()
+        else:
+            socket.connect_to_server()
+        sockets.append(socket)
+
+    page.route_web_socket("**/ws/now/*/", connect)
+    page.goto("/")
+    expect(page.locator("[data-live-age]")).to_have_text("just now")
+    expect(page.locator("main[data-stale]")).to_have_count(0)
+    sockets[0].close()
+    expect(page.get_by_text("The connection to Delayboard is lost.")).to_be_visible()
+    expect(page.locator("main[data-stale]")).to_have_count(1)
+    expect(page.get_by_text("The connection to Delayboard is lost.")).to_be_hidden()
+    expect(page.locator("main[data-stale]")).to_have_count(0)
+    assert len(sockets) == 3
+
+
+def test_a_hidden_page_rests_and_is_true_again_when_it_is_looked_at(
+    page: Page, pair: Topology
+) -> None:
+    opened: list[Any] = []
+    page.on("websocket", lambda socket: opened.append(socket))
+    page.goto("/")
+    expect(page.locator("[data-live-age]")).to_have_text("just now")
+    with opened[0].expect_event("close"):
+        be_hidden(page, is_hidden=True)
+    MissingBinding.objects.create(topology=pair, destination="billing", since_at=timezone.now())
+    be_hidden(page, is_hidden=False)
+    expect(page.get_by_text("billing").first).to_be_visible()
+    assert len(opened) == 2
+
+
+MORPHED = """async () => {
+    const { morph } = await import("/static/delayboard/morph.js");
+    const pick = (most) => Math.floor(Math.random() * most);
+    function tree(depth) {
+        const element = document.createElement(["p", "ul", "b"][pick(3)]);
+        if (pick(2)) element.className = `c${pick(3)}`;
+        const keys = new Set();
+        for (let left = pick(5); left > 0; left -= 1) {
+            if (!depth || !pick(3)) element.append(`text ${pick(3)}`);
+            else {
+                const child = tree(depth - 1);
+                const key = pick(6);
+                if (key < 4 && !keys.has(key)) child.dataset.key = keys.add(key) && key;
+                element.append(child);
+            }
+        }
+        return element;
+    }
+    for (let round = 0; round < 500; round += 1) {
+        const [old, fresh] = ["section", "section"].map((name) => document.createElement(name));
+        for (const one of [old, fresh]) one.append(tree(3), tree(2), tree(1));
+        const [before, wanted] = [old.outerHTML, fresh.cloneNode(true)];
+        morph(old, fresh);
+        if (!old.isEqualNode(wanted)) return `${before} to ${wanted.outerHTML}: ${old.outerHTML}`;
+    }
+    document.body.innerHTML =
+        "<ul><li data-key=a><details open>A</details></li><li data-key=b>B</li></ul>";
+    const [list, row] = ["ul", "li"].map((name) => document.querySelector(name));
+    const fresh = document.createElement("ul");
+    fresh.innerHTML = ["<li data-key=c>C</li><li data-key=b>B2</li>",
+        "<li data-key=a><details>A2</details></li>"].join("");
+    morph(list, fresh);
+    return list.lastChild === row && row.firstChild.open ? list.textContent : list.outerHTML;
+}"""
+
+
+def test_an_element_becomes_like_another_and_keeps_its_rows_and_folds(
+    page: Page, pair: Topology
+) -> None:
+    page.goto("/login/")
+    assert page.evaluate(MORPHED) == "CB2A2"

@@ -49,14 +49,16 @@ def test_the_last_five_minutes_are_added_up_and_the_hour_is_drawn(pair: Topology
     )
     assert len(line.left_line.split()) == 59
     assert line.left_line.split()[54].endswith(",1")
-    assert (line.status, line.mark) == ("Up to date", "done")
+    assert (line.status, line.mark) == ("OK", "done")
+    assert (line.rates, line.retried, line.late) == ("<0.1 / <0.1", "3.6 %", "2.7 %")
 
 
 def test_a_quiet_topology_that_is_read_has_zeros(pair: Topology) -> None:
     read(pair)
     line = the_line(pair)
     assert set(line.numbers.values()) == {0}
-    assert line.cells[f"flow/{pair.slug}/entered"] == "0"
+    assert line.cells[f"flow/{pair.slug}/rates"] == "0 / 0"
+    assert (line.retried, line.late) == ("–", "–")
 
 
 def test_a_silent_recorder_makes_the_numbers_unknown_and_says_since_when(pair: Topology) -> None:
@@ -64,7 +66,7 @@ def test_a_silent_recorder_makes_the_numbers_unknown_and_says_since_when(pair: T
     a_minute(pair, 12, entered=7)
     line = the_line(pair)
     assert set(line.numbers.values()) == {None}
-    assert line.cells[f"flow/{pair.slug}/entered"] == "–"
+    assert line.cells[f"flow/{pair.slug}/rates"] == "– / –"
     assert line.status == "Not recorded since 2026-11-20 12:20"
     assert line.mark == "late"
     assert len(line.left_line.split()) == 50
@@ -87,7 +89,7 @@ def test_numbers_of_an_index_that_is_behind_are_unknown(pair: Topology, seconds:
     line = the_line(pair, an_index(now_alive, behind_seconds=seconds))
     assert set(line.numbers.values()) == {None}
     assert line.status.startswith("Not counted since 2026-11-20 12:")
-    assert the_line(pair, an_index(now_alive, behind_seconds=2)).status == "Up to date"
+    assert the_line(pair, an_index(now_alive, behind_seconds=2)).status == "OK"
 
 
 def test_numbers_of_an_index_without_a_sign_of_life_are_unknown(pair: Topology) -> None:
@@ -131,9 +133,7 @@ def test_an_odd_word_on_being_behind_says_nothing(told: object) -> None:
     assert find_lag(an_index(behind_seconds=told)) == timedelta(0)
 
 
-def test_only_applied_topologies_of_these_brokers_the_busiest_first(
-    pair: Topology, broker: Broker
-) -> None:
+def test_only_applied_topologies_of_these_brokers(pair: Topology, broker: Broker) -> None:
     quiet = Topology.objects.create(
         broker=broker, slug="a-quiet", kind=pair.kind, name="a quiet", params=pair.params
     )
@@ -142,6 +142,5 @@ def test_only_applied_topologies_of_these_brokers_the_busiest_first(
     quiet.save()
     read(pair)
     read(quiet)
-    a_minute(pair, 1, entered=1)
-    assert [line.topology for line in flow_lines([broker], (), NOW)] == [pair, quiet]
+    assert {line.topology for line in flow_lines([broker], (), NOW)} == {pair, quiet}
     assert flow_lines([], (), NOW) == []

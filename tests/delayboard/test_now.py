@@ -16,8 +16,8 @@ from analytics.scheduled.summaries import counts
 from delayboard.models import BackgroundTask
 from delayboard.now import board
 from delayboard.now.problems import Trouble, find_overdue
+from delayboard.now.system import describe_details
 from delayboard.templatetags.delayboard import link_url
-from delayboard.views.now import describe_details
 from tests.builders import make_pair
 from tests.topology.builders import a_snapshot
 from topology import latest
@@ -48,6 +48,10 @@ def a_background_task(key: str, *, error: str = "", **details: Any) -> Backgroun
 
 def overview(broker: Broker) -> board.Overview:
     return board.overview([broker], timezone.now(), timedelta(seconds=5))
+
+
+def figures(broker: Broker) -> dict[str, int | None]:
+    return {one.key: one.number for one in overview(broker).counters}
 
 
 def sentences(found: Iterable[Trouble]) -> tuple[str, ...]:
@@ -91,9 +95,16 @@ def test_being_behind_is_said_beyond_a_few_seconds_only(broker: Broker) -> None:
 def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: Topology) -> None:
     at = timezone.now()
     change(pair, {("orders", at - timedelta(hours=2)): 3, ("orders", at + timedelta(hours=2)): 4})
-    assert overview(broker).waits == board.Waits(waiting=7, overdue=3)
+    change(pair, {("orders", at + timedelta(minutes=30)): 2})
+    assert figures(broker)["scheduled"] == 9
+    assert figures(broker)["soon"] == 2
+    assert figures(broker)["overdue"] == 3
+    due = overview(broker).due
+    assert (sum(due.numbers), due.path.count("M")) == (2, 1)
+    assert due.description.startswith("2 messages, at most 2 in one minute (at ")
     DueCount.objects.all().delete()
-    assert overview(broker).waits == board.Waits(0, 0)
+    assert {figures(broker)[key] for key in ("scheduled", "soon", "overdue")} == {0}
+    assert overview(broker).due.description == "No message is due in the next hour."
 
 
 def test_what_a_background_task_says_of_itself_is_for_people() -> None:

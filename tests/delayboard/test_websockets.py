@@ -235,8 +235,8 @@ async def test_the_first_page_is_told_of_the_brokers_it_shows_and_of_no_other(
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/now/{broker.pk}/", user) as socket:
         await socket.connect(timeout=SOON)
-        state = await told(socket, "now/waiting", "now/overdue")
-        assert state["cells"] == {"now/waiting": "0", "now/overdue": "0"}
+        state = await told(socket, "count/scheduled", "count/overdue")
+        assert state["cells"] == {"count/scheduled": "0", "count/overdue": "0"}
     other = await sync_to_async(make_broker)(name="Other")
     for name in (f"{other.pk}", f"{broker.pk},{other.pk}", "0", "x", ",", f"{broker.pk},"):
         assert await closing_code(f"/ws/now/{name}/", user) == NOT_ALLOWED

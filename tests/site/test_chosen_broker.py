@@ -15,7 +15,13 @@ from topology.models import Broker, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
 
-CARRY_A_BROKER = ("topology:topologies", "dead_letters", "retrying_anywhere", "analytics:reports")
+CARRY_A_BROKER = (
+    "now",
+    "topology:topologies",
+    "dead_letters",
+    "retrying_anywhere",
+    "analytics:reports",
+)
 
 
 @pytest.fixture

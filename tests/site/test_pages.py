@@ -58,7 +58,14 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "topology:audit",
     }
     assert {client.post(address).status_code for address in actions(pair).values()} == {404}
-    for name in ("now", "topology:brokers", "topology:topologies", "dead_letters", "replays"):
+    for name in (
+        "now",
+        "system",
+        "topology:brokers",
+        "topology:topologies",
+        "dead_letters",
+        "replays",
+    ):
         text = text_of(client.get(reverse(name)))
         assert "Test broker" not in text
         assert "orders" not in text

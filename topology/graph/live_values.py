@@ -89,6 +89,12 @@ def snapshot_cells(snapshot: Snapshot) -> dict[str, str]:
     return cells
 
 
+def snapshot_version(snapshot: Snapshot) -> str:
+    """Changes when a vhost has other objects, states or depths. Of this process alone."""
+    depths = frozenset((name, one.messages, one.state) for name, one in snapshot.numbers.items())
+    return str(hash((snapshot.definitions, depths)))
+
+
 def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = False) -> Mark:
     """The state of a queue in one word; `MARK_WORDS` says it to people.
 

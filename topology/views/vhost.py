@@ -17,7 +17,7 @@ from topology import access, latest
 from topology.graph.build import Graph, build, facts
 from topology.graph.edges import Edge, forwarder_edges
 from topology.graph.layout.dot import arrange
-from topology.graph.live_values import MARK_WORDS
+from topology.graph.live_values import MARK_WORDS, snapshot_version
 from topology.graph.svg import draw as draw_svg
 from topology.graph.vhost.build import REST, Card, Overview, members, overview
 from topology.graph.vhost.owners import Group, Survey, name_of, part, survey
@@ -33,8 +33,6 @@ from topology.views.diagram import Picture, draw, notes
 MOST = 500
 # In one picture with all arrows between them.
 MOST_IN_A_GRAPH = 60
-# The page fetches itself again so often; a vhost that takes long to look at less often.
-REFRESH_SECONDS, SLOW_REFRESH_SECONDS = 5, 30
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,11 @@ def vhost(request: HttpRequest, broker: Broker) -> HttpResponse:
         "latest": known,
         "search": search,
         "wanted": wanted,
-        "refresh": SLOW_REFRESH_SECONDS if known.slow_seconds else REFRESH_SECONDS,
+        "mark_words": MARK_WORDS,
     }
     if known.snapshot is not None:
         context |= _seen(broker, known.snapshot, wanted, search)
+        context["live_version"] = snapshot_version(known.snapshot)
     return render(request, "topology/vhost.html", context)
 
 
@@ -97,8 +96,7 @@ def _seen(broker: Broker, snapshot: Snapshot, wanted: str, search: str) -> dict[
     inside = members(surveyed.survey, opened.ids, search=search, most=MOST)
     if picture is None:
         return {"opened": opened, **_drawn(broker, inside)}
-    live = {"is_live": True, "mark_words": MARK_WORDS}
-    return {"opened": opened, **live, **_listed(broker, inside, picture)}
+    return {"opened": opened, "is_live": True, **_listed(broker, inside, picture)}
 
 
 def _survey(broker: Broker, snapshot: Snapshot) -> Surveyed:

@@ -1,18 +1,37 @@
 // Fills a page with the newest snapshot. A page opts in by <main data-live-url="/ws/...">. It says
-// what it shows, and is sent that first, then what of it changes.
+// what it shows, and is sent that first, then what of it changes. When its version has changed,
+// the page is fetched once and its [data-live-part] are taken over. A hidden page rests.
 
-import { span } from "./times.js";
+import { morph } from "./morph.js";
+import { span, tick } from "./times.js";
 
 const main = document.querySelector("main[data-live-url]");
 const NOT_SIGNED_IN = 4401;
 const LONGEST_WAIT_MS = 30_000;
 const BAR_TOP = 1_000_000;
+const FETCH_PAUSE_MS = 5_000;
+const LONGEST_FETCH_PAUSE_MS = 60_000;
+// All open pages learn of a change at once, and must not fetch at once.
+const SPREAD_MS = 1_000;
 
 let lastSeq = -1;
 let lastAt = null;
 let attempts = 0;
 let finished = false;
 let socket = null;
+let retry = null;
+
+// The newest version that was sent, and the one for which the page was fetched last.
+let version = main?.dataset.liveVersion ?? "";
+let fetchedFor = version;
+let fetchAt = 0;
+let fetchPause = FETCH_PAUSE_MS;
+let isFetching = false;
+// Why what is shown is old: nobody is heard, the feed says so, the page cannot be fetched.
+let lost = "";
+let error = "";
+let fetchError = "";
+
 // What the page has said that it shows, as one text.
 let watched = "";
 
@@ -57,8 +76,7 @@ function hide(selector, isHidden) {
 
 // `isOurs`: the trouble is between this page and Delayboard, and not the broker's.
 function say(sentence, isOurs = false) {
-  // A page that is fetched anew all the time knows itself whether it is old.
-  if (!("refresh" in main.dataset)) main.toggleAttribute("data-stale", Boolean(sentence));
+  main.toggleAttribute("data-stale", Boolean(sentence));
   for (const element of document.querySelectorAll("[data-live-error]")) {
     if (element.textContent !== sentence) element.textContent = sentence;
     element.hidden = !sentence;
@@ -82,9 +100,9 @@ function wait(sentence) {
 function watch() {
   if (socket?.readyState !== WebSocket.OPEN) return;
   const keys = new Set();
-  for (const element of document.querySelectorAll("[data-live], [data-bar], [data-rate], [data-mark]")) {
-    const { live, bar, rate, mark } = element.dataset;
-    for (const key of [live, bar, rate, mark]) if (key) keys.add(key);
+  for (const element of document.querySelectorAll("[data-live], [data-bar], [data-draw], [data-rate], [data-mark]")) {
+    const { live, bar, draw, rate, mark } = element.dataset;
+    for (const key of [live, bar, draw, rate, mark]) if (key) keys.add(key);
   }
   const said = JSON.stringify({ type: "watch", keys: [...keys] });
   if (said === watched) return;
@@ -104,6 +122,11 @@ function show() {
     if (text === undefined) continue;
     const part = share(count(text), Number(element.dataset.full ?? 0));
     element.setAttribute("width", String(part * Number(element.dataset.width)));
+  }
+  for (const element of document.querySelectorAll("[data-draw]")) {
+    const corners = cells[element.dataset.draw];
+    const name = element.localName === "path" ? "d" : "points";
+    if (corners !== undefined) element.setAttribute(name, corners);
   }
   for (const element of document.querySelectorAll("[data-rate]")) {
     const text = cells[element.dataset.rate];
@@ -127,6 +150,54 @@ function age() {
   }
 }
 
+function tell() {
+  say(lost || error || fetchError, Boolean(lost) || !error);
+}
+
+function takeOver(fetched) {
+  const freshMain = fetched.querySelector("main");
+  const [old, fresh] = [main, freshMain].map((one) => [...one.querySelectorAll("[data-live-part]")]);
+  if (old.length !== fresh.length || freshMain.dataset.liveUrl !== main.dataset.liveUrl) {
+    location.reload();
+    return;
+  }
+  const focused = document.activeElement;
+  old.forEach((part, index) => morph(part, fresh[index]));
+  if (focused !== document.activeElement) focused.focus({ preventScroll: true });
+  main.dataset.liveVersion = freshMain.dataset.liveVersion;
+  document.title = fetched.title;
+  document.querySelector("link[rel=icon]").href = fetched.querySelector("link[rel=icon]").href;
+  tick(main);
+  show();
+  watch();
+  document.dispatchEvent(new CustomEvent("contentchange"));
+}
+
+async function update() {
+  const wanted = version;
+  isFetching = true;
+  try {
+    const answer = await fetch(location.href, {
+      headers: { "X-Refresh": "1" }, redirect: "error",
+    });
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    takeOver(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    [fetchedFor, fetchPause, fetchError] = [wanted, FETCH_PAUSE_MS, ""];
+  } catch {
+    fetchPause = Math.min(LONGEST_FETCH_PAUSE_MS, fetchPause * 2);
+    fetchError = "Delayboard could not load the new state of this page. Delayboard tries again.";
+  }
+  fetchAt = Date.now() + fetchPause;
+  isFetching = false;
+  tell();
+}
+
+function updateWhenDue() {
+  const isOld = version !== main.dataset.liveVersion && version !== fetchedFor;
+  if (!isOld) fetchError = "";
+  if (isOld && !isFetching && !document.hidden && Date.now() >= fetchAt) update();
+}
+
 function receive(state) {
   if (state.type !== "state" || state.seq < lastSeq) return;
   lastSeq = state.seq;
@@ -134,7 +205,12 @@ function receive(state) {
   Object.assign(cells, state.cells);
   Object.assign(marks, state.marks);
   show();
-  say(state.error);
+  [lost, error] = ["", state.error];
+  tell();
+  if (state.version !== version && main.querySelector("[data-live-part]")) {
+    version = state.version;
+    fetchAt = Math.max(fetchAt, Date.now() + Math.random() * SPREAD_MS);
+  }
   if (state.reading) wait(state.reading);
   age();
   // The page was made without any numbers: there is nothing in it to fill.
@@ -145,38 +221,55 @@ function receive(state) {
 }
 
 function connect() {
+  clearTimeout(retry);
   const url = new URL(main.dataset.liveUrl, location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  socket = new WebSocket(url);
-  socket.addEventListener("open", () => {
+  const own = new WebSocket(url);
+  socket = own;
+  own.addEventListener("open", () => {
     attempts = 0;
     lastSeq = -1;
     watched = "";
     [cells, marks] = [{}, {}];
     watch();
   });
-  socket.addEventListener("message", (event) => {
+  own.addEventListener("message", (event) => {
+    if (socket !== own) return;
     receive(JSON.parse(event.data));
-    if (finished) socket.close();
+    if (finished) own.close();
   });
-  socket.addEventListener("close", (event) => {
-    if (finished) return;
+  own.addEventListener("close", (event) => {
+    if (finished || socket !== own) return;
     if (event.code === NOT_SIGNED_IN) {
-      say("You are signed out, and these numbers are old. Sign in again.", true);
+      lost = "You are signed out, and these numbers are old. Sign in again.";
+      tell();
       return;
     }
-    say("The connection to Delayboard is lost. These numbers are old. Delayboard tries again.", true);
+    lost = "The connection to Delayboard is lost. These numbers are old. Delayboard tries again.";
+    tell();
     const pause = Math.min(LONGEST_WAIT_MS, 500 * 2 ** attempts);
     attempts += 1;
-    setTimeout(connect, pause * (0.5 + Math.random() / 2));
+    retry = setTimeout(connect, pause * (0.5 + Math.random() / 2));
   });
+}
+
+function rest() {
+  const own = socket;
+  socket = null;
+  clearTimeout(retry);
+  own?.close();
 }
 
 if (main) {
   lastAt = Date.parse(main.dataset.liveAt ?? "") || null;
-  connect();
+  if (!document.hidden) connect();
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) rest();
+    else if (!finished && !socket) connect();
+  });
   setInterval(() => {
     age();
     watch();
+    updateWhenDue();
   }, 1000);
 }

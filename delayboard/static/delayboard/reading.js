@@ -1,5 +1,5 @@
 // A page of a broker that is being read for the first time: looks again until there is something
-// to show. Pages with values of their own, or that are fetched anew, do so themselves.
+// to show. Live pages (live.js) do so themselves.
 
 const WAIT_MS = 3_000;
 const main = document.querySelector("main");
@@ -34,4 +34,4 @@ async function look() {
   setTimeout(look, WAIT_MS);
 }
 
-if (!("liveUrl" in main.dataset) && !("refresh" in main.dataset)) setTimeout(look, WAIT_MS);
+if (!("liveUrl" in main.dataset)) setTimeout(look, WAIT_MS);

@@ -1,9 +1,6 @@
 // What scrolls sideways can be reached and named from the keyboard; a name that is cut off says
 // the whole of it when one points at it.
 
-const names = document.querySelectorAll("table.data :is(.name, .label)");
-const boxes = document.querySelectorAll(".scroll, .picture, pre");
-
 function nameOf(box) {
   const named = box.querySelector("caption, figcaption, svg > title");
   const heading = box.closest("section, .panel")?.querySelector("h1, h2, h3");
@@ -11,10 +8,10 @@ function nameOf(box) {
 }
 
 function show() {
-  for (const name of names) {
+  for (const name of document.querySelectorAll("table.data :is(.name, .label)")) {
     if (name.scrollHeight > name.clientHeight + 1) name.title ||= name.textContent.trim();
   }
-  for (const box of boxes) {
+  for (const box of document.querySelectorAll(".scroll, .picture, pre")) {
     const scrolls =
       box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
     if (!scrolls || box.tabIndex === 0) continue;
@@ -24,5 +21,6 @@ function show() {
   }
 }
 
+document.addEventListener("contentchange", show);
 new ResizeObserver(show).observe(document.body);
 show();

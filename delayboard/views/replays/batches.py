@@ -95,6 +95,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "silence": ended_batch.find_silence(batch, now),
         "undo_is_over": batch.publish_at is not None and batch.publish_at <= now,
         "live": _live(batch),
+        "live_version": ended_batch.make_page_version(batch, now),
         "hides_targets": hides,
     }
     if batch.state != BatchState.PREPARING:

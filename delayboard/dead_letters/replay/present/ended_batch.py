@@ -12,6 +12,7 @@ from django.db.models import Count
 from delayboard.dead_letters.replay.batch import claims
 from delayboard.dead_letters.replay.present.items_page import Other, find_other_replays
 from delayboard.models import BatchState, ItemState, ReplayBatch
+from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import Source
 from topology.work import LEASE
 
@@ -100,6 +101,14 @@ def find_silence(batch: ReplayBatch, now: datetime) -> Silence | None:
     if batch.work.is_ended or silent < SILENT_AFTER:
         return None
     return Silence(int(silent.total_seconds()), until, until <= now)
+
+
+def make_page_version(batch: ReplayBatch, now: datetime) -> str:
+    """Changes when a replay's page lists other messages or warns of something else."""
+    silence = find_silence(batch, now)
+    warnings = (is_missing(REPLAYS), silence and (silence.until, silence.is_over))
+    outcomes = (batch.doubled, batch.delivered, batch.died)
+    return str(hash((batch.state, tuple(batch.counts().values()), outcomes, warnings)))
 
 
 def _count_unavailable(batch: ReplayBatch) -> list[Unavailable]:

@@ -1,0 +1,94 @@
+"""One line for each topology: how it does, and what is in it. Trouble comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from delayboard.now.problems import Trouble
+from delayboard.now.throughput import FlowLine
+from topology.graph.live_values import count_text
+from topology.models import Topology
+from topology.patterns.pattern import ParamsError
+from topology.patterns.table import PATTERNS
+
+
+@dataclass(frozen=True)
+class TopologyLine:
+    """`dead` are parked messages that died in its queues, None where those are not known."""
+
+    flow: FlowLine
+    waiting: int
+    dead: int | None
+    trouble: Trouble | None = None
+
+    @property
+    def topology(self) -> Topology:
+        return self.flow.topology
+
+    @property
+    def key(self) -> str:
+        return self.flow.key
+
+    @property
+    def pattern(self) -> str:
+        return PATTERNS[self.topology.kind].EXPLANATION.title
+
+    @property
+    def state(self) -> str:
+        if self.trouble:
+            return self.trouble.state
+        return "Late" if self.flow.is_late else self.flow.status
+
+    @property
+    def mark(self) -> str:
+        if self.trouble:
+            return "failed" if self.trouble.severity == "error" else "late"
+        return "late" if self.flow.is_late else self.flow.mark
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Its live texts by key."""
+        return self.flow.cells | {
+            f"{self.key}/state": self.state,
+            f"{self.key}/waiting": count_text(self.waiting),
+            f"{self.key}/dead": count_text(self.dead),
+        }
+
+
+def make_lines(
+    flows: Iterable[FlowLine],
+    waiting: Mapping[int, tuple[int, int]],
+    parked: Mapping[tuple[int, str], int],
+    troubles: Sequence[Trouble],
+) -> tuple[TopologyLine, ...]:
+    """The lines in the order of their troubles, those of one severity by name."""
+    first: dict[int, Trouble] = {}
+    for trouble in troubles:
+        if trouble.topology is not None:
+            first.setdefault(trouble.topology, trouble)
+    lines = (
+        TopologyLine(
+            flow,
+            waiting.get(flow.topology.pk, (0, 0))[0],
+            _count_dead(flow.topology, parked),
+            first.get(flow.topology.pk),
+        )
+        for flow in flows
+    )
+    return tuple(sorted(lines, key=_order))
+
+
+def _count_dead(topology: Topology, parked: Mapping[tuple[int, str], int]) -> int | None:
+    try:
+        targets = topology.pattern.targets(topology.parsed)
+    except (ParamsError, KeyError):
+        return None
+    if not targets:
+        return None
+    return sum(parked.get((topology.broker_id, target), 0) for target in set(targets))
+
+
+def _order(line: TopologyLine) -> tuple[int, str]:
+    ranks = {"failed": 0, "late": 1}
+    return ranks.get(line.mark, 2), line.topology.name

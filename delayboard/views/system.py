@@ -1,0 +1,26 @@
+"""What Delayboard itself needs: the worker's tasks, and the pages that set it up."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from delayboard.now.system import TaskLine, background_tasks_of, make_version
+from topology import access
+from topology.models import Role
+
+
+@require_safe
+def system(request: HttpRequest) -> HttpResponse:
+    brokers = list(access.visible_brokers(request.user))
+    lines = [TaskLine(task) for task in background_tasks_of(brokers)]
+    context = {
+        "lines": lines,
+        "at": timezone.now(),
+        "live": ",".join(str(broker.pk) for broker in brokers),
+        "live_version": make_version(lines),
+        "redacting": access.visible_brokers(request.user, Role.ADMIN),
+    }
+    return render(request, "delayboard/system.html", context)

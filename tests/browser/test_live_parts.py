@@ -1,0 +1,58 @@
+"""Pages whose lists change while they are open: a running replay, the diagram of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import reverse
+from playwright.sync_api import Page, expect
+
+from delayboard.models import BatchState, ItemState, ReplayBatch
+from tests.browser.sign_in import sign_in
+from tests.builders import make_broker
+from tests.delayboard.builders import SHOP, a_message, parked
+from tests.delayboard.replay_rows import a_batch
+from tests.site.desk import know
+from topology import latest
+from topology.definitions import Queue
+from topology.models import Broker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def broker(page: Page, ada: User, site_url: str) -> Iterator[Broker]:
+    made = make_broker()
+    sign_in(page.context, ada, site_url)
+    yield made
+    latest.forget(made.pk)
+
+
+def test_a_running_replay_lists_what_is_done_and_keeps_what_is_chosen(
+    page: Page, broker: Broker
+) -> None:
+    know(broker, *SHOP)
+    made = parked(broker, a_message(b"1"), a_message(b"2"))
+    batch = a_batch(broker, made, BatchState.RUNNING)
+    page.goto(reverse("replay_batch", args=[batch.pk]))
+    show = page.get_by_label("Show")
+    show.select_option("pending")
+    rows = page.locator("section:has(#messages) tbody tr")
+    expect(rows.first).to_contain_text("pending")
+    batch.items.filter(position=1).update(state=ItemState.DONE)
+    ReplayBatch.objects.update(done=1)
+    expect(rows.first).not_to_contain_text("pending")
+    expect(rows.last).to_contain_text("pending")
+    expect(show).to_have_value("pending")
+
+
+def test_the_diagram_of_a_broker_follows_its_depths(page: Page, broker: Broker) -> None:
+    know(broker, Queue("dead"), dead=1)
+    page.goto(reverse("topology:vhost", args=[broker.slug]))
+    table = page.locator("table.data")
+    expect(table).not_to_contain_text("4\u202f711")
+    know(broker, Queue("dead"), dead=4711)
+    expect(table).to_contain_text("4\u202f711")
+    expect(page.locator("main[data-stale]")).to_have_count(0)

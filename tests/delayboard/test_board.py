@@ -1,0 +1,133 @@
+"""The lines and figures of Now: what comes first, what is unknown, when the page changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from analytics.models import Minute, Recording
+from analytics.scheduled.rows.due import change
+from delayboard.models import BackgroundTask, BatchState, DeadLetterQueue
+from delayboard.now.board import Overview, overview
+from delayboard.now.counters import Counter
+from delayboard.now.system import TaskLine, describe_tasks, make_version
+from tests.builders import make_pair
+from tests.delayboard.builders import a_message, parked
+from tests.delayboard.replay_rows import a_batch
+from tests.site.desk import know
+from topology import audit, latest
+from topology.definitions import Queue
+from topology.models import Broker, MissingBinding, State, Topology
+
+NBSP = "\u202f"
+
+
+@pytest.fixture(autouse=True)
+def known(broker: Broker) -> Iterator[None]:
+    know(broker, Queue("dead"), dead=2000)
+    BackgroundTask.objects.create(key="facts", name="Facts", beat_at=timezone.now())
+    yield
+    latest.forget(broker.pk)
+
+
+def board(broker: Broker) -> Overview:
+    return overview([broker], timezone.now(), timedelta(seconds=5))
+
+
+def counter(broker: Broker, key: str) -> Counter:
+    return next(one for one in board(broker).counters if one.key == key)
+
+
+def applied(broker: Broker, name: str) -> Topology:
+    made = make_pair(broker, name=name)
+    made.state = State.APPLIED
+    made.save()
+    Recording.objects.create(topology=made, read_at=timezone.now() + timedelta(hours=1))
+    return made
+
+
+def test_trouble_comes_first_and_the_rest_stands_by_name(broker: Broker) -> None:
+    quiet, late, stuck = (applied(broker, name) for name in ("a", "b", "c"))
+    now = timezone.now()
+    Minute.objects.create(topology=quiet, minute_at=now, entered=9, left=9)
+    Minute.objects.create(topology=late, minute_at=now, left=40, late=1)
+    MissingBinding.objects.create(topology=stuck, destination="sales", since_at=now, stuck=3)
+    lines = board(broker).lines
+    assert [(line.topology.name, line.state, line.mark) for line in lines] == [
+        ("c", "Stuck", "failed"),
+        ("b", "Late", "late"),
+        ("a", "OK", "done"),
+    ]
+    assert (lines[1].flow.late, lines[2].flow.late) == ("2.5 %", "0 %")
+
+
+def test_the_page_changes_with_its_problems_and_not_with_its_numbers(broker: Broker) -> None:
+    pair = applied(broker, "orders")
+    row = MissingBinding.objects.create(
+        topology=pair, destination="sales", since_at=timezone.now(), stuck=3
+    )
+    before = board(broker)
+    row.stuck = 4
+    row.save()
+    change(pair, {("orders", timezone.now() + timedelta(minutes=5)): 7})
+    after = board(broker)
+    key = f"trouble/binding/{row.pk}"
+    assert "3 messages are stuck" in before.cells[key]
+    assert "4 messages are stuck" in after.cells[key]
+    assert (before.cells["count/scheduled"], after.cells["count/scheduled"]) == ("0", "7")
+    assert after.cells[f"flow/{pair.slug}/waiting"] == "7"
+    assert before.version == after.version
+    audit.record(None, "message published", broker=broker)
+    assert board(broker).version != after.version
+    row.delete()
+    assert (after.state, board(broker).state) == ("error", "ok")
+
+
+def test_dead_letters_are_those_parked_and_those_in_marked_queues(broker: Broker) -> None:
+    pair = applied(broker, "orders")
+    parked(broker, a_message(b"1"), a_message(b"2"))
+    assert counter(broker, "dead").number == 2
+    DeadLetterQueue.objects.create(
+        broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
+    )
+    assert board(broker).cells["count/dead"] == f"2{NBSP}002"
+    latest.forget(broker.pk)
+    assert counter(broker, "dead").number is None
+    assert pair.slug in board(broker).lines[0].key
+
+
+def test_a_paused_replay_is_a_warning_with_its_page_and_does_not_run(broker: Broker) -> None:
+    made = parked(broker, a_message(b"1"), a_message(b"2"))
+    a_batch(broker, made[:1], BatchState.RUNNING)
+    paused = a_batch(broker, made[1:], BatchState.PAUSED)
+    assert counter(broker, "replays").number == 1
+    (warning,) = board(broker).warnings
+    assert warning.sentence == f"Replay {paused.pk} is paused. Resume or cancel it."
+    assert warning.link is not None
+    assert warning.link.arguments == (str(paused.pk),)
+
+
+def test_findings_are_unknown_until_the_worker_has_checked(broker: Broker) -> None:
+    assert (counter(broker, "findings").number, counter(broker, "findings").note) == (
+        None,
+        "not checked yet",
+    )
+    broker.findings_checked_at = timezone.now()
+    broker.save()
+    assert counter(broker, "findings").number == 0
+
+
+def test_background_tasks_are_summed_up_and_lined_up() -> None:
+    task = BackgroundTask.objects.get()
+    line = TaskLine(task)
+    assert (line.status, line.mark) == ("Running", "done")
+    assert describe_tasks([task]) == "1 background task is running."
+    failing = BackgroundTask(key="a", name="A", beat_at=timezone.now(), last_error="No.")
+    assert TaskLine(failing).cells == {"task/a/status": "Failing", "task/a/details": ""}
+    assert describe_tasks([task, failing]) == "1 of 2 background tasks needs attention."
+    assert describe_tasks([]) == "The worker is not running."
+    assert make_version([line]) == make_version([TaskLine(task)])
+    assert make_version([line]) != make_version([line, TaskLine(failing)])
