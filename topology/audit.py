@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from django.conf import settings
@@ -12,13 +13,14 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.http import HttpRequest
 from django.utils import timezone
 
-from topology.client_address import client_address
 from topology.database.optional_writes import try_write
 from topology.models import AuditEntry, Broker
 
 Actor: TypeAlias = AbstractBaseUser | AnonymousUser | None
 # The outcome of an action that has not ended, or whose process died.
 BEGUN = "begun"
+# A provider gives one customer a whole network of IPv6 (RFC 6177: a /64 at least).
+NETWORK_BITS = 64
 NOT_WRITTEN = (
     "Delayboard cannot write the audit log now and recorded this action in the system log instead."
 )
@@ -147,3 +149,21 @@ def _record_once(
     )
     if not recent.exists():
         try_record(None, action, what=name, outcome=outcome, details={"address": address})
+
+
+def client_address(request: HttpRequest | None) -> str | None:
+    """The IPv4 address, or the network's first of an IPv6 address; None when there is none.
+
+    Headers are not read: behind a proxy uvicorn has put the client's address in its place,
+    if it trusts the proxy (FORWARDED_ALLOW_IPS).
+    """
+    text = request.META.get("REMOTE_ADDR", "") if request is not None else ""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ip_network((address, NETWORK_BITS), strict=False).network_address)

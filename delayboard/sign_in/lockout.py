@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from topology.client_address import client_address
+from topology.audit import client_address
 
 
 def answer(

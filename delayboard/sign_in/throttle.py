@@ -31,7 +31,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from topology import audit
-from topology.client_address import client_address
+from topology.audit import client_address
 from topology.database.optional_writes import note_refusal, try_write, waiting_briefly
 
 Parameters = list[str | list[str]]

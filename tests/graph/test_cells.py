@@ -14,8 +14,7 @@ from topology.graph.live_values import (
     snapshot_cells,
     snapshot_marks,
 )
-from topology.snapshot import QueueNumbers
-from topology.stuck_messages import count_stuck_in, has_stuck
+from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from django.urls import reverse
 
 from delayboard.sign_in.throttle import ACCOUNT_LIMIT, ADDRESS_LIMIT, PAIR_LIMIT
 from tests.builders import make_user, refuse_full_disk
-from topology.client_address import client_address
+from topology.audit import client_address
 from topology.models import AuditEntry, Role
 
 pytestmark = pytest.mark.django_db

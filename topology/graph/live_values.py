@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from topology.definitions import Definitions, Queue
-from topology.snapshot import QueueNumbers, Snapshot
-from topology.stuck_messages import count_stuck_in, has_stuck
+from topology.snapshot import QueueNumbers, Snapshot, count_stuck_in, has_stuck
 
 Mark: TypeAlias = Literal[
     "unknown", "down", "stuck", "full", "taken", "no_consumer", "waiting", "busy", "empty"

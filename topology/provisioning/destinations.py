@@ -10,8 +10,7 @@ from typing import Any
 from topology.definitions import Binding, Definitions, Queue
 from topology.patterns.pattern import ParamsError, Pattern
 from topology.routing.walk import Index, walk
-from topology.snapshot import Snapshot
-from topology.stuck_messages import count_stuck_in, has_stuck
+from topology.snapshot import Snapshot, count_stuck_in, has_stuck
 
 # Rounded up to the shortest delay that the pattern has.
 SHORTEST = timedelta(milliseconds=1)

@@ -10,8 +10,7 @@ from topology.findings.evidence import Evidence, Hit
 from topology.findings.example import Example, queue
 from topology.findings.finding import Rule, Severity
 from topology.raw_definitions import Raw
-from topology.snapshot import QueueNumbers
-from topology.stuck_messages import count_stuck_in, has_stuck
+from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 
 # So many dead letters of a queue are on their way at once (rabbit_fifo_dlx_worker.erl, the default
 # of dead_letter_worker_consumer_prefetch).

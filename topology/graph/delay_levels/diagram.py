@@ -9,8 +9,7 @@ from datetime import timedelta
 from topology.definitions import Queue
 from topology.delays import milliseconds
 from topology.graph.live_values import count_text, rate_text
-from topology.snapshot import QueueNumbers
-from topology.stuck_messages import count_stuck_in
+from topology.snapshot import QueueNumbers, count_stuck_in
 
 NOWHERE = "nowhere"
 SECONDS_UP_TO = 120
