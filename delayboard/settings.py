@@ -172,7 +172,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 AXES_HANDLER = "delayboard.sign_in.throttle.Throttle"
 AXES_LOCKOUT_PARAMETERS = "delayboard.sign_in.throttle.rules"
 AXES_LOCKOUT_CALLABLE = "delayboard.sign_in.lockout.answer"
-AXES_CLIENT_IP_CALLABLE = "topology.client_address.client_address"
+AXES_CLIENT_IP_CALLABLE = "topology.audit.client_address"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_ON_SUCCESS = True

@@ -19,7 +19,7 @@ from delayboard.models import (
     InterceptionState,
     ScheduledChange,
 )
-from tests.brokers import Vhost, every_generation
+from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
 from tests.real_broker.changing import (
     all_closed,
@@ -58,7 +58,7 @@ def bind(management: Management, params: Params, queues: tuple[str, ...] = QUEUE
         management.bind(Binding(delivery_name(params), queue, f"#.{queue}"))
 
 
-@pytest.fixture(params=["classic", "quorum"])
+@pytest.fixture
 def topology(request: pytest.FixtureRequest, vhost: Vhost, management: Management) -> Topology:
     params = Params("own", "shop", 9, timedelta(milliseconds=50), request.param)
     row = applied_levels(vhost, params)
@@ -67,14 +67,30 @@ def topology(request: pytest.FixtureRequest, vhost: Vhost, management: Managemen
 
 
 only_quorum = pytest.mark.parametrize("topology", ["quorum"], indirect=True)
+only_classic = pytest.mark.parametrize("topology", ["classic"], indirect=True)
 
 
 def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
 
 
-@every_generation
+@only_quorum
+@pytest.mark.generations("4.0", "4.3")
 def test_exactly_the_changed_messages_change_during_other_traffic(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    assert_exactly_the_changed_change(vhost, management, topology)
+
+
+@only_classic
+@pytest.mark.generations("3.10")
+def test_exactly_the_changed_messages_of_classic_queues_change(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    assert_exactly_the_changed_change(vhost, management, topology)
+
+
+def assert_exactly_the_changed_change(
     vhost: Vhost, management: Management, topology: Topology
 ) -> None:
     before = observe(management).declared
@@ -231,7 +247,7 @@ def test_a_full_queue_and_a_deleted_one_hold_their_messages_up_and_lose_none(
     assert observe(management).declared == before
 
 
-@pytest.mark.parametrize("topology", ["classic"], indirect=True)
+@only_classic
 def test_a_copy_that_only_a_tap_took_takes_no_message_s_place(
     vhost: Vhost, management: Management, topology: Topology
 ) -> None:
