@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from django.db import transaction
 from django.utils import timezone
@@ -15,12 +15,15 @@ from delayboard.changes.rebuild import rebuild
 from delayboard.models import ChangeState, Interception, ScheduledChange
 from topology import audit
 from topology.broker.amqp.publisher import Publisher, publisher
-from topology.broker.errors import BrokerError, OutcomeUnknown, Returned
+from topology.broker.errors import BrokerError, OutcomeUnknown
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.field_values import FieldError
 from topology.message import Publish
 from topology.patterns.pattern import ParamsError
+
+# So many are published before the broker is looked at: so many a kill can repeat, each marked.
+AT_ONCE = 20
 
 
 def publish_copies(interception: Interception, step: Callable[[], None]) -> None:
@@ -40,17 +43,23 @@ def publish_copies(interception: Interception, step: Callable[[], None]) -> None
     if not changes:
         return
     with publisher(interception.broker.address, "copies of scheduled messages") as channel:
-        for change in changes:
-            step()
-            _publish(change, channel)
+        for first in range(0, len(changes), AT_ONCE):
+            published = []
+            for change in changes[first : first + AT_ONCE]:
+                step()
+                if publish := _publish(change, channel):
+                    published.append((change, publish))
+            if published:
+                _look(interception, published)
 
 
-def _publish(change: ScheduledChange, channel: Publisher) -> None:
+def _publish(change: ScheduledChange, channel: Publisher) -> Publish | None:
+    """What is published; None for what was undone or refused. Raises OutcomeUnknown."""
     begun = ScheduledChange.objects.filter(pk=change.pk, state=ChangeState.PENDING)
     if not begun.update(
         copy_begun_at=timezone.now(), may_be_duplicated=change.copy_begun_at is not None
     ):
-        return
+        return None
     message = (
         rebuild(change.message)
         if change.message
@@ -62,23 +71,29 @@ def _publish(change: ScheduledChange, channel: Publisher) -> None:
         declares, publish = replacement(change, message)
         channel.declare(declares)
         channel.publish(publish)
-        if why := _lost(change, publish):
-            raise Returned(f"No queue receives the copy: {why}.")
     except OutcomeUnknown:
         raise
     except (BrokerError, ParamsError, FieldError) as error:
         _refuse(change, str(error))
-        return
-    _confirm(change, publish)
+        return None
+    return publish
 
 
-def _lost(change: ScheduledChange, publish: Publish) -> str:
-    """As `lost_to_taps`. Raises OutcomeUnknown where the broker cannot be looked at."""
+def _look(interception: Interception, published: Sequence[tuple[ScheduledChange, Publish]]) -> None:
+    """A tap of ours confirms what no real queue takes.
+
+    Raises OutcomeUnknown where the broker cannot be looked at.
+    """
     try:
-        with Management(change.broker.address) as management:
-            return lost_to_taps(publish, observe(management).definitions)
+        with Management(interception.broker.address) as management:
+            found = observe(management).definitions
     except BrokerError as error:
         raise OutcomeUnknown(str(error)) from error
+    for change, publish in published:
+        if why := lost_to_taps(publish, found):
+            _refuse(change, f"No queue receives the copy: {why}.")
+        else:
+            _confirm(change, publish)
 
 
 def _confirm(change: ScheduledChange, publish: Publish) -> None:

@@ -106,6 +106,15 @@ class Forwarder:
             return [Step(Taken(self._refused[0], publish), publish)]
         return self._queue.take(1 if is_single else room)
 
+    def wait(self, seconds: float) -> float:
+        """Wait for an answer, or for a message where one may follow those that are on the way."""
+        is_single = bool(self._refused) or self._executor.rejects
+        if is_single or self._queue.is_full or not self._executor.is_fresh:
+            return seconds
+        if not self._taking.waiting:
+            self._publishing.wait_beside(self._taking, seconds)
+        return 0.0
+
     def settle(self, answers: Sequence[tuple[Sent, Answer]]) -> None:
         """Acknowledge what was confirmed; what was refused is published again."""
         for taken, answer in answers:

@@ -152,6 +152,7 @@ class _Interception(Session):
                 is_stopping=forwarder.is_over,
                 turn=forwarder.turn,
                 idle_seconds=0,
+                wait=forwarder.wait,
             )
 
     def _is_settled(self, management: Management) -> bool:

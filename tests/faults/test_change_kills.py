@@ -17,7 +17,7 @@ from analytics.models import ScheduledMessage
 from delayboard.changes.forward import PREFETCH
 from delayboard.changes.request import request
 from delayboard.demo.node import PrivateNode
-from delayboard.models import ChangeKind, ChangeState, Interception
+from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_levels, eventually
 from tests.faults.forking import forked_call
@@ -122,7 +122,7 @@ def change_during_kills(
     vhost: Vhost, *, messages: int, changes: int, rate: float, kills: int, workers_number: int
 ) -> None:
     topology, before = apply(vhost, LEVELS)
-    first = 14 + messages / 40
+    first = 14 + messages / 25
     last = first + max(6.0, kills * 1.5)
     waits = [random.uniform(first, last) for _ in range(messages)]
     with (
@@ -172,7 +172,7 @@ def change_in_traffic(
         traffic(vhost, delivery_name(LEVELS), KEYS.values(), rate=500, at=sent_at) as sent,
         forked_call(intercept_until_killed, "worker"),
     ):
-        waits = [random.uniform(64, 74) for _ in range(2000)]
+        waits = [random.uniform(84, 94) for _ in range(2000)]
         wanted = [(f"m{n}", QUEUES[n % 3], seconds(wait)) for n, wait in enumerate(waits)]
         changed = Changed(delay(topology, vhost, wanted))
         changed.choose(changes)
@@ -233,6 +233,8 @@ def wait_until(at: datetime) -> None:
 
 
 def assert_changed(changed: Changed) -> None:
+    errors = ScheduledChange.objects.exclude(state=ChangeState.DONE).values_list("kind", "error")
+    assert Counter(errors) == {}
     assert Counter(states().values()) == Counter({ChangeState.DONE: 3 * len(changed.cancelled)})
 
 

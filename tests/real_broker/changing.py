@@ -27,6 +27,7 @@ from tests.brokers import Vhost
 from tests.builders import address_of
 from topology import work
 from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.pipeline import pipeline
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError
 from topology.broker.properties.read import build_properties
@@ -250,7 +251,13 @@ def traffic(
 
     def run() -> None:
         number = 0
-        with publisher(address_of(vhost), "traffic") as channel:
+        with pipeline(address_of(vhost), "traffic") as channel:
+
+            def collect_until(moment: float, is_over: Callable[[], bool]) -> None:
+                while (left := moment - time.monotonic()) > 0 and not is_over():
+                    for _, answer in channel.answers(min(left, 0.1)):
+                        assert answer.kind == "confirmed", answer
+
             begun = time.monotonic()
             while not stop.is_set():
                 for key, names in sent.items():
@@ -259,12 +266,16 @@ def traffic(
                     properties = build_properties({}, message_id=name, delivery_mode=2)
                     if at is not None:
                         at[name] = datetime.now(UTC)
-                    channel.publish(Publish(exchange, key, properties, name.encode()))
+                    channel.publish(Publish(exchange, key, properties, name.encode()), name)
                     names.append(name)
-                stop.wait(max(0.0, begun + number / rate - time.monotonic()))
                 if number % round(2 * rate) < len(sent):
-                    stop.wait(0.5)
                     begun += 0.5
+                    collect_until(time.monotonic() + 0.5, stop.is_set)
+                # Also where it is late, so that the broker gets them.
+                moment = max(begun + number / rate, time.monotonic() + 0.001)
+                collect_until(moment, stop.is_set)
+            collect_until(time.monotonic() + 30, lambda: not channel.flying)
+            assert not channel.flying
 
     thread = Thread(target=run, daemon=True)
     thread.start()

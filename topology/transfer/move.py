@@ -55,13 +55,15 @@ def move(
     turn: Callable[[], None] = lambda: None,
     idle_seconds: float = TURN_SECONDS,
     patience_seconds: float = PATIENCE_SECONDS,
+    wait: Callable[[float], float] = lambda seconds: seconds,
 ) -> None:
     """Move until the source is exhausted or it is stopping, with at most `window` on the way.
 
     `turn` is called a few times a second; what it raises ends the moving. However it ends, what
     is on the way is waited for, at most for `patience_seconds`, and settled. With nothing on the
-    way it pauses for `idle_seconds`, 0 for a source that waits by itself. Raises BrokerError when
-    a connection breaks: of what was on the way the source's marks tell.
+    way it pauses for `idle_seconds`, 0 for a source that waits by itself. With something on the way
+    and room for more, `wait` may wait for both, and returns how long answers are waited for after
+    it. Raises BrokerError when a connection breaks: of what was on the way the source's marks tell.
     """
     try:
         while not (source.is_exhausted or is_stopping()):
@@ -69,7 +71,10 @@ def move(
             if pipeline.flying * 2 <= window and not pipeline.is_broken:
                 for token, publish in source.take(window - pipeline.flying):
                     pipeline.publish(publish, token)
-            _settle(source, pipeline, TURN_SECONDS if pipeline.flying else idle_seconds)
+            seconds = TURN_SECONDS if pipeline.flying else idle_seconds
+            if 0 < pipeline.flying * 2 <= window:
+                seconds = wait(seconds)
+            _settle(source, pipeline, seconds)
             turn()
     finally:
         _finish(source, pipeline, patience_seconds)

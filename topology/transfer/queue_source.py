@@ -67,6 +67,11 @@ class QueueSource(Generic[Mark]):
         return self._unsettled
 
     @property
+    def is_full(self) -> bool:
+        """Whether what is on the way has so many bytes that nothing more is taken."""
+        return self._bytes > HELD_BYTES
+
+    @property
     def held_seconds(self) -> float:
         """How long the first of what is held to the end has been; 0 when nothing is."""
         since = self._held_since
@@ -85,7 +90,7 @@ class QueueSource(Generic[Mark]):
     def take(self, room: int) -> list[Step[Taken[Mark]]]:
         """What has come; waits a moment for it when nothing is on the way. Raises BrokerError."""
         steps: list[Step[Taken[Mark]]] = []
-        if self._bytes > HELD_BYTES:
+        if self.is_full:
             return steps
         if self._held * 2 > self._prefetch:
             self._held = 0

@@ -62,6 +62,11 @@ class Intake:
             yield arrival
 
     @property
+    def connection(self) -> pika.BlockingConnection:
+        """For waiting for it beside another one."""
+        return self._connection
+
+    @property
     def waiting(self) -> int:
         """How many have come and are not taken."""
         return len(self._come)

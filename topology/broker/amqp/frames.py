@@ -5,10 +5,12 @@ AMQP 0-9-1 §2.3.5: a frame is its type (octet), channel (short), length (long),
 
 from __future__ import annotations
 
+import select
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import pika
 import pika.exceptions
@@ -79,6 +81,17 @@ def _publish_method(exchange: str, routing_key: str) -> bytes:
 def send(connection: pika.BlockingConnection, frames: bytes) -> None:
     """Hand whole frames to the connection, which sends them as the socket takes them."""
     connection._impl._output_marshaled_frames([frames])
+
+
+def wait_for_any(connections: Sequence[pika.BlockingConnection], seconds: float) -> None:
+    """Wait until something comes on one of them, and read nothing; not at all for a closed one."""
+    poller = select.poll()
+    for connection in connections:
+        transport: Any = connection._impl._transport
+        if transport is None or not connection.is_open:
+            return
+        poller.register(transport._sock, select.POLLIN)
+    poller.poll(seconds * 1000)
 
 
 def wait(connection: pika.BlockingConnection, seconds: float, is_ready: Callable[[], bool]) -> None:

@@ -15,7 +15,8 @@ import pika.exceptions
 from topology.broker.address import Address
 from topology.broker.amqp.connection import connected, explained, translated
 from topology.broker.amqp.declare import declare
-from topology.broker.amqp.frames import Unpublishable, publish_frames, send, wait
+from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.amqp.frames import Unpublishable, publish_frames, send, wait, wait_for_any
 from topology.broker.amqp.returns import same
 from topology.broker.errors import NACKED, BrokerError, NotFound, unroutable_sentence
 from topology.definitions import Definitions
@@ -117,16 +118,25 @@ class Pipeline(Generic[Token]):
         Raises BrokerError when the connection is broken and all answers were handed out: nothing
         is known of what is still on the way.
         """
+        self._look(seconds)
+        if self._broken is not None and not self._answered:
+            raise self._broken
+        answered, self._answered = self._answered, []
+        return answered
+
+    def _look(self, seconds: float) -> None:
         if self._broken is None:
             try:
                 with translated(self._address):
                     self._await(seconds)
             except BrokerError as error:
                 self._broken = error
-        if self._broken is not None and not self._answered:
-            raise self._broken
-        answered, self._answered = self._answered, []
-        return answered
+
+    def wait_beside(self, intake: Intake, seconds: float) -> None:
+        """Send, and wait for an answer or for a message of the intake, whichever comes first."""
+        self._look(0.0)
+        if self._broken is None and not self._answered:
+            wait_for_any((self._connection, intake.connection), seconds)
 
     def abandon(self) -> list[tuple[Token, Answer]]:
         """Give up what is on the way: nothing is known of it."""
