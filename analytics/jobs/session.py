@@ -24,6 +24,8 @@ PARTITION_BYTES = 256 * MIB
 # The heap is a quarter of the memory, within these bounds; what does not fit goes to the disk.
 LEAST_HEAP_MIB, MOST_HEAP_MIB = 1024, 3072
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+# A day's queries are 300 classes, more than Spark keeps by default: a task would compile them anew.
+COMPILED_CLASSES = 1000
 HERE = "local[*]"
 MISSING = (
     "SPARK_REMOTE needs the packages of Spark Connect, which are missing. Run “pip install "
@@ -78,6 +80,7 @@ def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> Spar
     os.environ.pop("SPARK_REMOTE", None)
     builder = _builder(name)
     builder = builder.master(master).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.codegen.cache.maxEntries", COMPILED_CLASSES)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         for key, value in _local_settings(scratch, input_bytes).items():
