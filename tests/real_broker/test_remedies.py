@@ -42,13 +42,9 @@ def test_the_commands_of_findings_resolve_them(broker_node: PrivateNode, vhost: 
     with Management(address_of(vhost)) as management:
         found = [one for one in find(observe(management)) if one.severity > Severity.STYLE]
         assert {one.rule.id for one in found} == {"F01", "F02", "F03", "F10", "F15"}
-        lines = [
-            line
-            for one in found
-            # Of two bindings one is too much.
-            for line in (one.commands[:1] if one.rule.id == "F15" else one.commands)
-        ]
-        run(broker_node, vhost, lines)
+        run(broker_node, vhost, [line for one in found for line in one.commands])
+        bound = {one.destination for one in observe(management).definitions.leaving("delays")}
+        assert bound == {"five-seconds"}
 
         def left() -> list[str]:
             now = find(observe(management))
