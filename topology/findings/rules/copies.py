@@ -40,7 +40,9 @@ def _bound_too(
                 f"{len(names)} times."
             )
             evidence = context.evidence_of(one.identity, "routing_key", one.routing_key, sentence)
-            yield Hit(source, evidence, (commands.unbind(source, name, one.routing_key),))
+            # Who runs all commands must not end without any binding.
+            unbind = commands.unbind(source, name, one.routing_key)
+            yield Hit(source, evidence, () if name == names[0] else (unbind,))
 
 
 def _delays_by_key(context: Context, source: str) -> Iterator[tuple[str, list[str]]]:
@@ -144,7 +146,7 @@ DUPLICATED = Rule(
     "An exchange gives a copy of a message to each queue with a matching binding. Both copies end "
     "in the same queue, so its consumer gets the message more than once.",
     BINDINGS,
-    "Remove the binding that is too much.",
+    "Keep the binding with the right delay and remove the others. The commands keep the first one.",
     _duplicated,
     failing=Example(
         queues=(

@@ -1,0 +1,82 @@
+"""The commands that findings offer to copy, in a shell beside the node."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+
+import certifi
+
+from delayboard.demo import node as nodes
+from delayboard.demo.node import PrivateNode
+from tests.brokers import Vhost, call_api, newest_generation
+from tests.builders import address_of, eventually
+from tests.topology.findings.test_classic_mistakes import MISTAKES
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.definitions import Arguments, Definitions, Exchange, Queue
+from topology.findings import commands
+from topology.findings.example import Example
+from topology.findings.find import find
+from topology.findings.finding import Severity
+
+KEY = "it's a $KEY"
+LOST = {"x-dead-letter-exchange": "it's gone", "x-dead-letter-routing-key": KEY}
+THINGS = Definitions.of(
+    [
+        # Without the one whose place "it's lost" has.
+        *MISTAKES[1:],
+        Queue("it's lost", arguments=Arguments(LOST)),
+        Exchange("orders", arguments=Arguments({"alternate-exchange": "un'routed"})),
+        *(Queue(name) for name in ("rescue", "work-1", "work-2")),
+    ]
+)
+
+
+@newest_generation
+def test_the_commands_of_findings_resolve_them(broker_node: PrivateNode, vhost: Vhost) -> None:
+    """With rabbitmqadmin 2 and rabbitmqctl of the newest package."""
+    path = f"definitions/{vhost.name}"
+    call_api(broker_node, "POST", path, Example.of(THINGS).definitions())
+    with Management(address_of(vhost)) as management:
+        found = [one for one in find(observe(management)) if one.severity > Severity.STYLE]
+        assert {one.rule.id for one in found} == {"F01", "F02", "F03", "F10", "F15"}
+        run(broker_node, vhost, [line for one in found for line in one.commands])
+        bound = {one.destination for one in observe(management).definitions.leaving("delays")}
+        assert bound == {"five-seconds"}
+
+        def left() -> list[str]:
+            now = find(observe(management))
+            return [one.title for one in now if one.severity > Severity.STYLE]
+
+        eventually(lambda: not left(), "no finding is left")
+
+
+def run(node: PrivateNode, vhost: Vhost, lines: list[str]) -> None:
+    """In a shell that knows where the node is; the first command that fails ends it."""
+    place, name = node._place, f"{node.name}@localhost"
+    # rabbitmqadmin does not start without a certificate authority, and the root has none.
+    shutil.copy(certifi.where(), node.folder / "authorities.pem")
+    account = shlex.join(["--username", node.username, "--password", node.password])
+    script = "\n".join(
+        [
+            "set -eu",
+            f"export SSL_CERT_FILE={place.inside}/authorities.pem",
+            f'rabbitmqctl() {{ /usr/lib/rabbitmq/bin/rabbitmqctl -n {name} "$@"; }}',
+            f"rabbitmqadmin() {{ /usr/bin/rabbitmqadmin --port {node.management_port} {account} "
+            '"$@"; }',
+            commands.set_vhost(vhost.name),
+            *lines,
+        ]
+    )
+    script = script.replace(commands.TARGET_QUEUE, "rescue")
+    script = script.replace(commands.TARGET_KEY, shlex.quote(KEY))
+    done = subprocess.run(
+        place.command("/bin/sh", "-c", script),
+        env=nodes.environment(place, node.name, node._known_ports()),
+        cwd=node.folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
