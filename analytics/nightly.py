@@ -22,13 +22,12 @@ from django.db.models import Q
 from analytics import compacted, launch
 from analytics.log import held
 from analytics.models import Run
-from analytics.models.run import RunState
+from analytics.models.run import GENERATED, RunState
 from analytics.results.load import has_day, replace_day
 
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5.0
 GENERATING = "The demo generates events of four weeks and computes their figures."
-GENERATED = "Computed from events that the demo generated; nothing of this day was recorded."
 KEPT = "Delayboard kept the earlier figures."
 Progress: TypeAlias = Callable[[int, int], None]
 logger = logging.getLogger(__name__)

@@ -23,6 +23,10 @@ MARKS = {
 }
 
 
+# Stands in the place of an error.
+GENERATED = "Computed from events that the demo generated; nothing of this day was recorded."
+
+
 class ExcludedLine(models.TextChoices):
     """Why a line of the event log is in no figure."""
 
@@ -72,6 +76,11 @@ class Run(models.Model):
     def mark(self) -> str:
         """The style of its state on a page."""
         return MARKS[RunState(self.state)]
+
+    @property
+    def is_generated(self) -> bool:
+        """Its figures are the demo's, computed together with those of other days."""
+        return self.error == GENERATED
 
     @property
     def duration(self) -> timedelta | None:

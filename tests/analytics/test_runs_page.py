@@ -7,6 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from analytics.models import Run
+from analytics.models.run import GENERATED
 from tests.analytics.test_reports_page import a_user, page
 from topology.models import Broker, Role
 
@@ -63,6 +64,11 @@ def test_what_a_job_printed_is_shown_as_hostile_text(everywhere: Client, a_run: 
     text = run_page(everywhere)
     assert "&lt;script&gt;" in text
     assert not set("\u202e\x1b") & set(text)
+
+
+def test_a_run_of_the_demo_s_events_says_so(everywhere: Client) -> None:
+    Run.objects.create(day=DAY, state="done", error=GENERATED)
+    assert ">generated<" in everywhere.get(reverse("analytics:runs")).content.decode()
 
 
 def test_a_run_without_figures_says_so(everywhere: Client) -> None:
