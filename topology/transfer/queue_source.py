@@ -143,7 +143,7 @@ class QueueSource(Generic[Mark]):
 
     def _ack(self, confirmed: list[int]) -> None:
         """All below the first that has no answer at once, what is above it one by one."""
-        first_open = next(iter(self._open), confirmed[-1] + 1)
+        first_open = next(iter(self._open), max(confirmed) + 1)
         below = [tag for tag in confirmed if tag < first_open]
         above = [tag for tag in confirmed if tag > first_open]
         self._intake.ack(above, through=max(below, default=0))
