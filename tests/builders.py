@@ -76,16 +76,19 @@ def applied_pair(
     vhost: Vhost, *, name: str = "orders", delay: str = "500ms", tap_type: TapType = DEFAULT_TAP
 ) -> Topology:
     """A retry pair that exists on the vhost, taps included."""
-    topology = make_pair(make_broker(vhost), name=name, delay=delay, tap_type=tap_type)
-    apply(None, topology)
-    topology.refresh_from_db()
-    return topology
+    pair = make_pair(make_broker(vhost), name=name, delay=delay, tap_type=tap_type)
+    return applied_topology(pair)
 
 
 def applied_levels(vhost: Vhost, params: delay_levels_params.Params) -> Topology:
     """Delay levels that exist on the vhost, taps included."""
     name = f"Broker of {delay_levels.title(params)}"
-    topology = create_topology(None, make_broker(vhost, name=name), delay_levels.KIND, params)
+    broker = make_broker(vhost, name=name)
+    return applied_topology(create_topology(None, broker, delay_levels.KIND, params))
+
+
+def applied_topology(topology: Topology) -> Topology:
+    """The topology, once it exists on its vhost, taps included."""
     apply(None, topology)
     topology.refresh_from_db()
     return topology

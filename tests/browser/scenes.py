@@ -20,7 +20,7 @@ from tests.brokers import Vhost
 from tests.browser import contents, died, replays, rows
 from tests.browser.names import crowd, long_name
 from tests.browser.sights import Scene, Sight, press
-from tests.builders import address_of, eventually, make_broker, make_pair
+from tests.builders import address_of, applied_topology, eventually, make_broker, make_pair
 from topology import latest
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Queue
@@ -381,10 +381,7 @@ def _send_nothing(page: Page) -> None:
 
 
 def _applied(broker: Broker, name: str) -> Topology:
-    pair = make_pair(broker, name=name, delay="15s")
-    apply(None, pair)
-    pair.refresh_from_db()
-    return pair
+    return applied_topology(make_pair(broker, name=name, delay="15s"))
 
 
 def _unreachable(name: str) -> Broker:

@@ -17,7 +17,7 @@ from pytest_django import Settings
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import forwarder_key
 from tests.brokers import Vhost
-from tests.builders import address_of, eventually, make_broker
+from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.faults.forking import forked
 from tests.faults.processes import environment, started
 from topology.broker.amqp.consumer import Consumer
@@ -27,7 +27,6 @@ from topology.broker.properties.read import build_properties
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.models import Topology
-from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
@@ -41,10 +40,7 @@ PARAMS = busy_wait_params.Params("work", (LAP,))
 def topology(vhost: Vhost) -> Topology:
     with Management(address_of(vhost)) as management:
         management.declare_queue(Queue("work"))
-    row = create_topology(None, make_broker(vhost), busy_wait.KIND, PARAMS)
-    apply(None, row)
-    row.refresh_from_db()
-    return row
+    return applied_topology(create_topology(None, make_broker(vhost), busy_wait.KIND, PARAMS))
 
 
 def delay_all(vhost: Vhost, laps: dict[str, int]) -> None:

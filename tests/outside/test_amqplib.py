@@ -20,7 +20,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from tests.brokers import Vhost
-from tests.builders import eventually, make_broker, make_user
+from tests.builders import applied_topology, eventually, make_broker, make_user
 from tests.faults.processes import kill
 from tests.real_broker.replaying import draft, park, recorded, replayed
 from tests.site.desk import signed_in, text_of
@@ -28,7 +28,6 @@ from topology.broker.management.client import Management
 from topology.deaths import read_history
 from topology.definitions import Queue
 from topology.models import Broker, Role, Topology
-from topology.operations import provision
 from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_loop.pattern import retry_loop
 
@@ -103,10 +102,7 @@ def operator() -> User:
 
 def a_loop(broker: Broker, name: str, delay: str) -> Topology:
     params = retry_loop.parse({"name": name, "delay": delay})
-    topology = create_topology(None, broker, retry_loop.KIND, params)
-    provision.apply(None, topology)
-    topology.refresh_from_db()
-    return topology
+    return applied_topology(create_topology(None, broker, retry_loop.KIND, params))
 
 
 def of_id(written: list[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:

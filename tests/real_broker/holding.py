@@ -17,10 +17,9 @@ from analytics.recorder.firehose import record_firehose
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged
 from tests.brokers import call_api
-from tests.builders import eventually
+from tests.builders import applied_topology, eventually
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Topology
-from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
 from topology.patterns.hold_queues import params as hold_queues_params
 from topology.patterns.hold_queues.pattern import hold_queues
@@ -35,10 +34,7 @@ def is_tracing(node: PrivateNode, vhost: str) -> bool:
 
 def holds(broker: Broker, exchange: str = "", delay_ms: int = DELAY_MS) -> Topology:
     params = hold_queues_params.Params(exchange, ("orders",), (timedelta(milliseconds=delay_ms),))
-    topology = create_topology(None, broker, hold_queues.KIND, params)
-    apply(None, topology)
-    topology.refresh_from_db()
-    return topology
+    return applied_topology(create_topology(None, broker, hold_queues.KIND, params))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from analytics import firehose
 from analytics.recorder.copies import content_of
 from tests.brokers import Vhost, every_generation
-from tests.builders import address_of, eventually, make_broker
+from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.real_broker.holding import recording, seen
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.publisher import publisher
@@ -270,10 +270,7 @@ def test_a_forwarder_whose_own_queue_goes_says_so(vhost: Vhost, management: Mana
 
 
 def applied(vhost: Vhost) -> Topology:
-    topology = create_topology(None, make_broker(vhost), busy_wait.KIND, WORK)
-    provision.apply(None, topology)
-    topology.refresh_from_db()
-    return topology
+    return applied_topology(create_topology(None, make_broker(vhost), busy_wait.KIND, WORK))
 
 
 @pytest.mark.django_db

@@ -14,7 +14,7 @@ from delayboard.changes.request import request, undo
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.worker import tasks
 from tests.brokers import Vhost
-from tests.builders import address_of, eventually, make_broker, running
+from tests.builders import address_of, applied_topology, eventually, make_broker, running
 from tests.real_broker.changing import consuming, states, store
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -22,7 +22,6 @@ from topology.broker.properties.read import build_properties
 from topology.definitions import Queue
 from topology.message import Message, Publish
 from topology.models import Topology
-from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait.params import Params
 from topology.patterns.busy_wait.pattern import busy_wait
@@ -37,10 +36,7 @@ WAIT = timedelta(seconds=6)
 def topology(vhost: Vhost) -> Topology:
     with Management(address_of(vhost)) as management:
         management.declare_queue(Queue("work"))
-    row = create_topology(None, make_broker(vhost), busy_wait.KIND, WORK)
-    apply(None, row)
-    row.refresh_from_db()
-    return row
+    return applied_topology(create_topology(None, make_broker(vhost), busy_wait.KIND, WORK))
 
 
 def delay(topology: Topology, vhost: Vhost, names: tuple[str, ...]) -> dict[str, ScheduledMessage]:

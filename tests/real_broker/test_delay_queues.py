@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import Vhost, every_generation
-from tests.builders import address_of, eventually, make_broker
+from tests.builders import address_of, applied_topology, eventually, make_broker
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -47,10 +47,7 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 def applied(vhost: Vhost, params: Params) -> Topology:
     broker = make_broker(vhost)
-    topology = create_topology(None, broker, delay_queues.KIND, params)
-    provision.apply(None, topology)
-    topology.refresh_from_db()
-    return topology
+    return applied_topology(create_topology(None, broker, delay_queues.KIND, params))
 
 
 def publish(vhost: Vhost, *parked_messages: tuple[timedelta, bytes]) -> float:

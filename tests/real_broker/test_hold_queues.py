@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.brokers import Vhost, every_generation
-from tests.builders import address_of, eventually, make_broker
+from tests.builders import address_of, applied_topology, eventually, make_broker
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Conflict, NotFound
@@ -42,10 +42,7 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 def applied(vhost: Vhost, params: Params) -> Topology:
     broker = make_broker(vhost)
-    topology = create_topology(None, broker, hold_queues.KIND, params)
-    provision.apply(None, topology)
-    topology.refresh_from_db()
-    return topology
+    return applied_topology(create_topology(None, broker, hold_queues.KIND, params))
 
 
 def publish(vhost: Vhost, params: Params, delay: timedelta, key: str = "created") -> float:

@@ -19,7 +19,7 @@ from delayboard.delay_migration import migrate as migrating
 from delayboard.delay_migration.migrate import malformed_queue, migrate
 from delayboard.models import ChangeKind, DelayMigration, MovedMessage, ScheduledChange
 from tests.brokers import Vhost
-from tests.builders import address_of, applied_levels, eventually
+from tests.builders import address_of, applied_levels, applied_topology, eventually
 from tests.real_broker.changing import consuming, store
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.fast_consumer import Intake
@@ -62,10 +62,7 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 
 def levels(broker: Broker, params: Params) -> Topology:
-    row = create_topology(None, broker, delay_levels.KIND, params)
-    apply(None, row)
-    row.refresh_from_db()
-    return row
+    return applied_topology(create_topology(None, broker, delay_levels.KIND, params))
 
 
 def delay_all(vhost: Vhost, waits: dict[str, timedelta]) -> dict[str, datetime]:
@@ -264,9 +261,7 @@ def test_hold_queues_are_emptied_into_levels(
     management.declare_exchange(Exchange("orders"))
     management.bind(Binding("orders", "work", "created"))
     params = hold_params.Params("orders", ("created",), (timedelta(seconds=20),))
-    holds = create_topology(None, source.broker, hold_queues.KIND, params)
-    apply(None, holds)
-    holds.refresh_from_db()
+    holds = applied_topology(create_topology(None, source.broker, hold_queues.KIND, params))
     route = hold_queues.route(params, timedelta(seconds=20), "created")
     now_ms = time.time_ns() // 1_000_000
     with publisher(address_of(vhost), "test") as channel:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.brokers import Vhost, every_generation
-from tests.builders import address_of, make_broker
+from tests.builders import address_of, applied_topology, make_broker
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -42,10 +42,7 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 @pytest.fixture
 def ladder(vhost: Vhost) -> Topology:
-    topology = create_topology(None, make_broker(vhost), retry_ladder.KIND, PARAMS)
-    provision.apply(None, topology)
-    topology.refresh_from_db()
-    return topology
+    return applied_topology(create_topology(None, make_broker(vhost), retry_ladder.KIND, PARAMS))
 
 
 def send(vhost: Vhost, exchange: str, key: str, body: bytes = b"{}") -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import Vhost, every_generation
-from tests.builders import address_of, eventually, make_broker
+from tests.builders import address_of, applied_topology, eventually, make_broker
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -51,10 +51,7 @@ def loop(**values: str) -> Params:
 
 
 def applied(broker: Broker, params: Params) -> Topology:
-    topology = create_topology(None, broker, retry_loop.KIND, params)
-    provision.apply(None, topology)
-    topology.refresh_from_db()
-    return topology
+    return applied_topology(create_topology(None, broker, retry_loop.KIND, params))
 
 
 def send(

@@ -15,14 +15,13 @@ from analytics.models import ScheduledMessage
 from analytics.recorder.record import record
 from tests.analytics.builders import follow_log
 from tests.brokers import Vhost
-from tests.builders import address_of, make_broker
+from tests.builders import address_of, applied_topology, make_broker
 from tests.site.desk import signed_in, text_of
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import Role, Topology
-from topology.operations import provision
 from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_loop.pattern import retry_loop
 
@@ -55,9 +54,7 @@ def test_a_message_rejected_twice_is_in_round_two_and_says_when_it_comes_back(
 ) -> None:
     broker = make_broker(vhost)
     params = retry_loop.parse({"name": "a", "delay": "5s"})
-    topology = create_topology(None, broker, retry_loop.KIND, params)
-    provision.apply(None, topology)
-    topology.refresh_from_db()
+    topology = applied_topology(create_topology(None, broker, retry_loop.KIND, params))
     with publisher(address_of(vhost), "test") as channel:
         stated = build_properties(message_id="order 4711", delivery_mode=2)
         channel.publish(Publish(params.input_exchange, "", stated, b"{}"))

@@ -214,8 +214,8 @@ BEHIND = Rule(
     "A recorder reads copies of messages from this queue, and they come faster than it reads. "
     "A full tap drops its oldest copies, so lists and reports have gaps.",
     "https://www.rabbitmq.com/docs/maxlength",
-    "Start the worker, and look at its recorder on the page Now. If nobody uses this tap any more, "
-    "delete the queue.",
+    "Start the worker, and look at its recorder on the page System. If nobody uses this tap any "
+    "more, delete the queue.",
     _behind,
     failing=Example(
         queues=(queue(_TAP),),
