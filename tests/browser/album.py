@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,7 +74,7 @@ class Album:
             assert self._judge(page, name, ["html"], ALIKE)
             return
         for _ in range(ATTEMPTS):
-            kinds = page.evaluate(KINDS, list(self.seen))
+            kinds = page.evaluate(KINDS, json.dumps(list(self.seen)))
             if not kinds:
                 return
             page.evaluate(AXE_SCRIPT)

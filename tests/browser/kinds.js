@@ -1,13 +1,18 @@
+// `seen` is JSON: Playwright takes long for a list of thousands.
 // Notes in window.unseen the topmost elements of the kinds that are not in `seen`, and returns these
 // kinds. Elements of one kind have the same tag, attributes, colours and font in the same parent: what
 // axe says of one, it says of all. Rows without an unseen element leave the page, but for the first of
 // their table or list: axe looks at everything on a page, also when it is asked for a part of it.
 (seen) => {
-  const known = new Set(seen);
+  const known = new Set(JSON.parse(seen));
   const tags = new Map();
   const grounds = new Map();
   const unseen = new Map();
-  const hash = (text) => [...text].reduce((sum, sign) => (sum * 31 + sign.codePointAt(0)) | 0, 7);
+  const hash = (text) => {
+    let sum = 7;
+    for (let at = 0; at < text.length; at++) sum = (sum * 31 + text.charCodeAt(at)) | 0;
+    return sum;
+  };
   for (const element of document.querySelectorAll("html, html *")) {
     const parent = element.parentElement;
     const stated = [...element.attributes].map(({ name, value }) => {

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -113,9 +113,10 @@ def test_delayboard_publishes_for_a_worker_s_queue_as_celery_does(
         assert reading is not None
         assert (reading.phase, reading.destination, reading.delay) == ("entry", "orders", DELAY)
         eventually(lambda: noted.exists() and noted.read_text(), "the task ran")
-    ran_after = float(noted.read_text()) - copy.received_at.timestamp()
-    assert DELAY.total_seconds() <= ran_after + 0.05
-    assert ran_after < DELAY.total_seconds() + 3
+    # Celery writes it down right before it publishes; our copy comes later on a busy machine.
+    due_at = datetime.fromisoformat(str(copy.message.headers["eta"]))
+    late = float(noted.read_text()) - due_at.timestamp()
+    assert 0 <= late < 3
 
 
 def where(message: Message) -> tuple[str, str]:
