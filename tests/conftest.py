@@ -67,9 +67,12 @@ def pytest_configure(config: pytest.Config) -> None:
     from django.db.models.signals import post_migrate
 
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
-    settings.PASSWORD_HASHERS = [CHEAP_HASHER, *settings.PASSWORD_HASHERS]
     settings.WHITENOISE_AUTOREFRESH = True
-    assert post_migrate.disconnect(dispatch_uid=PERMISSIONS)
+    # mutmut runs pytest several times in one process.
+    is_first = CHEAP_HASHER not in settings.PASSWORD_HASHERS
+    assert post_migrate.disconnect(dispatch_uid=PERMISSIONS) == is_first
+    if is_first:
+        settings.PASSWORD_HASHERS = [CHEAP_HASHER, *settings.PASSWORD_HASHERS]
     options = settings.DATABASES["default"]["OPTIONS"]
     if "init_command" in options:
         options["init_command"] = options["init_command"].replace("=FULL", "=OFF")

@@ -131,7 +131,7 @@ class Forwarder:
         return self._is_released and self._is_idle() and self._is_empty()
 
     def turn(self) -> None:
-        """See what became of the changes, and release when nothing is left to do."""
+        """Check the outcome of the changes, and release when nothing is left to do."""
         executor, now = self._executor, time.monotonic()
         executor.check()
         self._see_outcomes()

@@ -163,7 +163,7 @@ class _Interception(Session):
             if management.queue(self.objects.name).get("messages", 1):
                 empty_since = now
             if now - empty_since > REPORT_SECONDS:
-                # What the broker reports is seconds old, or older where it was told so.
+                # What the broker reports is as old as its statistics interval.
                 depths = live_depths(self.row.broker.address, [self.objects.name])
                 return not any(depths.values())
             if now == empty_since and now - began > REPORT_SECONDS:

@@ -75,7 +75,7 @@ def remind(broker: Broker, stop: Event) -> None:
     address = broker.address
     with (
         Consumer(address, REMINDERS, prefetch=50) as consumer,
-        # Where both ways were torn down nothing is sent, and nobody would answer heartbeats.
+        # Where both topologies were deleted nothing is sent, and nobody would answer heartbeats.
         publisher(address, "demo reminders", heartbeat=0) as channel,
     ):
         due = time.monotonic()
@@ -91,7 +91,7 @@ def remind(broker: Broker, stop: Event) -> None:
 
 
 def prepare(broker: Broker) -> list[Way]:
-    """Make and apply all topologies; the ways that stand, without those that were torn down.
+    """Make and apply all topologies; the ways that stand, without those that were deleted.
 
     The levels are dozens of exchanges and as many queues: the first time takes seconds.
     """
@@ -138,7 +138,7 @@ def random_delay(way: Way) -> timedelta:
 
 
 def _bind_the_way_out(levels: Topology, way: Way, management: Management) -> None:
-    """Before the first message: a level keeps what it cannot route. Torn down with the levels."""
+    """Before the first message: a level keeps what it cannot route. Deleted with the levels."""
     out = delay_levels.route(way.params, timedelta(0), way.target).declares
     out = without_intercepted(out, levels.broker)
     own_declared(levels, out, observe(management).definitions)

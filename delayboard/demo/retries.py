@@ -97,8 +97,8 @@ TRADES = (
 def trade(broker: Broker, trade: Trade, stop: Event) -> None:
     """Set up what is missing, then send work and do it, flakily, until `stop`.
 
-    What this broker cannot hold, or was torn down, is left alone. Raises BrokerError, and Refusal
-    when other things have the names.
+    Topologies that this broker cannot hold, or that were deleted, are left alone. Raises
+    BrokerError, and Refusal when other objects have the names.
     """
     if not prepare(broker, trade):
         stop.wait()
