@@ -18,6 +18,7 @@ PLACE = ("broker", "topology", "queue")
 GROUP = (*PLACE, "requested_delay_ms")
 # Why a delivery is not measured; analytics.models.results says it in words.
 NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG = "no_entry", "no_delay", "two_clocks", "backlog"
+REASONS = (NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG)
 PERCENTILES = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
 # An entry that was due this shortly before the data end may still be on its way.
 GRACE = timedelta(minutes=1)
@@ -164,18 +165,17 @@ def _reason() -> Column:
     )
 
 
-def accuracy(pairs: DataFrame, data_end: datetime) -> DataFrame:
-    """Pairs -> one row per broker, topology or queue, and known requested delay.
+def by_delay(pairs: DataFrame, data_end: datetime) -> DataFrame:
+    """Pairs -> one row per broker, topology or queue, and requested delay (0: unknown).
 
     Every pair is measured, uncounted (it left, and there is a reason), open or missing. `open`
     were not due by `data_end`; `missing` were, and nobody saw them come out. `taken` of the
-    measured ones were timed when a consumer took them.
+    measured ones were timed when a consumer took them. A column of each reason counts its exits.
     """
     is_open = _is_open(data_end)
     lateness = f.col("lateness_ms")
     has_left = f.col("has_left")
-    known = pairs.where((f.col("queue") == "") | (f.col("requested_delay_ms") > 0))
-    figures = known.groupBy(*GROUP).agg(
+    figures = pairs.groupBy(*GROUP).agg(
         f.count(lateness).alias("measured"),
         f.count_if(lateness.isNotNull() & f.col("is_taken")).alias("taken"),
         f.percentile(lateness, f.array(*map(f.lit, PERCENTILES.values()))).alias("percentiles"),
@@ -184,35 +184,54 @@ def accuracy(pairs: DataFrame, data_end: datetime) -> DataFrame:
         f.count_if(f.col("reason").isNotNull()).alias("uncounted"),
         f.count_if(~has_left & is_open).alias("open"),
         f.count_if(~has_left & ~is_open).alias("missing"),
+        *(f.count_if(f.col("reason") == reason).alias(reason) for reason in REASONS),
     )
     each = {name: f.get("percentiles", f.lit(n)) for n, name in enumerate(PERCENTILES)}
     return figures.withColumns(each).drop("percentiles")
 
 
-def uncounted(pairs: DataFrame) -> DataFrame:
-    """Pairs -> per broker, topology or queue, delay and reason: exits that are not measured."""
-    left = pairs.where(f.col("reason").isNotNull())
-    return left.groupBy(*GROUP, "reason").agg(f.count("*").alias("messages"))
+def accuracy(by_delay: DataFrame) -> DataFrame:
+    """Figures by delay -> those of known delays."""
+    is_known = (f.col("queue") == "") | (f.col("requested_delay_ms") > 0)
+    return by_delay.where(is_known).drop(*REASONS)
+
+
+def uncounted(by_delay: DataFrame) -> DataFrame:
+    """Figures by delay -> per broker, topology or queue, delay and reason: unmeasured exits."""
+    each = f.array(
+        *(f.struct(f.lit(one).alias("reason"), f.col(one).alias("messages")) for one in REASONS)
+    )
+    rows = by_delay.select(*GROUP, f.explode(each).alias("found")).select(*GROUP, "found.*")
+    return rows.where("messages > 0")
 
 
 def _is_open(data_end: datetime) -> Column:
     return f.col("due_at") > f.lit(data_end - GRACE)
 
 
-def histogram(pairs: DataFrame) -> DataFrame:
-    """Pairs -> how many measured ones per destination, bucket of delay, hour of entry and bucket.
+def counts(pairs: DataFrame, data_end: datetime) -> DataFrame:
+    """Pairs -> how many per destination, bucket of delay, hour of entry, bucket of lateness (null
+    unless measured) and outcome: what `histogram` and `by_hour` add up, by one pass.
 
     Buckets are fixed (analytics.buckets), so that hours and days add up.
     """
     delay = f.col("requested_delay_ms")
     delay_bucket = sum((f.when(delay >= edge, 1).otherwise(0) for edge in DELAY_EDGES_MS), f.lit(0))
-    return (
-        pairs.where(f.col("lateness_ms").isNotNull())
-        .withColumn("hour_at", f.date_trunc("hour", "began_at"))
-        .withColumn("delay_bucket", delay_bucket)
-        .withColumn("bucket", bucket_of(f.col("lateness_ms")))
-        .groupBy(*PLACE, "destination_id", "delay_bucket", "hour_at", "bucket")
-        .agg(f.count("*").alias("messages"))
+    bucket = f.when(f.col("lateness_ms").isNotNull(), bucket_of(f.col("lateness_ms")))
+    return pairs.groupBy(
+        *(*PLACE, "destination_id", "has_entered", "has_left"),
+        f.date_trunc("hour", "began_at").alias("hour_at"),
+        delay_bucket.alias("delay_bucket"),
+        bucket.alias("bucket"),
+        _is_open(data_end).alias("is_open"),
+    ).agg(f.count("*").alias("messages"))
+
+
+def histogram(counts: DataFrame) -> DataFrame:
+    """Counts -> how many measured ones per destination, bucket of delay, hour and bucket."""
+    measured = counts.where(f.col("bucket").isNotNull())
+    return measured.groupBy(*PLACE, "destination", "delay_bucket", "hour_at", "bucket").agg(
+        f.sum("messages").alias("messages")
     )
 
 
@@ -236,23 +255,22 @@ def bucket_of(ms: Column) -> Column:
     )
 
 
-def by_hour(pairs: DataFrame, data_end: datetime) -> DataFrame:
-    """Pairs -> per destination and hour of entry: entered, and the outcome.
+def by_hour(counts: DataFrame) -> DataFrame:
+    """Counts -> per destination and hour of entry: entered, and the outcome.
 
     Each of `entered` is delivered, waiting or missing; `unpaired` are exits without an entry.
     """
-    has_entered, has_left = f.col("has_entered"), f.col("has_left")
-    is_open = _is_open(data_end)
-    return (
-        pairs.withColumn("hour_at", f.date_trunc("hour", "began_at"))
-        .groupBy(*PLACE, "destination_id", "hour_at")
-        .agg(
-            f.count_if(has_entered).alias("entered"),
-            f.count_if(has_entered & has_left).alias("delivered"),
-            f.count_if(~has_left & is_open).alias("waiting"),
-            f.count_if(~has_left & ~is_open).alias("missing"),
-            f.count_if(~has_entered).alias("unpaired"),
-        )
+    has_entered, has_left, is_open = (f.col(n) for n in ("has_entered", "has_left", "is_open"))
+
+    def messages(condition: Column) -> Column:
+        return f.sum(f.when(condition, f.col("messages")).otherwise(0))
+
+    return counts.groupBy(*PLACE, "destination", "hour_at").agg(
+        messages(has_entered).alias("entered"),
+        messages(has_entered & has_left).alias("delivered"),
+        messages(~has_left & is_open).alias("waiting"),
+        messages(~has_left & ~is_open).alias("missing"),
+        messages(~has_entered).alias("unpaired"),
     )
 
 

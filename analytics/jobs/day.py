@@ -120,18 +120,18 @@ def _tables(
         .localCheckpoint(eager=False)
     )
     known = events.select(f.xxhash64("destination").alias("destination_id"), "destination")
-    destinations = known.distinct()
-
-    def with_destination(figures: DataFrame) -> DataFrame:
-        return figures.join(destinations, "destination_id", "left").drop("destination_id")
-
+    counted_pairs = accuracy.counts(of_day, data_end)
+    by_destination = _small(counted_pairs.join(known.distinct(), "destination_id", "left"))
+    by_delay = _small(accuracy.by_delay(of_day, data_end))
     ways = retries.with_outcome(_union(trails), ended).localCheckpoint(eager=False)
     missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
+    missing = missing.localCheckpoint(eager=False)
+    handled = events if summary["handled"] else events.limit(0)
     return {
-        "accuracy": accuracy.accuracy(of_day, data_end),
-        "uncounted": accuracy.uncounted(of_day),
-        "histogram": with_destination(accuracy.histogram(of_day)),
-        "hours": with_destination(accuracy.by_hour(of_day, data_end)),
+        "accuracy": accuracy.accuracy(by_delay),
+        "uncounted": accuracy.uncounted(by_delay),
+        "histogram": accuracy.histogram(by_destination),
+        "hours": accuracy.by_hour(by_destination),
         "retries": retries.retries(_union(retried)),
         "attempts": retries.attempts(_union(tried)),
         "outcomes": retries.outcomes(ways),
@@ -140,7 +140,7 @@ def _tables(
         "deaths": retries.deaths(_union(died)),
         "losses": losses.losses(missing),
         "unexplained": losses.unexplained(missing),
-        "dead_letters": losses.dead_letters(events),
+        "dead_letters": losses.dead_letters(handled),
         "excluded": repeats,
     }
 
@@ -163,6 +163,7 @@ def _summary(events: DataFrame) -> dict[str, int]:
         _sources(is_observed).alias("sources"),
         f.count_if(schema.is_traced()).alias("traced"),
         f.count_if(losses.is_end()).alias("ended"),
+        f.count_if(losses.is_handled()).alias("handled"),
         f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),
     ).collect()[0]
     summary: dict[str, int] = row.asDict()
@@ -173,6 +174,11 @@ def _sources(is_observed: Column) -> Column:
     """How many of the sources there are."""
     found = [f.max((is_observed & (f.col("source") == one)).cast("int")) for one in schema.OBSERVED]
     return reduce(Column.__add__, found)
+
+
+def _small(frame: DataFrame) -> DataFrame:
+    """The frame, computed once, in one partition: what adds it up needs no exchange."""
+    return frame.localCheckpoint(eager=False).coalesce(1)
 
 
 def _union(frames: Iterable[DataFrame]) -> DataFrame:

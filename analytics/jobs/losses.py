@@ -20,6 +20,12 @@ def is_end() -> Column:
     return ~f.col("is_malformed") & f.col("kind").isin("died", "parked", "cancelled")
 
 
+def is_handled() -> Column:
+    """What Delayboard did with a dead letter."""
+    done = f.col("kind").isin(*DEAD_LETTER_KINDS) & (f.col("source") == "delayboard")
+    return ~f.col("is_malformed") & done
+
+
 def ended(events: DataFrame) -> DataFrame:
     """Events -> broker, key and fate of the messages that died (or were parked) or were cancelled.
 
@@ -76,9 +82,8 @@ def repeats(copies: DataFrame, end: datetime) -> DataFrame:
 
 def dead_letters(events: DataFrame) -> DataFrame:
     """Events -> what Delayboard did with dead letters, per broker, queue, reason and kind."""
-    done = f.col("kind").isin(*DEAD_LETTER_KINDS) & (f.col("source") == "delayboard")
     return (
-        events.where(~f.col("is_malformed") & done)
+        events.where(is_handled())
         .dropDuplicates(["event_id"])
         .groupBy("broker", "queue", f.col("death_reason").alias("reason"), "kind")
         .agg(f.count("*").alias("messages"))

@@ -49,3 +49,8 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.report} to {self.subscriber}"
+
+    @classmethod
+    def failed(cls) -> models.QuerySet[Delivery]:
+        """Those that failed and were not repeated with success yet."""
+        return cls.objects.filter(sent_at=None).exclude(error="")

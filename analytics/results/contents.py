@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from analytics.results.charts import figures, heat
@@ -20,9 +21,13 @@ OF_RETRIES = frozenset(
 )
 
 
-def contents(found: Report) -> dict[str, Any]:
-    """Sentences, key figures, tables and charts of a report."""
-    made = shown_sections(found)
+def contents(found: Report, parked_url: str = "") -> dict[str, Any]:
+    """Sentences, key figures, tables and charts of a report.
+
+    With the page of a broker's parked messages the tables link to them.
+    """
+    shown = shown_sections(found)
+    made = {key: replace(one, parked_url=parked_url) for key, one in shown.items()}
     return {
         "report": found,
         "period": found.period,

@@ -157,13 +157,16 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     )
 
 
-def budget_figures(topology: Topology) -> Figures:
-    """The figures of a topology in the 28 days up to the last day of the reports."""
-    last = last_day()
-    rows = _of([topology.broker.slug], last - timedelta(days=BUDGET_DAYS - 1), last).filter(
-        topology=topology.slug, pattern="", destination=""
+def budgets_of(topologies: Sequence[Topology], last: date) -> Mapping[str, Figures]:
+    """By slug the figures of each topology in the 28 days up to this day."""
+    slugs = sorted({one.broker.slug for one in topologies})
+    rows = _of(slugs, last - timedelta(days=BUDGET_DAYS - 1), last).filter(
+        topology__in=[one.slug for one in topologies], pattern="", destination=""
     )
-    return merged(_by_day(rows).values())
+    found: defaultdict[str, Figures] = defaultdict(Figures)
+    for slug, stored in rows.values_list("topology", "figures"):
+        found[slug].add_stored(stored)
+    return found
 
 
 def choices(period: Period, brokers: Iterable[Broker]) -> Choices:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import TypeAlias
+from urllib.parse import urlencode
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString
@@ -26,6 +27,8 @@ Row: TypeAlias = Sequence[Value]
 MOST_CAUSES = 20
 MOST_OPEN_ROWS = 20
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+# What a search takes for itself within quotes.
+_QUOTED, _ESCAPED = re.compile(r'["\\*]'), r"\\\g<0>"
 _FORMULA = re.compile(r"^[=+\-@\t\r]")
 
 
@@ -60,6 +63,10 @@ class Section:
     columns: Sequence[Column]
     rows: Sequence[Row]
     empty: str
+    searches: Sequence[str] = ()
+    """Of each row the search for its parked messages."""
+    parked_url: str = ""
+    """The page that takes the searches; empty where there is none for all of the report."""
 
     @property
     def definition(self) -> str:
@@ -73,7 +80,12 @@ class Section:
     @property
     def body(self) -> SafeString:
         """The rows of a table's body; by Python, since a template takes ten times as long."""
-        return SafeString("".join(f"<tr>{''.join(_row_html(row))}</tr>" for row in self.cells))
+        searches = self.searches if self.parked_url else ()
+        links = [f"{self.parked_url}?{urlencode({'q': search})}" for search in searches]
+        rows = zip(self.cells, links or [""] * len(self.rows), strict=True)
+        return SafeString(
+            "".join(f"<tr>{''.join(_row_html(row, link))}</tr>" for row, link in rows)
+        )
 
     @property
     def cells(self) -> Iterator[list[tuple[str, bool]]]:
@@ -91,9 +103,11 @@ class Section:
             yield [_harmless(value) for value in row]
 
 
-def _row_html(row: Sequence[tuple[str, bool]]) -> Iterator[str]:
+def _row_html(row: Sequence[tuple[str, bool]], link: str) -> Iterator[str]:
     for place, (text, is_number) in enumerate(row):
         shown = text if is_number else escape(isolated(text))
+        if link and not place:
+            shown = f'<a href="{escape(link)}">{shown}</a>'
         kind = ' class="number"' if is_number else ""
         yield f"<td{kind}>{shown}</td>" if place else f'<th scope="row"{kind}>{shown}</th>'
 
@@ -135,6 +149,13 @@ PERCENTILES = (
     *(Column("p50", "ms"), Column("p90", "ms")),
     *(Column("p95", "ms"), Column("p99", "ms")),
 )
+
+
+def search_of(first: date, last: date, **values: str) -> str:
+    """What finds the messages parked on these days, by the fields that have a value."""
+    quoted = (f'{name}:"{_QUOTED.sub(_ESCAPED, value)}"' for name, value in values.items() if value)
+    days = f"parked:>={first} parked:<{last + timedelta(days=1)}"
+    return " ".join((*quoted, days, "state:any"))
 
 
 def _lateness(report: Report) -> Section:
@@ -245,15 +266,19 @@ def _failures(report: Report) -> Section:
 
 
 def _dead_letters(report: Report) -> Section:
-    rows: list[Row] = [
-        [day.isoformat(), str(reason) or "unknown", number]
+    found = [
+        (day, str(reason), number)
         for day, figures in report.days.items()
         for (kind, reason), number in sorted(figures.counts["dead_letters"].items(), key=str)
         if kind == "parked"
     ]
+    rows: list[Row] = [
+        [day.isoformat(), reason or "unknown", number] for day, reason, number in found
+    ]
     columns = (Column("Day"), Column("Reason"), Column("Parked", "count"))
+    searches = [search_of(day, day, reason=reason) for day, reason, _ in found]
     title = "Dead letters by reason"
-    return Section("dead_letters", title, columns, rows, "No message was parked.")
+    return Section("dead_letters", title, columns, rows, "No message was parked.", searches)
 
 
 def _handled(report: Report) -> Section:
@@ -264,8 +289,10 @@ def _handled(report: Report) -> Section:
         [reason or "unknown", *(counts[kind, reason] for kind in kinds)] for reason in reasons
     ]
     columns = (Column("Reason"), *(Column(kind.capitalize(), "count") for kind in kinds))
-    title = "Parked, replayed and discarded"
-    return Section("handled", title, columns, rows, "No message was parked or replayed.")
+    first, last = report.period.first, report.period.last
+    searches = [search_of(first, last, reason=reason) for reason in reasons]
+    title, empty = "Parked, replayed and discarded", "No message was parked or replayed."
+    return Section("handled", title, columns, rows, empty, searches)
 
 
 def _heat(report: Report) -> Section:
@@ -308,7 +335,13 @@ def _causes(report: Report) -> Section:
         *(Column("Queue"), Column("Reason"), Column("Exception")),
         *(Column("Routing key"), Column("Failures", "count")),
     )
-    return Section("causes", "Causes of failures", columns, rows, "No failure was recorded.")
+    first, last = report.period.first, report.period.last
+    searches = [
+        search_of(first, last, died=str(queue), reason=str(reason), exception=str(exception))
+        for (queue, reason, exception, _), _ in most
+    ]
+    title, empty = "Causes of failures", "No failure was recorded."
+    return Section("causes", title, columns, rows, empty, searches)
 
 
 def _ledger(report: Report) -> Section:

@@ -35,7 +35,8 @@ def reports(request: HttpRequest) -> HttpResponse:
     topology = Topology.objects.filter(slug=found.selection.topology, broker__in=brokers).first()
     runs = list(Run.objects.all()[:SHOWN_RUNS])
     of_range = [run for run in runs if period.first <= run.day <= period.last]
-    context = contents(found) | {
+    only = brokers[0].slug if len(brokers) == 1 else ""
+    context = contents(found, reverse("parked_messages", args=[only]) if only else "") | {
         "ranges": ranges.LABELS,
         "problem": problem,
         "brokers": visible,
@@ -173,7 +174,7 @@ def _failed(request: HttpRequest) -> int:
     """How many deliveries failed and were not repeated yet, for who may see the reports."""
     if access.role_for(request.user, None) is None:
         return 0
-    return Delivery.objects.filter(sent_at=None).exclude(error="").count()
+    return Delivery.failed().count()
 
 
 def _date(text: str) -> date:

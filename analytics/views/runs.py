@@ -21,7 +21,8 @@ PAGE = 30
 def runs(request: HttpRequest) -> HttpResponse:
     """The nightly runs of all days; they read the events of all brokers."""
     page = Paginator(Run.objects.defer("output"), PAGE).get_page(request.GET.get("page"))
-    return render(request, "analytics/runs.html", {"page": page})
+    at_work = next((run for run in page if run.is_at_work), None)
+    return render(request, "analytics/runs.html", {"page": page, "at_work": at_work})
 
 
 @require_safe

@@ -16,7 +16,7 @@ from delayboard.now.counters import Counter
 from delayboard.now.due import DueHour, read_due_hour
 from delayboard.now.problems import Trouble
 from delayboard.now.system import background_tasks_of, describe_tasks
-from delayboard.now.system_problems import find_delays, find_outages
+from delayboard.now.system_problems import find_delays, find_outages, find_unsent_reports
 from delayboard.now.throughput import flow_lines
 from delayboard.now.topology_lines import TopologyLine, make_lines
 from topology import latest
@@ -112,8 +112,10 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
         *problems.find_drifted(brokers),
         *problems.find_overdue(scope, [one.topology for one in flows if not one.unknown]),
         *problems.find_losses(findings),
+        *problems.find_missed_targets(brokers),
         *problems.find_paused(brokers),
         *find_delays(known, tasks, disk),
+        *find_unsent_reports(),
     ]
     by_id = {broker.pk: one for broker, one in known.items()}
     figures = (

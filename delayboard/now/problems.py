@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import date, datetime, timedelta
+from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
+from django.db.models import Max
+
+from analytics.models import Run, Slo
+from analytics.results.figures import Figures
+from analytics.results.read import budgets_of, last_day
+from analytics.results.sections import percent
+from analytics.results.slo import attainment
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from delayboard.models import BatchState, ReplayBatch
@@ -126,6 +134,35 @@ def find_losses(brokers: Iterable[tuple[Broker, Sequence[Count]]]) -> Iterator[T
             link = Link("View findings", "topology:findings", (broker.slug,))
             sentence = f"{broker.name} has findings: {numbers}."
             yield Trouble("warning", sentence, link, f"findings/{broker.pk}")
+
+
+def find_missed_targets(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+    """The topologies that were late more often in 28 days than their target allows."""
+    rows = Slo.objects.filter(topology__broker__in=brokers, topology__state=State.APPLIED)
+    targets = tuple(rows.select_related("topology__broker").order_by("topology__name", "pk"))
+    if not targets:
+        return
+    newest = Run.objects.aggregate(at=Max("finished_at"))["at"]
+    budgets = _budgets(targets, last_day(), newest)
+    for target, figures in zip(targets, budgets, strict=True):
+        topology = target.topology
+        month = attainment(figures, target.percent, target.within_ms)
+        if month.share is not None and month.budget_left is not None and month.budget_left < 0:
+            query = {"topology": topology.slug, "range": "28"}
+            link = Link("View report", "analytics:reports", query=query, fragment="slo")
+            sentence = (
+                f"{topology.name}: the error budget of 28 days is used up. The target is {target}, "
+                f"and {percent(month.share)} of the deliveries met it."
+            )
+            key = f"slo/{topology.pk}"
+            yield Trouble("warning", sentence, link, key, topology.pk, "Target missed")
+
+
+@lru_cache(16)
+def _budgets(targets: tuple[Slo, ...], last: date, computed_at: datetime | None) -> list[Figures]:
+    """The figures of each target's 28 days, which change only with a nightly run or at midnight."""
+    found = budgets_of([one.topology for one in targets], last)
+    return [found[one.topology.slug] for one in targets]
 
 
 def find_paused(brokers: Sequence[Broker]) -> Iterator[Trouble]:

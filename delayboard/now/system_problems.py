@@ -9,6 +9,7 @@ from datetime import timedelta
 from django.conf import settings
 
 from analytics.disk import DiskSpace
+from analytics.models import Delivery
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import LATE
 from delayboard.now.problems import Link, Trouble
@@ -86,3 +87,12 @@ def find_delays(
             words = in_words(timedelta(seconds=int(behind.total_seconds())))
             sentence = f"{task.name} is {words} behind, so its data is that old."
             yield Trouble("warning", sentence, SYSTEM, f"behind/{task.key}")
+
+
+def find_unsent_reports() -> Iterator[Trouble]:
+    """Whether nightly reports were not sent; of all brokers, as the reports are."""
+    number = Delivery.failed().count()
+    if number:
+        reports = "1 nightly report was" if number == 1 else f"{number} nightly reports were"
+        link = Link("View reports", "analytics:reports")
+        yield Trouble("warning", f"{reports} not sent.", link, "reports")

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from analytics.models import Slo
-from analytics.results.read import budget_figures
+from analytics.results.read import budgets_of, last_day
 from analytics.results.sections import percent
 from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
@@ -50,7 +50,7 @@ def slo_line(topology: Topology) -> dict[str, Any]:
     target = Slo.objects.filter(topology=topology).first()
     if target is None:
         return {}
-    figures = budget_figures(topology)
+    figures = budgets_of([topology], last_day())[topology.slug]
     month = attainment(figures, target.percent, target.within_ms)
     is_generated = figures.total("generated") > 0
     context = {"target": target, "topology": topology, "is_generated": is_generated}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.http import QueryDict
 from django.template import Context, Template
 from django.test import Client
 from django.urls import reverse
@@ -20,6 +21,8 @@ from analytics.results import read
 from analytics.results.definitions import DEFINITIONS
 from analytics.results.load import replace_day
 from analytics.results.period import Period
+from analytics.results.sections import search_of
+from delayboard.dead_letters.search.query import Condition, Pattern, Span, parse
 from tests.analytics import result_rows
 from topology.models import AuditEntry, Broker, Grant, Role, Topology
 
@@ -109,6 +112,30 @@ def test_every_table_has_its_definition_and_a_csv_file(viewer: Client) -> None:
     assert scheduled == sum(fates)
 
 
+def test_tables_of_dead_letters_and_causes_link_to_the_parked_messages(viewer: Client) -> None:
+    a_computed_day(GROUP)
+    text = of_the_day(viewer)
+    found = re.findall(r'<th scope="row"><a href="([^"]+/parked/[^"]+)">', text)
+    links = [unescape(link) for link in found]
+    queries = [QueryDict(link.partition("?")[2])["q"] for link in links]
+    day = "parked:>=2026-11-20 parked:<2026-11-21 state:any"
+    assert queries.count(f'reason:"rejected" {day}') == 2
+    assert any(query.startswith("died:") for query in queries)
+    for query in queries:
+        assert parse(query, datetime.now(UTC)).state == "any"
+    assert viewer.get(links[0]).status_code == 200
+
+
+def test_a_text_in_a_link_is_quoted_for_thesearch_of() -> None:
+    text = 'a"b\\c* d:e'
+    found = parse(search_of(DAY, DAY, exception=text), datetime.now(UTC)).conditions
+    assert found[0] == Condition("exception", Pattern((text,)))
+    assert found[1:] == (
+        Condition("parked", Span(datetime(2026, 11, 20, tzinfo=UTC))),
+        Condition("parked", Span(None, datetime(2026, 11, 21, tzinfo=UTC))),
+    )
+
+
 def test_a_csv_of_a_bad_range_or_an_unknown_table_is_refused(viewer: Client) -> None:
     assert viewer.get("/reports/ledger.csv?range=soon").status_code == 400
     assert viewer.get("/reports/nothing.csv").status_code == 404
@@ -196,7 +223,7 @@ def test_a_topology_shows_its_target_and_the_budget_of_28_days(topology: Topolog
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     result_rows.days([yesterday, yesterday - timedelta(days=27)], [GROUP])
     before = slo_line(topology)
-    figures = read.budget_figures(topology)
+    figures = read.budgets_of([topology], read.last_day())[topology.slug]
     share = buckets.within(figures.late, 10) / figures.measured
     assert f"attainment {share * 100:.1f} %" in before
     assert f"burn rate {(1 - share) / 0.1:.2f}" in before

@@ -80,6 +80,19 @@ def test_a_run_without_figures_says_so(everywhere: Client) -> None:
     assert "The run excluded nothing." not in text
 
 
+def test_the_pages_follow_a_run_at_work_and_load_nothing_without_one(everywhere: Client) -> None:
+    Run.objects.create(day=DAY, state="running", started_at=STARTED, steps_done=2, steps=6)
+    pages = [everywhere.get(reverse("analytics:runs")).content.decode(), run_page(everywhere)]
+    for text in pages:
+        assert 'data-live-url="/ws/runs/2026-11-20/" data-live-reload' in text
+        assert '<span data-live="run/done">2</span>' in text
+        assert "live.js" in text
+    Run.objects.update(state="done", finished_at=STARTED)
+    for text in (everywhere.get(reverse("analytics:runs")).content.decode(), run_page(everywhere)):
+        assert "data-live-url" not in text
+        assert "live.js" not in text
+
+
 def test_runs_read_all_brokers_and_so_need_a_role_on_all(broker: Broker, a_run: Run) -> None:
     client = a_user("oskar", broker, Role.OPERATOR)
     for address in (reverse("analytics:runs"), reverse("analytics:nightly_run", args=[DAY])):

@@ -8,12 +8,22 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from analytics.models import Minute, Recording
+from analytics.models import (
+    DayFigures,
+    Delivery,
+    Minute,
+    NightlyReport,
+    Recording,
+    Run,
+    Slo,
+    Subscriber,
+)
 from analytics.scheduled.rows.due import change
 from delayboard.models import BackgroundTask, BatchState, DeadLetterQueue
 from delayboard.now.board import Overview, overview
 from delayboard.now.counters import Counter
 from delayboard.now.system import TaskLine, describe_tasks, make_version
+from tests.analytics import result_rows
 from tests.builders import make_pair
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_batch
@@ -108,6 +118,28 @@ def test_a_paused_replay_is_a_warning_with_its_page_and_does_not_run(broker: Bro
     assert warning.sentence == f"Replay {paused.pk} is paused. Resume or cancel it."
     assert warning.link is not None
     assert warning.link.arguments == (str(paused.pk),)
+
+
+def test_a_used_up_error_budget_and_unsent_reports_are_warnings(broker: Broker) -> None:
+    pair = applied(broker, "orders")
+    target = Slo.objects.create(topology=pair, percent=50, within_ms=10)
+    day = timezone.now().date() - timedelta(days=1)
+    run = Run.objects.create(day=day, state="done", finished_at=timezone.now())
+    result_rows.days([day], [{"broker": broker.slug, "topology": pair.slug, "queue": ""}])
+    assert board(broker).warnings == ()
+    target.percent = 99.9
+    target.save()
+    (warning,) = board(broker).warnings
+    assert warning.sentence.startswith("orders: the error budget of 28 days is used up.")
+    assert board(broker).lines[0].state == "Target missed"
+    # A nightly run replaces the figures.
+    DayFigures.objects.all().delete()
+    Run.objects.filter(pk=run.pk).update(finished_at=timezone.now())
+    report = NightlyReport.objects.create(day=day, made_at=timezone.now(), html="")
+    mailed = Subscriber.objects.create(channel="email", encrypted_address="x", name="ops")
+    Delivery.objects.create(report=report, subscriber=mailed, attempts=1, error="refused")
+    (warning,) = board(broker).warnings
+    assert warning.sentence == "1 nightly report was not sent."
 
 
 def test_findings_are_unknown_until_the_worker_has_checked(broker: Broker) -> None:
