@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Event, Thread
 
@@ -74,6 +74,21 @@ def make_drifted(vhost: Vhost, old_type: str) -> Drifted:
             if binding.destination_is_queue and binding.source:
                 management.bind(binding)
     return Drifted(topology, vhost, queue, exchange, key, end, whole)
+
+
+def make_edited(vhost: Vhost) -> Drifted:
+    """A retry pair with the shorter TTL that is to get the longer one by an edit."""
+    topology = applied_pair(vhost, delay=f"{OLD_TTL_MS}ms")
+    queue = "orders-retry"
+    with Management(address_of(vhost)) as management:
+        management.declare_exchange(Exchange("news", "fanout"))
+        management.bind(Binding("news", queue, ""))
+        whole = observe(management).declared
+    old = whole.queue(queue)
+    assert old is not None
+    arguments = Arguments({**old.arguments, "x-message-ttl": TTL_MS})
+    wanted = whole.without([old.identity]) | Definitions.of([replace(old, arguments=arguments)])
+    return Drifted(topology, vhost, queue, queue, "orders", "orders", wanted)
 
 
 @dataclass
