@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 
 from tests.builders import make_broker, make_pair
-from tests.topology.builders import ALL_OURS, PAIR, a_queue, a_snapshot
+from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Definitions, Queue, Thing
 from topology.models import State
 from topology.patterns.table import PATTERNS

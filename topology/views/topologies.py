@@ -103,12 +103,14 @@ def topology_add(request: HttpRequest) -> HttpResponse:
 
 @with_topology(Role.OPERATOR)
 def topology_edit(request: HttpRequest, topology: Topology) -> HttpResponse:
-    form = ParametersForm(request.POST or None, kind=topology.kind, initial=topology.params)
+    """GET with parameters previews the change, POST applies it."""
+    given = request.POST or request.GET or None
+    form = ParametersForm(given, kind=topology.kind, initial=topology.params)
     found = None
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         try:
-            if request.POST.get("apply") == "yes":
-                typed = request.POST.get("name_typed", "").strip()
+            if request.method == "POST":
+                typed = request.POST.get("typed_name", "").strip()
                 done = edit_topology.edit(request.user, topology, form.texts, typed_name=typed)
                 messages.success(request, f"Parameters changed. {done.outcome}".strip())
                 return _back(topology)

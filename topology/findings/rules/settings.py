@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.definitions import DELAYED_TYPE, Exchange, show_value
-from topology.findings import commands
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, policy, queue
@@ -37,7 +36,10 @@ def _missing_alternates(context: Context) -> Iterator[Hit]:
         if name and name not in context.index.exchanges:
             sentence = f"RabbitMQ drops what no binding of “{one.name}” takes."
             evidence = context.evidence_of(one.identity, "alternate-exchange", name, sentence)
-            repair = (commands.declare_exchange(name, "fanout"), commands.bind(name, key=""))
+            repair = (
+                context.admin.declare_exchange(name, "fanout"),
+                context.admin.bind(name, key=""),
+            )
             yield Hit(name, evidence, repair)
 
 
