@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from shlex import quote
 from urllib.parse import quote as url_quote
@@ -11,16 +12,18 @@ from urllib.parse import quote as url_quote
 from topology.definitions import ArgumentValue
 
 # Words that a person has to replace.
-TARGET_QUEUE, TARGET_KEY = "TARGET_QUEUE", "TARGET_KEY"
+VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY = "VIRTUAL_HOST", "TARGET_QUEUE", "TARGET_KEY"
 
 
-def has_blanks(command: str) -> bool:
-    """Tell whether something in it is to be replaced."""
-    return TARGET_QUEUE in command or TARGET_KEY in command
+def blanks(commands: Iterable[str]) -> list[str]:
+    """The words in them that are to be replaced."""
+    text = " ".join(commands)
+    return [word for word in (VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY) if word in text]
 
 
 def set_vhost(name: str) -> str:
-    return f"VHOST={quote(name)}"
+    """The export of one virtual host does not name it."""
+    return f"VHOST={quote(name) if name else VIRTUAL_HOST}"
 
 
 # RabbitMQ 4.3 is the first that does not serve the rabbitmqadmin in Python

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, latest
 from topology.findings.chain import chain_of
-from topology.findings.commands import Admin, has_blanks, set_vhost
+from topology.findings.commands import Admin, blanks, set_vhost
 from topology.findings.finding import Finding
 from topology.findings.report import name_of
 from topology.forms import MuteForm
@@ -98,7 +98,7 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
         "commands": "\n".join((set_vhost(broker.vhost), *commands)) if commands else "",
         "admin": Admin(snapshot.version_tuple or NEWEST).tool,
-        "has_blanks": any(has_blanks(command) for command in commands),
+        "blanks": blanks(commands),
         "more_commands": len(one.commands) - len(commands),
         "chain": chain,
         "managed": _managed(broker, one),
