@@ -155,7 +155,8 @@ def assert_none_lost_doubled_or_hurried(drifted: Drifted, seen: Traffic) -> None
     assert sorted(number for number, *_ in seen.arrived) == sorted(seen.published)
     for number, at, queue in seen.arrived:
         ttl_ms = OLD_TTL_MS if queue == drifted.queue else TTL_MS
-        assert at - seen.published[number] >= ttl_ms / 1000, (number, queue)
+        waited_ms = (at - seen.published[number]) * 1000
+        assert waited_ms >= ttl_ms, (number, queue, waited_ms)
     assert {queue for _, _, queue in seen.arrived} == {
         drifted.queue,
         f"{drifted.queue}.replacement",

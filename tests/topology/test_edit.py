@@ -101,7 +101,7 @@ def test_an_object_of_others_in_the_way_is_named() -> None:
 @pytest.mark.parametrize(
     ("given", "code", "why"),
     [
-        (["delay=soon"], 1, "“soon” is not a duration."),
+        (["delay=soon"], 1, "delay: “soon” is not a duration."),
         (["delay"], 2, "Write NAME=VALUE with one of: name, delay, routing_key."),
         (["speed=1"], 2, "“speed=1” is not a parameter of this topology."),
         (["name=bills"], 1, "The topology would be named “bills”"),

@@ -57,7 +57,11 @@ class TopologyCommand(BaseCommand):
         except BadInput as error:
             self._fail(slug, str(error), as_json=as_json)
             sys.exit(BAD_INPUT_CODE)
-        except (Refusal, BrokerError, ParamsError) as error:
+        except ParamsError as error:
+            named = (f"{name}: {text}" if name else text for name, text in error.problems.items())
+            self._fail(slug, " ".join(named), as_json=as_json)
+            sys.exit(FAILED_CODE)
+        except (Refusal, BrokerError) as error:
             self._fail(slug, str(error), as_json=as_json)
             sys.exit(FAILED_CODE)
         if as_json:

@@ -45,6 +45,11 @@ class Edit:
         return (*self.replacements, *self.removals)
 
     @property
+    def unchanged(self) -> str:
+        """That the broker stays as it is; "" if it does not."""
+        return "" if self.plan.changes or self.queues else "No object in the broker changes."
+
+    @property
     def outcome(self) -> str:
         """What was done and what the worker does, once it is carried out."""
         created = len(self.plan.changes)
@@ -70,11 +75,12 @@ def plan_edit(
     )
     replaced = {one.queue.identity for one in replacements}
     others = Plan(tuple(one for one in plan.changes if one.thing.identity not in replaced))
+    in_use = (one.refusal for one in removals if one.refusal)
     refusals = (
         *conflict_sentences(others),
         *(one.refusal for one in replacements if one.refusal),
-        *(one.refusal for one in removals if one.refusal),
-        *_leftover_refusals(leftover),
+        # A binding of its own that is left over is the reason why a queue is in use.
+        *(tuple(_leftover_refusals(leftover)) or in_use),
         *_chain_refusals(replacements, snapshot.definitions),
     )
     return Edit(Plan(plan.signed("create")), replacements, removals, refusals)

@@ -49,9 +49,10 @@ class Replacement:
 
 def wait_sentence(name: str, messages: int | None, last_due_at: datetime | None) -> str:
     """The step in which RabbitMQ empties a queue; `messages` None where the number is unknown."""
+    if messages == 0:
+        return f"Wait until “{name}” is empty. It holds no messages now."
     many = "an unknown number of messages" if messages is None else _counted(messages)
-    is_filled = messages != 0 and last_due_at is not None
-    until = f", the last at {last_due_at:%Y-%m-%d %H:%M:%S} UTC" if is_filled else ""
+    until = f", the last at {last_due_at:%Y-%m-%d %H:%M:%S} UTC" if last_due_at else ""
     return f"Wait until “{name}” is empty. RabbitMQ dead-letters {many}{until}."
 
 

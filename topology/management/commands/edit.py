@@ -47,9 +47,10 @@ class Command(TopologyCommand):
         values = {**topology.params, **_read(topology, options["values"])}
         if options["dry_run"]:
             found = edit_topology.preview_edit(topology, values)
-            end = (*found.refusals, "Dry run: Delayboard changed nothing.")
+            lines = found.refusals or (*_lines(found), found.unchanged)
             fields = {"dry_run": True, "refusals": list(found.refusals), **_fields(found)}
-            return Result(not found.refusals, (*_lines(found), *end), fields)
+            end = "Dry run: Delayboard changed nothing."
+            return Result(not found.refusals, (*filter(None, lines), end), fields)
         done = edit_topology.edit(None, topology, values, typed_name=options["confirm"])
         return Result(True, (f"Parameters changed. {done.outcome}".strip(),), _fields(done))
 
