@@ -11,7 +11,11 @@ from django.core.management import call_command
 from tests.builders import make_broker, make_pair
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Definitions, Queue, Thing
-from topology.models import State
+from topology.models import State, Topology
+from topology.operations.edit_topology import preview_edit
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
+from topology.patterns.busy_wait import params as busy_wait
 from topology.patterns.table import PATTERNS
 from topology.provisioning.edit import Edit, plan_edit
 from topology.provisioning.plan import make_plan
@@ -130,3 +134,22 @@ def test_a_planned_topology_only_changes_its_parameters() -> None:
     assert out.getvalue() == "Parameters changed.\n"
     pair.refresh_from_db()
     assert (pair.params["delay"], pair.state) == ("20s", State.PLANNED)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", [State.APPLYING, State.DELETED])
+def test_what_is_not_applied_whole_is_not_edited(state: State) -> None:
+    pair = make_pair(make_broker())
+    Topology.objects.update(state=state)
+    pair.refresh_from_db()
+    with pytest.raises(Refusal):
+        preview_edit(pair, {"name": "orders", "delay": "9s"})
+
+
+@pytest.mark.django_db
+def test_a_forwarder_keeps_its_parameters() -> None:
+    params = busy_wait.parse({"queue": "work", "delays": "1m"})
+    row = create_topology(None, make_broker(), busy_wait.KIND, params)
+    row.state = State.APPLIED
+    with pytest.raises(Refusal, match="with a forwarder cannot be edited"):
+        preview_edit(row, busy_wait.store(params))

@@ -78,6 +78,8 @@ def _edited(topology: Topology, values: Mapping[str, str]) -> Topology:
     refuse_replacing(topology)
     if topology.state == State.APPLYING:
         raise Refusal("The last apply did not finish. Apply the topology again first.")
+    if topology.forwarders and topology.state == State.APPLIED:
+        raise Refusal("A topology with a forwarder cannot be edited. Create a new topology.")
     pattern = topology.pattern
     params = pattern.parse(values)
     if pattern.store(params) == pattern.store(topology.parsed):

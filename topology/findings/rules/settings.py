@@ -117,7 +117,7 @@ NOT_REFUSING = Rule(
     Severity.LOSS,
     "Overflow reject-publish-dlx on a quorum queue",
     "Quorum queues do not support the overflow reject-publish-dlx and use drop-head instead. A "
-    "full queue removes its oldest message, and does not refuse the new one.",
+    "full queue removes its oldest message and accepts the new one.",
     "https://www.rabbitmq.com/docs/maxlength",
     "Set the overflow to reject-publish.",
     _not_refusing,
@@ -136,7 +136,7 @@ WITHOUT_EFFECT = Rule(
     Severity.STYLE,
     "Setting without effect",
     "For a dead-letter exchange and key the argument wins over the policy, and for the overflow of "
-    "a quorum queue the policy wins. A change of the other one changes nothing.",
+    "a quorum queue the policy wins. A change of the other setting has no effect.",
     _POLICIES,
     "Remove the setting that has no effect.",
     _without_effect,
