@@ -7,6 +7,7 @@ command says how to migrate it.
 from __future__ import annotations
 
 import fcntl
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,10 @@ def run_command(arguments: Sequence[str]) -> int:
         return _run(arguments)
     except ImproperlyConfigured as error:
         sys.stderr.write(f"{error}\n")
+        return 1
+    except BrokenPipeError:
+        # Whoever reads the output, such as head, has enough. What is left of it must go somewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 

@@ -188,26 +188,14 @@ class BrokerChoice(forms.ModelChoiceField):
         return f"{obj.name} ({obj.environment})"
 
 
-class TopologyForm(forms.Form):
+class ParametersForm(forms.Form):
     """The parameters of a topology as its pattern asks for them, and checked by it."""
 
-    def __init__(
-        self, *args: Any, user: AbstractBaseUser | AnonymousUser, kind: str, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, kind: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.pattern = PATTERNS[kind]
-        brokers = access.visible_brokers(user, Role.OPERATOR)
-        self.fields["broker"] = BrokerChoice(brokers)
         for field in self.pattern.FIELDS:
             self.fields[field.name] = _form_field(field)
-        self.fields["tap_type"] = forms.TypedChoiceField(
-            choices=TAPS,
-            required=False,
-            empty_value=DEFAULT_TAP,
-            initial=DEFAULT_TAP,
-            label="Recording",
-            help_text=TAPS_HELP,
-        )
 
     @property
     def common(self) -> list[forms.BoundField]:
@@ -223,6 +211,12 @@ class TopologyForm(forms.Form):
         return any(field.errors or (self.is_bound and field.value()) for field in self.rare)
 
     @property
+    def texts(self) -> dict[str, str]:
+        """The parameters of a valid form as they were typed."""
+        names = (field.name for field in self.pattern.FIELDS)
+        return {name: str(self.cleaned_data.get(name, "")) for name in names}
+
+    @property
     def _rare(self) -> list[str]:
         return [field.name for field in self.pattern.FIELDS if field.rare]
 
@@ -230,13 +224,35 @@ class TopologyForm(forms.Form):
         cleaned = super().clean() or {}
         if self.errors:
             return cleaned
-        texts = {field.name: str(cleaned.get(field.name, "")) for field in self.pattern.FIELDS}
         try:
-            cleaned["params"] = self.pattern.parse(texts)
+            cleaned["params"] = self.pattern.parse(self.texts)
         except ParamsError as error:
             for name, problem in error.problems.items():
                 self.add_error(name or None, problem)
-        else:
+        return cleaned
+
+
+class TopologyForm(ParametersForm):
+    """A new topology: its broker, its parameters and its tap."""
+
+    def __init__(
+        self, *args: Any, user: AbstractBaseUser | AnonymousUser, kind: str, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, kind=kind, **kwargs)
+        self.fields["broker"] = BrokerChoice(access.visible_brokers(user, Role.OPERATOR))
+        self.fields["tap_type"] = forms.TypedChoiceField(
+            choices=TAPS,
+            required=False,
+            empty_value=DEFAULT_TAP,
+            initial=DEFAULT_TAP,
+            label="Recording",
+            help_text=TAPS_HELP,
+        )
+        self.order_fields(["broker"])
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        if "params" in cleaned:
             self._check_broker(cleaned["broker"], cleaned["params"])
         return cleaned
 

@@ -39,6 +39,7 @@ _topology = [
     path("", topologies.topology, name="topology"),
     path("export/", transfer.topology_export, name="topology_export"),
     path("apply/", topologies.topology_apply, name="topology_apply"),
+    path("edit/", topologies.topology_edit, name="topology_edit"),
     path("replace/", topologies.topology_replace, name="topology_replace"),
     path("record/", topologies.topology_record, name="topology_record"),
     path("tap/", topologies.topology_replace_tap, name="replace_tap"),

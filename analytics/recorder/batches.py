@@ -73,10 +73,11 @@ class Recorder:
         self._last_at = deliveries[-1].received_at
 
     def refresh(self) -> bool:
-        """Read again what an operator may change; False when the tap was replaced meanwhile."""
+        """Read again what an operator may change; False when it takes another recorder."""
         now = Topology.objects.get(pk=self.topology.pk)
         self.topology.keep_bodies = now.keep_bodies
-        return now.retired_tap == self.topology.retired_tap
+        is_same_tap = now.retired_tap == self.topology.retired_tap
+        return is_same_tap and now.params == self.topology.params
 
     def counters(self) -> dict[str, object]:
         return {

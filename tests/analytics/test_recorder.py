@@ -142,6 +142,12 @@ def test_a_body_is_kept_from_the_moment_that_it_is_wanted(
     assert [event.body_base64 for event in logged(event_log)] == ["", "Ym9keQ==", ""]
 
 
+def test_other_parameters_take_another_recorder(recorder: Recorder) -> None:
+    assert recorder.refresh()
+    Topology.objects.update(params={**recorder.topology.params, "delay": "9m"})
+    assert not recorder.refresh()
+
+
 def test_the_first_batch_is_a_backlog_of_unknown_age(topology: Topology, event_log: Path) -> None:
     Recorder(topology, EventLog(event_log, "tap.orders.1")).put_away([a_copy("orders")])
     assert [event.caught_up for event in logged(event_log)] == [False]

@@ -138,6 +138,8 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("scheduled-stuck", "analytics:scheduled", query={"stuck": "1"})
     scene.add("hold-queues", "topology:topology", holds.slug)
     scene.add("queue-replacement", "topology:topology", _drifted(vhost, broker).slug)
+    edited = {"name": "orders", "delay": "9m"}
+    scene.add("topology-edit", "topology:topology_edit", pair.slug, query=edited)
     scene.add("stream-tap", "topology:topology", planned.slug)
     built = {"kind": "delay_levels", "name": contents.half_built(vhost)}
     scene.add("found-one", "topology:discovered", broker.slug, query=built)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, newest_generation
 from tests.builders import eventually
 from tests.faults.forking import forked
 from tests.real_broker.replacing import (
@@ -16,7 +16,7 @@ from tests.real_broker.replacing import (
 from topology.models import QueueReplacement, ReplacementStep, Work, WorkState
 from topology.operations import replace_queue
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), newest_generation]
 
 
 def test_a_worker_that_is_killed_in_each_step_loses_hurries_and_doubles_nothing(

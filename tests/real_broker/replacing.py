@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Event, Thread
 
@@ -76,6 +76,21 @@ def make_drifted(vhost: Vhost, old_type: str) -> Drifted:
     return Drifted(topology, vhost, queue, exchange, key, end, whole)
 
 
+def make_edited(vhost: Vhost) -> Drifted:
+    """A retry pair with the shorter TTL that is to get the longer one by an edit."""
+    topology = applied_pair(vhost, delay=f"{OLD_TTL_MS}ms")
+    queue = "orders-retry"
+    with Management(address_of(vhost)) as management:
+        management.declare_exchange(Exchange("news", "fanout"))
+        management.bind(Binding("news", queue, ""))
+        whole = observe(management).declared
+    old = whole.queue(queue)
+    assert old is not None
+    arguments = Arguments({**old.arguments, "x-message-ttl": TTL_MS})
+    wanted = whole.without([old.identity]) | Definitions.of([replace(old, arguments=arguments)])
+    return Drifted(topology, vhost, queue, queue, "orders", "orders", wanted)
+
+
 @dataclass
 class Traffic:
     """When each number was published, and where and when it arrived after which queue."""
@@ -140,7 +155,8 @@ def assert_none_lost_doubled_or_hurried(drifted: Drifted, seen: Traffic) -> None
     assert sorted(number for number, *_ in seen.arrived) == sorted(seen.published)
     for number, at, queue in seen.arrived:
         ttl_ms = OLD_TTL_MS if queue == drifted.queue else TTL_MS
-        assert at - seen.published[number] >= ttl_ms / 1000, (number, queue)
+        waited_ms = (at - seen.published[number]) * 1000
+        assert waited_ms >= ttl_ms, (number, queue, waited_ms)
     assert {queue for _, _, queue in seen.arrived} == {
         drifted.queue,
         f"{drifted.queue}.replacement",

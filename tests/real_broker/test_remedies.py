@@ -7,16 +7,18 @@ import shutil
 import subprocess
 
 import certifi
+import pytest
 
 from delayboard.demo import node as nodes
 from delayboard.demo.node import PrivateNode
-from tests.brokers import Vhost, call_api, newest_generation
+from tests.brokers import NEWEST, Vhost, call_api
 from tests.builders import address_of, eventually
 from tests.topology.findings.test_classic_mistakes import MISTAKES
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Definitions, Exchange, Queue
 from topology.findings import commands
+from topology.findings.commands import Admin
 from topology.findings.example import Example
 from topology.findings.find import find
 from topology.findings.finding import Severity
@@ -34,15 +36,23 @@ THINGS = Definitions.of(
 )
 
 
-@newest_generation
+@pytest.mark.generations("4.0", NEWEST)
 def test_the_commands_of_findings_resolve_them(broker_node: PrivateNode, vhost: Vhost) -> None:
-    """With rabbitmqadmin 2 and rabbitmqctl of the newest package."""
+    """With the rabbitmqctl and rabbitmqadmin of the package: the Python one, and 2."""
     path = f"definitions/{vhost.name}"
     call_api(broker_node, "POST", path, Example.of(THINGS).definitions())
     with Management(address_of(vhost)) as management:
         found = [one for one in find(observe(management)) if one.severity > Severity.STYLE]
         assert {one.rule.id for one in found} == {"F01", "F02", "F03", "F10", "F15"}
         run(broker_node, vhost, [line for one in found for line in one.commands])
+        admin = Admin(observe(management).version_tuple)
+        odd = ("delays", "work-1", KEY)
+        run(broker_node, vhost, [admin.bind(*odd), admin.unbind(*odd)])
+        run(
+            broker_node,
+            vhost,
+            [admin.bind("delays", "work-1", ""), admin.unbind("delays", "work-1", "")],
+        )
         bound = {one.destination for one in observe(management).definitions.leaving("delays")}
         assert bound == {"five-seconds"}
 

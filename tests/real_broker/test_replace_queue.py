@@ -10,23 +10,29 @@ import pytest
 from django.core.management import call_command
 
 from tests.brokers import Vhost
-from tests.builders import address_of, applied_pair, eventually
+from tests.builders import address_of, applied_pair, applied_topology, eventually, make_broker
 from tests.real_broker.replacing import (
+    TTL_MS,
     assert_as_defined,
     assert_none_lost_doubled_or_hurried,
     make_drifted,
+    make_edited,
     traffic,
 )
 from topology import work
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Queue
 from topology.message import Publish
 from topology.models import QueueReplacement, ReplacementStep, Work, WorkState
 from topology.operations import provision, replace_queue
+from topology.operations.edit_topology import edit
 from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_queues import params as delay_queues
 
 pytestmark = pytest.mark.django_db
 
@@ -70,15 +76,18 @@ def finish(row: QueueReplacement) -> None:
     eventually(is_done, "the queue is replaced", seconds=60)
 
 
-@pytest.mark.parametrize("old_type", ["classic", "quorum"])
+@pytest.mark.parametrize("why", ["drift", "edit"])
 def test_a_queue_is_replaced_under_traffic_with_a_kill_before_each_step(
-    vhost: Vhost, old_type: str
+    vhost: Vhost, why: str
 ) -> None:
-    drifted = make_drifted(vhost, old_type)
+    drifted = make_drifted(vhost, "classic") if why == "drift" else make_edited(vhost)
     died: dict[str, int] = {}
     with traffic(drifted) as seen:
         eventually(lambda: len(seen.arrived) > 20, "traffic")
-        assert replace_queue.request(None, drifted.topology) == [drifted.queue]
+        if why == "drift":
+            assert replace_queue.request(None, drifted.topology) == [drifted.queue]
+        else:
+            edit(None, drifted.topology, {"name": "orders", "delay": f"{TTL_MS}ms"})
         row = QueueReplacement.objects.get()
 
         def is_done() -> bool:
@@ -200,3 +209,34 @@ def test_a_broker_that_fails_is_shown_and_asked_again(
     assert (row.work.state, row.work.error) == (WorkState.WAITING, "The broker is away.")
     finish(row)
     assert_as_defined(drifted)
+
+
+def test_a_delay_that_is_no_longer_offered_loses_its_queue_when_it_is_empty(vhost: Vhost) -> None:
+    params = delay_queues.parse({"queue": "work", "delays": "1s, 4s"})
+    made = create_topology(None, make_broker(vhost), delay_queues.KIND, params)
+    topology = applied_topology(made)
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue("work"))
+        with publisher(address_of(vhost), "test") as channel:
+            properties = build_properties({}, delivery_mode=2)
+            channel.publish(Publish("", "work_dlq_4", properties, b"{}"))
+        sent_at = datetime.now(UTC)
+        eventually(lambda: management.queue("work_dlq_4").get("messages") == 1, "it is reported")
+        out = StringIO()
+        call_command("edit", topology.slug, "delays=1s, 9s", "--dry-run", stdout=out)
+        assert "+ classic queue work_dlq_9" in out.getvalue()
+        assert "“work_dlq_4” can be deleted:" in out.getvalue()
+        assert not QueueReplacement.objects.exists()
+        call_command("edit", topology.slug, "delays=1s, 9s", stdout=out)
+        row, steps = QueueReplacement.objects.get(), 0
+        # A kill before each step.
+        while row.work.state != WorkState.DONE:
+            steps += attend(row.work, steps)
+            row.refresh_from_db()
+        assert datetime.now(UTC) - sent_at > timedelta(seconds=4)
+        eventually(lambda: management.queue("work").get("messages") == 1, "it has arrived")
+        names = {queue.name for queue in observe(management).declared.queues}
+    assert names == {"work", "work_dlq_1", "work_dlq_9"}
+    topology.refresh_from_db()
+    assert ("queue", "work_dlq_4") not in topology.owned_identities
+    assert provision.preview_plan(topology)[0].is_empty

@@ -120,6 +120,7 @@ def pages(pair: Topology) -> dict[str, str]:
         "topology:trace_route": reverse("topology:trace_route", args=["test-broker"])
         + "?routing_key=work",
         "topology:topology": reverse("topology:topology", args=[pair.slug]),
+        "topology:topology_edit": reverse("topology:topology_edit", args=[pair.slug]),
         "topology:topology_export": reverse("topology:topology_export", args=[pair.slug])
         + "?format=terraform",
         "topology:explain": reverse("topology:explain", args=["retry_pair"]),

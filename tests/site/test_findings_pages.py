@@ -60,7 +60,7 @@ def test_a_finding_shows_the_setting_the_remedy_and_the_path(broker: Broker) -> 
     text = opened(broker, LOST)
     assert "RabbitMQ drops each message that dies in “lost”." in text
     assert f"VHOST={broker.vhost}\n" in text
-    assert "declare exchange --name not-there" in text
+    assert "declare exchange name=not-there" in text
     assert "The exchange “not-there” does not exist." in text
     assert "<svg" in text
 
@@ -91,7 +91,7 @@ def test_hostile_names_are_text(broker: Broker) -> None:
     text = opened(broker, a_queue("<b>'; rm -rf $HOME #", dlx="<script>alert(1)</script>"))
     assert "<script>alert(1)" not in text
     assert "<b>&#x27;; rm" not in text
-    assert "--name &#x27;&lt;script&gt;alert(1)&lt;/script&gt;&#x27;" in text
+    assert "name=&#x27;&lt;script&gt;alert(1)&lt;/script&gt;&#x27;" in text
 
 
 def test_five_hundred_queues_with_one_mistake_are_one_row(broker: Broker) -> None:

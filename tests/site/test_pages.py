@@ -50,6 +50,7 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "topology:vhost",
         "topology:trace_route",
         "topology:topology",
+        "topology:topology_edit",
         "topology:topology_export",
     }
     assert {name for name, code in codes.items() if code == 403} == {
@@ -86,6 +87,7 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
                 "topology:broker_add",
                 "topology:broker_edit",
                 "topology:topology_add",
+                "topology:topology_edit",
                 "topology:audit",
             },
         ),

@@ -66,6 +66,45 @@ def test_a_replacement_under_way_is_shown_with_what_waits_and_what_stops_it(pair
     assert "Replace 1 queue" not in text
 
 
+def test_a_planned_topology_is_edited_after_a_preview(pair: Topology) -> None:
+    client, address = signed_in(Role.OPERATOR, pair.broker), edit_address(pair)
+    assert 'value="15s"' in text_of(client.get(address))
+    values = {"name": "orders", "delay": "20s", "routing_key": "orders"}
+    text = text_of(client.get(address, values))
+    assert "No object in the broker changes." in text
+    assert '<input type="hidden" name="delay" value="20s">' in text
+    pair.refresh_from_db()
+    assert pair.params["delay"] == "15s"
+    assert "Parameters changed." in text_of(client.post(address, values, follow=True))
+    pair.refresh_from_db()
+    assert pair.params["delay"] == "20s"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": "orders", "delay": "soon"}, "“soon” is not a duration."),
+        ({"name": "other", "delay": "15s"}, "The topology would be named “other”"),
+        ({"name": "orders", "delay": "15s"}, "The parameters are the same as before."),
+        ({"name": "orders", "delay": "9s"}, "does not answer"),
+    ],
+)
+def test_an_edit_that_cannot_be_made_says_why(
+    pair: Topology, given: dict[str, str], said: str
+) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    for ask in (signed_in(Role.OPERATOR, pair.broker).get, signed_in(Role.ADMIN).post):
+        text = text_of(ask(edit_address(pair), given))
+        assert said in text
+        assert "Apply changes" not in text
+    pair.refresh_from_db()
+    assert pair.params["delay"] == "15s"
+
+
+def edit_address(pair: Topology) -> str:
+    return reverse("topology:topology_edit", args=[pair.slug])
+
+
 @pytest.mark.parametrize(
     ("state", "things", "said"),
     [

@@ -24,6 +24,7 @@ _HEAD = """terraform {
 
 def as_terraform(things: Definitions, vhost: str) -> str:
     """Raises NotExportable."""
+    _check_name(vhost)
     blocks = [_HEAD, f'variable "vhost" {{\n  default = {_text(vhost)}\n}}\n']
     for thing in things:
         match thing:
@@ -110,7 +111,7 @@ def _arguments(arguments: Mapping[str, ArgumentValue]) -> list[str]:
 
 
 def _check_name(name: str) -> None:
-    """The provider splits the address of an exchange or a queue at this sign."""
+    """The provider splits the address of an exchange or a queue, NAME@VHOST, at this sign."""
     if "@" in name:
         raise NotExportable(
             f"“{name}” contains an @. The Terraform provider does not support @ in a name."

@@ -4,43 +4,73 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from shlex import quote
+from urllib.parse import quote as url_quote
 
 from topology.definitions import ArgumentValue
 
-# The syntax of rabbitmqadmin 2, which comes with the documentation of RabbitMQ 4.
-_ADMIN = 'rabbitmqadmin --vhost "$VHOST"'
-
-
 # Words that a person has to replace.
-TARGET_QUEUE, TARGET_KEY = "TARGET_QUEUE", "TARGET_KEY"
+VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY = "VIRTUAL_HOST", "TARGET_QUEUE", "TARGET_KEY"
 
 
-def has_blanks(command: str) -> bool:
-    """Tell whether something in it is to be replaced."""
-    return TARGET_QUEUE in command or TARGET_KEY in command
+def blanks(commands: Iterable[str]) -> list[str]:
+    """The words in them that are to be replaced."""
+    text = " ".join(commands)
+    return [word for word in (VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY) if word in text]
 
 
 def set_vhost(name: str) -> str:
-    return f"VHOST={quote(name)}"
+    """The export of one virtual host does not name it."""
+    return f"VHOST={quote(name) if name else VIRTUAL_HOST}"
 
 
-def declare_exchange(name: str, kind: str = "direct") -> str:
-    return f"{_ADMIN} declare exchange --name {quote(name)} --type {kind} --durable true"
+# RabbitMQ 4.3 is the first that does not serve the rabbitmqadmin in Python
+# (https://github.com/rabbitmq/rabbitmq-server/pull/15219).
+SECOND_SYNTAX = (4, 3)
 
 
-def bind(source: str, queue: str = TARGET_QUEUE, key: str = TARGET_KEY) -> str:
-    return (
-        f"{_ADMIN} declare binding --source {quote(source)} --destination-type queue "
-        f"--destination {quote(queue)} --routing-key {quote(key)}"
-    )
+@dataclass(frozen=True)
+class Admin:
+    """Commands of the rabbitmqadmin that belongs to a broker of this version."""
 
+    version: tuple[int, ...]
 
-def unbind(source: str, queue: str, key: str) -> str:
-    return (
-        f"{_ADMIN} delete binding --source {quote(source)} --destination-type queue "
-        f"--destination {quote(queue)} --routing-key {quote(key)}"
-    )
+    @property
+    def tool(self) -> str:
+        """What a person has to run."""
+        if self._is_second:
+            return "rabbitmqadmin 2"
+        return "the rabbitmqadmin in Python that this broker serves at /cli/rabbitmqadmin"
+
+    def declare_exchange(self, name: str, kind: str = "direct") -> str:
+        return self._command("declare", "exchange", name=name, type=kind, durable="true")
+
+    def bind(self, source: str, queue: str = TARGET_QUEUE, key: str = TARGET_KEY) -> str:
+        return self._binding("declare", source, queue, routing_key=key)
+
+    def unbind(self, source: str, queue: str, key: str) -> str:
+        """A binding without arguments."""
+        if self._is_second:
+            return self._binding("delete", source, queue, routing_key=key)
+        # The name that the management API gives a binding.
+        return self._binding("delete", source, queue, properties_key=url_quote(key, "") or "~")
+
+    @property
+    def _is_second(self) -> bool:
+        return self.version >= SECOND_SYNTAX
+
+    def _binding(self, verb: str, source: str, queue: str, **key: str) -> str:
+        end = {"destination_type": "queue", "destination": queue}
+        return self._command(verb, "binding", source=source, **end, **key)
+
+    def _command(self, verb: str, kind: str, **values: str) -> str:
+        if self._is_second:
+            names = (f"--{name.replace('_', '-')} {quote(text)}" for name, text in values.items())
+        else:
+            names = (f"{name}={quote(text)}" for name, text in values.items())
+        return " ".join(['rabbitmqadmin --vhost "$VHOST"', verb, kind, *names])
 
 
 def set_policy(name: str, queue: str, **definition: ArgumentValue) -> str:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 
 from topology.definitions import Arguments, Exchange, Identity, Queue, show_value
+from topology.findings.commands import Admin
 from topology.findings.evidence import Evidence
 from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
 from topology.patterns.pattern import Use
@@ -51,6 +52,7 @@ class Context:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.version = snapshot.version_tuple or NEWEST
+        self.admin = Admin(self.version)
         self.index = Index(snapshot.definitions.without_taps())
         self._keys = MessageKeys(self.index)
         self._around = Circumstances(self.index, self.version, consuming(snapshot.consumed, None))

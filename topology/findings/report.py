@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from topology.definitions import Identity
-from topology.findings.commands import set_vhost
+from topology.findings.commands import blanks, set_vhost
 from topology.findings.evidence import Evidence
 from topology.findings.finding import Finding, Rule, Severity
 from topology.findings.table import RULES
@@ -30,7 +30,8 @@ def name_of(thing: Identity) -> str:
     """An object in words: "queue orders"."""
     if thing[0] == "binding":
         _, source, kind, target, key, *_ = thing
-        return f"binding from {source} to {kind} {target} with key {key}"
+        with_key = f" with key {key}" if key else ""
+        return f"binding from {source} to {kind} {target}{with_key}"
     return f"{thing[0]} {thing[1]}"
 
 
@@ -67,8 +68,12 @@ def _finding_lines(one: Finding, vhost: str) -> Iterator[str]:
     yield f"  Why: {one.rule.explanation}"
     yield f"  Remedy: {one.rule.remedy}"
     if one.commands:
-        yield f"    {set_vhost(vhost)}"
-        yield from (f"    {command}" for command in one.commands[:MOST_NAMED])
+        commands = (set_vhost(vhost), *one.commands[:MOST_NAMED])
+        yield from (f"    {command}" for command in commands)
+        if (more := len(one.commands) - MOST_NAMED) > 0:
+            yield f"    and {more} more commands, all in --format json"
+        if words := blanks(commands):
+            yield f"  Replace {', '.join(words)}."
     yield f"  Source: {one.rule.source}"
 
 

@@ -16,6 +16,7 @@ from topology.graph.layout.geometry import visible
 from topology.models import State, Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
+from topology.provisioning.edit import Removal
 from topology.provisioning.plan import Plan, title
 from topology.provisioning.replacement import Replacement
 
@@ -56,7 +57,11 @@ class TopologyCommand(BaseCommand):
         except BadInput as error:
             self._fail(slug, str(error), as_json=as_json)
             sys.exit(BAD_INPUT_CODE)
-        except (Refusal, BrokerError, ParamsError) as error:
+        except ParamsError as error:
+            named = (f"{name}: {text}" if name else text for name, text in error.problems.items())
+            self._fail(slug, " ".join(named), as_json=as_json)
+            sys.exit(FAILED_CODE)
+        except (Refusal, BrokerError) as error:
             self._fail(slug, str(error), as_json=as_json)
             sys.exit(FAILED_CODE)
         if as_json:
@@ -113,17 +118,18 @@ def plan_fields(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def replacement_lines(found: Iterable[Replacement]) -> Iterable[str]:
+def replacement_lines(found: Iterable[Replacement | Removal]) -> Iterable[str]:
     """The steps of each replacement of a queue, or the reason against it."""
     for one in found:
         if one.refusal:
             yield one.refusal
             continue
-        yield f"“{one.queue.name}” can be replaced:"
+        verb = "deleted" if isinstance(one, Removal) else "replaced"
+        yield f"“{one.queue.name}” can be {verb}:"
         yield from (f"    {number}. {step}" for number, step in enumerate(one.steps, start=1))
 
 
-def replacement_fields(found: Iterable[Replacement]) -> list[dict[str, Any]]:
+def replacement_fields(found: Iterable[Replacement | Removal]) -> list[dict[str, Any]]:
     """The same as JSON."""
     return [
         {

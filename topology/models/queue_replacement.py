@@ -37,7 +37,7 @@ class QueueReplacement(models.Model):
         ordering = ("pk",)
 
     def __str__(self) -> str:
-        return f"{self.queue}: {self.get_step_display()}"
+        return f"“{self.queue}”, {self.get_step_display()}"
 
     @classmethod
     def open_of(cls, topology: Topology) -> models.QuerySet[QueueReplacement]:

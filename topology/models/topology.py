@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from typing import Any, cast
 
@@ -119,6 +119,12 @@ class Topology(models.Model):
         """A copy with another tap: to plan it, never to be saved."""
         other = copy(self)
         other.tap_type, other.tap_name = tap_type, name
+        return other
+
+    def with_params(self, params: Mapping[str, str]) -> Topology:
+        """A copy with other parameters: to plan it, never to be saved."""
+        other = copy(self)
+        other.params = dict(params)
         return other
 
     @property

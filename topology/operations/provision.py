@@ -277,7 +277,7 @@ def unbind(
             )
         if broker.is_production and typed_name != destination:
             raise Refusal(
-                "{broker.name} is a production broker. Type the destination name to confirm."
+                f"{broker.name} is a production broker. Type the destination name to confirm."
             )
         if (waiting := _waiting(topology, management, snapshot)) and typed_name != destination:
             raise Refusal(

@@ -6,11 +6,12 @@ repeated: whoever finds one undone goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from threading import Event
 
+from django.db import transaction
 from django.utils import timezone
 
 from topology import audit, latest, work
@@ -21,7 +22,7 @@ from topology.broker.management.observe import declared_queue
 from topology.broker.management.policies import put_in_force
 from topology.definitions import Definitions, Queue
 from topology.models import QueueReplacement, ReplacementStep, State, Topology, Work, WorkState
-from topology.operations.ownership import Refusal, alone_with, refuse_replacing
+from topology.operations.ownership import Refusal, alone_with, disown, refuse_replacing
 from topology.operations.provision import plan_for
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
@@ -60,7 +61,11 @@ def _without_intercepted(one: Replacement, snapshot: Snapshot) -> Replacement:
 def preview(topology: Topology) -> tuple[Replacement, ...]:
     """What `request` would begin now. Raises BrokerError."""
     with Management(topology.broker.address) as management:
-        return _look(topology, management)
+        return look(
+            topology,
+            latest.for_action(topology.broker, management, topology.definitions),
+            management,
+        )
 
 
 def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence[str]:
@@ -77,21 +82,28 @@ def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence
         refuse_replacing(topology)
         if topology.state != State.APPLIED:
             raise Refusal("The topology is not applied. Apply it first.")
-        found = _look(topology, management)
+        snapshot = latest.for_action(topology.broker, management, topology.definitions)
+        found = look(topology, snapshot, management)
         queues = [one.queue.name for one in found if not one.refusal]
         if not queues:
             reasons = " ".join(one.refusal for one in found)
             raise Refusal(reasons or "No queue of this topology has other arguments.")
         if topology.broker.is_production and typed_name != topology.name:
             raise Refusal("This is a production broker. Type the topology name to confirm.")
-        for queue in queues:
-            own = work.ask(KIND, topology.pk, broker=topology.broker, user=user)
-            QueueReplacement.objects.create(topology=topology, queue=queue, work=own)
+        begin(user, topology, queues)
     return queues
 
 
-def _look(topology: Topology, management: Management) -> tuple[Replacement, ...]:
-    snapshot = latest.for_action(topology.broker, management, topology.definitions)
+def begin(user: User, topology: Topology, queues: Iterable[str]) -> None:
+    """Let the worker replace these queues, and delete those that the definition has no more."""
+    with transaction.atomic():
+        for queue in queues:
+            own = work.ask(KIND, topology.pk, broker=topology.broker, user=user)
+            QueueReplacement.objects.create(topology=topology, queue=queue, work=own)
+
+
+def look(topology: Topology, snapshot: Snapshot, management: Management) -> tuple[Replacement, ...]:
+    """`replacements_for` with what policies forbid. Raises BrokerError."""
     return tuple(
         one if one.refusal else replace(one, refusal=_policy_problem(one.queue, management))
         for one in replacements_for(topology, snapshot)
@@ -135,7 +147,12 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
 
     try:
         with Management(row.topology.broker.address) as management:
-            replacing = _Replacing(row, management, step)
+            wanted = row.topology.definitions.queue(row.queue)
+            replacing = (
+                _Replacing(row, management, step, wanted)
+                if wanted
+                else _Removing(row, management, step)
+            )
             while replacing.advance() and not stop.is_set():
                 pass
     except work.Stopped:
@@ -149,22 +166,95 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
             lease.give_back(replacing.obstacle, after=LOOK_AGAIN)
 
 
-class _Replacing:
-    """`obstacle` is what the replacement waits for beside time; "" when nothing."""
+class _Emptying:
+    """`obstacle` is what the work waits for beside time; "" when nothing."""
 
     def __init__(
         self, row: QueueReplacement, management: Management, step: Callable[[], None]
     ) -> None:
-        wanted = row.topology.definitions.queue(row.queue)
-        if wanted is None:
-            raise Refusal(f"The definition of the topology has no queue “{row.queue}”.")
         self._row = row
         self._management = management
         self._step = step
-        self._wanted = wanted
-        self._stand_in = StandIn(wanted)
         self.is_done = False
         self.obstacle = ""
+
+    def _is_empty(self, queue: str) -> bool:
+        """Whether the broker reports it empty for long enough, or it is gone."""
+        try:
+            there = self._management.queue(queue)
+        except NotFound:
+            return True
+        messages = there.get("messages")
+        self._row.waiting = messages if isinstance(messages, int) else None
+        since = self._row.empty_since_at or timezone.now()
+        self._row.empty_since_at = since if self._row.waiting == 0 else None
+        self._step()
+        self._row.save(update_fields=["waiting", "empty_since_at"])
+        if there.get("consumers"):
+            self.obstacle = f"“{queue}” has consumers, and messages leave it early. Stop them."
+        return self._row.empty_since_at is not None and timezone.now() - since > REPORTED
+
+    def _remove(self, queue: Queue) -> bool:
+        """Delete it if it is empty; whether it was.
+
+        A classic queue is asked itself; quorum queues do not know the condition (540, 3.10.8 to
+        4.3.5), so they are counted just before. Nothing leads there any more.
+        """
+        if live_depths(self._row.topology.broker.address, [queue.name]).get(queue.name, 0):
+            return False
+        is_classic = queue.type == "classic"
+        self._step()
+        try:
+            self._management.delete_queue(
+                queue.name, only_if_empty=is_classic, only_if_unused=is_classic
+            )
+        except Conflict:
+            return False
+        return True
+
+    def _set(self, step: ReplacementStep) -> bool:
+        self._step()
+        self._row.step, self._row.empty_since_at, self._row.waiting = step, None, None
+        self._row.save(update_fields=["step", "empty_since_at", "waiting"])
+        return True
+
+
+class _Removing(_Emptying):
+    """Deletes a queue that the definition has no more, once RabbitMQ has emptied it."""
+
+    def advance(self) -> bool:
+        """Do one step; whether the next one can be done at once. Raises BrokerError, Stopped."""
+        name, topology = self._row.queue, self._row.topology
+        identity = ("queue", name)
+        if identity not in topology.owned_identities:
+            self.is_done = True
+        elif self._row.step == ReplacementStep.SWITCHING:
+            return self._set(ReplacementStep.DRAINING)
+        elif self._is_empty(name) and self._is_gone(name):
+            disown(topology, [identity])
+            self.is_done = True
+        return False
+
+    def _is_gone(self, name: str) -> bool:
+        try:
+            return self._remove(declared_queue(self._management.queue(name)))
+        except NotFound:
+            return True
+
+
+class _Replacing(_Emptying):
+    """Replaces a queue by the wanted one."""
+
+    def __init__(
+        self,
+        row: QueueReplacement,
+        management: Management,
+        step: Callable[[], None],
+        wanted: Queue,
+    ) -> None:
+        super().__init__(row, management, step)
+        self._wanted = wanted
+        self._stand_in = StandIn(wanted)
 
     def advance(self) -> bool:
         """Do one step; whether the next one can be done at once. Raises BrokerError, Stopped."""
@@ -212,43 +302,3 @@ class _Replacing:
         temporary = replace(self._wanted, name=self._stand_in.name)
         self.is_done = self._is_empty(temporary.name) and self._remove(temporary)
         return False
-
-    def _is_empty(self, queue: str) -> bool:
-        """Whether the broker reports it empty for long enough, or it is gone."""
-        try:
-            there = self._management.queue(queue)
-        except NotFound:
-            return True
-        messages = there.get("messages")
-        self._row.waiting = messages if isinstance(messages, int) else None
-        since = self._row.empty_since_at or timezone.now()
-        self._row.empty_since_at = since if self._row.waiting == 0 else None
-        self._step()
-        self._row.save(update_fields=["waiting", "empty_since_at"])
-        if there.get("consumers"):
-            self.obstacle = f"“{queue}” has consumers, and messages leave it early. Stop them."
-        return self._row.empty_since_at is not None and timezone.now() - since > REPORTED
-
-    def _remove(self, queue: Queue) -> bool:
-        """Delete it if it is empty; whether it was.
-
-        A classic queue is asked itself; quorum queues do not know the condition (540, 3.10.8 to
-        4.3.5), so they are counted just before. Nothing leads there any more.
-        """
-        if live_depths(self._row.topology.broker.address, [queue.name]).get(queue.name, 0):
-            return False
-        is_classic = queue.type == "classic"
-        self._step()
-        try:
-            self._management.delete_queue(
-                queue.name, only_if_empty=is_classic, only_if_unused=is_classic
-            )
-        except Conflict:
-            return False
-        return True
-
-    def _set(self, step: ReplacementStep) -> bool:
-        self._step()
-        self._row.step, self._row.empty_since_at, self._row.waiting = step, None, None
-        self._row.save(update_fields=["step", "empty_since_at", "waiting"])
-        return True

@@ -40,22 +40,20 @@ class Replacement:
             f"Declare the temporary queue “{temporary}” with the planned arguments.",
             f"Switch all bindings of “{name}” to it. New messages wait there for their whole "
             "delay.",
-            self._wait,
+            wait_sentence(name, self.messages, self.last_due_at),
             f"Delete “{name}”, and declare it with the planned arguments.",
             f"Switch all bindings back to “{name}”.",
             f"Wait until “{temporary}” is empty, at most {ttl}, and delete it.",
         )
 
-    @property
-    def _wait(self) -> str:
-        many = "an unknown number of messages" if self.messages is None else _counted(self.messages)
-        until = f", the last at {self.last_due_at:%Y-%m-%d %H:%M:%S} UTC" if self._is_filled else ""
-        ends = f"RabbitMQ dead-letters {many}{until}."
-        return f"Wait until “{self.queue.name}” is empty. {ends}"
 
-    @property
-    def _is_filled(self) -> bool:
-        return self.messages != 0 and self.last_due_at is not None
+def wait_sentence(name: str, messages: int | None, last_due_at: datetime | None) -> str:
+    """The step in which RabbitMQ empties a queue; `messages` None where the number is unknown."""
+    if messages == 0:
+        return f"Wait until “{name}” is empty. It holds no messages now."
+    many = "an unknown number of messages" if messages is None else _counted(messages)
+    until = f", the last at {last_due_at:%Y-%m-%d %H:%M:%S} UTC" if last_due_at else ""
+    return f"Wait until “{name}” is empty. RabbitMQ dead-letters {many}{until}."
 
 
 def _counted(number: int) -> str:

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, latest
 from topology.findings.chain import chain_of
-from topology.findings.commands import has_blanks, set_vhost
+from topology.findings.commands import Admin, blanks, set_vhost
 from topology.findings.finding import Finding
 from topology.findings.report import name_of
 from topology.forms import MuteForm
@@ -21,6 +21,7 @@ from topology.models import Broker, FindingPeriod, Role, State, Topology
 from topology.operations.finding_rows import find_mutes, mute_finding, unmute_finding
 from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
+from topology.routing.matching.headers import NEWEST
 from topology.snapshot import Snapshot
 from topology.views.diagram import way_picture
 from topology.views.findings import make_line, worked_out
@@ -96,7 +97,8 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "evidence": [(name_of(each.object), each) for each in one.evidence[:MOST_OBJECTS]],
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
         "commands": "\n".join((set_vhost(broker.vhost), *commands)) if commands else "",
-        "has_blanks": any(has_blanks(command) for command in commands),
+        "admin": Admin(snapshot.version_tuple or NEWEST).tool,
+        "blanks": blanks(commands),
         "more_commands": len(one.commands) - len(commands),
         "chain": chain,
         "managed": _managed(broker, one),

@@ -16,10 +16,10 @@ from topology import access, latest
 from topology.broker.errors import BrokerError
 from topology.definitions import Definitions
 from topology.delays import in_words
-from topology.forms import TAPS, TAPS_HELP, TopologyForm
+from topology.forms import TAPS, TAPS_HELP, ParametersForm, TopologyForm
 from topology.graph.live_values import MARK_WORDS
 from topology.models import QueueReplacement, Role, State, Topology
-from topology.operations import provision, replace_queue, replace_tap
+from topology.operations import edit_topology, provision, replace_queue, replace_tap
 from topology.operations.export_topology import FORMATS
 from topology.operations.ownership import Refusal
 from topology.operations.restore_binding import obstacle_to, restore_binding
@@ -99,6 +99,26 @@ def topology_add(request: HttpRequest) -> HttpResponse:
             return redirect("topology:topology", slug=made.slug)
     context = {"form": form, "kind": kind, "explanation": PATTERNS[kind].EXPLANATION}
     return render(request, "topology/topology_form.html", context)
+
+
+@with_topology(Role.OPERATOR)
+def topology_edit(request: HttpRequest, topology: Topology) -> HttpResponse:
+    """GET with parameters previews the change, POST applies it."""
+    given = request.POST or request.GET or None
+    form = ParametersForm(given, kind=topology.kind, initial=topology.params)
+    found = None
+    if form.is_valid():
+        try:
+            if request.method == "POST":
+                typed = request.POST.get("typed_name", "").strip()
+                done = edit_topology.edit(request.user, topology, form.texts, typed_name=typed)
+                messages.success(request, f"Parameters changed. {done.outcome}".strip())
+                return _back(topology)
+            found = edit_topology.preview_edit(topology, form.texts)
+        except (Refusal, BrokerError) as error:
+            form.add_error(None, str(error))
+    context = {"topology": topology, "broker": topology.broker, "form": form, "edit": found}
+    return render(request, "topology/topology_edit.html", context)
 
 
 @require_safe

@@ -159,8 +159,11 @@ def _chosen(snapshots: dict[str, Snapshot], vhost: str | None) -> dict[str, Snap
     if vhost is None:
         return snapshots
     if vhost not in snapshots:
-        names = ", ".join(f"“{name}”" for name in snapshots)
-        raise BadInput(f"The virtual host “{vhost}” is not in the file. It has {names}.")
+        if names := ", ".join(f"“{name}”" for name in snapshots if name):
+            raise BadInput(f"The virtual host “{vhost}” is not in the source. It has {names}.")
+        raise BadInput(
+            "The file is the export of one virtual host and does not name it. Leave out --vhost."
+        )
     return {vhost: snapshots[vhost]}
 
 

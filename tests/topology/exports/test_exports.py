@@ -58,6 +58,25 @@ def test_kubernetes_gets_one_resource_of_its_own_name_for_each_object(pattern: P
         assert one["spec"]["rabbitmqClusterReference"] == {"name": "rabbitmq"}
 
 
+# The fields of the operator's CustomResourceDefinitions (config/crd/bases, v1beta1).
+_OBJECT_FIELDS = {"name", "type", "durable", "autoDelete"}
+_FIELDS = {
+    "Queue": _OBJECT_FIELDS,
+    "Exchange": _OBJECT_FIELDS,
+    "Binding": {"source", "destination", "destinationType", "routingKey"},
+}
+
+
+@every_pattern
+def test_kubernetes_gets_only_fields_of_its_schema(pattern: Pattern) -> None:
+    if pattern.KIND == "delayed_exchange":
+        return
+    for one in yaml.safe_load_all(as_kubernetes(things(pattern), "shop")):
+        if one is not None:
+            common = {"vhost", "arguments", "rabbitmqClusterReference"}
+            assert one["spec"].keys() - common == _FIELDS[one["kind"]]
+
+
 def test_a_queue_and_a_binding_for_kubernetes() -> None:
     wanted = Definitions.of([Queue("Ü \u0001: {x}"), Binding("a", "b", 'k"\n')])
     queue, binding = yaml.safe_load_all(as_kubernetes(wanted, "/"))
@@ -100,6 +119,8 @@ def test_what_the_terraform_provider_cannot_hold_is_refused(
 ) -> None:
     with pytest.raises(NotExportable):
         as_terraform(Definitions.of([thing]), "/")
+    with pytest.raises(NotExportable):
+        as_terraform(Definitions(), "shop@eu")
 
 
 def test_the_least_permissions_on_a_retry_pair() -> None:

@@ -88,7 +88,7 @@ REFUSING = Rule(
     Severity.STUCK,
     "A copy can block at-least-once dead letters",
     "An at-least-once dead letter leaves its queue only when every queue that it is routed to has "
-    "accepted it. One of several is full at some time and refuses, and then all wait.",
+    "accepted it. If one of them is full and refuses it, all wait.",
     DOC,
     "Set the overflow of the second queue to drop-head.",
     _refusing,
@@ -119,7 +119,7 @@ UNBOUNDED = Rule(
     "While a target accepts nothing, an at-least-once queue stores its dead letters beside its "
     "messages. Without x-max-length nothing stops the growth but the disk.",
     DOC,
-    "Set a maximum length, so that publishers learn of it.",
+    "Set a maximum length. RabbitMQ then refuses new messages while the queue is full.",
     _unbounded,
     failing=Example(
         queues=(queue("f22-wait", ttl=60_000, dlx="", key="f22-work", **_SAFE), queue("f22-work"))

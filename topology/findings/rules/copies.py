@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from topology.definitions import Exchange
-from topology.findings import commands
 from topology.findings.context import Context, Death
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, queue
@@ -41,7 +40,7 @@ def _bound_too(
             )
             evidence = context.evidence_of(one.identity, "routing_key", one.routing_key, sentence)
             # Who runs all commands must not end without any binding.
-            unbind = commands.unbind(source, name, one.routing_key)
+            unbind = context.admin.unbind(source, name, one.routing_key)
             yield Hit(source, evidence, () if name == names[0] else (unbind,))
 
 

@@ -126,7 +126,7 @@ AT_ONCE = Rule(
     Severity.COST,
     "Rejected messages return at once",
     "The dead letters of this queue come back to it without a delay. A message that always fails "
-    "circles at full speed and takes the processor and the disk.",
+    "circles at full speed and uses up processor and disk.",
     CYCLES,
     "Route rejected messages to a queue with a TTL, or to a dead-letter queue.",
     _at_once,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from topology.definitions import Queue
-from topology.findings import commands
+from topology.findings.commands import Admin
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, queue
@@ -32,7 +32,7 @@ def _missing_exchanges(context: Context) -> Iterator[Hit]:
         if _is_missing(context, one) and not keeps_back(one):
             name = one.dead_letter_exchange or ""
             sentence = f"RabbitMQ drops each message that dies in “{one.name}”."
-            repair = (commands.declare_exchange(name), commands.bind(name))
+            repair = (context.admin.declare_exchange(name), context.admin.bind(name))
             yield Hit(name, context.evidence(one, EXCHANGE, sentence), repair)
 
 
@@ -49,7 +49,7 @@ def _unrouted(context: Context) -> Iterator[Hit]:
             continue
         argument = KEY if one.dead_letter_routing_key is not None else EXCHANGE
         evidence = context.evidence(one, argument, _nowhere(one, key, how))
-        yield Hit(_exchange(name), evidence, _bind(name, key))
+        yield Hit(_exchange(name), evidence, _bind(context.admin, name, key))
 
 
 def _nowhere(one: Queue, key: str | None, how: str) -> str:
@@ -58,11 +58,11 @@ def _nowhere(one: Queue, key: str | None, how: str) -> str:
     return f"No queue gets a message that dies in “{one.name}”{how} with the routing key “{key}”."
 
 
-def _bind(exchange: str, key: str | None) -> tuple[str, ...]:
+def _bind(admin: Admin, exchange: str, key: str | None) -> tuple[str, ...]:
     """What is missing behind the default exchange is a queue, which is no binding."""
     if not exchange:
         return ()
-    return (commands.bind(exchange) if key is None else commands.bind(exchange, key=key),)
+    return (admin.bind(exchange) if key is None else admin.bind(exchange, key=key),)
 
 
 def _exchange(name: str) -> str:
@@ -104,7 +104,11 @@ def _held(context: Context) -> Iterator[Hit]:
         if keeps_back(one):
             name = one.dead_letter_exchange or ""
             sentence = f"“{one.name}” stores each message that dies in it until a queue accepts it."
-            yield Hit(_exchange(name), context.evidence(one, EXCHANGE, sentence), _bind(name, key))
+            yield Hit(
+                _exchange(name),
+                context.evidence(one, EXCHANGE, sentence),
+                _bind(context.admin, name, key),
+            )
 
 
 def _old_streams(context: Context) -> Iterator[Hit]:

@@ -191,7 +191,8 @@ GROWING = Rule(
     "L07",
     Severity.COST,
     "Dead-letter queue grows",
-    "More messages die into this queue, and no consumer reads it. Messages fail at this moment.",
+    "RabbitMQ dead-letters more and more messages into this queue, and no consumer reads it. "
+    "Messages fail at this moment.",
     "https://www.rabbitmq.com/docs/dlx",
     "Find the cause on the page Dead letters, then replay the messages.",
     _growing,
@@ -233,8 +234,8 @@ UNREAD = Rule(
     "L09",
     Severity.STYLE,
     "Dead letters wait",
-    "Messages died into this queue, and no consumer reads it. They remain until an operator "
-    "replays or discards them.",
+    "RabbitMQ dead-lettered messages into this queue, and no consumer reads it. They remain until "
+    "an operator replays or discards them.",
     "https://www.rabbitmq.com/docs/dlx",
     "On the page Dead letters, mark the queue and park or replay its messages.",
     _unread,

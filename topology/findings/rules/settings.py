@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.definitions import DELAYED_TYPE, Exchange, show_value
-from topology.findings import commands
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, policy, queue
@@ -37,7 +36,10 @@ def _missing_alternates(context: Context) -> Iterator[Hit]:
         if name and name not in context.index.exchanges:
             sentence = f"RabbitMQ drops what no binding of “{one.name}” takes."
             evidence = context.evidence_of(one.identity, "alternate-exchange", name, sentence)
-            repair = (commands.declare_exchange(name, "fanout"), commands.bind(name, key=""))
+            repair = (
+                context.admin.declare_exchange(name, "fanout"),
+                context.admin.bind(name, key=""),
+            )
             yield Hit(name, evidence, repair)
 
 
@@ -115,7 +117,7 @@ NOT_REFUSING = Rule(
     Severity.LOSS,
     "Overflow reject-publish-dlx on a quorum queue",
     "Quorum queues do not support the overflow reject-publish-dlx and use drop-head instead. A "
-    "full queue removes its oldest message, and does not refuse the new one.",
+    "full queue removes its oldest message and accepts the new one.",
     "https://www.rabbitmq.com/docs/maxlength",
     "Set the overflow to reject-publish.",
     _not_refusing,
@@ -134,7 +136,7 @@ WITHOUT_EFFECT = Rule(
     Severity.STYLE,
     "Setting without effect",
     "For a dead-letter exchange and key the argument wins over the policy, and for the overflow of "
-    "a quorum queue the policy wins. A change of the other one changes nothing.",
+    "a quorum queue the policy wins. A change of the other setting has no effect.",
     _POLICIES,
     "Remove the setting that has no effect.",
     _without_effect,

@@ -187,9 +187,10 @@ DELETED_BEFORE = Rule(
     Severity.LOSS,
     "Queue expires before its messages",
     "RabbitMQ deletes an unused queue after x-expires and does not dead-letter its messages. A "
-    "publish is no use, so the queue is gone before a message in it expires.",
+    "publish does not count as use, so RabbitMQ deletes the queue before its messages expire.",
     "https://www.rabbitmq.com/docs/ttl#queue-ttl",
-    "Declare the queue without x-expires, or with twice the TTL and a declare before each publish.",
+    "Declare the queue without x-expires, or set x-expires to twice the TTL and declare "
+    "the queue before each publish.",
     _deleted_before,
     failing=_leased_example("f05", "classic", expires=60_000),
     passing=_leased_example("f05", "classic", expires=120_000),

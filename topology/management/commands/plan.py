@@ -14,7 +14,7 @@ from topology.management.topology_command import (
     replacement_fields,
     replacement_lines,
 )
-from topology.models import State, Topology
+from topology.models import QueueReplacement, State, Topology
 from topology.operations import provision, replace_queue
 
 
@@ -28,14 +28,19 @@ class Command(TopologyCommand):
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
         refuse_deleted(topology)
         plan, refusal = provision.preview_plan(topology)
-        replacements = replace_queue.preview(topology) if plan.signed("conflict") else ()
+        replacing = QueueReplacement.open_of(topology)
+        is_stuck = plan.signed("conflict") and not replacing
+        replacements = replace_queue.preview(topology) if is_stuck else ()
         is_done = plan.is_empty and not refusal and topology.state == State.APPLIED
         lines = [*plan_lines(plan)]
-        if refusal:
+        if replacing:
+            lines += (f"Replacement in progress: {row}." for row in replacing)
+        elif refusal:
             lines.append(refusal)
         elif topology.state != State.APPLIED:
             lines.append("The topology is not applied.")
         lines += replacement_lines(replacements)
         fields = {"in_sync": is_done, "refusal": refusal, "changes": plan_fields(plan)}
+        fields["replacing"] = [row.queue for row in replacing]
         fields["replacements"] = replacement_fields(replacements)
         return Result(is_done, tuple(lines), fields)

@@ -1,0 +1,155 @@
+"""What other parameters change, and the sentence for each change that is refused."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+
+from tests.builders import make_broker, make_pair
+from tests.topology.builders import a_queue, a_snapshot
+from topology.definitions import Definitions, Queue, Thing
+from topology.models import State, Topology
+from topology.operations.edit_topology import preview_edit
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
+from topology.patterns.busy_wait import params as busy_wait
+from topology.patterns.table import PATTERNS
+from topology.provisioning.edit import Edit, plan_edit
+from topology.provisioning.plan import make_plan
+from topology.provisioning.replacement import plan_replacements
+from topology.snapshot import QueueNumbers
+
+NONE = QueueNumbers(messages=0, consumers=0)
+ONE = QueueNumbers(messages=1, consumers=0)
+
+
+def edit(
+    kind: str,
+    old: dict[str, str],
+    new: dict[str, str],
+    *others: Thing,
+    numbers: QueueNumbers = NONE,
+    owns: bool = True,
+) -> Edit:
+    pattern = PATTERNS[kind]
+    before, after = (pattern.definitions(pattern.parse(texts)) for texts in (old, {**old, **new}))
+    there = before | Definitions.of(others)
+    snapshot = a_snapshot(there, {queue.name: numbers for queue in there.queues})
+    owned = {thing.identity for thing in before} if owns else set()
+    plan = make_plan(after, snapshot)
+    found = plan_replacements(plan, owned, snapshot)
+    return plan_edit(before, plan, found, owned, snapshot)
+
+
+DELAYS = {"queue": "work", "delays": "10s, 1m"}
+LEVELS = {"preset": "own", "prefix": "shop", "levels": "3", "unit": "1s", "queue_type": "quorum"}
+LADDER = {"name": "orders", "delays": "10s, 1m"}
+
+
+def test_another_delay_replaces_the_queue() -> None:
+    found = edit("retry_pair", {"name": "orders", "delay": "5s"}, {"delay": "9s"}, numbers=ONE)
+    assert found.refusals == ()
+    assert [one.queue.name for one in found.queues] == ["orders-retry"]
+    assert found.outcome == "The worker replaces or deletes orders-retry."
+
+
+def test_delays_on_offer_are_created_and_deleted() -> None:
+    found = edit("delay_queues", DELAYS, {"delays": "10s, 2m"}, numbers=ONE)
+    assert [change.thing.identity for change in found.plan.changes] == [("queue", "work_dlq_120")]
+    (removal,) = found.removals
+    assert removal.refusal == ""
+    assert removal.steps[0].startswith("Stop publishing to “work_dlq_60”.")
+    assert "RabbitMQ dead-letters 1 message, the last at" in removal.steps[1]
+    assert edit("delay_queues", DELAYS, {"delays": "10s"}, owns=False).queues == ()
+
+
+@pytest.mark.parametrize("new", [{"queue_type": "classic"}, {"unit": "2s"}])
+def test_a_chain_takes_another_type_and_no_other_delays(new: dict[str, str]) -> None:
+    found = edit("delay_levels", LEVELS, new)
+    assert len(found.replacements) == 3
+    wrong = "so another delay would deliver them early or late"
+    assert any(wrong in refusal for refusal in found.refusals) is ("unit" in new)
+
+
+def test_rungs_take_other_delays_and_stay_as_many() -> None:
+    assert edit("retry_ladder", LADDER, {"delays": "5s, 2m"}).refusals == ()
+    fewer = edit("retry_ladder", LADDER, {"delays": "10s"})
+    assert any("would be lost or doubled" in refusal for refusal in fewer.refusals)
+    key = edit("retry_pair", {"name": "orders", "delay": "5s"}, {"routing_key": "other"})
+    assert "would remove the binding from orders to queue orders with key orders" in key.refusals[0]
+
+
+@pytest.mark.parametrize(
+    ("other", "numbers", "why"),
+    [
+        (a_queue("x", ttl=1, dlx="", key="work_dlq_60"), NONE, "receives messages from “x”"),
+        (None, QueueNumbers(messages=0, consumers=1), "Consumers of “work_dlq_60” take"),
+    ],
+)
+def test_a_queue_that_is_in_use_stays(other: Queue | None, numbers: QueueNumbers, why: str) -> None:
+    others = (other,) if other else ()
+    (refusal,) = edit("delay_queues", DELAYS, {"delays": "10s"}, *others, numbers=numbers).refusals
+    assert why in refusal
+
+
+def test_an_object_of_others_in_the_way_is_named() -> None:
+    taken = Queue("work_dlq_120", durable=False)
+    (refusal,) = edit("delay_queues", DELAYS, {"delays": "10s, 1m, 2m"}, taken).refusals
+    assert "did not create “work_dlq_120”" in refusal
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("given", "code", "why"),
+    [
+        (["delay=soon"], 1, "delay: “soon” is not a duration."),
+        (["delay"], 2, "Write NAME=VALUE with one of: name, delay, routing_key."),
+        (["speed=1"], 2, "“speed=1” is not a parameter of this topology."),
+        (["name=bills"], 1, "The topology would be named “bills”"),
+        (["delay=500ms"], 1, "The parameters are the same as before."),
+        (["routing_key=" + "k" * 300], 1, "A routing key has at most 255 bytes."),
+    ],
+)
+def test_bad_input_is_one_sentence_and_changes_nothing(
+    given: list[str], code: int, why: str
+) -> None:
+    pair = make_pair(make_broker())
+    before, out, err = pair.params, StringIO(), StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("edit", pair.slug, *given, "--json", stdout=out, stderr=err)
+    assert ended.value.code == code
+    assert why in err.getvalue()
+    assert json.loads(out.getvalue())["error"] == err.getvalue().strip()
+    pair.refresh_from_db()
+    assert pair.params == before
+
+
+@pytest.mark.django_db
+def test_a_planned_topology_only_changes_its_parameters() -> None:
+    pair = make_pair(make_broker())
+    call_command("edit", pair.slug, "delay=20s", stdout=(out := StringIO()))
+    assert out.getvalue() == "Parameters changed.\n"
+    pair.refresh_from_db()
+    assert (pair.params["delay"], pair.state) == ("20s", State.PLANNED)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", [State.APPLYING, State.DELETED])
+def test_what_is_not_applied_whole_is_not_edited(state: State) -> None:
+    pair = make_pair(make_broker())
+    Topology.objects.update(state=state)
+    pair.refresh_from_db()
+    with pytest.raises(Refusal):
+        preview_edit(pair, {"name": "orders", "delay": "9s"})
+
+
+@pytest.mark.django_db
+def test_a_forwarder_keeps_its_parameters() -> None:
+    params = busy_wait.parse({"queue": "work", "delays": "1m"})
+    row = create_topology(None, make_broker(), busy_wait.KIND, params)
+    row.state = State.APPLIED
+    with pytest.raises(Refusal, match="with a forwarder cannot be edited"):
+        preview_edit(row, busy_wait.store(params))

@@ -1,0 +1,105 @@
+"""Other parameters for a topology: checked, planned, then carried out by the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.db import transaction
+from django.utils import timezone
+
+from topology import audit, latest
+from topology.broker.management.client import Management
+from topology.models import State, Topology
+from topology.operations import provision, replace_queue
+from topology.operations.ownership import Refusal, alone_with, own, refuse_deleted, refuse_replacing
+from topology.operations.topology_rows import User
+from topology.provisioning.apply import apply_plan
+from topology.provisioning.edit import Edit, plan_edit
+from topology.provisioning.plan import Plan
+
+NOTHING = Edit(Plan(()), (), (), ())
+
+
+def preview_edit(topology: Topology, values: Mapping[str, str]) -> Edit:
+    """What `edit` would do now. Raises ParamsError, Refusal, BrokerError."""
+    edited = _edited(topology, values)
+    if topology.state == State.PLANNED:
+        return NOTHING
+    with Management(topology.broker.address) as management:
+        return _look(topology, edited, management)
+
+
+def edit(
+    user: User, topology: Topology, values: Mapping[str, str], *, typed_name: str = ""
+) -> Edit:
+    """Create the new objects, store the parameters, and let the worker replace queues.
+
+    Of a topology that is only planned nothing else changes. Raises ParamsError; Refusal, and then
+    nothing changed; BrokerError, and then what was created is in `owned`, the old parameters
+    stay, and this completes it.
+    """
+    stored = dict(_edited(topology, values).params)
+    with (
+        audit.recorded(
+            user, "topology edited", broker=topology.broker, what=topology.name, details=stored
+        ),
+        alone_with(topology),
+    ):
+        edited = _edited(topology, values)
+        if topology.state == State.PLANNED:
+            Topology.objects.filter(pk=topology.pk).update(params=stored)
+            found = NOTHING
+        else:
+            found = _carry_out(user, topology, edited, typed_name)
+    topology.refresh_from_db()
+    return found
+
+
+def _carry_out(user: User, topology: Topology, edited: Topology, typed_name: str) -> Edit:
+    with Management(topology.broker.address) as management:
+        found = _look(topology, edited, management)
+        if found.refusals:
+            raise Refusal(f"{' '.join(found.refusals)} Delayboard changed nothing.")
+        if topology.broker.is_production and typed_name != topology.name:
+            raise Refusal("This is a production broker. Type the topology name to confirm.")
+        own(topology, [change.thing.identity for change in found.plan.changes])
+        apply_plan(found.plan, management, lambda done, total: None)
+    with transaction.atomic():
+        Topology.objects.filter(pk=topology.pk).update(
+            params=edited.params, applied_at=timezone.now()
+        )
+        replace_queue.begin(user, topology, [one.queue.name for one in found.queues])
+    return found
+
+
+def _edited(topology: Topology, values: Mapping[str, str]) -> Topology:
+    """A copy with these parameters. Raises ParamsError, Refusal."""
+    refuse_deleted(topology)
+    refuse_replacing(topology)
+    if topology.state == State.APPLYING:
+        raise Refusal("The last apply did not finish. Apply the topology again first.")
+    if topology.forwarders and topology.state == State.APPLIED:
+        raise Refusal("A topology with a forwarder cannot be edited. Create a new topology.")
+    pattern = topology.pattern
+    params = pattern.parse(values)
+    if pattern.store(params) == pattern.store(topology.parsed):
+        raise Refusal("The parameters are the same as before.")
+    if (name := pattern.title(params)) != topology.name:
+        raise Refusal(
+            f"The topology would be named “{name}”, and its objects with it. Create a new topology."
+        )
+    return topology.with_params(pattern.store(params))
+
+
+def _look(topology: Topology, edited: Topology, management: Management) -> Edit:
+    wanted, old = edited.definitions, topology.definitions
+    snapshot = latest.for_action(topology.broker, management, [*wanted, *old])
+    found = plan_edit(
+        old,
+        provision.plan_for(edited, snapshot),
+        replace_queue.look(edited, snapshot, management),
+        topology.owned_identities,
+        snapshot,
+    )
+    wrong = provision.obstacle_for(edited, snapshot)
+    return Edit(found.plan, found.replacements, found.removals, (wrong,)) if wrong else found

@@ -1,0 +1,148 @@
+"""What other parameters of a topology would change in its broker, and what forbids it: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from topology.definitions import Definitions, Identity, Queue
+from topology.provisioning.plan import Plan, conflict_sentences, title
+from topology.provisioning.replacement import Replacement, wait_sentence
+from topology.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A queue that the new parameters no longer define; fields as of a `Replacement`."""
+
+    queue: Queue
+    messages: int | None
+    last_due_at: datetime | None
+    refusal: str
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        name = self.queue.name
+        return (
+            f"Stop publishing to “{name}”. RabbitMQ drops messages to a queue that does not exist.",
+            wait_sentence(name, self.messages, self.last_due_at),
+            f"Delete “{name}”.",
+        )
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`plan` creates what the new parameters need; `refusals` forbid all of it."""
+
+    plan: Plan
+    replacements: tuple[Replacement, ...]
+    removals: tuple[Removal, ...]
+    refusals: tuple[str, ...]
+
+    @property
+    def queues(self) -> tuple[Replacement | Removal, ...]:
+        return (*self.replacements, *self.removals)
+
+    @property
+    def unchanged(self) -> str:
+        """That the broker stays as it is; "" if it does not."""
+        return "" if self.plan.changes or self.queues else "No object in the broker changes."
+
+    @property
+    def outcome(self) -> str:
+        """What was done and what the worker does, once it is carried out."""
+        created = len(self.plan.changes)
+        names = ", ".join(one.queue.name for one in self.queues)
+        done = f"{created} object{'' if created == 1 else 's'} created." if created else ""
+        return f"{done} {f'The worker replaces or deletes {names}.' if names else ''}".strip()
+
+
+def plan_edit(
+    old: Definitions,
+    plan: Plan,
+    replacements: tuple[Replacement, ...],
+    owned: Collection[Identity],
+    snapshot: Snapshot,
+) -> Edit:
+    """`plan` and `replacements` are of the new definitions, `old` are those in force."""
+    wanted = {change.thing.identity for change in plan.changes}
+    leftover = snapshot.declared.only(
+        thing.identity for thing in old if thing.identity not in wanted
+    )
+    removals = tuple(
+        _removal(queue, snapshot) for queue in leftover.queues if queue.identity in owned
+    )
+    replaced = {one.queue.identity for one in replacements}
+    others = Plan(tuple(one for one in plan.changes if one.thing.identity not in replaced))
+    in_use = (one.refusal for one in removals if one.refusal)
+    refusals = (
+        *conflict_sentences(others),
+        *(one.refusal for one in replacements if one.refusal),
+        # A binding of its own that is left over is the reason why a queue is in use.
+        *(tuple(_leftover_refusals(leftover)) or in_use),
+        *_chain_refusals(replacements, snapshot.definitions),
+    )
+    return Edit(Plan(plan.signed("create")), replacements, removals, refusals)
+
+
+def _removal(queue: Queue, snapshot: Snapshot) -> Removal:
+    numbers = snapshot.numbers.get(queue.name)
+    messages = numbers.messages if numbers else None
+    queue = snapshot.definitions.queue(queue.name) or queue
+    ttl = queue.message_ttl_ms
+    last = snapshot.taken_at + timedelta(milliseconds=ttl) if ttl is not None else None
+    refusals = _removal_refusals(queue, messages, numbers.consumers if numbers else 0, snapshot)
+    return Removal(queue, messages, last, next(refusals, ""))
+
+
+def _removal_refusals(
+    queue: Queue, messages: int | None, consumers: int | None, snapshot: Snapshot
+) -> Iterator[str]:
+    name, found = queue.name, snapshot.definitions
+    if messages != 0 and queue.message_ttl_ms is None:
+        yield (
+            f"“{name}” is no longer needed but may hold messages without a TTL. Empty the queue "
+            "first."
+        )
+    if consumers:
+        yield f"Consumers of “{name}” take messages before they are due. Stop the consumers first."
+    feeding = [one.name for one in found.dying_into("") if one.dead_letter_routing_key == name]
+    if feeding := [*feeding, *(source for source in found.sources(name) if source)]:
+        yield (
+            f"“{name}” is no longer needed but receives messages from “{feeding[0]}”. Remove this "
+            "route first."
+        )
+
+
+def _leftover_refusals(leftover: Definitions) -> Iterator[str]:
+    """Between two bindings a message would take both ways or none."""
+    for thing in leftover:
+        if isinstance(thing, Queue):
+            continue
+        yield (
+            f"The change would remove the {title(thing)}, and messages that use it would be lost "
+            "or doubled. Create a new topology, then move the publishers."
+        )
+        return
+
+
+def _chain_refusals(replacements: tuple[Replacement, ...], found: Definitions) -> Iterator[str]:
+    """What waits before a queue counts on the delay that it had when it was published."""
+    for one in replacements:
+        there = found.queue(one.queue.name)
+        if there is None or there.message_ttl_ms == one.queue.message_ttl_ms:
+            continue
+        before = [
+            queue.name
+            for source in found.sources(there.name)
+            for queue in found.dying_into(source)
+            if queue.message_ttl_ms is not None and queue.name != there.name
+        ]
+        if before:
+            yield (
+                f"Messages wait in “{before[0]}” before “{there.name}”, so another delay would "
+                "deliver them early or late. Create a new topology, then run "
+                "“manage.py migrate_delays”."
+            )
+            return
