@@ -12,7 +12,7 @@ from topology.definitions import Arguments, Binding, Definitions, Exchange, Queu
 from topology.patterns.delay_levels import pattern as delay_levels_pattern
 from topology.patterns.delay_levels.params import Params
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.patterns.pattern import Copy, ParamsError
+from topology.patterns.pattern import Copy, ParamsError, Reading
 
 MAXIMUM = 2**28 - 1
 V1, V2, CELERY = Params("nsb-v1"), Params("nsb-v2"), Params("celery")
@@ -199,13 +199,31 @@ def test_a_key_that_spells_no_delay_is_none_of_the_levels(key: str) -> None:
         assert delay_levels.read(V2, Copy(exchange, key, {})) is None
 
 
-def test_a_message_in_transit_is_no_entry() -> None:
-    key = delay_levels_pattern.routing_key(V2, seconds(10), "orders")
-    assert delay_levels.read(V2, Copy("nsb.v2.delay-level-03", key, {})) is not None
-    assert delay_levels.read(V2, Copy("nsb.v2.delay-level-01", key, {})) is None
-    arrived = delay_levels.read(V2, Copy("nsb.v2.delay-delivery", key, {}))
-    assert arrived is not None
-    assert (arrived.phase, arrived.destination, arrived.delay) == ("exit", "orders", seconds(10))
+def test_a_message_enters_at_its_highest_level_and_leaves_below_its_lowest() -> None:
+    ten = seconds(10)
+    key, none = (
+        delay_levels_pattern.routing_key(V2, delay, "orders") for delay in (ten, seconds(0))
+    )
+    died = {"x-last-death-queue": "nsb.v2.delay-level-01", "x-last-death-reason": "expired"}
+    assert [
+        delay_levels.read(V2, Copy(f"nsb.v2.delay-{name}", key, died))
+        for name, key in (
+            ("level-03", key),
+            ("level-01", key),
+            ("level-00", key),
+            ("delivery", key),
+            ("delivery", none),
+            ("level-00", none),
+        )
+    ] == [
+        Reading("entry", "orders", "nsb.v2.delay-level-03", ten, 1, *died.values()),
+        None,
+        Reading("exit", "orders", "orders", ten, 1, *died.values()),
+        Reading("exit", "orders", "orders", ten, 1, *died.values()),
+        Reading("publish", "orders", "orders", seconds(0), 0, *died.values()),
+        Reading("publish", "orders", "orders", seconds(0), 0, *died.values()),
+    ]
+    assert delay_levels.read(V2, Copy("elsewhere", none, {})) is None
 
 
 def test_a_chain_with_a_wrong_rung_is_recognised_with_what_is_missing() -> None:
