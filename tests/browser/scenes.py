@@ -137,6 +137,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("scheduled-stuck", "analytics:scheduled", query={"stuck": "1"})
     scene.add("hold-queues", "topology:topology", holds.slug)
+    scene.add("migrate-delays", "migrate_delays", holds.slug, query={"target": levels.slug})
     scene.add("queue-replacement", "topology:topology", _drifted(vhost, broker).slug)
     scene.add("stream-tap", "topology:topology", planned.slug)
     built = {"kind": "delay_levels", "name": contents.half_built(vhost)}
