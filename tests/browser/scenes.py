@@ -340,7 +340,7 @@ def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
     apply(None, levels)
     contents.delayed(vhost, levels, ["45s", "2m", "1h", "3d", "400d"], "parked_messages")
     contents.held_up(vhost, levels, "returns")
-    contents.declare_exchange(vhost, "mail")
+    contents.declare_exchange(vhost, "mail", "refunds", "out")
     holds = create_topology(
         None, broker, hold_queues.KIND, hold_queues_params.Params("mail", ("out",))
     )
