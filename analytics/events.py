@@ -60,7 +60,8 @@ class MessageEvent:
 
     `due_at` is set on `scheduled` only. `attempt` numbers the trips through the delay from
     1. `deaths` is the total of all x-death counts. `headers_json` is always a JSON object.
-    `body_base64` is "" unless bodies are kept for the topology.
+    `body_base64` and `properties_base64`, the bytes of the AMQP properties, are "" unless bodies
+    are kept for the topology.
     """
 
     v: int = VERSION
@@ -97,6 +98,7 @@ class MessageEvent:
     published_by: str = ""
     content_type: str = ""
     body_base64: str = ""
+    properties_base64: str = ""
 
     @property
     def key(self) -> str:
@@ -139,6 +141,7 @@ FIELDS: dict[str, FieldType] = {
     "published_by": "text",
     "content_type": "text",
     "body_base64": "text",
+    "properties_base64": "text",
 }
 
 

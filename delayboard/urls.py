@@ -10,6 +10,7 @@ from django.views.generic import RedirectView
 from delayboard.sign_in.throttle import GuardedForm
 from delayboard.views import (
     account,
+    delay_migration,
     firehose,
     now,
     publish,
@@ -90,6 +91,7 @@ urlpatterns = [
         scheduled_changes.scheduled_change_undo,
         name="scheduled_change_undo",
     ),
+    path("topologies/<slug:slug>/migrate/", delay_migration.migrate_delays, name="migrate_delays"),
     path("publish/", publish.publish, name="publish"),
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
     path("dead-letters/", overview.dead_letters, name="dead_letters"),

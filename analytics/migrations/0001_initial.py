@@ -342,6 +342,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("body", models.BinaryField()),
+                ("properties", models.BinaryField(default=b"")),
             ],
         ),
         migrations.CreateModel(

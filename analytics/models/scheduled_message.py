@@ -87,12 +87,16 @@ class ScheduledMessage(models.Model):
 
 
 class ScheduledBody(models.Model):
-    """The body of a message, where bodies are kept; apart from it, to keep lists light."""
+    """The body and the AMQP properties of a message, byte for byte, where bodies are kept.
+
+    Apart from it, to keep lists light. `properties` is empty where the log has none.
+    """
 
     message = models.OneToOneField(
         ScheduledMessage, models.CASCADE, primary_key=True, related_name="kept_body"
     )
     body = models.BinaryField()
+    properties = models.BinaryField(default=b"")
 
     def __str__(self) -> str:
         return f"body of {self.message_id}"

@@ -61,9 +61,10 @@ def event_of_copy(
     One that was read late is due its delay after its publisher's stamp, if it has one that is
     finer than a second; else it seems due later than it is, by as much as it was read late.
 
-    A body of at most `keep_bytes` is kept in it.
+    A body of at most `keep_bytes` is kept in it, with the properties as they came.
     """
     properties, headers = message.properties, message.properties.headers
+    is_kept = len(message.body) <= keep_bytes
     deaths = read_history(headers).total if "x-death" in headers else 0
     is_first_publish = caught_up and not deaths and reading.phase != "exit"
     published_at, source = published(message, recorded_at=recorded_at if is_first_publish else None)
@@ -105,7 +106,8 @@ def event_of_copy(
         tracking_id=clean(message.tag(TRACKING_HEADER))[:LONGEST_TRACKING_ID],
         published_by=_publisher(properties),
         content_type=bounded(properties.content_type or ""),
-        body_base64=b64encode(message.body).decode() if len(message.body) <= keep_bytes else "",
+        body_base64=b64encode(message.body).decode() if is_kept else "",
+        properties_base64=b64encode(properties.raw).decode() if is_kept else "",
     )
 
 

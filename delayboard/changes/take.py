@@ -29,15 +29,25 @@ class Tombstones:
         self.reload()
 
     def reload(self) -> None:
-        """Read the changes again; an unconfirmed copy replaces no message."""
+        """Read the changes again; an unconfirmed copy replaces no message.
+
+        A row that is as it was is not made into an object again: a busy interception reloads twice
+        a second, while its messages wait for the interpreter.
+        """
         # Its message may come once more: nothing says yet that the broker has the ack.
-        recent = timezone.now() - REMEMBERED
-        unsettled = Q(state=ChangeState.DONE, is_settled=False, ended_at__gt=recent)
-        rows = self._changes.filter(Q(state__in=OPEN) | unsettled)
+        now = timezone.now()
+        unsettled = Q(state=ChangeState.DONE, is_settled=False, ended_at__gt=now - REMEMBERED)
+        rows = self._changes.filter(Q(state__in=OPEN) | unsettled, due_at__lte=now + 2 * LEAD)
         rows = rows.exclude(is_copied=True, copied_at=None)
+        states = dict(rows.values_list("pk", "state"))
+        known = {one.pk: one for changes in self._by_key.values() for one in changes}
+        new = [pk for pk, state in states.items() if pk not in known or known[pk].state != state]
+        if new:
+            known |= self._changes.select_related("topology", "broker").in_bulk(new)
         found: dict[str, list[ScheduledChange]] = defaultdict(list)
-        for change in rows.select_related("topology", "broker"):
-            found[change.key].append(change)
+        for pk in states:
+            if pk in known:
+                found[known[pk].key].append(known[pk])
         self._by_key = dict(found)
 
     def find(self, message: Message) -> ScheduledChange | None:

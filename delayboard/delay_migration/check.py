@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +10,7 @@ from django.db.models import Count, Max, Min
 
 from analytics.models import ScheduledMessage
 from delayboard.delay_migration.places import list_places
+from delayboard.delay_migration.steps import Step, list_steps
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from delayboard.publishing.destinations import Destinations
@@ -30,6 +31,23 @@ class Line:
     first_due_at: datetime | None
     last_due_at: datetime | None
     problem: str = ""
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """The known messages, how many are in each queue in the order of moving, and the steps."""
+
+    lines: Sequence[Line]
+    depths: Mapping[str, int]
+    steps: Sequence[Step]
+
+    @property
+    def known(self) -> int:
+        return sum(line.number for line in self.lines)
+
+    @property
+    def waiting(self) -> int:
+        return sum(self.depths.values())
 
 
 def refuse_unfit(source: Topology, target: Topology) -> None:
@@ -55,11 +73,8 @@ def look_at(source: Topology) -> Definitions:
         return latest.for_action(source.broker, management, source.definitions).definitions
 
 
-def check(source: Topology, target: Topology) -> tuple[list[Line], dict[str, int]]:
-    """What is known of the messages by destination, and how many are in each queue.
-
-    Raises Refusal and BrokerError.
-    """
+def check(source: Topology, target: Topology, now: datetime) -> DryRun:
+    """What a migration would move, and how far its steps are. Raises Refusal and BrokerError."""
     refuse_unfit(source, target)
     places = list_places(source, look_at(source))
     destinations = Destinations(target)
@@ -71,7 +86,10 @@ def check(source: Topology, target: Topology) -> tuple[list[Line], dict[str, int
         Line(name, number, first, last, destinations.problem(name))
         for name, number, first, last in groups.order_by("destination")
     ]
-    return lines, _depths(source, [place.queue for place in places])
+    depths = _depths(source, [place.queue for place in places])
+    problems = [f"{line.destination}: {line.problem}" for line in lines if line.problem]
+    steps = list_steps(source, target, problems, sum(depths.values()), now)
+    return DryRun(lines, depths, steps)
 
 
 def _depths(source: Topology, queues: Sequence[str]) -> dict[str, int]:

@@ -68,7 +68,7 @@ def _hold_queue(queue: Queue, index: Index) -> Place:
     if len(reached) != 1:
         raise Refusal(
             f"The messages of “{queue.name}” go to {len(reached)} queues. Delay levels deliver to "
-            "one queue only."
+            f"one queue only. Bind one queue to “{exchange}” with the key “{key}”."
         )
     wait = timedelta(milliseconds=queue.message_ttl_ms or 0)
     return Place(queue.name, partial(due_in_hold_queue, reached[0], wait))

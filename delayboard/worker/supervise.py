@@ -20,7 +20,7 @@ from django.utils import timezone
 from analytics.log import LogError
 from analytics.recorder.record import RecordingFailed
 from delayboard.models import BackgroundTask
-from delayboard.worker.memory import collect_rarely
+from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.tasks import Task, list_tasks
 from topology.broker.errors import BrokerError
 from topology.database.errors import explain
@@ -57,7 +57,7 @@ def until_stopped() -> threading.Event:
 def run_alone(command: BaseCommand, name: str, task: Task) -> None:
     """Run one task in the main thread of its command until the process is told to stop."""
     stop = until_stopped()
-    collect_rarely()
+    prepare_interpreter()
     command.stdout.write(f"The {name} runs.")
     command.stdout.flush()
     keep_running(task, stop)

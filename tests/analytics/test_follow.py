@@ -220,13 +220,15 @@ def test_an_entry_is_told_with_its_headers_publisher_and_body(
         correlation_id="c",
         content_type="text/plain",
         body_base64="aGVsbG8=",
+        properties_base64="IAAFc2hvcA==",
     )
     write_log(event_log, [entry], TAP)
     follow_log(event_log)
     row = ScheduledMessage.objects.get()
     assert (row.headers_json, row.published_by, row.published_at) == ('{"tenant":42}', "shop", NOON)
     assert (row.exchange, row.routing_key, row.correlation_id) == ("orders-retry", "orders", "c")
-    assert bytes(ScheduledBody.objects.get(message=row).body) == b"hello"
+    kept = ScheduledBody.objects.get(message=row)
+    assert (bytes(kept.body), bytes(kept.properties)) == (b"hello", b" \0\5shop")
 
 
 def stated(topology: str, **changes: Any) -> Iterable[MessageEvent]:

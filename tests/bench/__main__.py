@@ -50,9 +50,9 @@ def use(scratch: Path) -> None:
     import django
 
     django.setup()
-    from delayboard.worker.memory import collect_rarely
+    from delayboard.worker.interpreter import prepare_interpreter
 
-    collect_rarely()
+    prepare_interpreter()
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ def main() -> None:
     import django
 
     django.setup()
-    from delayboard.worker.memory import collect_rarely
+    from delayboard.worker.interpreter import prepare_interpreter
 
-    collect_rarely()
+    prepare_interpreter()
     carry_out(int(sys.argv[1]))
     sys.stdout.write(f"{peak_kib()}\n")
 

@@ -69,9 +69,11 @@ def dead_letters(vhost: Vhost, queue: str, names: Sequence[str], *, deaths: int)
             channel.publish(Publish("", queue, properties, bodies[number % len(bodies)]))
 
 
-def declare_exchange(vhost: Vhost, name: str) -> None:
+def declare_exchange(vhost: Vhost, name: str, queue: str, key: str) -> None:
+    """An exchange that leads to the queue."""
     with Management(address_of(vhost)) as management:
         management.declare_exchange(Exchange(name))
+        management.bind(Binding(name, queue, key))
 
 
 def delayed(vhost: Vhost, topology: Topology, delays: Sequence[str], target: str) -> None:

@@ -137,6 +137,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("scheduled-stuck", "analytics:scheduled", query={"stuck": "1"})
     scene.add("hold-queues", "topology:topology", holds.slug)
+    scene.add("migrate-delays", "migrate_delays", holds.slug, query={"target": levels.slug})
     scene.add("queue-replacement", "topology:topology", _drifted(vhost, broker).slug)
     edited = {"name": "orders", "delay": "9m"}
     scene.add("topology-edit", "topology:topology_edit", pair.slug, query=edited)
@@ -341,7 +342,7 @@ def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
     apply(None, levels)
     contents.delayed(vhost, levels, ["45s", "2m", "1h", "3d", "400d"], "parked_messages")
     contents.held_up(vhost, levels, "returns")
-    contents.declare_exchange(vhost, "mail")
+    contents.declare_exchange(vhost, "mail", "refunds", "out")
     holds = create_topology(
         None, broker, hold_queues.KIND, hold_queues_params.Params("mail", ("out",))
     )

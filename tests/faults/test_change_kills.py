@@ -136,7 +136,8 @@ def change_during_kills(
         changed.choose(changes)
         later = max(changed.dues.values()) + seconds(5)
         changed.request(later)
-        eventually(Interception.objects.exclude(opened_at=None).exists, "it intercepts")
+        is_open = Interception.objects.exclude(opened_at=None).exists
+        eventually(is_open, "it intercepts", seconds=60 + first)
         for number in range(kills):
             time.sleep(random.uniform(0.1, 2 * (last - first + 6) / kills))
             name = random.choice(list(running))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from threading import Event, Thread
 from types import ModuleType
+from typing import Any
 
 import pytest
 from django.db import connection as database
@@ -23,6 +24,8 @@ from analytics.recorder.copies import content_of
 from delayboard.changes import carry_out, check, intercept, take
 from delayboard.changes import request as requesting
 from delayboard.models import Interception, InterceptionState, ScheduledChange
+from delayboard.worker.interpreter import prepare_interpreter
+from delayboard.worker.tasks import IDLE_SECONDS
 from tests.brokers import Vhost
 from tests.builders import address_of
 from topology import work
@@ -34,6 +37,14 @@ from topology.broker.properties.read import build_properties
 from topology.message import DOUBLED_HEADER, Message, Publish
 from topology.models import Topology, Work
 
+# Of each delayed message, beside its id.
+STATED: Mapping[str, Any] = {
+    "delivery_mode": 2,
+    "priority": 3,
+    "reply_to": "answers",
+    "timestamp": 1_700_000_000,
+    "type": "order",
+}
 # An interception begins six seconds before, and ends soon after.
 SHORT_TIMES: Sequence[tuple[ModuleType, str, object]] = (
     (check, "LEAD", timedelta(seconds=6)),
@@ -56,6 +67,7 @@ def intercept_until_killed(owner: str) -> int:
     """As the background tasks of a worker; a process of its own."""
     for module, name, value in SHORT_TIMES:
         setattr(module, name, value)
+    prepare_interpreter()
     with working(owner=owner):
         Event().wait()
     return 0
@@ -71,7 +83,7 @@ def delay(
         for name, destination, wait in delays:
             route = pattern.route(params, wait, destination)
             headers = {"tag": name}
-            properties = build_properties(headers, message_id=name, delivery_mode=2)
+            properties = build_properties(headers, message_id=name, **STATED)
             body = name.encode()
             channel.publish_by(route, Publish(route.exchange, route.routing_key, properties, body))
             message = Message(route.exchange, route.routing_key, properties, body)
@@ -107,7 +119,8 @@ def store(
         size=len(message.body),
         headers_json=json.dumps(message.headers),
     )
-    ScheduledBody.objects.create(message=row, body=message.body)
+    kept = {"body": message.body, "properties": message.properties.raw}
+    ScheduledBody.objects.create(message=row, **kept)
     return row
 
 
@@ -121,7 +134,7 @@ def attend_to_all(owner: str, stop: Event) -> None:
                     intercept.attend(claimed, stop=stop, alive=lambda: None)
                 except BrokerError:
                     stop.wait(0.2)
-        stop.wait(0.05)
+        stop.wait(IDLE_SECONDS / 2)
 
 
 @contextmanager
@@ -182,6 +195,8 @@ class Arrivals:
     by_queue: dict[str, list[tuple[str, datetime]]] = field(default_factory=dict)
     # How often one came that may have come before, by its header.
     marked: Counter[str] = field(default_factory=Counter)
+    # The properties of the last with each id, beside its headers.
+    stated: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def ids(self, queue: str) -> list[str]:
         return [name for name, _ in self.by_queue[queue]]
@@ -192,6 +207,7 @@ class Arrivals:
     def add(self, queue: str, one: Delivery) -> None:
         name = one.message.properties.message_id or one.message.body.decode()
         self.marked[name] += DOUBLED_HEADER in one.message.headers
+        self.stated[name] = one.message.properties.stated()
         self.by_queue[queue].append((name, one.received_at))
 
     def doubled(self, queue: str) -> Counter[str]:

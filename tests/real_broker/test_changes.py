@@ -22,6 +22,7 @@ from delayboard.models import (
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
 from tests.real_broker.changing import (
+    STATED,
     all_closed,
     consuming,
     delay,
@@ -132,6 +133,7 @@ def assert_exactly_the_changed_change(
         assert sorted(own) == sorted(
             name for name, of, _ in wanted if of == queue and name not in gone
         )
+        assert all(arrived.stated[name] == {"message_id": name, **STATED} for name in own)
     for row in moved:
         assert arrived.at(row.destination, row.key) >= later
     for row in hurried:

@@ -11,6 +11,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.urls import reverse
 
 from analytics.models import DueCount
 from analytics.scheduled.rows import due
@@ -21,6 +22,7 @@ from delayboard.models import ChangeKind, DelayMigration, MovedMessage, Schedule
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, applied_topology, eventually
 from tests.real_broker.changing import consuming, store
+from tests.site.desk import signed_in
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.pipeline import pipeline
@@ -29,7 +31,7 @@ from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Exchange, Queue
 from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Message, Publish
-from topology.models import Broker, Topology, Work
+from topology.models import Broker, Role, Topology, Work
 from topology.operations.ownership import Refusal
 from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
@@ -274,16 +276,26 @@ def test_hold_queues_are_emptied_into_levels(
     assert timedelta(0) <= late <= SECOND
 
 
-def test_the_command_shows_the_steps_and_moves(
+def migration_page(source: Topology, target: Topology) -> str:
+    address = reverse("migrate_delays", args=[source.slug])
+    page = signed_in(Role.OPERATOR).get(address, {"target": target.slug})
+    return page.content.decode()
+
+
+def test_the_command_and_the_page_show_the_steps_and_what_was_moved(
     vhost: Vhost, management: Management, source: Topology, target: Topology
 ) -> None:
     delay_all(vhost, {"m": timedelta(seconds=20)})
     out = StringIO()
     call_command("migrate_delays", source.slug, target.slug, "--dry-run", stdout=out)
-    assert "3. Let the publishers use the target." in out.getvalue()
+    assert "3. Let the publishers use the target. [done] No message is known." in out.getvalue()
+    page = migration_page(source, target)
+    assert "Let the publishers use the target." in page
+    assert "0 of them are known" in page
     assert not DelayMigration.objects.exists()
     call_command("migrate_delays", source.slug, target.slug, stdout=out)
     assert "1 messages moved, 0 of them may be duplicated; 0 malformed." in out.getvalue()
+    assert "<dt>Messages moved</dt><dd>1</dd>" in migration_page(source, target)
     with pytest.raises(CommandError, match="the same topology"):
         call_command("migrate_delays", source.slug, source.slug)
     assert [name for name, *_ in arrived(vhost, 1)] == ["m"]

@@ -104,11 +104,11 @@ class Trips:
         """Write everything, within the caller's transaction."""
         new = [trip for trip in self.touched if trip.row_id is None]
         known = [trip for trip in self.touched if trip.row_id is not None]
-        self._insert(trip for trip in new if not _body(trip))
+        self._insert(trip for trip in new if not _content(trip))
         for trip in new:
-            if body := _body(trip):
+            if content := _content(trip):
                 row = ScheduledMessage.objects.create(**self._values(trip))
-                ScheduledBody.objects.create(message=row, body=body)
+                ScheduledBody.objects.create(message=row, **content)
         for trip in known:
             if trip.event is not None and trip.row_id is not None:
                 ScheduledMessage.objects.filter(pk=trip.row_id).update(**self._values(trip))
@@ -217,8 +217,14 @@ def _adapted(row: Mapping[str, Any]) -> list[Any]:
     return values
 
 
-def _body(trip: Trip) -> bytes:
-    """What was kept of its body; of one that has left already, nothing is wanted any more."""
-    if trip.event is None or trip.left_at is not None:
-        return b""
-    return b64decode(trip.event.body_base64)
+def _content(trip: Trip) -> dict[str, bytes]:
+    """What was kept of its content; of one that has left already, nothing is wanted any more."""
+    event = trip.event
+    if event is None or trip.left_at is not None:
+        return {}
+    if not event.body_base64 and not event.properties_base64:
+        return {}
+    return {
+        "body": b64decode(event.body_base64),
+        "properties": b64decode(event.properties_base64),
+    }

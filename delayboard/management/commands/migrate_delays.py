@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -19,13 +20,6 @@ from topology.models import Topology
 from topology.operations.ownership import Refusal
 
 LEFT_CODE = 3
-STEPS = (
-    "1. Apply the target topology.",
-    "2. Let the consumers bind their queues to it, or let this command do it.",
-    "3. Let the publishers use the target.",
-    "4. Run this command again until it moves nothing.",
-    "5. Delete the source topology.",
-)
 
 
 class Command(BaseCommand):
@@ -73,20 +67,21 @@ class Command(BaseCommand):
             sys.exit(LEFT_CODE)
 
     def _show(self, source: Topology, target: Topology) -> None:
-        lines, depths = check(source, target)
-        self.stdout.write("\n".join(STEPS))
+        found = check(source, target, datetime.now(UTC))
+        for number, step in enumerate(found.steps, 1):
+            done = "done" if step.is_done else "open"
+            self.stdout.write(f"{number}. {step.text} [{done}] {step.known}")
         self.stdout.write("Known messages (their due times do not change):")
-        for line in lines:
+        for line in found.lines:
             problem = f"  not moved: {line.problem}" if line.problem else ""
             self.stdout.write(
                 f"  {line.destination}: {line.number}, due {line.first_due_at:%Y-%m-%d %H:%M:%S} "
                 f"to {line.last_due_at:%Y-%m-%d %H:%M:%S}{problem}"
             )
         self.stdout.write("Messages by queue, in the order in which they are moved:")
-        for queue, number in depths.items():
+        for queue, number in found.depths.items():
             self.stdout.write(f"  {queue}: {number}")
-        known, there = sum(line.number for line in lines), sum(depths.values())
-        self.stdout.write(f"{there} messages wait, {known} of them are known.")
+        self.stdout.write(f"{found.waiting} messages wait, {found.known} of them are known.")
 
 
 def _topology(slug: str) -> Topology:

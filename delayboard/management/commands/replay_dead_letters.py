@@ -16,7 +16,7 @@ from delayboard.management import replay_arguments, replay_output
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import BatchState
-from delayboard.worker.memory import collect_rarely
+from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError
 
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         user = replay_arguments.find_user(given["user"], broker)
         # What signals set from here on; nothing was begun before.
         self._stop = until_stopped()
-        collect_rarely()
+        prepare_interpreter()
         self._is_json = given["json"]
         self._last_line = ""
         if chosen in replay_arguments.ACTIONS:

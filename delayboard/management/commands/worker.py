@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from delayboard.worker.memory import collect_rarely
+from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.supervise import Supervisor, until_stopped
 
 
@@ -21,7 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         stop = until_stopped()
-        collect_rarely()
+        prepare_interpreter()
         self.stdout.write("The worker runs.")
         self.stdout.flush()
         ended = Supervisor(only=options["only"]).run(stop)
