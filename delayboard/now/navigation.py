@@ -41,7 +41,7 @@ SYSTEM = Page(
     "System",
     "system",
     "y",
-    ("topology:brokers", "topology:audit", "retention", "redaction"),
+    ("topology:brokers", "topology:audit", "retention"),
     has_brokers=False,
 )
 PAGES = (

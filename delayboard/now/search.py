@@ -114,6 +114,8 @@ def _groups(text: str, brokers: Iterable[Broker], rules: Mapping[int, Redaction]
     """As the rules of each broker let them be seen."""
     found: list[Place] = []
     for broker in brokers:
+        if len(found) == MOST:
+            break
         page = groups.page(broker, groups.Asked(text=text), rules[broker.pk])
         for group in page.groups[: MOST - len(found)]:
             link = Link(str(group), "message_group", (broker.slug, str(group.pk)))

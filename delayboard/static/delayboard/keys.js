@@ -8,11 +8,14 @@ const GO_MS = 1_500;
 
 let pause = null;
 let asked = 0;
+// Whether the panel shows what was found for the text as it is.
+let isCurrent = false;
 let goUntil = 0;
 
 function close() {
   asked += 1;
   clearTimeout(pause);
+  isCurrent = false;
   panel.hidden = true;
 }
 
@@ -26,6 +29,7 @@ async function find() {
     if (own !== asked || !answer.ok || !found) return;
     panel.replaceChildren(...found.children);
     panel.hidden = false;
+    isCurrent = true;
   } catch {
     // The form still leads to the page Search, which says what is wrong.
   }
@@ -41,7 +45,7 @@ function move(event) {
     links[place + 1]?.focus();
   } else if (event.key === "ArrowUp") {
     (links[place - 1] ?? input).focus();
-  } else if (event.key === "Enter" && document.activeElement === input && links.length && !panel.hidden) {
+  } else if (event.key === "Enter" && document.activeElement === input && links.length && isCurrent) {
     links[0].click();
   } else {
     return;
@@ -108,6 +112,8 @@ if (input) {
   input.form.querySelector("kbd").hidden = false;
   input.addEventListener("focus", find);
   input.addEventListener("input", () => {
+    isCurrent = false;
+    asked += 1;
     clearTimeout(pause);
     pause = setTimeout(find, PAUSE_MS);
   });
