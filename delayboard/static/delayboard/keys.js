@@ -39,8 +39,9 @@ function move(event) {
   const links = [...panel.querySelectorAll("a")];
   const place = links.indexOf(document.activeElement);
   if (event.key === "Escape") {
-    close();
+    // In this order: the focus begins a search, which is given up.
     input.focus();
+    close();
   } else if (event.key === "ArrowDown") {
     links[place + 1]?.focus();
   } else if (event.key === "ArrowUp") {
