@@ -43,6 +43,6 @@ def test_keys_search_jump_and_list_themselves(page: Page, ada: User, site_url: s
     page.keyboard.press("g")
     page.keyboard.press("s")
     page.wait_for_url("**/scheduled/?broker=test-broker")
-    page.get_by_text("(switch broker)").click()
+    page.locator(".menu-broker > summary").click()
     page.get_by_role("link", name="All brokers").click()
     page.wait_for_url("**/scheduled/")
