@@ -126,7 +126,9 @@ class PublishForm(forms.Form):
         for name, words in (("delay", "A delay"), ("target", "A target")):
             if cleaned.get(name) and not cleaned.get("topology"):
                 self.add_error(name, f"{words} needs a topology.")
-        if cleaned.get("topology") and any(map(cleaned.get, ("broker", "exchange", "routing_key"))):
+        topology, broker = cleaned.get("topology"), cleaned.get("broker")
+        is_elsewhere = bool(topology and broker and broker != topology.broker)
+        if topology and (is_elsewhere or cleaned.get("exchange") or cleaned.get("routing_key")):
             self.add_error("topology", "Choose a topology, or a broker and an exchange, not both.")
         if cleaned.get("topology") and not self.errors:
             cleaned["route"] = self._route(cleaned["topology"], cleaned["delay"])

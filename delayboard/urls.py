@@ -17,6 +17,7 @@ from delayboard.views import (
     redaction,
     retention,
     scheduled_changes,
+    search,
     system,
 )
 from delayboard.views.dead_letters import (
@@ -77,6 +78,7 @@ _replay = [
 ]
 urlpatterns = [
     path("", now.now, name="now"),
+    path("search/", search.search, name="search"),
     path("system/", system.system, name="system"),
     path("retention/", retention.retention, name="retention"),
     path("login/", accounts.LoginView.as_view(authentication_form=GuardedForm), name="login"),

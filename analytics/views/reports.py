@@ -39,8 +39,7 @@ def reports(request: HttpRequest) -> HttpResponse:
     context = contents(found, reverse("parked_messages", args=[only]) if only else "") | {
         "ranges": ranges.LABELS,
         "problem": problem,
-        "brokers": visible,
-        "wanted_broker": request.GET.get("broker", ""),
+        "broker": brokers[0] if request.GET.get("broker") else None,
         "choices": choices(period, brokers),
         "patterns": {kind: pattern.EXPLANATION.title for kind, pattern in PATTERNS.items()},
         "topology": topology,

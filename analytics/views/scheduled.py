@@ -32,7 +32,9 @@ EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
 @require_safe
 def scheduled(request: HttpRequest) -> HttpResponseBase:
     """The list; with `as` all of it as a file."""
-    brokers = list(access.visible_brokers(request.user))
+    visible = list(access.visible_brokers(request.user))
+    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
+    brokers = [chosen] if chosen else visible
     now = datetime.now(UTC)
     hidden = redaction.rules_by_broker(request.user, brokers)
     wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
@@ -43,6 +45,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     span = request.GET.get("span", "")
     shown = load_list(brokers, wanted, now, hidden=hidden, place=place, span=span)
     context = {
+        "broker": chosen,
         "listing": shown,
         "wanted": wanted,
         "bars": due_bars(shown, wanted),

@@ -11,7 +11,7 @@ from analytics.models import Run
 from delayboard.dead_letters.replay.present.ended_batch import find_silence, make_page_version
 from delayboard.models import ReplayBatch
 from delayboard.now.board import Overview
-from delayboard.now.system import TaskLine, make_version
+from delayboard.now.system import TaskLine, make_tasks_version
 from delayboard.publishing.track import Track
 from topology.delays import in_words
 from topology.graph.live_values import (
@@ -186,4 +186,4 @@ def system_state(lines: Sequence[TaskLine], at: datetime) -> State:
     """The background tasks."""
     cells = {key: text for line in lines for key, text in line.cells.items()}
     marks = {line.key: line.mark for line in lines}
-    return state(at=at, cells=cells, marks=marks, version=make_version(lines))
+    return state(at=at, cells=cells, marks=marks, version=make_tasks_version(lines))

@@ -22,6 +22,7 @@ from delayboard.now.topology_lines import TopologyLine, make_lines
 from topology import latest
 from topology.findings.counts import make_counts
 from topology.graph.isolate_names import isolated
+from topology.graph.live_values import make_version
 from topology.models import AuditEntry, Broker
 from topology.operations.finding_rows import count_open
 
@@ -48,11 +49,11 @@ class Overview:
 
     @property
     def version(self) -> str:
-        """Changes when more than a live text changes. Of this process alone."""
+        """Changes when more than a live text changes."""
         said = tuple((one.severity, one.identity) for one in (*self.troubles, *self.warnings))
         figures = tuple((one.key, one.is_bad) for one in self.counters)
         lines = tuple(one.key for one in self.lines)
-        return str(hash((said, figures, lines, self.is_incomplete, self.last_action)))
+        return make_version(said, figures, lines, self.is_incomplete, self.last_action)
 
     @property
     def state(self) -> str:

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from delayboard.models import BackgroundTask
 from delayboard.templatetags.delayboard import bytesize
+from topology.graph.live_values import make_version
 from topology.models import Broker
 
 
@@ -63,9 +64,9 @@ def describe_tasks(tasks: Sequence[BackgroundTask]) -> str:
     return f"{len(tasks)} background tasks are running."
 
 
-def make_version(lines: Sequence[TaskLine]) -> str:
+def make_tasks_version(lines: Sequence[TaskLine]) -> str:
     """Changes when the page System shows other tasks or errors."""
-    return str(hash(tuple((one.key, one.task.last_error) for one in lines)))
+    return make_version(*((one.key, one.task.last_error) for one in lines))
 
 
 def describe_details(details: Mapping[str, Any]) -> str:

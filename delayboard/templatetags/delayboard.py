@@ -8,8 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
-from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
@@ -156,30 +155,6 @@ def link_url(link: Link) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def active(context: template.Context, name: str, *others: str) -> SafeString:
-    """aria-current="page" on the page called `name`, "true" below it and for `others`."""
-    request: HttpRequest | None = context.get("request")
-    if request is None or not (home := _address(name)):
-        return SafeString("")
-    if request.path == home:
-        return SafeString(' aria-current="page"')
-    match = request.resolver_match
-    is_other = match is not None and match.view_name in others
-    homes = [one for one in (home, *map(_address, others)) if len(one) > 1]
-    if is_other or any(request.path.startswith(one) for one in homes):
-        return SafeString(' aria-current="true"')
-    return SafeString("")
-
-
-def _address(name: str) -> str:
-    """Empty for a page that needs more than its name."""
-    try:
-        return reverse(name)
-    except NoReverseMatch:
-        return ""
-
-
-@register.simple_tag(takes_context=True)
 def query(context: template.Context, **changes: Any) -> str:
     """The page's own query string with some parameters set, or removed where None or ""."""
     parameters = context["request"].GET.copy()
@@ -188,6 +163,13 @@ def query(context: template.Context, **changes: Any) -> str:
         if value not in (None, ""):
             parameters[name] = str(value)
     return f"?{parameters.urlencode()}"
+
+
+@register.simple_tag(takes_context=True)
+def cleared_query(context: template.Context) -> str:
+    """The query string of a list without its filter: the broker alone."""
+    slug = context["request"].GET.get("broker", "")
+    return f"?{urlencode({'broker': slug})}" if slug else "?"
 
 
 @register.simple_tag(takes_context=True)

@@ -30,7 +30,11 @@ from topology.snapshot import Snapshot
 def publish(request: HttpRequest) -> HttpResponse:
     """GET shows the form; POST with `predict` the prediction, with `send` publishes too."""
     form = PublishForm(request.POST or None, user=request.user, initial=request.GET.dict())
-    context: dict[str, Any] = {"form": form}
+    visible = access.visible_brokers(request.user)
+    context: dict[str, Any] = {
+        "form": form,
+        "broker": visible.filter(slug=request.GET.get("broker", "")).first(),
+    }
     if request.method == "POST" and form.is_valid():
         broker, outgoing = form.chosen_broker, form.outgoing()
         access.require(request.user, broker, Role.OPERATOR)
@@ -51,11 +55,11 @@ def publish(request: HttpRequest) -> HttpResponse:
                 page = confirmation(request, broker, "Publish message", effect)
                 return page or _sent(request, form, outgoing, prediction, context)
     may_publish = access.visible_brokers(request.user, Role.OPERATOR).exists()
-    recent = Publication.objects.filter(broker__in=access.visible_brokers(request.user))[:10]
+    recent = Publication.objects.filter(broker__in=visible)[:10]
     context |= {
         "recent": recent,
         "may_publish": may_publish,
-        "has_brokers": access.visible_brokers(request.user).exists(),
+        "has_brokers": visible.exists(),
     }
     return render(request, "delayboard/publish.html", context)
 

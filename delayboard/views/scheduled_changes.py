@@ -121,7 +121,9 @@ def _rows(request: HttpRequest, names: list[str]) -> list[ScheduledMessage]:
 
 def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | HttpResponse:
     """All that the filter of the list matches; the list with a sentence where that cannot be."""
-    brokers = list(access.visible_brokers(request.user, Role.OPERATOR))
+    operated = list(access.visible_brokers(request.user, Role.OPERATOR))
+    chosen = access.chosen_broker(operated, request.GET.get("broker", ""))
+    brokers = [chosen] if chosen else operated
     hidden = redaction.rules_by_broker(request.user, brokers)
     wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
     rows: list[ScheduledMessage] = []

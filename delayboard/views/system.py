@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from delayboard.now.system import TaskLine, background_tasks_of, make_version
+from delayboard.now.system import TaskLine, background_tasks_of, make_tasks_version
 from topology import access
 from topology.models import Role
 
@@ -20,7 +20,7 @@ def system(request: HttpRequest) -> HttpResponse:
         "lines": lines,
         "at": timezone.now(),
         "live": ",".join(str(broker.pk) for broker in brokers),
-        "live_version": make_version(lines),
+        "live_version": make_tasks_version(lines),
         "redacting": access.visible_brokers(request.user, Role.ADMIN),
     }
     return render(request, "delayboard/system.html", context)

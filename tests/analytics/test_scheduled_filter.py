@@ -89,6 +89,12 @@ def test_a_filter_of_nothing_leaves_everything() -> None:
     assert Filter().query() == "?"
 
 
+def test_the_chosen_broker_stays_and_narrows_nothing() -> None:
+    wanted = parse({"broker": "shop"}, NOON)
+    assert not wanted.is_narrowed
+    assert wanted.query(overdue="1") == "?broker=shop&overdue=1"
+
+
 def test_a_part_of_the_query_can_be_changed_or_left_out() -> None:
     wanted = parse({"topology": "orders", "from": "now", "overdue": "1"}, NOON)
     assert wanted.query(from_="", until="+1h", overdue="") == "?topology=orders&until=%2B1h"

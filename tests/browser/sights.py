@@ -41,6 +41,7 @@ class Scene:
         """The pages that need no row."""
         for view in (
             "now",
+            "search",
             "system",
             "publish",
             "retrying_anywhere",

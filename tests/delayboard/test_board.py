@@ -22,7 +22,7 @@ from analytics.scheduled.rows.due import change
 from delayboard.models import BackgroundTask, BatchState, DeadLetterQueue
 from delayboard.now.board import Overview, overview
 from delayboard.now.counters import Counter
-from delayboard.now.system import TaskLine, describe_tasks, make_version
+from delayboard.now.system import TaskLine, describe_tasks, make_tasks_version
 from tests.analytics import result_rows
 from tests.builders import make_pair
 from tests.delayboard.builders import a_message, parked
@@ -161,5 +161,5 @@ def test_background_tasks_are_summed_up_and_lined_up() -> None:
     assert TaskLine(failing).cells == {"task/a/status": "Failing", "task/a/details": ""}
     assert describe_tasks([task, failing]) == "1 of 2 background tasks needs attention."
     assert describe_tasks([]) == "The worker is not running."
-    assert make_version([line]) == make_version([TaskLine(task)])
-    assert make_version([line]) != make_version([line, TaskLine(failing)])
+    assert make_tasks_version([line]) == make_tasks_version([TaskLine(task)])
+    assert make_tasks_version([line]) != make_tasks_version([line, TaskLine(failing)])

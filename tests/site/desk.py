@@ -76,6 +76,7 @@ def pages(pair: Topology) -> dict[str, str]:
         name: reverse(name)
         for name in (
             "now",
+            "search",
             "system",
             "publish",
             "dead_letters",

@@ -142,6 +142,13 @@ def test_all_that_the_filter_matches_are_checked_together(row: ScheduledMessage)
     # What was shown is requested, whatever else matches by then.
     client.post(f"{reverse('scheduled_change')}?all=1&kind=cancel", new(row, "cancel"))
     assert ScheduledChange.objects.get().message == row
+    # Of another broker nothing matches, whatever its destination.
+    other = make_broker(name="Other broker")
+    shown = client.get(reverse("analytics:scheduled"), {"broker": other.slug}).content.decode()
+    assert str(reverse("analytics:scheduled_message", args=[row.pk])) not in shown
+    for wanted in ({"destination": "other"}, {"broker": other.slug}):
+        none = client.get(reverse("scheduled_change"), form | wanted, follow=True)
+        assert "Cancel: 1 message" not in none.content.decode()
     none = client.get(reverse("scheduled_change"), form | {"destination": "other"}, follow=True)
     assert "The filter has to match messages of one broker" in none.content.decode()
     wrong = client.get(reverse("scheduled_change"), form | {"from": "soon"}, follow=True)

@@ -3,10 +3,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.http import HttpRequest, HttpResponse
 from django.template import Context, Template
 from django.test import RequestFactory, override_settings
-from django.urls import include, path, resolve
 
 from delayboard.templatetags.delayboard import (
     bytesize,
@@ -18,26 +16,6 @@ from delayboard.templatetags.delayboard import (
 )
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
-
-
-def page(request: HttpRequest, slug: str = "") -> HttpResponse:
-    return HttpResponse()
-
-
-urlpatterns = [
-    path("", page, name="now"),
-    path("publish/", page, name="publish"),
-    path("publications/<slug>/", page, name="publication"),
-    path(
-        "topologies/",
-        include(
-            (
-                [path("", page, name="topologies"), path("<slug>/", page, name="topology")],
-                "topology",
-            )
-        ),
-    ),
-]
 
 
 @pytest.mark.parametrize(
@@ -105,43 +83,9 @@ def test_delays_and_counts_are_written_as_everywhere_else() -> None:
 
 def render(source: str, url: str) -> str:
     request = RequestFactory().get(url)
-    request.resolver_match = resolve(request.path)
     return Template(source).render(Context({"request": request}))
 
 
-@override_settings(ROOT_URLCONF=__name__)
-@pytest.mark.parametrize(
-    ("url", "current"),
-    [
-        ("/topologies/", ' aria-current="page"'),
-        ("/topologies/orders/", ' aria-current="true"'),
-        ("/publish/", ""),
-        ("/", ""),
-    ],
-)
-def test_a_tab_is_current_on_its_page_and_below_it(url: str, current: str) -> None:
-    assert render("{% active 'topology:topologies' %}", url) == current
-
-
-@override_settings(ROOT_URLCONF=__name__)
-def test_the_first_tab_is_current_on_its_own_page_only() -> None:
-    assert render("{% active 'now' %}", "/") == ' aria-current="page"'
-    assert render("{% active 'now' %}", "/publish/") == ""
-
-
-@override_settings(ROOT_URLCONF=__name__)
-def test_a_tab_may_name_pages_that_lie_elsewhere() -> None:
-    source = "{% active 'publish' 'publication' %}"
-    assert render(source, "/publications/7/") == ' aria-current="true"'
-
-
-@override_settings(ROOT_URLCONF=__name__)
-def test_no_tab_is_current_without_a_request_or_for_an_unknown_name() -> None:
-    assert Template("{% active 'now' %}").render(Context({})) == ""
-    assert render("{% active 'nothing' %}", "/") == ""
-
-
-@override_settings(ROOT_URLCONF=__name__)
 def test_one_parameter_of_the_address_is_changed_and_the_others_stay() -> None:
     url = "/publish/?broker=a%26b&state=done&state=failed&after=9"
     assert render("{% query after=None state='open' %}", url) == "?broker=a%26b&amp;state=open"

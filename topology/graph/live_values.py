@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 from topology.definitions import Definitions, Queue
@@ -40,6 +41,14 @@ def rate_text(per_second: float | None) -> str:
     if 0 < per_second < 10:
         return f"{per_second:.1f}/s" if per_second >= 0.05 else "<0.1/s"
     return f"{count_text(round(per_second))}/s"
+
+
+def make_version(*values: object) -> str:
+    """The same text for equal values in every process; they must print alike, so no sets."""
+    digest = blake2b(digest_size=8)
+    for value in values:
+        digest.update(f"{value!r}\n".encode(errors="surrogatepass"))
+    return digest.hexdigest()
 
 
 def queue_cells(name: str, numbers: QueueNumbers) -> dict[str, str]:
@@ -89,9 +98,9 @@ def snapshot_cells(snapshot: Snapshot) -> dict[str, str]:
 
 
 def snapshot_version(snapshot: Snapshot) -> str:
-    """Changes when a vhost has other objects, states or depths. Of this process alone."""
-    depths = frozenset((name, one.messages, one.state) for name, one in snapshot.numbers.items())
-    return str(hash((snapshot.definitions, depths)))
+    """Changes when a vhost has other objects, states or depths."""
+    depths = sorted((name, one.messages, one.state) for name, one in snapshot.numbers.items())
+    return make_version(*snapshot.definitions, *depths)
 
 
 def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = False) -> Mark:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -49,6 +49,8 @@ class Line:
 def overview(request: HttpRequest) -> HttpResponse:
     """The only broker's findings, or the counts of each."""
     visible = list(access.visible_brokers(request.user))
+    if chosen := access.chosen_broker(visible, request.GET.get("broker", "")):
+        return redirect("topology:findings", chosen.slug)
     if len(visible) == 1:
         return findings(request, broker_slug=visible[0].slug)
     known = latest.fresh_all(visible, LIST_AGE)

@@ -66,7 +66,7 @@ def topologies(request: HttpRequest) -> HttpResponse:
         {
             "rows": [(one, counts.get(one.pk)) for one in rows],
             "brokers": visible,
-            "chosen": broker.slug if broker else "",
+            "broker": broker,
             "with_deleted": request.GET.get("deleted") == "yes",
             "patterns": PATTERNS,
             "stream_taps": replace_tap.list_stream_taps(request.user, visible),

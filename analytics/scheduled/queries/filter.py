@@ -25,7 +25,8 @@ class MomentError(ValueError):
 
 @dataclass(frozen=True)
 class Filter:
-    """Empty texts ask for everything. `from_at` is within what is asked for, `until_at` is not.
+    """Empty texts ask for everything. `broker` is a slug, which who reads it looks up. `from_at` is
+    within what is asked for, `until_at` is not.
 
     `from_text` and `until_text` are as they were typed, `problems` says by name what is wrong
     with what was typed: then nothing should be listed.
@@ -34,6 +35,7 @@ class Filter:
     topology: str = ""
     destination: str = ""
     text: str = ""
+    broker: str = ""
     is_overdue: bool = False
     is_stuck: bool = False
     from_text: str = ""
@@ -44,8 +46,8 @@ class Filter:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether it leaves anything out."""
-        return bool(self.as_values())
+        """Whether it leaves out anything of its brokers."""
+        return bool(self.as_values().keys() - {"broker"})
 
     @property
     def has_range(self) -> bool:
@@ -54,6 +56,7 @@ class Filter:
     def as_values(self) -> dict[str, str]:
         """What `parse` reads back; only what was asked for."""
         values = {
+            "broker": self.broker,
             "topology": self.topology,
             "destination": self.destination,
             "from": self.from_text,
@@ -99,6 +102,7 @@ def parse(values: Mapping[str, str], now: datetime) -> Filter:
         topology=typed["topology"],
         destination=typed["destination"],
         text=typed["text"],
+        broker=values.get("broker", "").strip(),
         is_overdue=values.get("overdue", "") not in ("", "0"),
         is_stuck=values.get("stuck", "") not in ("", "0"),
         from_text=typed["from"],

@@ -49,7 +49,8 @@ def with_batch(role: Role) -> Callable[[access.View], access.View]:
 def replays(request: HttpRequest) -> HttpResponse:
     """The newest first; with `open=1` those alone that have not ended."""
     visible = access.visible_brokers(request.user)
-    rows = ReplayBatch.objects.filter(broker__in=visible)
+    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
+    rows = ReplayBatch.objects.filter(broker__in=[chosen] if chosen else visible)
     is_open = request.GET.get("open") == "1"
     if is_open:
         rows = rows.exclude(state__in=ENDED_BATCH)
@@ -59,6 +60,7 @@ def replays(request: HttpRequest) -> HttpResponse:
         rows.select_related(*related).defer("parked_messages"), before, PAGE
     )
     context = {
+        "broker": chosen,
         "batches": summary.make_lines(request.user, page),
         "older": older,
         "before": before,

@@ -14,6 +14,7 @@ from delayboard.dead_letters.replay.present.items_page import Other, find_other_
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import Source
+from topology.graph.live_values import make_version
 from topology.work import LEASE
 
 # So many reasons are told one by one; the others are counted.
@@ -108,7 +109,8 @@ def make_page_version(batch: ReplayBatch, now: datetime) -> str:
     silence = find_silence(batch, now)
     warnings = (is_missing(REPLAYS), silence and (silence.until, silence.is_over))
     outcomes = (batch.doubled, batch.delivered, batch.died)
-    return str(hash((batch.state, tuple(batch.counts().values()), outcomes, warnings)))
+    counts = tuple(batch.counts().values())
+    return make_version(str(batch.state), counts, outcomes, warnings)
 
 
 def _count_unavailable(batch: ReplayBatch) -> list[Unavailable]:

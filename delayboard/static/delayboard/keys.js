@@ -1,0 +1,126 @@
+// Keys: Ctrl-K searches everything, / this page, g and a letter leads to a page, ? lists them.
+// What is found comes from the page Search, which works without this script.
+
+const input = document.querySelector("[data-find]");
+const panel = document.querySelector("[data-found]");
+const PAUSE_MS = 150;
+const GO_MS = 1_500;
+
+let pause = null;
+let asked = 0;
+// Whether the panel shows what was found for the text as it is.
+let isCurrent = false;
+let goUntil = 0;
+
+function close() {
+  asked += 1;
+  clearTimeout(pause);
+  isCurrent = false;
+  panel.hidden = true;
+}
+
+async function find() {
+  const own = (asked += 1);
+  const form = input.form;
+  try {
+    const answer = await fetch(`${form.action}?${new URLSearchParams(new FormData(form))}`);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const found = page.querySelector("#found");
+    if (own !== asked || !answer.ok || !found) return;
+    panel.replaceChildren(...found.children);
+    panel.hidden = false;
+    isCurrent = true;
+  } catch {
+    // The form still leads to the page Search, which says what is wrong.
+  }
+}
+
+function move(event) {
+  const links = [...panel.querySelectorAll("a")];
+  const place = links.indexOf(document.activeElement);
+  if (event.key === "Escape") {
+    // In this order: the focus begins a search, which is given up.
+    input.focus();
+    close();
+  } else if (event.key === "ArrowDown") {
+    links[place + 1]?.focus();
+  } else if (event.key === "ArrowUp") {
+    (links[place - 1] ?? input).focus();
+  } else if (event.key === "Enter" && document.activeElement === input && links.length && isCurrent) {
+    links[0].click();
+  } else {
+    return;
+  }
+  event.preventDefault();
+}
+
+function list() {
+  const dialog = document.createElement("dialog");
+  dialog.setAttribute("aria-labelledby", "keys-title");
+  const title = Object.assign(document.createElement("h2"), { id: "keys-title", textContent: "Keys" });
+  const keys = document.createElement("dl");
+  keys.className = "facts";
+  const pages = [...document.querySelectorAll(".top > .tabs a[data-go]")].map((link) => [
+    `g ${link.dataset.go}`,
+    link.firstChild.textContent.trim(),
+  ]);
+  for (const [key, words] of [
+    ["Ctrl K", "Search pages, actions and objects"],
+    ["/", "Search this page"],
+    ["?", "List of keys"],
+    ...pages,
+  ]) {
+    const term = document.createElement("dt");
+    term.append(Object.assign(document.createElement("kbd"), { textContent: key }));
+    keys.append(term, Object.assign(document.createElement("dd"), { textContent: words }));
+  }
+  const form = document.createElement("form");
+  form.method = "dialog";
+  form.append(Object.assign(document.createElement("button"), { textContent: "Close" }));
+  dialog.append(title, keys, form);
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function focus(element) {
+  element?.focus();
+  element?.select();
+}
+
+function press(event) {
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    focus(input);
+    return;
+  }
+  const isTyping = event.target.closest?.("input, textarea, select, dialog, [contenteditable]");
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (Date.now() < goUntil) {
+    goUntil = 0;
+    document.querySelector(`.top > .tabs a[data-go="${CSS.escape(event.key)}"]`)?.click();
+  } else if (event.key === "g") {
+    goUntil = Date.now() + GO_MS;
+  } else if (event.key === "/") {
+    event.preventDefault();
+    focus(document.querySelector("main [role=search] input[type=search]") ?? input);
+  } else if (event.key === "?") {
+    list();
+  }
+}
+
+if (input) {
+  input.form.querySelector("kbd").hidden = false;
+  input.addEventListener("focus", find);
+  input.addEventListener("input", () => {
+    isCurrent = false;
+    asked += 1;
+    clearTimeout(pause);
+    pause = setTimeout(find, PAUSE_MS);
+  });
+  input.form.addEventListener("keydown", move);
+  input.form.addEventListener("focusout", (event) => {
+    if (!input.form.contains(event.relatedTarget)) close();
+  });
+  document.addEventListener("keydown", press);
+}

@@ -1,0 +1,100 @@
+"""The header: pages with their badges, and the broker that pages are shown for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django import template
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, ResolverMatch, reverse
+from django.utils import timezone
+
+from delayboard.now.navigation import PAGES, Badge, Page, count_badges
+from topology import access
+from topology.models import Broker
+
+register = template.Library()
+
+
+@dataclass(frozen=True)
+class Tab:
+    """`current` is the value of aria-current, "" on the pages of other tabs."""
+
+    page: Page
+    url: str
+    current: str
+    badge: Badge | None
+
+    @property
+    def is_apart(self) -> bool:
+        return self.page is PAGES[-1]
+
+
+@dataclass(frozen=True)
+class Header:
+    """`broker` is what the page is of, `chosen` what the links of the header keep."""
+
+    tabs: Sequence[Tab]
+    broker: Broker | None
+    chosen: Broker | None
+    brokers: Sequence[Broker]
+    switches: Sequence[tuple[Broker, str]]
+    all_url: str
+
+
+@register.simple_tag(takes_context=True)
+def read_header(context: template.Context) -> Header:
+    """What the header of this page shows."""
+    request: HttpRequest = context["request"]
+    visible = list(access.visible_brokers(request.user))
+    broker: Broker | None = context.get("broker")
+    chosen = broker if len(visible) > 1 and _is_chosen(request, broker) else None
+    badges = count_badges([chosen] if chosen else visible, timezone.now())
+    currents = {page: _current(request, page) for page in PAGES}
+    here = next((page for page, current in currents.items() if current), PAGES[0])
+    switched = here if here.has_brokers else PAGES[0]
+    return Header(
+        [
+            Tab(page, _address(page, chosen), current, badges.get(page.url_name))
+            for page, current in currents.items()
+        ],
+        broker or (visible[0] if len(visible) == 1 else None),
+        chosen,
+        visible,
+        [(one, _address(switched, one)) for one in visible],
+        _address(switched, None),
+    )
+
+
+def _is_chosen(request: HttpRequest, broker: Broker | None) -> bool:
+    """Whether the address names the broker, or something of it."""
+    if broker is None:
+        return False
+    match: ResolverMatch | None = request.resolver_match
+    return request.GET.get("broker") == broker.slug or bool(match and match.kwargs)
+
+
+def _address(page: Page, broker: Broker | None) -> str:
+    query = f"?{urlencode({'broker': broker.slug})}" if broker and page.has_brokers else ""
+    return reverse(page.url_name) + query
+
+
+def _current(request: HttpRequest, page: Page) -> str:
+    """ "page" on the page itself, "true" below it and on those that belong to it."""
+    home = reverse(page.url_name)
+    if request.path == home:
+        return "page"
+    match: ResolverMatch | None = request.resolver_match
+    is_other = match is not None and match.view_name in page.others
+    homes = [one for one in (home, *map(_plain, page.others)) if len(one) > 1]
+    return "true" if is_other or any(map(request.path.startswith, homes)) else ""
+
+
+def _plain(name: str) -> str:
+    """The address of a page; "" for one that needs more than its name."""
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return ""

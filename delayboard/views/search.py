@@ -1,0 +1,30 @@
+"""The search of the header: pages, actions and objects by name."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from analytics.events import clean
+from delayboard.now.search import LONGEST_TEXT, Rights, find_places
+from topology import access, redaction
+from topology.models import Role
+
+
+@require_safe
+def search(request: HttpRequest) -> HttpResponse:
+    """Over the chosen broker, or all that the user may see."""
+    visible = list(access.visible_brokers(request.user))
+    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
+    brokers = [chosen] if chosen else visible
+    text = clean(request.GET.get("q", "").strip())[:LONGEST_TEXT]
+    rights = Rights(
+        may_operate=access.visible_brokers(request.user, Role.OPERATOR).exists(),
+        may_administer=access.may(request.user, None, Role.ADMIN),
+        may_audit=access.may_audit(request.user),
+    )
+    rules = redaction.rules_by_broker(request.user, brokers)
+    found = find_places(text, brokers, rules, rights)
+    context = {"broker": chosen, "text": text, "found": found}
+    return render(request, "delayboard/search.html", context)

@@ -1,0 +1,48 @@
+"""The keys of every page: search of everything, search of the page, jumps, the list of keys."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from tests.browser.sign_in import sign_in
+from tests.builders import make_broker, make_pair
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_keys_search_jump_and_list_themselves(page: Page, ada: User, site_url: str) -> None:
+    make_pair(make_broker(), name="orders")
+    make_pair(make_broker(name="Other broker"), name="invoices")
+    sign_in(page.context, ada, site_url)
+    page.goto("/audit/")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox", name="Action, object or user")).to_be_focused()
+    page.keyboard.type("?/")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    expect(dialog).to_contain_text("g sScheduled")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.keyboard.press("Control+k")
+    found = page.locator("[data-found]")
+    expect(found.get_by_role("link", name="Publish message")).to_be_visible()
+    page.keyboard.type("orders")
+    expect(found.get_by_role("link")).to_have_text(["orders"])
+    page.keyboard.press("ArrowDown")
+    expect(found.get_by_role("link")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(found).to_be_hidden()
+    page.keyboard.type(" ")
+    expect(found).to_be_visible()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topologies/orders/")
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    page.wait_for_url("**/scheduled/?broker=test-broker")
+    page.locator(".menu-broker > summary").click()
+    page.get_by_role("link", name="All brokers").click()
+    page.wait_for_url("**/scheduled/")

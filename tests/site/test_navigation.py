@@ -1,0 +1,151 @@
+"""The header of every page: its tabs and badges, the switch of brokers; and the page Search."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from html import unescape
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from delayboard.models import BatchState
+from tests.builders import make_broker, make_pair
+from tests.delayboard.builders import a_message, parked
+from tests.site.desk import draft, know, signed_in, text_of
+from topology.definitions import Queue
+from topology.models import Broker, Drift, MissingBinding, Role, State, Topology
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def other() -> Broker:
+    return make_broker(name="Other broker")
+
+
+def tab(text: str, label: str) -> tuple[str, str, str]:
+    """Of the tab of this label in a page: where it leads, its attributes, its badge in words."""
+    found = re.search(rf'<a href="([^"]*)" data-go="."([^>]*)>{label}(.*?)</a>', text, re.DOTALL)
+    assert found is not None, label
+    words = re.sub(r"<[^>]+>", "", found[3])
+    return unescape(found[1]), found[2].strip(), words.strip()
+
+
+def found_in(client: Client, text: str, **query: str) -> dict[str, str]:
+    """Label -> address of what the page Search lists."""
+    page = text_of(client.get(reverse("search"), {"q": text, **query}))
+    listed = page[page.index('id="found"') :]
+    links = re.findall(r'<li><a href="([^"]*)">(.*?)</a>', listed)
+    return {re.sub(r"<[^>]+>", "", unescape(label)): unescape(url) for url, label in links}
+
+
+@pytest.mark.parametrize(
+    ("url_name", "arguments", "label", "current"),
+    [
+        ("now", [], "Now", "page"),
+        ("topology:topologies", [], "Topologies", "page"),
+        ("topology:topology", ["test"], "Topologies", "true"),
+        ("topology:audit", [], "System", "true"),
+        ("redaction", ["test-broker"], "Dead letters", "true"),
+    ],
+)
+def test_a_tab_is_current_on_its_page_and_below_it(
+    broker: Broker, url_name: str, arguments: list[str], label: str, current: str
+) -> None:
+    pair = make_pair(broker)
+    know(broker)
+    slugs = [pair.slug if one == "test" else one for one in arguments]
+    text = text_of(signed_in(Role.ADMIN).get(reverse(url_name, args=slugs)))
+    assert tab(text, label)[1] == f'aria-current="{current}"'
+    if label != "Now":
+        assert tab(text, "Now")[1] == ""
+
+
+def test_badges_count_what_has_something_to_do_for_the_chosen_broker_alone(
+    pair: Topology, other: Broker
+) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    now = datetime.now(UTC)
+    MissingBinding.objects.create(topology=pair, destination="gone", since_at=now, stuck=3)
+    Drift.objects.create(topology=pair, since_at=now, objects_count=4, missing=1, changed=0)
+    replay = draft(pair.broker)
+    replay.state = BatchState.PAUSED
+    replay.save()
+    parked(pair.broker, a_message())
+    client = signed_in(Role.ADMIN)
+    text = text_of(client.get(reverse("password")))
+    assert tab(text, "Scheduled")[2] == "3 stuck"
+    assert tab(text, "Dead letters")[2] == "3 parked"
+    assert tab(text, "Replays")[2] == "1 paused"
+    assert tab(text, "Topologies")[2] == "1 not in sync"
+    assert tab(text, "Findings")[2] == tab(text, "Now")[2] == ""
+    text = text_of(client.get(reverse("replays"), {"broker": other.slug}))
+    assert {tab(text, label)[2] for label in ("Scheduled", "Dead letters", "Replays")} == {""}
+
+
+def test_the_header_keeps_the_broker_that_the_address_names(pair: Topology, other: Broker) -> None:
+    know(pair.broker)
+    client = signed_in(Role.ADMIN)
+    for address in (
+        reverse("topology:topology", args=[pair.slug]),
+        f"{reverse('replays')}?broker={pair.broker.slug}",
+    ):
+        text = text_of(client.get(address))
+        assert tab(text, "Scheduled")[0] == f"/scheduled/?broker={pair.broker.slug}"
+        assert tab(text, "System")[0] == "/system/"
+    assert f'href="/replays/?broker={other.slug}"' in text
+    assert 'href="/replays/">All brokers' in text
+    # Of several brokers this page shows the first: nobody has chosen it.
+    text = text_of(client.get(reverse("dead_letters")))
+    assert tab(text, "Now")[0] == "/"
+
+
+def test_where_there_is_one_broker_nothing_is_switched(pair: Topology) -> None:
+    know(pair.broker)
+    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology", args=[pair.slug])))
+    assert tab(text, "Scheduled")[0] == "/scheduled/"
+    assert "All brokers</a>" not in text
+    assert 'class="menu-broker" href="/brokers/test-broker/"' in text
+
+
+def test_lists_show_the_chosen_broker_alone(pair: Topology, other: Broker) -> None:
+    know(pair.broker)
+    replay = draft(pair.broker)
+    client = signed_in(Role.ADMIN)
+    row = reverse("replay_batch", args=[replay.pk])
+    assert row in text_of(client.get(reverse("replays"), {"broker": pair.broker.slug}))
+    assert row not in text_of(client.get(reverse("replays"), {"broker": other.slug}))
+    chosen = text_of(client.get(reverse("analytics:scheduled"), {"broker": pair.broker.slug}))
+    assert f'<input type="hidden" name="broker" value="{pair.broker.slug}">' in chosen
+    answer = client.get(reverse("topology:findings_overview"), {"broker": other.slug})
+    assert answer["Location"] == reverse("topology:findings", args=[other.slug])
+
+
+def test_search_finds_pages_actions_topologies_queues_and_groups(
+    pair: Topology, other: Broker
+) -> None:
+    know(pair.broker, Queue("orders.eu"), Queue("invoices"))
+    group = parked(pair.broker, a_message())[0].group
+    assert group is not None
+    client = signed_in(Role.ADMIN)
+    assert found_in(client, "")["Scheduled"] == "/scheduled/"
+    assert found_in(client, "add top")["Add topology"] == "/topologies/#patterns"
+    name = pair.name
+    assert found_in(client, name)[name] == reverse("topology:topology", args=[pair.slug])
+    assert found_in(client, "EU orders") == {
+        "orders.eu": "/dead-letters/test-broker/queue/?name=orders.eu"
+    }
+    assert found_in(client, "orders.eu", broker=other.slug) == {}
+    in_group = found_in(client, group.died_in or group.title)
+    assert reverse("message_group", args=["test-broker", group.pk]) in in_group.values()
+
+
+def test_search_offers_only_what_the_user_may_do(pair: Topology, other: Broker) -> None:
+    know(pair.broker, Queue("orders.eu"))
+    viewer = signed_in(Role.VIEWER, other)
+    assert found_in(viewer, "orders.eu") == found_in(viewer, pair.name) == {}
+    offered = found_in(viewer, "")
+    assert "Change password" in offered
+    assert not {"Add broker", "Add topology", "Publish message", "Audit"} & offered.keys()
