@@ -136,7 +136,8 @@ class Forwarder:
         executor.check()
         self._see_outcomes()
         is_quiet = self._is_idle() and now - self._arrived > QUIET_SECONDS
-        executor.is_quiet = is_quiet
+        # A broker that is slow to deliver looks quiet while the queue still has messages.
+        executor.is_quiet = is_quiet and (executor.is_quiet or self._is_empty())
         if executor.is_wanted:
             self._done_since = None
         elif self._done_since is None:
