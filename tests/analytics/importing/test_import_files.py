@@ -20,7 +20,7 @@ import pytest
 from django.test import override_settings
 
 from analytics import launch
-from analytics.events import MessageEvent, encode
+from analytics.events import FIELDS, MessageEvent, encode
 from analytics.importing import publish as publishing
 from analytics.importing.import_files import ImportResult, import_files
 from analytics.log import LogError, held
@@ -286,7 +286,7 @@ def test_malformed_lines_are_told_with_file_and_number(
     assert "has no event_id" in outcome.problems[1].why
     assert "must be a integer, not a float" in outcome.problems[3].why
     assert "has no time zone" in outcome.problems[4].why
-    assert outcome.problems[6].why == "The row has 2 cells, but the header has 34."
+    assert outcome.problems[6].why == f"The row has 2 cells, but the header has {len(FIELDS)}."
 
 
 def test_every_line_is_added_known_or_malformed(with_problems: tuple[ImportResult, Path]) -> None:
