@@ -34,7 +34,11 @@ class NotReady(Exception):
 def run_command(arguments: Sequence[str]) -> int:
     """The exit code. Raises SystemExit as Django's commands do."""
     try:
-        return _run(arguments)
+        try:
+            return _run(arguments)
+        finally:
+            # Little output is written here, and not when Python ends.
+            sys.stdout.flush()
     except ImproperlyConfigured as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -87,13 +91,15 @@ def is_file(source: str) -> bool:
 
 def prepare_database() -> None:
     """Create the tables in an empty file of ours. Raises NotReady, and db.Error."""
-    if not is_migration_missing():
+    if connection.vendor != "sqlite":
+        if is_migration_missing():
+            raise NotReady(MIGRATE_FIRST)
         return
+    # SQLite may refuse a look at a file in which another process creates the tables.
     with one_at_a_time():
-        # Another process may have created them meanwhile.
         if not is_migration_missing():
             return
-        if connection.vendor != "sqlite" or connection.introspection.table_names():
+        if connection.introspection.table_names():
             raise NotReady(MIGRATE_FIRST)
         call_command("migrate", interactive=False, verbosity=0)
 
