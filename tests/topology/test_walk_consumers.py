@@ -10,7 +10,7 @@ import pytest
 from tests.topology.builders import a_queue
 from tests.topology.walks import MIDDLE, NEW, OLD, RETRY, ms, of, only
 from topology.definitions import Queue
-from topology.routing.consumer import Consumer, delivery_limit
+from topology.routing.consumer import Consumer, Does, delivery_limit, failures_until_death
 from topology.routing.walk import walk
 
 
@@ -53,6 +53,24 @@ def test_the_delivery_limit_is_the_quorum_queues(
     arguments: dict[str, Any], version: tuple[int, ...], limit: int | None
 ) -> None:
     assert delivery_limit(a_queue("work", **arguments), version) == limit
+
+
+@pytest.mark.parametrize(
+    ("does", "failed", "version", "more"),
+    [
+        ("requeues", 0, OLD, 3),
+        ("crashes", 2, MIDDLE, 3),
+        ("crashes", 0, NEW, 3),
+        ("crashes", 2, NEW, 1),
+        ("crashes", 9, NEW, 1),
+        ("requeues", 0, NEW, None),
+    ],
+)
+def test_a_limit_of_two_forgives_two_failed_deliveries(
+    does: Does, failed: int, version: tuple[int, ...], more: int | None
+) -> None:
+    queue = a_queue("work", type="quorum", x_delivery_limit=2)
+    assert failures_until_death(queue, does, failed, version) == more
 
 
 @pytest.mark.parametrize(
