@@ -11,7 +11,14 @@ from topology import audit, latest
 from topology.broker.management.client import Management
 from topology.models import State, Topology
 from topology.operations import provision, replace_queue
-from topology.operations.ownership import Refusal, alone_with, own, refuse_deleted, refuse_replacing
+from topology.operations.ownership import (
+    Refusal,
+    alone_with,
+    own,
+    refuse_deleted,
+    refuse_replacing,
+    unconfirmed,
+)
 from topology.operations.topology_rows import User
 from topology.provisioning.apply import apply_plan
 from topology.provisioning.edit import Edit, plan_edit
@@ -60,8 +67,8 @@ def _carry_out(user: User, topology: Topology, edited: Topology, typed_name: str
         found = _look(topology, edited, management)
         if found.refusals:
             raise Refusal(f"{' '.join(found.refusals)} Delayboard changed nothing.")
-        if topology.broker.is_production and typed_name != topology.name:
-            raise Refusal("This is a production broker. Type the topology name to confirm.")
+        if problem := unconfirmed(topology, typed_name):
+            raise Refusal(problem)
         own(topology, [change.thing.identity for change in found.plan.changes])
         apply_plan(found.plan, management, lambda done, total: None)
     with transaction.atomic():

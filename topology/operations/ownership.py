@@ -52,6 +52,13 @@ def refuse_replacing(topology: Topology) -> None:
         raise Refusal(f"Delayboard is replacing the queue “{row.queue}”. Wait until it is done.")
 
 
+def unconfirmed(topology: Topology, typed_name: str) -> str:
+    """That a production broker needs the typed topology name; "" if it is given or not needed."""
+    if topology.broker.is_production and typed_name != topology.name:
+        return "This is a production broker. Type the topology name to confirm."
+    return ""
+
+
 def begin(topology: Topology, plan: Plan) -> None:
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)

@@ -22,6 +22,7 @@ from topology.operations.ownership import (
     own,
     refuse_deleted,
     refuse_replacing,
+    unconfirmed,
 )
 from topology.operations.topology_rows import User
 from topology.provisioning.apply import apply_plan
@@ -318,9 +319,7 @@ def refusal_of_teardown(topology: Topology, teardown: Teardown, typed_name: str 
         return ""
     if teardown.occupied:
         return occupied_sentence(teardown)
-    if topology.broker.is_production:
-        return "This is a production broker. Type the topology name to confirm."
-    return ""
+    return unconfirmed(topology, typed_name)
 
 
 def _delete(

@@ -22,7 +22,7 @@ from topology.broker.management.observe import declared_queue
 from topology.broker.management.policies import put_in_force
 from topology.definitions import Definitions, Queue
 from topology.models import QueueReplacement, ReplacementStep, State, Topology, Work, WorkState
-from topology.operations.ownership import Refusal, alone_with, disown, refuse_replacing
+from topology.operations.ownership import Refusal, alone_with, disown, refuse_replacing, unconfirmed
 from topology.operations.provision import plan_for
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
@@ -88,8 +88,8 @@ def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence
         if not queues:
             reasons = " ".join(one.refusal for one in found)
             raise Refusal(reasons or "No queue of this topology has other arguments.")
-        if topology.broker.is_production and typed_name != topology.name:
-            raise Refusal("This is a production broker. Type the topology name to confirm.")
+        if problem := unconfirmed(topology, typed_name):
+            raise Refusal(problem)
         begin(user, topology, queues)
     return queues
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from topology.definitions import Definitions, Identity, Queue
 from topology.provisioning.plan import Plan, conflict_sentences, title
-from topology.provisioning.replacement import Replacement, wait_sentence
+from topology.provisioning.replacement import QueueChange, Replacement, wait_sentence
 from topology.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
-class Removal:
-    """A queue that the new parameters no longer define; fields as of a `Replacement`."""
-
-    queue: Queue
-    messages: int | None
-    last_due_at: datetime | None
-    refusal: str
+class Removal(QueueChange):
+    """`queue` is no longer defined by the new parameters."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -128,7 +123,7 @@ def _leftover_refusals(leftover: Definitions) -> Iterator[str]:
 
 
 def _chain_refusals(replacements: tuple[Replacement, ...], found: Definitions) -> Iterator[str]:
-    """What waits before a queue counts on the delay that it had when it was published."""
+    """A message that waits before a queue counts on the delay at its publish time."""
     for one in replacements:
         there = found.queue(one.queue.name)
         if there is None or there.message_ttl_ms == one.queue.message_ttl_ms:

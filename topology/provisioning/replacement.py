@@ -21,8 +21,8 @@ from topology.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
-class Replacement:
-    """A queue as it should be, what waits in the one that is there, and why it must stay.
+class QueueChange:
+    """A queue that gives way once it is empty, its waiting messages, and why it must stay.
 
     `messages` is None where the broker does not say; `last_due_at` is when the last one leaves.
     """
@@ -31,6 +31,11 @@ class Replacement:
     messages: int | None
     last_due_at: datetime | None
     refusal: str
+
+
+@dataclass(frozen=True)
+class Replacement(QueueChange):
+    """`queue` is as it should be."""
 
     @property
     def steps(self) -> tuple[str, ...]:
