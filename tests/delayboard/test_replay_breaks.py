@@ -31,6 +31,7 @@ from delayboard.models import (
     ParkedMessage,
     ReplayBatch,
     ReplayItem,
+    ReplayOutcome,
 )
 from tests.delayboard.builders import TAPPED, a_route, started, states
 from tests.delayboard.carrying import RETURNED, adds_up, carried, changed, parked_message_states
@@ -204,6 +205,34 @@ def test_what_got_its_end_while_it_was_read_is_not_sent_again(
     monkeypatch.setattr(parked_source, "read_contents", late)
     assert carried(batch).state == WorkState.DONE
     assert (pipes.bodies, states(batch), batch.doubled) == ([b"2"], ["done"] * 2, 0)
+
+
+def test_only_open_items_are_written_and_a_delay_is_the_outcome_of_done_ones_without_another(
+    user: User, broker: Broker
+) -> None:
+    batch = started(user, broker, [b"1", b"2", b"3"], a_route("orders", "orders", after_ms=5000))
+    at = timezone.now()
+
+    def end(position: int, state: ItemState) -> settle_items.Ending:
+        item = batch.items.get(position=position)
+        taken = settle_items.Taken(position, item.parked_message_id, is_delayed=True)
+        return settle_items.Ending(taken, state, "late" if state == ItemState.FAILED else "")
+
+    first, second, third = batch.items.values_list("position", flat=True)
+    earlier = end(first, ItemState.DONE)
+    later = [end(first, ItemState.FAILED), end(second, ItemState.DONE)]
+    later += [end(third, ItemState.FAILED)]
+    batch.items.filter(position=second).update(outcome=ReplayOutcome.DIED)
+    with transaction.atomic():
+        assert settle_items.write_endings(batch, [earlier], at) == [earlier]
+        assert settle_items.write_endings(batch, later, at) == later[1:]
+    written = batch.items.values_list("state", "error", "outcome", "ended_at", "outcome_at")
+    assert list(written) == [
+        ("done", "", ReplayOutcome.DELAYED, at, at),
+        ("done", "", ReplayOutcome.DIED, at, None),
+        ("failed", "late", "", at, None),
+    ]
+    assert parked_message_states(batch) == ["delayed", "delayed", "parked"]
 
 
 @pytest.mark.django_db(transaction=True)

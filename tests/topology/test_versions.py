@@ -15,7 +15,7 @@ print(make_version(*Definitions.of(queues), ("q1", None), True))
 
 
 def test_a_version_is_the_same_in_every_process() -> None:
-    told = [
+    versions = [
         subprocess.run(
             [sys.executable, "-c", SCRIPT],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -25,5 +25,5 @@ def test_a_version_is_the_same_in_every_process() -> None:
         ).stdout
         for seed in ("1", "2")
     ]
-    assert len(told[0].strip()) == 16
-    assert told[0] == told[1]
+    assert len(versions[0].strip()) == 16
+    assert versions[0] == versions[1]
