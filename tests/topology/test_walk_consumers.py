@@ -42,6 +42,7 @@ def test_a_rejection_where_nothing_dead_letters_is_a_loss() -> None:
         ({}, OLD, None),
         ({"type": "quorum"}, OLD, None),
         ({"type": "quorum"}, MIDDLE, 20),
+        ({"type": "quorum"}, (4, 0), 20),
         ({"type": "quorum", "x_delivery_limit": 3}, OLD, 3),
         ({"type": "quorum", "x_delivery_limit": -1}, NEW, None),
         ({"type": "quorum", "x_delivery_limit": -1}, MIDDLE, None),
