@@ -111,7 +111,7 @@ def edit_address(pair: Topology) -> str:
         (State.PLANNED, False, "Plan"),
         (State.PLANNED, True, "All objects already exist"),
         (State.APPLIED, True, "In sync"),
-        (State.APPLIED, False, "Out of sync"),
+        (State.APPLIED, False, "Not in sync"),
         (State.APPLYING, False, "Apply the topology again to complete it"),
         (State.DELETED, False, "You cannot apply this topology again"),
     ],
@@ -216,7 +216,7 @@ def test_a_drift_is_shown_in_the_list_and_above_the_plan_that_restores_it(pair: 
     Topology.objects.update(state=State.APPLIED)
     DriftCheck().look(pair.broker, know(pair.broker))
     client = signed_in(Role.VIEWER, pair.broker)
-    assert "Out of sync</span>" in text_of(client.get(reverse("topology:topologies")))
+    assert "Not in sync</span>" in text_of(client.get(reverse("topology:topologies")))
     text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
     assert '<section class="panel" id="plan">' in text
-    assert "Out of sync since <time" in text
+    assert "Not in sync since <time" in text
