@@ -51,7 +51,7 @@ check: packages-test $(DEV_STAMP) ## format, lint, types, layers, words, Django'
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/codespell -D - -D words.txt templates docs/*.md README.md CHANGELOG.md
+	$(BIN)/codespell -D - -D words.txt templates docs/*.md docs/guide/*.md README.md CHANGELOG.md
 	$(BIN)/djade --check --target-version 5.2 $(templates)
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py check
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py makemigrations --check --dry-run
@@ -77,7 +77,7 @@ mutants: packages-test $(DEV_STAMP) ## change one thing of a module, and see tha
 	@exec $(BIN)/python -m tests.mutants $(MODULE) --sample $(SAMPLE)
 
 .PHONY: screenshots
-screenshots: packages-test $(DEV_STAMP) ## every page in every state, four widths, both themes, as pictures in var/screenshots
+screenshots: packages-test $(DEV_STAMP) ## every page in every state, four widths, both themes, as pictures in var/screenshots; those of docs/guide too
 	@rm -rf var/screenshots
 	mkdir -p var/screenshots
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) tests/browser --screenshots var/screenshots $(PYTEST_ARGS)

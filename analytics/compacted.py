@@ -60,7 +60,7 @@ def read(log: Path, day: date) -> Compacted | None:
 
 
 def write(log: Path, day: date, compacted: Compacted) -> None:
-    """Replace what stands there, durably."""
+    """Replace the compacted day durably."""
     folder = _folder(log, day)
     aside = folder / f".{MANIFEST}.{os.getpid()}"
     with aside.open("w") as file:
@@ -76,14 +76,20 @@ def input_of(log: Path, day: date, hours: Sizes | None = None) -> DayInput:
     there = line_sizes(log, day) if hours is None else hours
     compacted = read(log, day)
     known = compacted.hours if compacted else {}
-    # An hour whose lines are gone is in Parquet alone.
-    as_parquet = [hour for hour in known if there.get(hour, known[hour]) == known[hour]]
+
+    def is_deleted(hour: str) -> bool:
+        return any(there[hour].get(name, 0) < size for name, size in known[hour].items())
+
+    # An hour whose lines were deleted exists in Parquet only; lines that came since are added.
+    as_parquet = [
+        hour for hour in known if there.get(hour, known[hour]) == known[hour] or is_deleted(hour)
+    ]
     folder = _folder(log, day)
     files = [
         folder / f"hour={hour}" / name
         for hour, sizes in sorted(there.items())
-        if hour not in as_parquet
         for name in sorted(sizes)
+        if hour not in as_parquet or known[hour].get(name) != sizes[name]
     ]
     return DayInput(
         day,
@@ -101,6 +107,16 @@ def line_sizes(log: Path, day: date) -> dict[str, dict[str, int]]:
         hour = path.parent.name.removeprefix("hour=")
         sizes.setdefault(hour, {})[path.name] = path.stat().st_size
     return sizes
+
+
+def line_bytes(sizes: Sizes) -> int:
+    return sum(size for files in sizes.values() for size in files.values())
+
+
+def day_bytes(log: Path, day: date) -> int:
+    """The bytes of the day's lines, of deleted ones too whose hours are Parquet."""
+    before = read(log, day)
+    return line_bytes({**(before.hours if before else {}), **line_sizes(log, day)})
 
 
 def finished(log: Path, day: date, now: datetime) -> dict[str, dict[str, int]]:

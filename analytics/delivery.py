@@ -28,7 +28,7 @@ from topology.models.secrets import seal_secret
 
 CHECK_SECONDS = 5.0
 TIMEOUT_SECONDS = 8.0
-# After each failure the next attempt is so much later; after the last one somebody has to ask.
+# The pause before each next attempt; after the last one a user must request the next.
 PAUSES = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 240, 720))
 # A worker that was killed while it sent is followed by another attempt.
 CLAIM = timedelta(minutes=5)

@@ -1,7 +1,7 @@
-"""MessageEvent: one thing that happened to a message, and one line of the event log.
+"""MessageEvent: one event of a message, and one line of the event log.
 
-Fields are only ever added, at the end; a reader ignores those it does not know and takes
-the default for those a line lacks, so that lines of every release stay readable.
+Fields are only ever added, at the end; a reader ignores unknown fields and uses the default for
+missing ones, so that lines of every release stay readable.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ from topology.content.text import make_encodable
 VERSION = 1
 HEADERS_LIMIT_BYTES = 8192
 VALUE_LIMIT_CHARACTERS = 1000
+LONGEST_TEXT = 255
+EXCEPTION_HEADERS = ("NServiceBus.ExceptionInfo.ExceptionType", "MT-Fault-ExceptionType")
 NESTING_LIMIT = 6
 # What a column of PostgreSQL takes.
 LARGEST_NUMBER = 2**31 - 1
 DEATHS_HEADER = "x-death"
 # Begins the ids of lines of a tracing plugin's file: their moments are by that plugin's clock.
 TRACE_ID = "trace:"
+# The source of the events of probes: no message of anybody's, so that only their own figures count
+# them.
+PROBE = "probe"
 
-# The two recordings of a message are stamped by a thread that waits for its turn, on a busy
-# machine for tens of milliseconds. So a reading of less than this before the due time does
-# not say that it was early.
+# A thread stamps the two recordings of a message when it gets its turn, tens of milliseconds late
+# on a busy machine. So a reading of less than this before the due time does not prove that the
+# message was early.
 CLOCK_RESOLUTION_MS = 50
 
 Kind: TypeAlias = Literal[
@@ -48,7 +53,7 @@ FieldType: TypeAlias = Literal["text", "integer", "boolean", "moment", "moment o
 
 
 class EventError(ValueError):
-    """A line that is no event; the message says what is wrong with it."""
+    """A line that is not an event; the message says what is wrong with it."""
 
 
 @dataclass(kw_only=True)
@@ -145,7 +150,7 @@ FIELDS: dict[str, FieldType] = {
 }
 
 
-# The name by which the packages above know it.
+# The name for the packages above.
 clean = make_encodable
 _NUL = b"\\u0000"
 _MOMENTS = tuple(name for name, kind in FIELDS.items() if kind.startswith("moment"))
@@ -225,11 +230,24 @@ def read_object(line: bytes) -> dict[str, Any]:
 _AS_THEY_ARE = frozenset({int, bool, NoneType, datetime})
 
 
-def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES) -> str:
-    """Headers as a JSON object of at most `limit` bytes, for reading and searching.
+def bounded(text: str) -> str:
+    """A text that a column of names can hold."""
+    return clean(text)[:LONGEST_TEXT]
 
-    Long texts are cut, bytes and numbers that JSON has no form for become texts, and a key
-    "(left out)" says how many headers had no room. Never raises on any header value.
+
+def first_text(headers: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The first of these headers that is a text; "" if none is."""
+    for name in names:
+        if isinstance(value := headers.get(name), str):
+            return bounded(value)
+    return ""
+
+
+def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES) -> str:
+    """Headers as a JSON object of at most `limit` bytes, for display and search.
+
+    Long texts are cut, bytes and numbers without a JSON form become texts, and the key "(left out)"
+    counts the headers without room. Never raises on any header value.
     """
     try:
         whole = orjson.dumps(headers)

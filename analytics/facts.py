@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from analytics.events import (
+    EXCEPTION_HEADERS,
     Kind,
     MessageEvent,
     bounded_headers,
@@ -21,6 +22,7 @@ from analytics.events import (
     decode,
     encode,
     encode_alike,
+    first_text,
 )
 from analytics.models import Fact
 from topology.deaths import newest_death, read_history
@@ -85,10 +87,10 @@ def state(
     tracking_id: str = "",
     replay_id: str = "",
 ) -> None:
-    """State that this was done to the message at `at` (UTC), in the caller's transaction.
+    """Record an action on the message at `at` (UTC), in the caller's transaction.
 
-    `exchange` and `routing_key` default to the message's own; `queue` is where it lay, for
-    one that was parked or discarded.
+    `exchange` and `routing_key` default to the message's own; `queue` is that of a message that was
+    parked or discarded.
     """
     properties = message.properties
     content = Stated(
@@ -112,9 +114,9 @@ def state(
 def state_all(
     *, broker: Broker, kind: Kind, of: Iterable[tuple[str, Stated]], at: datetime
 ) -> None:
-    """State the same of many messages, each with the queue it lay in, by one insert.
+    """Record the same action on many messages, each with its queue, by one insert.
 
-    A replay states "replayed" with each one's replay id, exchange and routing key.
+    A replay records "replayed" with each one's replay id, exchange and routing key.
     """
     batch = f"fact:{uuid4().hex}"
     own = (_own(f"{batch}.{place}", *one) for place, one in enumerate(of, start=1))
@@ -156,6 +158,7 @@ def _own(event_id: str, queue: str, of: Stated) -> dict[str, Any]:
         "replay_id": of.replay_id,
         "death_queue": clean(death_queue),
         "death_reason": clean(death_reason),
+        "exception_type": first_text(properties.headers, EXCEPTION_HEADERS),
         "deaths": of.deaths,
         "redelivered": isinstance(message, Message) and message.redelivered,
         "size_bytes": of.size,

@@ -1,4 +1,4 @@
-"""Switching a vhost's firehose on and off, and how it stands."""
+"""Switches a vhost's firehose on and off, and reads its state."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from topology.provisioning import firehose
 
 
 class Refusal(Exception):
-    """It was not done; the message says why."""
+    """The request was refused; the message says why."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How the firehose of a vhost stands now; None is not known, and `error` says why.
+    """The state of a vhost's firehose now; None is unknown, and `error` says why.
 
-    `is_copying`: RabbitMQ copies, and where we want it, into our queue. `full` is the share of
-    our queue's bound in hundredths.
+    `is_copying`: RabbitMQ copies, and into our queue if we requested it. `full` is the share of our
+    queue's maximum length in hundredths.
     """
 
     is_copying: bool | None
@@ -56,7 +56,7 @@ def switch_on(user: User, broker: Broker, *, typed_name: str = "") -> Firehose:
 
 
 def _wanted(broker: Broker, username: str) -> Firehose:
-    """The row comes first: whatever dies now, the recorder goes on from there."""
+    """The row is written first: after a crash the recorder continues from there."""
     try:
         with transaction.atomic():
             return Firehose.objects.create(broker=broker, switched_on_by=username)
@@ -84,7 +84,7 @@ def switch_off(user: User, broker: Broker) -> bool:
 
 
 def standing(broker: Broker, row: Firehose | None) -> Standing:
-    """Ask the broker, for REQUEST_SECONDS in all."""
+    """Read it from the broker, within REQUEST_SECONDS in all."""
     try:
         with Management(broker.address, in_all=REQUEST_SECONDS) as management:
             if row is None:

@@ -30,6 +30,7 @@ COMPACTION_JOB = "analytics.jobs.compaction"
 TABLES = (
     *("accuracy", "uncounted", "histogram", "hours", "retries", "attempts", "outcomes"),
     *("recoveries", "causes", "deaths", "losses", "unexplained", "dead_letters"),
+    *("replays", "stays", "groups", "releases", "probes"),
 )
 EXCLUDED = "excluded"
 NO_DATA_CODE = 4
@@ -71,7 +72,7 @@ class JobReport:
         self._began = 0.0
 
     def read(self, message: Mapping[str, Any]) -> None:
-        """Take over what a message of the job says."""
+        """Store the values of a message of the job."""
         if "step" in message:
             self.begin_step(str(message["step"]))
         self.spark_version = str(message.get("spark_version", self.spark_version))[:40]
@@ -83,11 +84,11 @@ class JobReport:
 
 
 class LaunchError(Exception):
-    """The job failed; the message is a sentence with what it said last."""
+    """The job failed; the message is a sentence with its last output."""
 
 
 class NoData(LaunchError):
-    """The log holds nothing for the day; the message says so."""
+    """The log contains nothing for the day; the message says so."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Result:
 
 
 def is_local() -> bool:
-    """Whether Spark runs on this machine, and not where SPARK_MASTER or SPARK_REMOTE say."""
+    """Whether Spark runs on this machine, and not at SPARK_MASTER or SPARK_REMOTE."""
     is_here = os.environ.get("SPARK_MASTER", "local").startswith("local")
     return is_here and "SPARK_REMOTE" not in os.environ
 
@@ -261,7 +262,7 @@ def _what_went_wrong(code: int, complaints: str) -> str:
 
 
 def _become_job(parent: int, module: str) -> None:
-    """In the child: ask the kernel for a SIGKILL when the parent dies, then be the module."""
+    """In the child: let the kernel send a SIGKILL at the parent's death, then run the module."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != parent:
         sys.exit("The process that started this job ended.")

@@ -1,7 +1,7 @@
 """The event log: JSON lines in folders by UTC date and hour, on disk before they count.
 
-`date=2026-11-20/hour=07/<recorder>-<number>.jsonl`; each recorder writes files of its own,
-so that several may write side by side. A crash leaves at worst one torn last line.
+`date=2026-11-20/hour=07/<recorder>-<number>.jsonl`; each recorder writes files of its own, so that
+several can write at once. A crash leaves at most one incomplete last line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IMPORT_LOCK = "import"
 
 
 class LogError(Exception):
-    """The log cannot be written or read; the message is a sentence that says why."""
+    """The log cannot be written or read; the message says why in one sentence."""
 
 
 def _unwritable(folder: Path, error: OSError) -> LogError:
@@ -55,10 +55,10 @@ def hour_folder(log: Path, moment: datetime) -> Path:
 
 
 class EventLog:
-    """One recorder's hand in the log under `folder`; used by one thread only.
+    """The log under `folder` for one recorder; used by one thread only.
 
-    `recorder` names its files. A recorder that comes back under the same name goes on
-    writing its newest file, after ending whatever line a crash had torn.
+    `recorder` names its files. A recorder that returns under the same name continues its newest
+    file, after it ends a line that a crash left incomplete.
     """
 
     def __init__(self, folder: Path, recorder: str, *, roll_bytes: int = ROLL_BYTES) -> None:
@@ -162,8 +162,8 @@ def written_since(
 ) -> list[MessageEvent]:
     """The events whose id begins with `event_ids`, from files that were written since then.
 
-    Only files whose names begin with `recorder` are looked at. A torn line is left out.
-    Raises LogError.
+    Only files whose names begin with `recorder` are read. An incomplete line is skipped. Raises
+    LogError.
     """
     mark = b'"event_id":' + orjson.dumps(event_ids)[:-1]
     events: list[MessageEvent] = []
@@ -181,10 +181,9 @@ def written_since(
 
 
 def lines_from(path: Path, position: int, limit_bytes: int) -> tuple[list[bytes], int]:
-    """The whole lines of a file from there on, about so many bytes, and where they end.
+    """The complete lines of a file from there on, about so many bytes, and where they end.
 
-    A last line that is still being written, or was torn, is left for the next time. Raises
-    LogError.
+    An incomplete last line is left for the next call. Raises LogError.
     """
     try:
         with path.open("rb") as file:
@@ -225,7 +224,7 @@ class DayLines:
 
 
 def readable(lines: Iterable[bytes]) -> Iterator[MessageEvent]:
-    """The events of these lines; those that are none are left out."""
+    """The events of these lines; invalid lines are skipped."""
     for line in lines:
         with suppress(EventError):
             yield decode(line)

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Protocol
 
-from django.db.models import F, QuerySet
+import orjson
+from django.db.models import QuerySet
 
+from analytics import buckets
 from analytics.events import MessageEvent
 from analytics.models import Minute
+from analytics.models.scheduled_message import Departure, measure_lateness
 from topology.models import Topology
 
 LATE = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 # What the first page counts: the present minute and those before it.
 RECENT, SHOWN = 5, 60
+# Of most minutes of most topologies.
+NO_LATENESS = "{}"
 
 
-class Left(Protocol):
+class Left(Departure, Protocol):
     """A trip that has come to an end."""
 
-    left_at: datetime | None
-    caught_up: bool
-
     @property
-    def lateness(self) -> timedelta | None: ...
+    def caught_up(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,14 @@ class Counts:
 
 @dataclass(frozen=True)
 class Flow:
-    """The counts of the last hour, minute by minute; `last_at` is the present minute's begin."""
+    """The counts of the last hour, minute by minute; `last_at` is the present minute's begin.
+
+    `lateness` has the measured messages that left in the hour, by bucket.
+    """
 
     last_at: datetime
     minutes: tuple[Counts, ...]
+    lateness: buckets.Counts = field(default_factory=dict)
 
     @cached_property
     def recent(self) -> Counts:
@@ -72,9 +78,10 @@ class Flow:
     def until(self, moment: datetime | None) -> Flow:
         """Without the minutes after this moment, of which nothing is known."""
         if moment is None:
-            return Flow(self.last_at, ())
+            return Flow(self.last_at, (), self.lateness)
         unknown = int((self.last_at - _minute(moment)) / MINUTE)
-        return Flow(self.last_at, self.minutes[: len(self.minutes) - max(unknown, 0)])
+        known = self.minutes[: len(self.minutes) - max(unknown, 0)]
+        return Flow(self.last_at, known, self.lateness)
 
 
 def flows(topologies: Collection[Topology], now: datetime) -> dict[int, Flow]:
@@ -82,15 +89,24 @@ def flows(topologies: Collection[Topology], now: datetime) -> dict[int, Flow]:
     last_at = _minute(now)
     first_at = last_at - (SHOWN - 1) * MINUTE
     found: dict[int, dict[int, Counts]] = {topology.pk: {} for topology in topologies}
+    late: dict[int, Counter[int]] = {key: Counter() for key in found}
     rows = Minute.objects.filter(topology__in=found, minute_at__gte=first_at)
-    for key, at, *numbers in rows.values_list(
-        "topology_id", "minute_at", "entered", "left", "late", "died"
+    for key, at, lateness, *numbers in rows.values_list(
+        "topology_id", "minute_at", "lateness_json", "entered", "left", "late", "died"
     ):
         found[key][int((at - first_at) / MINUTE)] = Counts(*numbers)
+        if lateness != NO_LATENESS:
+            add_lateness(late[key], lateness)
     return {
-        key: Flow(last_at, tuple(known.get(place, Counts()) for place in range(SHOWN)))
+        key: Flow(last_at, tuple(known.get(place, Counts()) for place in range(SHOWN)), late[key])
         for key, known in found.items()
     }
+
+
+def add_lateness(total: Counter[int], stored: str) -> None:
+    """Add the buckets of a stored minute."""
+    for bucket, number in orjson.loads(stored).items():
+        total[int(bucket)] += number
 
 
 def since(topology: Topology, moment: datetime) -> QuerySet[Minute]:
@@ -100,31 +116,56 @@ def since(topology: Topology, moment: datetime) -> QuerySet[Minute]:
 
 
 def count(topology: Topology, events: Iterable[MessageEvent], closed: Iterable[Left]) -> None:
-    """Add these events, and of the rows that they closed the late ones, to their minutes.
+    """Add these events, and the lateness of the rows that they closed, to their minutes.
 
     Within the caller's transaction.
     """
-    for minute_at, counts in tally(events, closed).items():
-        Minute.objects.get_or_create(topology=topology, minute_at=minute_at)
-        Minute.objects.filter(topology=topology, minute_at=minute_at).update(
-            **{name: F(name) + number for name, number in counts.items()}
-        )
+    ended = list(closed)
+    counts, lateness = tally(events, ended), tally_lateness(ended)
+    for minute_at in counts.keys() | lateness.keys():
+        rows = Minute.objects.select_for_update()
+        row, _ = rows.get_or_create(topology=topology, minute_at=minute_at)
+        for name, number in counts[minute_at].items():
+            setattr(row, name, getattr(row, name) + number)
+        add_lateness(lateness[minute_at], row.lateness_json)
+        stored = {str(bucket): number for bucket, number in sorted(lateness[minute_at].items())}
+        row.lateness_json = orjson.dumps(stored).decode()
+        row.save()
 
 
-def tally(events: Iterable[MessageEvent], closed: Iterable[Left]) -> dict[datetime, Counter[str]]:
+def tally(
+    events: Iterable[MessageEvent], closed: Iterable[Left]
+) -> defaultdict[datetime, Counter[str]]:
     """Minute -> how many entered, left, died, late in it."""
-    minutes: dict[datetime, Counter[str]] = defaultdict(Counter)
+    minutes: defaultdict[datetime, Counter[str]] = defaultdict(Counter)
     for event in events:
-        counts = minutes[_minute(event.recorded_at)]
         if event.kind == "scheduled":
+            counts = minutes[_minute(event.recorded_at)]
             counts["entered"] += 1
             counts["died"] += bool(event.death_reason)
         elif event.kind == "delivered":
-            counts["left"] += 1
+            minutes[_minute(event.recorded_at)]["left"] += 1
+    for left_at, late in _measured(closed):
+        if late > LATE:
+            minutes[_minute(left_at)]["late"] += 1
+    return minutes
+
+
+def tally_lateness(closed: Iterable[Left]) -> defaultdict[datetime, Counter[int]]:
+    """Minute -> bucket of lateness -> how many left so late in it."""
+    minutes: defaultdict[datetime, Counter[int]] = defaultdict(Counter)
+    for left_at, late in _measured(closed):
+        bucket = buckets.bucket_of(late / timedelta(milliseconds=1))
+        minutes[_minute(left_at)][bucket] += 1
+    return minutes
+
+
+def _measured(closed: Iterable[Left]) -> Iterator[tuple[datetime, timedelta]]:
+    """When each left and how late, without those whose lateness may be the recorder's."""
     for row in closed:
-        if row.left_at is not None and row.caught_up and (row.lateness or timedelta(0)) > LATE:
-            minutes[_minute(row.left_at)]["late"] += 1
-    return {minute_at: counts for minute_at, counts in minutes.items() if counts}
+        late = measure_lateness(row) if row.caught_up else None
+        if late is not None and row.left_at is not None:
+            yield row.left_at, late
 
 
 def _minute(moment: datetime) -> datetime:

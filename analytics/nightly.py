@@ -38,11 +38,11 @@ class DayRefused(Exception):
 
 
 class Stopped(Exception):
-    """The run was asked to stop, or somebody else has taken it over."""
+    """The run was requested to stop, or another process took it over."""
 
 
 def want(day: date) -> Run:
-    """Ask the worker to run this day; one that is running is left alone."""
+    """Request a run of this day from the worker; a running one is not changed."""
     _refuse_future(day)
     run, _ = Run.objects.get_or_create(day=day)
     Run.objects.filter(pk=run.pk).exclude(state=RunState.RUNNING).update(
@@ -53,12 +53,12 @@ def want(day: date) -> Run:
 
 
 def run_day(day: date, *, progress: Progress = lambda *_: None) -> Run:
-    """Compute a UTC day from the event log and put the rows in the place of its old ones.
+    """Compute a UTC day from the event log and replace its rows.
 
-    `progress(done, total)` is called at least once a second; what it raises stops the run.
-    A day of which the log holds less than it did keeps the rows that it has: old days of the
-    log are deleted, what was computed of them is not. The Run says so. Raises DayRefused for a
-    future day and for one that is being run, launch.LaunchError when the job fails.
+    `progress(done, total)` is called at least once a second; an exception from it stops the run. A
+    day keeps its rows when the log contains less of it than before: old days of the log are
+    deleted, their figures are not. The Run records this. Raises DayRefused for a future day and
+    for one that is running, launch.LaunchError when the job fails.
     """
     _refuse_future(day)
     owner = _claim(day)
@@ -276,7 +276,7 @@ def _end(owner: str, day: date, state: RunState, job: launch.JobReport, **values
 
 
 def _wanted() -> Q:
-    """Asked for, or left behind by a process that died in the middle of it."""
+    """Requested, or left by a process that died during the run."""
     left_behind = Q(state=RunState.RUNNING, lease_until__lt=datetime.now(UTC))
     return Q(state=RunState.WANTED) | left_behind
 
@@ -288,7 +288,7 @@ def _refuse_future(day: date) -> None:
 
 @cache
 def _code_version() -> str:
-    """A hash of the jobs' source, so that rows can be told apart that other code computed."""
+    """A hash of the jobs' source, so that rows from other code can be distinguished."""
     digest = hashlib.sha256()
     for path in sorted((Path(__file__).parent / "jobs").glob("*.py")):
         digest.update(path.read_bytes())

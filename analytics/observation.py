@@ -104,10 +104,10 @@ def unobserved(*, since: datetime | None = None) -> list[Topology]:
 
 
 def left_unseen(now: datetime) -> Q:
-    """Scheduled messages that count as gone once they are due, since nobody saw them leave.
+    """Scheduled messages that count as delivered once they are due, because nothing observes it.
 
-    That is all of the topologies that nobody observes; where the firehose does, those that
-    were due before it was switched on. Never those that are stuck.
+    All messages of topologies without observation; with the firehose, those that were due before it
+    was enabled. Never those that are stuck.
     """
     unseen, begun = overlooked(Topology.objects.all())
     return due_before(dict.fromkeys(unseen, now) | begun, stuck_ranges())

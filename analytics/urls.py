@@ -2,12 +2,20 @@ from __future__ import annotations
 
 from django.urls import path
 
-from analytics.views import delivery, reports, runs, scheduled
+from analytics.views import delivery, reports, runs, scheduled, topology_tabs
 
 app_name = "analytics"
 urlpatterns = [
     path("scheduled/", scheduled.scheduled, name="scheduled"),
     path("scheduled/<int:pk>/", scheduled.scheduled_message, name="scheduled_message"),
+    path(
+        "topologies/<slug:slug>/messages/",
+        topology_tabs.topology_messages,
+        name="topology_messages",
+    ),
+    path(
+        "topologies/<slug:slug>/history/", topology_tabs.topology_history, name="topology_history"
+    ),
     path("reports/", reports.reports, name="reports"),
     path("reports/run/", reports.run, name="run"),
     path("reports/runs/", runs.runs, name="runs"),

@@ -15,12 +15,13 @@ class DelayboardConfig(AppConfig):
 
         from delayboard import checks
         from delayboard.dead_letters.parked.signals import replayed_messages_returned
-        from delayboard.sign_in import sessions, throttle
+        from delayboard.sign_in import sessions, throttle, time_zone
 
         assert checks
         replayed_messages_returned.connect(record_returned, dispatch_uid="outcome.record_returned")
         admin.site.login_form = throttle.GuardedAdminForm
         user_logged_in.connect(sessions.begin, dispatch_uid="sessions.begin")
+        user_logged_in.connect(time_zone.remember, dispatch_uid="time_zone.remember")
         # Django's own receiver fails with the sign-in when the disk is full.
         user_logged_in.disconnect(dispatch_uid="update_last_login")
         user_logged_in.connect(throttle.note_last_login, dispatch_uid="throttle.note_last_login")

@@ -35,7 +35,7 @@ _router = _pages_and_sockets()
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Channels' router knows no lifespan, so that part is answered here."""
+    """Channels' router does not support the lifespan protocol, so this handles it."""
     if scope["type"] == "lifespan":
         await _live(receive, send)
     elif scope["type"] == "websocket":

@@ -1,4 +1,4 @@
-"""Django's system checks: settings that cannot be meant, said before anything starts."""
+"""Django's system checks: invalid settings, reported before anything starts."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ class _Seen:
 class RepeatFilter(logging.Filter):
     """Drops warnings and errors equal to one that was logged less than a minute ago.
 
-    The next one after that minute says how many there were, without the traceback again. A line
-    in the place of an audit entry (`extra={"is_audit": True}`) is never dropped.
+    The next one after that minute contains their number, without the traceback. A line that
+    replaces an audit entry (`extra={"is_audit": True}`) is never dropped.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +35,7 @@ class RepeatFilter(logging.Filter):
         self._seen: dict[tuple[object, ...], _Seen] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether the record is logged."""
+        """Whether the record is logged."""
         if record.levelno < logging.WARNING or getattr(record, "is_audit", False):
             return True
         try:

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpR
 from django.utils.deprecation import MiddlewareMixin
 
 from delayboard.sign_in.sessions import note_use
+from delayboard.sign_in.time_zone import activate
 from topology.access import remember_grants
 
 
@@ -52,9 +53,9 @@ class SecurityPolicyMiddleware(MiddlewareMixin):
 
 
 class SessionUseMiddleware(MiddlewareMixin):
-    """Begins a session's idle time anew with each request that a person makes.
+    """Restarts a session's idle time with each request by a person.
 
-    A page that fetches itself every few seconds says so, and keeps no session alive.
+    Requests that a page makes by itself carry a mark, and do not keep a session alive.
     """
 
     def process_request(self, request: HttpRequest) -> None:
@@ -62,8 +63,15 @@ class SessionUseMiddleware(MiddlewareMixin):
             note_use(request.session)
 
 
+class TimeZoneMiddleware(MiddlewareMixin):
+    """Shows times in the time zone of the user."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        activate(request)
+
+
 class GrantsMiddleware(MiddlewareMixin):
-    """Reads the user's grants once for a page, whose parts ask for them five times."""
+    """Reads the user's grants once for a page, whose parts need them five times."""
 
     def process_view(self, request: HttpRequest, view: object, *_: object) -> None:
         if request.method in ("GET", "HEAD") and getattr(view, "login_required", True):

@@ -1,7 +1,7 @@
-"""Runs a command of manage.py; one of Delayboard's own on a database that is ready for it.
+"""Runs a command of manage.py; Delayboard's own commands on a migrated database.
 
-A database file of our own that is empty gets its tables. Any other is left as it is, and the
-command says how to migrate it.
+An empty database file of our own gets its tables. Any other database is not changed, and the
+command explains how to migrate it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ MIGRATE_FIRST = "The database is not migrated. Run manage.py migrate first."
 
 
 class NotReady(Exception):
-    """The sentence says why the command cannot run, and what to do."""
+    """The message says why the command cannot run, and what to do."""
 
 
 def run_command(arguments: Sequence[str]) -> int:
     """The exit code. Raises SystemExit as Django's commands do."""
+    if not all(map(is_text, arguments)):
+        sys.stderr.write("The command was not run. An argument is not valid UTF-8.\n")
+        return 2
     try:
         try:
             return _run(arguments)
@@ -46,6 +49,15 @@ def run_command(arguments: Sequence[str]) -> int:
         # Whoever reads the output, such as head, has enough. What is left of it must go somewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def is_text(argument: str) -> bool:
+    """Tell whether it can be encoded: a database takes no other, and neither does an output."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -70,7 +82,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def needs_database(arguments: Sequence[str]) -> bool:
-    """Tell whether it is a command of ours, or for accounts, that begins with the tables."""
+    """Whether it is one of our commands, or one for accounts, which need the tables."""
     name = arguments[1] if len(arguments) > 1 else ""
     if name == MIGRATING or {"-h", "--help"} & set(arguments) or checks_file(arguments):
         return False
@@ -79,13 +91,13 @@ def needs_database(arguments: Sequence[str]) -> bool:
 
 
 def checks_file(arguments: Sequence[str]) -> bool:
-    """Tell whether it is `lint` with a file, which is to start at once and anywhere."""
+    """Whether it is `lint` with a file, which must start fast and without a database."""
     given = [one for one in arguments[2:] if one == "-" or not one.startswith("-")]
     return arguments[1:2] == ["lint"] and bool(given) and is_file(given[0])
 
 
 def is_file(source: str) -> bool:
-    """Tell whether a file is meant and not a broker, whose slug has neither a dot nor a slash."""
+    """Whether it is a file and not a broker, whose slug has neither a dot nor a slash."""
     return source == "-" or "." in source or "/" in source
 
 
@@ -105,7 +117,7 @@ def prepare_database() -> None:
 
 
 def is_migration_missing() -> bool:
-    """Tell whether this version has migrations that the database has not."""
+    """Whether this version has migrations that the database does not have."""
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     connection.close()

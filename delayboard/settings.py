@@ -115,6 +115,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "delayboard.middleware.SessionUseMiddleware",
+    "delayboard.middleware.TimeZoneMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "delayboard.middleware.GrantsMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -239,7 +240,7 @@ NIGHTLY_CRON, NIGHTLY_TIME_ZONE = _schedule(
     os.environ.get("NIGHTLY_CRON", "10 0 * * *"), os.environ.get("NIGHTLY_TIME_ZONE", TIME_ZONE)
 )
 
-# Nightly reports by mail. Without EMAIL_HOST none is sent, and Delayboard says so.
+# Nightly reports and alerts by mail. Without EMAIL_HOST none is sent, and Delayboard shows this.
 EMAIL_HOST = os.environ.get("EMAIL_HOST", "")
 EMAIL_HOST_USER = os.environ.get("EMAIL_HOST_USER", "")
 EMAIL_HOST_PASSWORD = os.environ.get("EMAIL_HOST_PASSWORD", "")
@@ -267,14 +268,17 @@ LOGGING: dict[str, Any] = {
             "class": "logging.StreamHandler",
             "formatter": "plain",
             "filters": ["repeats"],
-        }
+        },
+        "null": {"class": "logging.NullHandler"},
     },
     "root": {"handlers": ["console"], "level": "INFO"},
-    # pika logs every lost connection with a stack trace; ours say it in one sentence.
-    # What django-axes counts is in the audit log.
+    # pika logs every lost connection with a stack trace; our messages are one sentence. What
+    # django-axes counts is in the audit log.
     "loggers": {
         "pika": {"level": "CRITICAL"},
         "axes": {"level": "ERROR"},
+        # Its lines may have parts of an address; what failed is in the row of the alert.
+        "apprise": {"level": "WARNING", "propagate": False, "handlers": ["null"]},
         "topology": {},
         "analytics": {},
         "delayboard": {},

@@ -10,7 +10,10 @@ from django.views.generic import RedirectView
 from delayboard.sign_in.throttle import GuardedForm
 from delayboard.views import (
     account,
+    alerts,
+    broker_start,
     delay_migration,
+    demo,
     firehose,
     now,
     publish,
@@ -80,9 +83,16 @@ urlpatterns = [
     path("", now.now, name="now"),
     path("search/", search.search, name="search"),
     path("system/", system.system, name="system"),
+    path("demo/", demo.demo, name="demo"),
+    path("demo/remove/", demo.demo_remove, name="demo_remove"),
+    path("demo/tour/", demo.tour, name="tour"),
+    path("alerts/", alerts.alerts, name="alerts"),
+    path("alerts/receiver/", alerts.alert_receiver, name="alert_receiver"),
+    path("alerts/<int:pk>/send/", alerts.alert_send, name="alert_send"),
     path("retention/", retention.retention, name="retention"),
     path("login/", accounts.LoginView.as_view(authentication_form=GuardedForm), name="login"),
     path("logout/", accounts.LogoutView.as_view(), name="logout"),
+    path("preferences/", account.preferences, name="preferences"),
     path("password/", account.PasswordView.as_view(), name="password"),
     # The admin's own page of this kind would leave no entry in the audit log.
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
@@ -94,6 +104,21 @@ urlpatterns = [
         name="scheduled_change_undo",
     ),
     path("topologies/<slug:slug>/migrate/", delay_migration.migrate_delays, name="migrate_delays"),
+    path(
+        "topologies/<slug:slug>/migrate/request/",
+        delay_migration.delay_migration_request,
+        name="delay_migration_request",
+    ),
+    path(
+        "topologies/<slug:slug>/migrate/pause/",
+        delay_migration.delay_migration_pause,
+        name="delay_migration_pause",
+    ),
+    path(
+        "topologies/<slug:slug>/migrate/continue/",
+        delay_migration.delay_migration_continue,
+        name="delay_migration_continue",
+    ),
     path("publish/", publish.publish, name="publish"),
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
     path("dead-letters/", overview.dead_letters, name="dead_letters"),
@@ -102,6 +127,7 @@ urlpatterns = [
     path("retrying/<slug:broker_slug>/", retrying.retrying, name="retrying"),
     path("replays/", batches.replays, name="replays"),
     path("replays/<int:pk>/", include(_replay)),
+    path("brokers/<slug:broker_slug>/start/", broker_start.broker_start, name="broker_start"),
     path("brokers/<slug:broker_slug>/firehose/", firehose.firehose, name="firehose"),
     path(
         "brokers/<slug:broker_slug>/firehose/switch/",

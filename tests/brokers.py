@@ -13,6 +13,7 @@ import platform
 import secrets
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,15 +112,22 @@ def _running(folders: pytest.TempPathFactory, generation: str) -> Iterator[Priva
 @pytest.fixture
 def vhost(broker_node: PrivateNode) -> Iterator[Vhost]:
     """Make a vhost with a random name and full permissions; delete it afterwards."""
+    with vhost_on(broker_node) as made:
+        yield made
+
+
+@contextmanager
+def vhost_on(node: PrivateNode) -> Iterator[Vhost]:
+    """The same on any node, for the length of a block."""
     name = f"t-{secrets.token_hex(6)}"
-    call_api(broker_node, "PUT", f"vhosts/{name}", {})
+    call_api(node, "PUT", f"vhosts/{name}", {})
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    call_api(broker_node, "PUT", f"permissions/{name}/{quote(broker_node.username)}", everything)
+    call_api(node, "PUT", f"permissions/{name}/{quote(node.username)}", everything)
     yield Vhost(
-        amqp_url=f"{broker_node.amqp_url.rpartition('/')[0]}/{name}",
-        management_url=broker_node.management_url,
+        amqp_url=f"{node.amqp_url.rpartition('/')[0]}/{name}",
+        management_url=node.management_url,
         name=name,
-        username=broker_node.username,
-        password=broker_node.password,
+        username=node.username,
+        password=node.password,
     )
-    call_api(broker_node, "DELETE", f"vhosts/{name}")
+    call_api(node, "DELETE", f"vhosts/{name}")

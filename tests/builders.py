@@ -11,9 +11,11 @@ from typing import TypeVar
 from django import db
 from django.contrib.auth.models import User
 
+from delayboard.demo.reminders import HOLD
+from delayboard.demo.seed import DEMO_BROKER
 from tests.brokers import Vhost
 from topology.broker.address import Address, parse_address
-from topology.models import Broker, Grant, Role, Topology
+from topology.models import Broker, Grant, Role, State, Topology
 from topology.operations.connect import add_broker
 from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
@@ -62,6 +64,16 @@ def refuse_full_disk(*args: object, **kwargs: object) -> None:
     cause = OSError()
     cause.sqlite_errorname = "SQLITE_FULL"  # type: ignore[attr-defined]
     raise db.OperationalError("database or disk is full") from cause
+
+
+def make_demo() -> Broker:
+    """The demo's broker with one of its topologies."""
+    broker = make_broker(name=DEMO_BROKER)
+    broker.environment = "demo"
+    broker.save()
+    topology = create_topology(None, broker, HOLD.kind, HOLD.params)
+    Topology.objects.filter(pk=topology.pk).update(state=State.APPLIED)
+    return broker
 
 
 def make_pair(

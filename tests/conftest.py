@@ -19,13 +19,18 @@ from tests.postgres import private_cluster
 __all__ = ["broker_node", "newest_node", "vhost"]
 
 CHEAP_HASHER = "django.contrib.auth.hashers.MD5PasswordHasher"
-# How many examples each law has; --hypothesis-profile chooses. A busy machine is no failure.
+IS_MUTATED = "MUTANT_UNDER_TEST" in os.environ
+# How many examples each law has; --hypothesis-profile chooses. A busy machine is no failure, and
+# mutmut runs pytest several times in one process.
 for profile, number in (("few", 30), ("full", 200)):
     hypothesis.settings.register_profile(
         profile,
         max_examples=number,
         deadline=None,
-        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+        suppress_health_check=[
+            hypothesis.HealthCheck.too_slow,
+            *([hypothesis.HealthCheck.differing_executors] if IS_MUTATED else []),
+        ],
     )
 hypothesis.settings.load_profile("few")
 PERMISSIONS = "django.contrib.auth.management.create_permissions"

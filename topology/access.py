@@ -1,4 +1,4 @@
-"""Who may do what to which broker; every view asks here, on the server."""
+"""Who may do what on which broker. Every view checks permissions here, on the server."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ View: TypeAlias = Callable[..., HttpResponse]
 
 
 def remember_grants(user: User) -> None:
-    """Read the grants once for all that is asked of this object, which must live no longer
-    than a page: a grant that is withdrawn later still counts for it.
+    """Read the grants once and keep them on this object, which must not outlive a page.
+
+    A grant that is withdrawn later still counts for that page.
     """
     if user.is_authenticated:
         user.remembered_grants = _grants(user)  # type: ignore[attr-defined]
 
 
 def _grants(user: User) -> Mapping[int | None, int]:
-    """The role by the id of its broker; None stands for every broker."""
+    """The role by broker id; the key None means every broker."""
     remembered: Mapping[int | None, int] | None = getattr(user, "remembered_grants", None)
     if remembered is not None:
         return remembered
@@ -98,14 +99,20 @@ def require(user: User, broker: Broker | None, role: Role) -> None:
 
 
 def production_refusal(
-    broker: Broker, typed: str, next_step: str = "Type the broker name to confirm."
+    broker: Broker,
+    typed: str,
+    next_step: str = "Type the broker name to confirm.",
+    *,
+    is_needed: bool = False,
 ) -> str:
     """Return why an action on a production broker is refused; "" when its name was typed.
 
-    Any other broker needs no typed name.
+    Any other broker needs no typed name, unless the action does (`is_needed`).
     """
-    if not broker.is_production or typed == broker.name:
+    if typed == broker.name or not (broker.is_production or is_needed):
         return ""
+    if not broker.is_production:
+        return f"This action needs a confirmation. {next_step}"
     return f"{broker.name} is a production broker ({broker.environment}). {next_step}"
 
 

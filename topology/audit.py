@@ -27,7 +27,7 @@ NOT_WRITTEN = (
 
 
 class Entry(TypedDict, total=False):
-    """What an entry may say besides who did what. Secrets never go into `details`."""
+    """Optional fields of an entry. Secrets never go into `details`."""
 
     broker: Broker | None
     what: str
@@ -52,10 +52,10 @@ def record(user: Actor, action: str, **entry: Unpack[Entry]) -> AuditEntry:
 
 
 def try_record(user: Actor, action: str, **entry: Unpack[Entry]) -> bool:
-    """Add an entry for what goes on without it; False when the database refuses, and it is logged.
+    """Add an entry that is not required; False, with a log line, when the database refuses it.
 
-    For signing in and out, and for lists. What shows a whole message or changes anything calls
-    `record` or `recorded`, and is refused with its entry.
+    For sign-in, sign-out and lists. An action that shows a whole message or changes anything uses
+    `record` or `recorded`: without the entry the action is refused.
     """
     broker, details = entry.get("broker"), entry.get("details")
     name = user.get_username() if user is not None and user.is_authenticated else "delayboard"
@@ -78,10 +78,9 @@ def recorded(
     what: str = "",
     details: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
-    """Record the block's action before it begins, and then how it ended; an error goes on.
+    """Record an action before its block runs, and its outcome afterwards. Errors are raised again.
 
-    `details` may be completed within the block. The block does not run when its entry cannot be
-    written.
+    The block may complete `details`. It does not run when the entry cannot be written.
     """
     entry = record(user, action, broker=broker, what=what, outcome=BEGUN, details=details)
     try:

@@ -24,9 +24,9 @@ FIRST_YEAR, END_YEAR = 1970, 2200
 class Death:
     """One entry of x-death: all deaths in one queue for one reason.
 
-    `first_at` is the time of the FIRST of them in whole seconds (UTC); later ones carry
-    none (mc_amqpl.erl 4.3.5, rabbit_dead_letter.erl 3.10.8). `order_is_inferred` is set when
-    it shares its second with a neighbour, so that only the broker's order speaks for it.
+    `first_at` is the time of the FIRST of these deaths in whole seconds (UTC); x-death has no time
+    for later ones (mc_amqpl.erl 4.3.5, rabbit_dead_letter.erl 3.10.8). `order_is_inferred` is set
+    when a neighbour has the same second, so that the order is known only from RabbitMQ's list.
     """
 
     queue: str
@@ -65,11 +65,11 @@ class History:
 
 
 def read_history(headers: Headers) -> History:
-    """Read x-death, never failing: what is malformed is left out and said in `problems`."""
+    """Read x-death, never failing: malformed entries are omitted and listed in `problems`."""
     raw = headers.get("x-death")
     if raw is None:
         return History()
-    # A list is asked for by its type first: asking for any sequence takes long.
+    # The type is checked for a list first: the check for any sequence is slow.
     if type(raw) is not list and (not isinstance(raw, Sequence) or isinstance(raw, (str, bytes))):
         return History(problems=("x-death is not a list",))
     deaths: list[Death] = []
@@ -88,7 +88,7 @@ def read_history(headers: Headers) -> History:
 def newest_death(headers: Headers) -> tuple[str, str] | None:
     """Queue and reason of the latest death: x-last-death-* (4.0 on), else the newest entry.
 
-    On 3.10.8 the entry that died last stands first in the list; there are no x-last-death-*.
+    On 3.10.8 the latest death is the first entry of the list, and x-last-death-* do not exist.
     """
     queue, reason = headers.get("x-last-death-queue"), headers.get("x-last-death-reason")
     if isinstance(queue, str) and isinstance(reason, str):
@@ -165,7 +165,7 @@ def _oldest_first(deaths: list[Death], headers: Headers) -> tuple[Death, ...]:
 
 
 def _moment(value: Any) -> datetime | None:
-    """A moment that a broker's clock could have told, not only one that can be written."""
+    """A plausible time of a broker's clock, not only a valid one."""
     at = _written(value)
     return at if at and FIRST_YEAR <= at.year < END_YEAR else None
 

@@ -12,6 +12,9 @@ Identity: TypeAlias = tuple[str, ...]
 
 # Queues that Delayboard binds beside the real ones, to see what passes.
 TAP_PREFIX = "delayboard.tap."
+# Probe queues, and the keys of their probes. One word without a dot: a destination is bound to
+# delay levels by the end of the key, so that none of others matches.
+PROBE_PREFIX = "delayboard-probe-"
 # Ten years: no broker declares a queue with more (rabbit_misc:check_expiry).
 MAXIMUM_TTL_MS = 315_360_000_000
 # The archived plugin's exchange and the header that it waits by.
@@ -82,6 +85,25 @@ def is_tap(queue: str) -> bool:
     return queue.startswith(TAP_PREFIX)
 
 
+def is_probe(name: str) -> bool:
+    """Whether a queue or a routing key of this name is that of Delayboard's probes."""
+    return name.startswith(PROBE_PREFIX)
+
+
+def is_own_queue(name: str) -> bool:
+    """Whether a queue of this name is a tap or a probe queue of Delayboard."""
+    return is_tap(name) or is_probe(name)
+
+
+def find_own_queue_problem(name: str) -> str:
+    """Why no message may be sent to this queue: it is Delayboard's own; "" for other queues."""
+    if is_tap(name):
+        return "This queue is a tap of Delayboard. Enter another queue."
+    if is_probe(name):
+        return "This queue is a probe queue of Delayboard. Enter another queue."
+    return ""
+
+
 @dataclass(frozen=True)
 class Exchange:
     """An exchange. The default exchange is named "" and is never declared."""
@@ -100,7 +122,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue. Its type stands in `arguments` as x-queue-type; absent means classic."""
+    """A queue. Its type is in `arguments` as x-queue-type; no value means classic."""
 
     name: str
     durable: bool = True
@@ -207,6 +229,23 @@ class Definitions:
             frozenset(b for b in self.bindings if not is_tap(b.destination)),
         )
 
+    def without_probes(self) -> Definitions:
+        """What is left without probe queues, their bindings, and the queues that only probes
+        wait in."""
+        return Definitions(
+            self.exchanges,
+            frozenset(
+                queue
+                for queue in self.queues
+                if not is_probe(queue.name) and not is_probe(queue.dead_letter_routing_key or "")
+            ),
+            frozenset(
+                binding
+                for binding in self.bindings
+                if not is_probe(binding.destination) and not is_probe(binding.routing_key)
+            ),
+        )
+
     def exchange(self, name: str) -> Exchange | None:
         return self._exchanges_by_name.get(name)
 
@@ -238,7 +277,7 @@ class Definitions:
         return Definitions.of(thing for thing in found if thing is not None)
 
     def without(self, identities: Iterable[Identity]) -> Definitions:
-        """The rest when the things of these identities are left out."""
+        """The definitions without the objects of these identities."""
         left_out = frozenset(identities)
         return Definitions.of(thing for thing in self if thing.identity not in left_out)
 

@@ -12,7 +12,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|w|d|h|m|s)?", re.IGNORECASE)
 
 
 class DelayError(ValueError):
-    """The text is no duration; the message says what one looks like."""
+    """The text is not a duration; the message shows a valid one."""
 
 
 def parse_delay(text: str) -> timedelta:
@@ -66,5 +66,5 @@ def in_words(delay: timedelta) -> str:
 
 
 def milliseconds(delay: timedelta) -> int:
-    """Whole milliseconds, rounded up: a delay is never made shorter than asked for."""
+    """Whole milliseconds, rounded up: a delay is never shorter than requested."""
     return -(-delay // timedelta(milliseconds=1))

@@ -28,7 +28,7 @@ from topology.models import Broker
 from topology.snapshot import QueueNumbers, Snapshot
 
 FRESH = timedelta(seconds=2)
-# For the line on every page that says who is silent.
+# For the line on every page that names brokers without an answer.
 LOOKED_AT = timedelta(seconds=10)
 RECENT = timedelta(minutes=1)
 PATIENCE_SECONDS = 1.5
@@ -167,7 +167,7 @@ def fresh(broker: Broker, max_age: timedelta = FRESH) -> Latest:
 
 
 def fresh_all(brokers: Iterable[Broker], max_age: timedelta = FRESH) -> list[Latest]:
-    """The latest of each, all of them asked at once."""
+    """The latest snapshot of each broker, read in parallel."""
     asked = [(broker, _known_or_poll(broker, max_age)) for broker in brokers]
     return [
         found if isinstance(found, Latest) else _outcome(broker, found, _patience(broker))
@@ -192,10 +192,10 @@ def poll(broker: Broker, patience: float = AFTERWARDS_SECONDS) -> Latest:
 
 
 def for_action(broker: Broker, management: Management, things: Iterable[Thing]) -> Snapshot:
-    """What a change of these things is planned on: they as they stand now.
+    """The snapshot that a change of these objects is planned on, with these objects read now.
 
-    The rest too, unless looking at all of the broker takes long: then as it was a minute ago at
-    most. Raises BrokerError, also for one that is not seen within ten seconds.
+    The rest is read too, unless reading the whole broker takes long: then it is at most a minute
+    old. Raises BrokerError, also when the broker does not answer within ten seconds.
     """
     known = _latest.get(broker.pk)
     seen = known.snapshot if known else None
@@ -268,7 +268,7 @@ def _begin(broker_id: int, address: Address) -> _Poll:
 
 
 def _following(broker_id: int, running: _Poll) -> _Poll:
-    """Guarded. One for all who ask for it before it begins."""
+    """The next poll, shared by all callers that arrive before it begins. Guarded by the lock."""
     if running.follower is None:
         follower = running.follower = _Poll(running.address, after=running)
 

@@ -31,11 +31,13 @@ DEATH_HEADERS = frozenset(
 )
 TRACKING_HEADER = "delayboard-tracking-id"
 REPLAY_HEADER = "delayboard-replay-id"
+# Of a probe: the name of its queue, and when it was sent in UTC microseconds.
+PROBE_HEADER, PROBE_SENT_HEADER = "delayboard-probe", "delayboard-probe-sent-at-us"
 REPLAYS_HEADER = "delayboard-replays"
 # On what was published again after a kill. Of “x-opt-”: it changes no content id.
 DOUBLED_HEADER = "x-opt-delayboard-may-be-duplicated"
 PUBLISHED_AT_HEADER = "delayboard-published-at-ms"
-# In which libraries say who published it.
+# The header or property in which libraries name the publisher.
 PUBLISHER_HEADERS = ("NServiceBus.OriginatingEndpoint", "origin")
 # What a consumer counts its failures in: none of “x-”, which is the broker's.
 ATTEMPT_HEADER = "attempt"
@@ -49,9 +51,9 @@ CHANGED_PROPERTIES = frozenset({"expiration", "user_id"})
 class Properties:
     """AMQP basic properties.
 
-    `raw` is the content header's property part, byte for byte as it came; publishing a
-    message back starts from it. The fields beside it are decoded for showing and deciding,
-    tolerantly: what could not be read is left out and said in `problems`.
+    `raw` is the content header's property part, byte for byte as received; publishing a message
+    again starts from it. The decoded fields are for display and decisions. Decoding is tolerant:
+    unreadable fields are omitted and listed in `problems`.
     """
 
     raw: bytes = b"\x00\x00"
@@ -114,11 +116,11 @@ class Publish:
 
 @dataclass(frozen=True)
 class Route:
-    """The way into a delay: declare `declares` first, then publish with this exchange and key.
+    """How to publish with a delay: declare `declares`, then publish with this exchange and key.
 
-    What was declared stands for `lease` at least; a publish later than that must declare anew.
-    None: for good. `headers` steer the message; `due_header` names one more, if any, that has to
-    hold when it is due: the moment of publishing and `due_after` in UTC milliseconds.
+    Declared objects exist for at least `lease`; a later publish must declare them again. None:
+    they are permanent. `headers` are part of the route; `due_header` names one more, if any, that
+    the due time must be written to: the time of the publish plus `due_after`, in UTC milliseconds.
     """
 
     exchange: str
@@ -131,7 +133,7 @@ class Route:
     due_after: timedelta = timedelta(0)
 
     def stamped(self, now_ms: int) -> dict[str, Any]:
-        """The headers that it asks for, published at this moment (UTC milliseconds)."""
+        """The headers of this route for a publish at this time (UTC milliseconds)."""
         if not self.due_header:
             return dict(self.headers)
         due_ms = now_ms + self.due_after // timedelta(milliseconds=1)
@@ -140,10 +142,10 @@ class Route:
 
 @dataclass(frozen=True)
 class Forwarder:
-    """A consumer of ours that knows from a header when a message is due.
+    """A consumer of ours that reads from a header when a message is due.
 
-    What is due it publishes to the queue `onward`, what is not into `back`, both through the
-    default exchange; it is taken to do so at once.
+    It publishes due messages to the queue `onward` and others to `back`, both through the default
+    exchange. Predictions assume that it does so at once.
     """
 
     queue: str

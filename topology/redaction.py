@@ -1,7 +1,7 @@
-"""What of a message is hidden from a person: header values by name, JSON values by path.
+"""Redaction rules for message content: header values by name, JSON values by path.
 
-The rules are rows; what they hide is worked out here, purely, and asked by every page, search
-and export that shows content.
+The rules are rows; this module applies them, purely. Every page, search and export that shows
+content uses it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_ANY_DEPTH = 4
 # Longer bodies, and those with more different paths, are hidden whole by any rule on bodies.
 MASKED_BYTES = 65_536
 MOST_PATHS = 4_000
-# The keys of a CC header stand in every death once more, beside the routing key.
+# Each death repeats the keys of a CC header, beside the routing key.
 REPEATED = {"routing-keys": "cc"}
 TOO_LONG = (
     f"The body exceeds {MASKED_BYTES // 1024} kB. With redaction rules for bodies, "
@@ -43,7 +43,7 @@ TOO_LONG = (
 
 
 class PatternError(ValueError):
-    """The pattern of a rule cannot be read; the sentence says why."""
+    """The pattern of a rule is not valid; the message says why."""
 
 
 class _TooManyPaths(Exception):
@@ -52,11 +52,11 @@ class _TooManyPaths(Exception):
 
 @dataclass(frozen=True)
 class Redaction:
-    """What is hidden: patterns of header names, and of paths in a JSON body.
+    """Redaction rules: patterns of header names, and of paths in a JSON body.
 
-    Names compare without regard to case and `*` stands for any signs. A path hides a value and
-    all that is in it; `..` stands for any number of names; lists count for their items, so that
-    `items[*].card` and `items.card` are the same.
+    Names compare case-insensitively and `*` matches any characters. A path redacts a value with all
+    its parts; `..` matches any number of names; lists count as their items, so `items[*].card` and
+    `items.card` are the same.
     """
 
     header_patterns: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Redaction:
         return not self.header_patterns and not self.body_paths
 
     def hides_header(self, name: str) -> bool:
-        """Also for a name within x-death that repeats what a hidden header says."""
+        """Also true for a name within x-death that repeats the value of a redacted header."""
         folded = name.casefold()
         names = (folded, REPEATED[folded]) if folded in REPEATED else (folded,)
         patterns = [pattern.casefold().split("*") for pattern in self.header_patterns]
@@ -90,10 +90,11 @@ class Redaction:
         return replace(message, properties=properties)
 
     def body(self, body: bytes, most: int = MASKED_BYTES) -> bytes:
-        """The body with HIDDEN in the place of what is hidden, every other value as written.
+        """The body with HIDDEN in place of redacted values, every other value as written.
 
-        All of it is hidden when it is no JSON object or list: what it holds cannot be told; and
-        when it has more than `most` bytes or MOST_PATHS: that would take too long.
+        A body that is not a JSON object or list is redacted completely, because its parts are
+        unknown; so is one with more than `most` bytes or MOST_PATHS, because it would take too
+        long.
         """
         if not self.body_paths or not body:
             return body

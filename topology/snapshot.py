@@ -15,11 +15,12 @@ TRANSIT_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class QueueNumbers:
-    """Live numbers of one queue; None where the broker did not say.
+    """Live numbers of one queue; None when the broker did not report them.
 
-    The broker counts every `statistics interval` (5 s by default), so these are up to
-    that much older than the snapshot. Rates are messages per second. `published` counts all
-    publishes since the broker counts; neither it nor `publish_rate` has what other queues send.
+    The broker counts every `statistics interval` (5 s by default), so these are up to that much
+    older than the snapshot. Rates are messages per second. `published` counts all publishes since
+    RabbitMQ began to count; it and `publish_rate` do not include messages from other queues.
+    `consumed` counts all deliveries to consumers since then, without redeliveries.
     """
 
     messages: int | None = None
@@ -33,18 +34,19 @@ class QueueNumbers:
     head_at: datetime | None = None
     state: str = ""
     published: int | None = None
+    consumed: int | None = None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A vhost as it stood at `taken_at` (UTC).
+    """A vhost at `taken_at` (UTC).
 
-    `definitions` holds policies folded into the arguments: what is in force, not only
-    what was declared; `declared` is what the declarations said. `numbers` is by queue
-    name. `policies` and `operator_policies` name those of each queue, `policy_arguments` what both
-    give it, before its own arguments are asked. `doubts` are sentences on what could not be seen.
-    `version` is the broker's, such as "3.10.8". `earlier` are the numbers at `earlier_at`, two
-    minutes before at most; None where nobody looked then.
+    `definitions` has policies folded into the arguments: the effective values, not only the
+    declared ones, which are in `declared`. `numbers` is by queue name. `policies` and
+    `operator_policies` name those of each queue; `policy_arguments` are the arguments that both
+    set, before the queue's own apply. `doubts` are sentences on what was not visible. `version` is
+    the broker's, such as "3.10.8". `earlier` are the numbers at `earlier_at`, at most two minutes
+    before; None when nothing was read then.
     """
 
     version: str

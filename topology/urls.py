@@ -9,8 +9,8 @@ from topology.views import (
     brokers,
     discovered,
     finding,
-    finding_history,
     findings,
+    probes,
     topologies,
     trace_route,
     transfer,
@@ -30,13 +30,17 @@ _broker = [
 ]
 _findings = [
     path("", findings.findings, name="findings"),
-    path("history/", finding_history.finding_history, name="finding_history"),
+    path("history/", finding.finding_history, name="finding_history"),
     path("<slug:key>/", finding.finding, name="finding"),
     path("<slug:key>/mute/", finding.finding_mute, name="finding_mute"),
     path("<slug:key>/unmute/", finding.finding_unmute, name="finding_unmute"),
 ]
 _topology = [
     path("", topologies.topology, name="topology"),
+    path("destinations/", topologies.topology_destinations, name="topology_destinations"),
+    path("definition/", topologies.topology_definition, name="topology_definition"),
+    path("code/", topologies.topology_code, name="topology_code"),
+    path("settings/", topologies.topology_settings, name="topology_settings"),
     path("export/", transfer.topology_export, name="topology_export"),
     path("apply/", topologies.topology_apply, name="topology_apply"),
     path("edit/", topologies.topology_edit, name="topology_edit"),
@@ -45,6 +49,7 @@ _topology = [
     path("tap/", topologies.topology_replace_tap, name="replace_tap"),
     path("verify/", topologies.topology_verify, name="topology_verify"),
     path("bodies/", topologies.topology_bodies, name="topology_bodies"),
+    path("probes/", probes.topology_probes, name="topology_probes"),
     path("unbind/", topologies.topology_unbind, name="topology_unbind"),
     path("restore/", topologies.topology_restore, name="topology_restore"),
     path("teardown/", topologies.topology_teardown, name="topology_teardown"),

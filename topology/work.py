@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from topology.models import Broker, Work, WorkState
@@ -69,7 +69,7 @@ class Lease:
         )
 
 
-def ask(kind: str, subject: int, *, broker: Broker | None, user: Any, total: int = 0) -> Work:
+def create(kind: str, subject: int, *, broker: Broker | None, user: Any, total: int = 0) -> Work:
     """A new row for somebody to claim."""
     return Work.objects.create(
         kind=kind, subject=subject, broker=broker, created_by=user, total=total
@@ -78,7 +78,12 @@ def ask(kind: str, subject: int, *, broker: Broker | None, user: Any, total: int
 
 def claim(kinds: Collection[str], owner: str) -> Work | None:
     """Take the oldest work that waits, or whose holder let its lease run out."""
-    free = Work.objects.filter(_free(timezone.now()), kind__in=kinds)
+    return claim_first(Work.objects.filter(kind__in=kinds), owner)
+
+
+def claim_first(works: QuerySet[Work], owner: str) -> Work | None:
+    """Take the oldest of these that waits, or whose holder let its lease run out."""
+    free = works.filter(_free(timezone.now()))
     return next(filter(None, (claim_this(work, owner) for work in free.order_by("pk")[:10])), None)
 
 
@@ -109,7 +114,7 @@ def lease_of(work: Work) -> Lease:
 
 
 def cancel(work: Work) -> None:
-    """Ask for an end: at once when nobody holds it, else at its next pulse."""
+    """Request the end: immediate when nobody holds it, else at its next heartbeat."""
     free = Work.objects.filter(pk=work.pk, state=WorkState.WAITING)
     if not free.update(state=WorkState.CANCELLED, ended_at=timezone.now()):
         Work.objects.filter(pk=work.pk, state=WorkState.RUNNING).update(cancel_wanted=True)

@@ -14,7 +14,7 @@ LEVELS = 6
 
 @dataclass(frozen=True)
 class Cell:
-    """`level` is from 0 (nothing) to LEVELS; `title` says the value."""
+    """`level` is from 0 (nothing) to LEVELS; `title` contains the value."""
 
     x: int
     y: int

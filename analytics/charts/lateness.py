@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from analytics.charts.figure import figure
 
-# A logarithmic axis has no zero; what is shorter is drawn here and said in the hover text.
+# A logarithmic axis has no zero; shorter values are drawn here, with the value in the hover text.
 SHORTEST_MS = 0.5
 SYMBOLS = {"p50": "circle", "p95": "square", "p99": "triangle-up"}
 COLOURS = {"p50": "var(--series-1)", "p95": "var(--series-2)", "p99": "var(--series-5)"}

@@ -1,4 +1,4 @@
-"""How often messages failed, after how many attempts they recovered, and what was parked."""
+"""How often messages failed, after how many attempts they recovered, and dead letters."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Share(NamedTuple):
     whole: int
 
 
-class Parked(NamedTuple):
-    """Messages that were parked on a day for a reason."""
+class Arrived(NamedTuple):
+    """Dead letters that arrived on a day for a reason."""
 
     day: str
     reason: str
@@ -62,7 +62,7 @@ def failures(rows: Sequence[Share]) -> dict[str, Any]:
     )
 
 
-def dead_letters(rows: Sequence[Parked], days: Sequence[str]) -> dict[str, Any]:
+def dead_letters(rows: Sequence[Arrived], days: Sequence[str]) -> dict[str, Any]:
     """A bar per day, stacked by reason."""
     reasons = sorted({row.reason for row in rows})
     counts = {(row.day, row.reason): row.messages for row in rows}
@@ -85,16 +85,27 @@ def dead_letters(rows: Sequence[Parked], days: Sequence[str]) -> dict[str, Any]:
     )
 
 
-def by_hour(rows: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """A bar per hour."""
+def by_hour(rows: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
+    """Per hour a bar of the messages scheduled in it and a mark of those that wait at its end."""
+    hours = [hour for hour, _, _ in rows]
     bars = go.Bar(
-        x=[label for label, _ in rows],
-        y=[messages for _, messages in rows],
+        name="scheduled",
+        x=hours,
+        y=[scheduled for _, scheduled, _ in rows],
         marker={"color": "var(--series-3)"},
-        hovertemplate="%{x}<br>%{y} messages<extra></extra>",
+        hovertemplate="%{x}<br>%{y:.1f} messages scheduled<extra></extra>",
+    )
+    line = go.Scatter(
+        name="waiting",
+        x=hours,
+        y=[waiting for _, _, waiting in rows],
+        mode="lines+markers",
+        line={"width": 2, "color": "var(--series-1)"},
+        hovertemplate="end of the hour from %{x}<br>%{y:.1f} messages wait<extra></extra>",
     )
     return figure(
-        [bars],
+        [bars, line],
+        showlegend=True,
         xaxis={"type": "category", "dtick": 6, "tickangle": 0},
         yaxis={"rangemode": "tozero"},
     )

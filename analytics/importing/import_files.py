@@ -14,7 +14,7 @@ from uuid import uuid4
 from django.conf import settings
 
 from analytics import disk, launch, nightly
-from analytics.importing.publish import publish
+from analytics.importing.move_into_log import publish
 from analytics.importing.refused import Refused
 from analytics.importing.sources import Format, find
 from analytics.importing.staging import Staged, stage
@@ -45,9 +45,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class ImportResult:
-    """How many lines were read (blank ones are none), and what became of them.
+    """How many lines were read (blank ones do not count), and their outcomes.
 
-    `read` is the sum of added, known and malformed; `problems` are the first malformed ones.
+    `read` is the sum of added, known and malformed; `problems` are the first malformed lines.
     `days` are those whose figures the new lines change.
     """
 
@@ -119,9 +119,9 @@ def read_scope(broker: Broker, slugs: Sequence[str] = ()) -> TraceScope:
 
 
 def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
-    """How long queues hold messages, in milliseconds: as the broker says, else its topologies.
+    """How long queues delay messages, in milliseconds: from the broker, else from its topologies.
 
-    A trace may be read when its broker is gone.
+    A trace can be read when its broker no longer exists.
     """
     known = [queue for row in rows for queue in row.definitions.queues]
     seen = latest.poll(broker, patience=latest.ACTION_SECONDS).snapshot
@@ -130,7 +130,7 @@ def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
 
 
 def want_reports(outcome: ImportResult) -> tuple[list[date], list[date]]:
-    """Ask for the figures of the days that changed; those asked for, those that cannot be now."""
+    """Request the figures of the days that changed; returns requested days and impossible ones."""
     wanted: list[date] = []
     busy: list[date] = []
     today = datetime.now(UTC).date()

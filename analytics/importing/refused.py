@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class Refused(Exception):
-    """Nothing was imported; the message is a sentence that says why."""
+    """Nothing was imported; the message says why in one sentence."""

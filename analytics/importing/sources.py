@@ -1,4 +1,4 @@
-"""The files to import: found in folders, and their formats told by what is in them."""
+"""The files to import: found in folders, with formats detected from their content."""
 
 from __future__ import annotations
 

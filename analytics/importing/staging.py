@@ -1,8 +1,8 @@
-"""Lays the files to import into a folder for the Spark job, under names that say nothing.
+"""Puts the files to import into a folder for the Spark job, under neutral names.
 
-Plain JSON lines and Parquet are linked. What Spark could not number or would read otherwise
-(gzip, CSV, traces) is written out as lines, each in the place of its own, so that the number of
-a line stays what it is in the file.
+Plain JSON lines and Parquet are linked. Files that Spark cannot number, or would read differently
+(gzip, CSV, traces), are written as lines, each at its own place, so that line numbers stay those of
+the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Staged:
         )
 
     def name_of(self, below: str) -> str:
-        """The file as a person knows it, of a name that the job gave back."""
+        """The original file name for a name that the job reported."""
         place = PurePosixPath(below)
         source = self.sources["/".join(place.parts[:2])]
         return str(source.path.joinpath(*place.parts[2:]))

@@ -1,7 +1,7 @@
-"""PURE: CSV of the documented fields -> lines of JSON, each in the place of its row.
+"""PURE: CSV of the documented fields -> lines of JSON, each at the line of its row.
 
-RFC 4180: a header, quotes doubled within quotes. A row that runs over several lines stands where
-it begins and blank lines follow, so that a line's number is the row's in the file.
+RFC 4180: a header, quotes doubled within quotes. A row over several lines becomes one line,
+followed by blank lines, so that a line's number is the row's in the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 class NoTable(ValueError):
-    """The first row names none of the needed columns; the message says so."""
+    """The first row contains none of the required columns; the message lists them."""
 
 
 def lines_of_table(text: Iterable[str]) -> Iterator[bytes]:

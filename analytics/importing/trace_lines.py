@@ -31,9 +31,9 @@ from topology.message import Message, Properties
 
 @dataclass(frozen=True)
 class TraceScope:
-    """Whose trace it is: the broker's slug, its vhost, and the topologies that read it.
+    """The source of a trace: the broker's slug, its vhost, and the topologies that read it.
 
-    `ttls_ms` are the TTLs of queues, by name, as far as anybody knows them.
+    `ttls_ms` are the TTLs of queues by name, as far as known.
     """
 
     broker: str
@@ -45,8 +45,8 @@ class TraceScope:
 def event_of_line(line: bytes, scope: TraceScope) -> MessageEvent | None:
     """None for the reading of our own taps. Raises EventError.
 
-    Never `caught_up`: the file does not say whether the plugin kept up, and reports say when they
-    measure by its clock. The id is a hash of the line, so that equal lines share it.
+    Never `caught_up`: the file does not record whether the plugin kept up, and reports show when
+    they measure by its clock. The id is a hash of the line, so that equal lines share it.
     """
     values = read_object(line)
     copy = _copy(values)

@@ -20,7 +20,6 @@ from pyspark.errors import PySparkException
 from analytics import compacted
 from analytics.jobs import command, compaction, results, session, store
 from analytics.jobs.day import NoData, figures
-from analytics.log import day_files
 
 DONE, FAILED, NO_DATA = 0, 1, 4
 STEPS = (
@@ -55,8 +54,9 @@ def run(arguments: argparse.Namespace) -> None:
         raise NoData(f"The event log has no data for {day}.")
     step = partial(command.say_step, STEPS)
     step(0)
-    input_bytes = sum(path.stat().st_size for path in day_files(log, day))
-    spark = session.start(f"delayboard {day}", scratch=out, input_bytes=input_bytes)
+    spark = session.start(
+        f"delayboard {day}", scratch=out, input_bytes=compacted.day_bytes(log, day)
+    )
     try:
         if arguments.compact:
             step(1)

@@ -16,28 +16,34 @@ from analytics.events import CLOCK_RESOLUTION_MS, TRACE_ID
 
 PLACE = ("broker", "topology", "queue")
 GROUP = (*PLACE, "requested_delay_ms")
-# Why a delivery is not measured; analytics.models.results says it in words.
+# Why a delivery is not measured; analytics.models.results has the texts.
 NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG = "no_entry", "no_delay", "two_clocks", "backlog"
 REASONS = (NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG)
 PERCENTILES = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
 # An entry that was due this shortly before the data end may still be on its way.
 GRACE = timedelta(minutes=1)
-# Messages without an id that share their content are told apart by time alone: those that
-# enter within this distance of each other are paired in order, others by their due time.
+# Messages without an id and with equal content differ in time only: those that enter within this
+# distance of each other are paired in order, others by their due time.
 BURST = timedelta(seconds=1)
 EARLY_AT_MOST = timedelta(milliseconds=250)
-# Of the days that follow: the exits, and the entries that exits without an id may belong to.
-TELLS_OF_THE_DAY_BEFORE = "kind = 'delivered' or (kind = 'scheduled' and not has_id)"
+# Of the days that follow: the exits, the entries that exits without an id may belong to, and
+# whether a message that left its last attempt failed again.
+IS_OF_THE_DAY_BEFORE = """
+    kind in ('delivered', 'died', 'parked')
+    or kind = 'scheduled' and (not has_id or death_reason != '' or attempt > 1)
+"""
 # The clocks that time a side.
 OWN, IMPORTED, TRACE = 0, 1, 2
 MICROSECOND = timedelta(microseconds=1)
+HOUR_US = 3_600_000_000
 
 
 def pair(events: DataFrame) -> DataFrame:
     """Sides of trips -> one row per entry and its exit, either of which may be missing.
 
     Columns: broker, topology, queue ("" of a topology's delays), requested_delay_ms (0: unknown),
-    began_at (the entry, else the delay before the exit), due_at, has_left, reason
+    began_at (the entry, else the delay before the exit), due_at, has_left, until_us (the exit, else
+    when it was due), reason
     (why an exit is not measured; null where it is, or has not come), is_taken (it was timed when a
     consumer took it), lateness_ms (double, to the microsecond; null unless measured), has_entered,
     destination_id (a hash; of a text the aggregation would sort), key (null once it has left).
@@ -111,7 +117,7 @@ def _joined(numbered: DataFrame, place: list[str]) -> DataFrame:
     def side(column: str, *, entry: bool) -> Column:
         return f.max(f.when(f.col("is_entry") == f.lit(entry), f.col(column)))
 
-    return measured(
+    return compute_lateness(
         numbered.groupBy(*place).agg(
             side("requested_delay_ms", entry=True).alias("entry_delay_ms"),
             side("requested_delay_ms", entry=False).alias("exit_delay_ms"),
@@ -127,9 +133,9 @@ def _joined(numbered: DataFrame, place: list[str]) -> DataFrame:
     )
 
 
-def measured(joined: DataFrame) -> DataFrame:
+def compute_lateness(joined: DataFrame) -> DataFrame:
     """An entry and its exit in one row -> the columns of `pair`."""
-    # Only the exit tells the delay of a queue that is known from a trace.
+    # For a queue known from a trace, only the exit contains the delay.
     delay_ms = f.coalesce(
         f.nullif("entry_delay_ms", f.lit(0)), f.col("exit_delay_ms"), f.lit(0).cast("long")
     )
@@ -144,6 +150,7 @@ def measured(joined: DataFrame) -> DataFrame:
             f.timestamp_micros(began_us).alias("began_at"),
             f.timestamp_micros(began_us + delay_us).alias("due_at"),
             f.col("left_us").isNotNull().alias("has_left"),
+            f.coalesce("left_us", began_us + delay_us).alias("until_us"),
             "reason",
             "is_taken",
             f.when(f.col("reason").isNull(), lateness_us / 1000).alias("lateness_ms"),
@@ -277,3 +284,18 @@ def by_hour(counts: DataFrame) -> DataFrame:
 def missing(pairs: DataFrame, data_end: datetime) -> DataFrame:
     """Pairs -> those that were due by `data_end` and have no recorded exit, with their key."""
     return pairs.where(~f.col("has_left") & ~_is_open(data_end)).select(*PLACE, "key", "due_at")
+
+
+def stays(pairs: DataFrame) -> DataFrame:
+    """Pairs -> how many were in the delay at the end of an hour, per hour of entry and number of
+    such hours.
+    """
+    hour_at = f.date_trunc("hour", "began_at")
+    hours = f.floor(f.col("until_us") / HOUR_US) - f.floor(f.unix_micros("hour_at") / HOUR_US)
+    return (
+        pairs.withColumn("hour_at", hour_at)
+        .withColumn("hours", hours)
+        .where("hours > 0")
+        .groupBy(*PLACE, "hour_at", "hours")
+        .agg(f.count("*").alias("messages"))
+    )

@@ -46,7 +46,7 @@ def main() -> int:
 def run(log: Path, day: date, url: str, work: Path, *, now: datetime) -> None:
     """The lines lie on this machine, so that it is this machine that reads them."""
     command.say_step(STEPS, 0)
-    size = line_bytes(compacted.finished(log, day, now))
+    size = compacted.line_bytes(compacted.finished(log, day, now))
     spark = session.start_at(session.HERE, f"compact {day}", scratch=work, input_bytes=size)
     try:
         command.say_step(STEPS, 1)
@@ -57,12 +57,13 @@ def run(log: Path, day: date, url: str, work: Path, *, now: datetime) -> None:
 
 def compact_day(spark: SparkSession, log: Path, day: date, url: str, *, now: datetime) -> None:
     """Compact the hours of the day that are finished by `now`; delete what has expired."""
-    hours = compacted.finished(log, day, now)
-    if compacted.is_late(log, day, hours):
-        compact(spark, log, day, url, hours)
+    # First what has expired: lines of such a day may have been imported since, into its folder.
     for manifest, folder in compacted.expired(log).items():
         store.delete(spark, folder.rpartition("/")[0])
         manifest.unlink()
+    hours = compacted.finished(log, day, now)
+    if compacted.is_late(log, day, hours):
+        compact(spark, log, day, url, hours)
 
 
 def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -> None:
@@ -72,7 +73,9 @@ def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -
     folder = f"{url}/{LAYOUT}/date={day.isoformat()}/run={uuid4().hex[:12]}"
     (
         schema.read_days(spark, [given], tuple(FIELDS))
-        .repartition(_files(line_bytes(hours)), "broker", "topology", "message_id", "content_id")
+        .repartition(
+            _files(compacted.line_bytes(hours)), "broker", "topology", "message_id", "content_id"
+        )
         .sortWithinPartitions(*ORDER)
         .write.option("compression", "zstd")
         .parquet(folder)
@@ -82,10 +85,6 @@ def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -
     store.delete_others(spark, folder)
     if before and before.url.rpartition("/")[0] != folder.rpartition("/")[0]:
         store.delete(spark, before.url)
-
-
-def line_bytes(hours: Sizes) -> int:
-    return sum(size for sizes in hours.values() for size in sizes.values())
 
 
 def _files(size: int) -> int:

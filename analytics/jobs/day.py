@@ -16,7 +16,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import compacted
-from analytics.jobs import accuracy, losses, messages, retries, schema
+from analytics.jobs import (
+    accuracy,
+    dead_letters,
+    losses,
+    probes,
+    retries,
+    schema,
+    single_messages,
+    trails,
+)
 
 ONE_DAY = timedelta(days=1)
 # So many messages that are not single are sent to every task; more are joined by an exchange.
@@ -24,11 +33,12 @@ BROADCAST_AT_MOST = 500_000
 CAUSE = (
     *("broker", "topology", "kind", "death_queue", "death_reason", "exception_type"),
     *("routing_key", "recorded_us", "requested_delay_ms"),
+    *("key", "has_id", "publisher", "version"),
 )
 
 
 class NoData(Exception):
-    """The log holds nothing for the day; the message says so."""
+    """The log contains nothing for the day; the message says so."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,7 @@ def figures(
         schema.read_days(spark, [compacted.input_of(log, day)])
     ).localCheckpoint(eager=False)
     summary = _summary(events)
-    if not summary["observed"]:
+    if not summary["observed"] and not summary["probes"]:
         raise NoData(
             f"The event log of {day} has {summary['lines']} lines, but no readable line of a "
             f"tap ({summary['malformed']} are malformed)."
@@ -60,7 +70,7 @@ def figures(
     if later:
         following = schema.events_of(schema.read_days(spark, later))
         events = events.union(
-            following.where(accuracy.TELLS_OF_THE_DAY_BEFORE).localCheckpoint(eager=False)
+            following.where(accuracy.IS_OF_THE_DAY_BEFORE).localCheckpoint(eager=False)
         )
     begin, end = (datetime.combine(one, time(), UTC) for one in (day, day + ONE_DAY))
     data_end = min(now, datetime.combine(until, time(), UTC))
@@ -69,6 +79,8 @@ def figures(
         **{reason: summary[reason] for reason in ("torn", "no_topology", "unknown_source")},
     }
     read = {name: summary[name] for name in ("lines", "malformed")}
+    # Of the days that follow nobody counted them.
+    summary["ended"] += len(later)
     return Figures(_tables(events, summary, (begin, end), data_end), {**read, "excluded": excluded})
 
 
@@ -77,20 +89,20 @@ def _tables(
 ) -> dict[str, DataFrame]:
     begin, end = day
     observed = schema.observed(events)
-    by_attempt = messages.by_attempt(observed, begin, end).localCheckpoint(eager=False)
-    mixed = by_attempt.where("not is_single").select(*messages.MESSAGE).distinct()
+    by_attempt = single_messages.by_attempt(observed, begin, end).localCheckpoint(eager=False)
+    mixed = by_attempt.where("not is_single").select(*single_messages.MESSAGE).distinct()
     mixed_count = mixed.count()
     single, single_events = by_attempt, observed
     if mixed_count:
         mixed = f.broadcast(mixed) if mixed_count <= BROADCAST_AT_MOST else mixed
-        message = list(messages.MESSAGE)
+        message = list(single_messages.MESSAGE)
         single = by_attempt.join(mixed, message, "left_anti")
         single_events = observed.where("has_id").join(mixed, message, "left_anti")
-    pairs = [messages.pairs(single)]
-    retried, tried = [messages.retried(single)], [messages.attempts(single)]
-    trails = [messages.trails(single, end)]
+    pairs = [single_messages.pairs(single)]
+    retried, tried = [single_messages.retried(single)], [single_messages.attempts(single)]
+    sides_of_attempts = [single.select(*trails.SIDES)]
     ended = losses.ended(events).localCheckpoint(eager=False) if summary["ended"] else None
-    died = [messages.deaths(single_events, begin, end)]
+    died = [single_messages.deaths(single_events, begin, end)]
     failed = [single_events.where("has_id")]
     others, repeats = [], losses.no_repeats(observed)
     if summary["without_id"]:
@@ -107,7 +119,7 @@ def _tables(
         counted = retries.of_day(each, begin, end).localCheckpoint(eager=False)
         sides.append(each.withColumn("queue", f.lit("")).select(*schema.TRIP_COLUMNS, "queue"))
         failed.append(each)
-        trails.append(retries.trails(counted, end))
+        sides_of_attempts.append(trails.sides(each))
         retried.append(retries.by_message(counted))
         tried.append(retries.by_attempt(counted))
         died.append(retries.by_death(counted, begin))
@@ -123,24 +135,36 @@ def _tables(
     counted_pairs = accuracy.counts(of_day, data_end)
     by_destination = _small(counted_pairs.join(known.distinct(), "destination_id", "left"))
     by_delay = _small(accuracy.by_delay(of_day, data_end))
-    ways = retries.with_outcome(_union(trails), ended).localCheckpoint(eager=False)
+    retried_messages = trails.trails(_union(sides_of_attempts), begin, end)
+    ways = trails.with_outcome(retried_messages, ended, end).localCheckpoint(eager=False)
     missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
     missing = missing.localCheckpoint(eager=False)
-    handled = events if summary["handled"] else events.limit(0)
+    failures = _union([one.select(*CAUSE) for one in failed])
+    release = schema.release_id().alias("release_id")
+    releases = events.select(release, "publisher", "version").where("release_id is not null")
+    letters = dead_letters.letters(events if summary["letters"] else events.limit(0))
+    letters = letters.localCheckpoint(eager=False)
     return {
         "accuracy": accuracy.accuracy(by_delay),
         "uncounted": accuracy.uncounted(by_delay),
         "histogram": accuracy.histogram(by_destination),
         "hours": accuracy.by_hour(by_destination),
         "retries": retries.retries(_union(retried)),
+        "releases": retries.releases(_union(retried), releases.distinct()),
+        "groups": trails.groups(ways, failures, end),
         "attempts": retries.attempts(_union(tried)),
-        "outcomes": retries.outcomes(ways),
-        "recoveries": retries.recoveries(ways),
-        "causes": retries.causes(_union([one.select(*CAUSE) for one in failed]), begin, end),
+        "outcomes": trails.outcomes(ways),
+        "recoveries": trails.recoveries(ways),
+        "causes": retries.causes(failures, begin, end),
         "deaths": retries.deaths(_union(died)),
         "losses": losses.losses(missing),
         "unexplained": losses.unexplained(missing),
-        "dead_letters": losses.dead_letters(handled),
+        "stays": accuracy.stays(of_day),
+        "dead_letters": dead_letters.counts(letters, end),
+        "replays": dead_letters.replays(letters, events, end),
+        "probes": probes.lateness(events, day, data_end)
+        if summary["probes"]
+        else probes.none(events),
         "excluded": repeats,
     }
 
@@ -163,7 +187,8 @@ def _summary(events: DataFrame) -> dict[str, int]:
         _sources(is_observed).alias("sources"),
         f.count_if(schema.is_traced()).alias("traced"),
         f.count_if(losses.is_end()).alias("ended"),
-        f.count_if(losses.is_handled()).alias("handled"),
+        f.count_if(dead_letters.is_dead_letter()).alias("letters"),
+        f.count_if(probes.is_probe()).alias("probes"),
         f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),
     ).collect()[0]
     summary: dict[str, int] = row.asDict()

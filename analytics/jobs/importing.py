@@ -36,7 +36,7 @@ PLACE = ("file", "block", "row")
 
 
 class Refused(Exception):
-    """A file has not the columns of an event; the message says so, with its name below --work."""
+    """A file lacks the columns of an event; the message names it, as its path below --work."""
 
 
 def main() -> int:
@@ -57,7 +57,7 @@ def main() -> int:
 
 def run(log: Path, work: Path) -> None:
     command.say_step(STEPS, 0)
-    # Python's workers are the children of the JVM: where to find us, the environment says.
+    # Python's workers are children of the JVM: the environment contains the path of our code.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     (work / "log").symlink_to(log)
     size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
@@ -190,7 +190,7 @@ def _fresh(spark: SparkSession, work: Path, rows: DataFrame) -> DataFrame:
 
 
 def _with_ordinals(valid: DataFrame) -> DataFrame:
-    """Equal lines of a trace file are as many events: the id says the how-manieth it is."""
+    """Equal lines of a trace file are separate events: the id contains the number of the line."""
     is_trace = f.col("file").rlike("/traces/[0-9]+$")
     equal = Window.partitionBy("file", "event_id").orderBy("block", "row")
     ordinal = f.concat(f.lit(":"), f.row_number().over(equal))

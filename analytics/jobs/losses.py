@@ -1,4 +1,4 @@
-"""The fate of messages without a recorded exit, and what Delayboard did with dead letters."""
+"""The fate of messages without a recorded exit, and lines that repeat another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pyspark.sql import functions as f
 from analytics.jobs.retries import micros
 
 TOPOLOGY = ("broker", "topology", "queue")
-DEAD_LETTER_KINDS = ("parked", "replayed", "discarded")
 # So many ids of unexplained messages are listed for each topology.
 MOST_IDS = 20
 
@@ -20,14 +19,9 @@ def is_end() -> Column:
     return ~f.col("is_malformed") & f.col("kind").isin("died", "parked", "cancelled")
 
 
-def is_handled() -> Column:
-    """What Delayboard did with a dead letter."""
-    done = f.col("kind").isin(*DEAD_LETTER_KINDS) & (f.col("source") == "delayboard")
-    return ~f.col("is_malformed") & done
-
-
 def ended(events: DataFrame) -> DataFrame:
-    """Events -> broker, key and fate of the messages that died (or were parked) or were cancelled.
+    """Events -> broker, key, fate and `ended_us` (the first time, in microseconds) of the messages
+    that died (or were parked) or were cancelled.
 
     A parked message belongs to no topology, so that its broker and key name it.
     """
@@ -35,11 +29,12 @@ def ended(events: DataFrame) -> DataFrame:
     return (
         events.where(is_end())
         .groupBy("broker", "key")
-        .agg(f.max(is_cancelled).alias("is_cancelled"))
+        .agg(f.max(is_cancelled).alias("is_cancelled"), f.min("recorded_us").alias("ended_us"))
         .select(
             "broker",
             "key",
             f.when(f.col("is_cancelled"), "cancelled").otherwise("died").alias("fate"),
+            "ended_us",
         )
     )
 
@@ -48,7 +43,7 @@ def with_fate(missing: DataFrame, ended: DataFrame | None) -> DataFrame:
     """Missing messages -> with `fate`: died, cancelled or unexplained."""
     if ended is None:
         return missing.withColumn("fate", f.lit("unexplained"))
-    found = missing.join(ended, ["broker", "key"], "left")
+    found = missing.join(ended.drop("ended_us"), ["broker", "key"], "left")
     return found.withColumn("fate", f.coalesce("fate", f.lit("unexplained")))
 
 
@@ -78,13 +73,3 @@ def repeats(copies: DataFrame, end: datetime) -> DataFrame:
     of_day = copies.where(f.col("recorded_us") < micros(end))
     lines = f.sum(f.col("copies") - f.col("is_kept").cast("long"))
     return of_day.agg(lines.alias("lines")).withColumn("reason", f.lit("repeat"))
-
-
-def dead_letters(events: DataFrame) -> DataFrame:
-    """Events -> what Delayboard did with dead letters, per broker, queue, reason and kind."""
-    return (
-        events.where(is_handled())
-        .dropDuplicates(["event_id"])
-        .groupBy("broker", "queue", f.col("death_reason").alias("reason"), "kind")
-        .agg(f.count("*").alias("messages"))
-    )

@@ -1,8 +1,8 @@
 """Messages, retries and deaths, by the definition in docs/event-log.md ("Retries and deaths").
 
-They are counted from what recorded them and from what a later copy proves: a delivery after a
-death carries its history in x-death. A message without an id shares its key with others of equal
-content, so that as many are counted as copies tell of the same step.
+They are counted from their own records and from later copies: a delivery after a death carries its
+history in x-death. Messages without an id and with equal content share a key; as many are counted
+as there are copies with the same step.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.jobs.accuracy import bucket_of
+from analytics.jobs.schema import release_id
 
 GROUP = ("broker", "topology")
 COUNTED_KINDS = ("scheduled", "delivered", "published", "died")
 MOST_CAUSES = 500
+MOST_GROUPS = 5000
 UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 IS_RETRY = (
     "kind = 'scheduled' and (death_reason != '' or attempt > 1)"
@@ -31,7 +32,8 @@ def of_day(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     """
     columns = ("key", "kind", "attempt", "death_reason", "death_queue", "has_id", "failures")
     counted = events.where(f.col("kind").isin(*COUNTED_KINDS) & counts_between(begin, end))
-    return counted.select(*GROUP, *columns, "recorded_us", counted_at_us().alias("at_us"))
+    at_us, release = counted_at_us().alias("at_us"), release_id().alias("release_id")
+    return counted.select(*GROUP, *columns, "recorded_us", at_us, release)
 
 
 def counts_between(begin: datetime, end: datetime) -> Column:
@@ -48,18 +50,21 @@ def counted_at_us() -> Column:
 
 
 def by_message(counted: DataFrame) -> DataFrame:
-    """Events of the day -> per broker, topology and key: messages, retried ones, and `first_us`,
-    when the message was first seen; null of those without an id, which are not told apart.
+    """Events of the day -> per broker, topology and key: messages, retried ones, `release_id`, and
+    `first_us`, when the message was first seen; null of those without an id, which are not told
+    apart.
     """
     sightings = counted.groupBy(*GROUP, "key", "kind", "attempt").agg(
         _copies(f.lit(True)).alias("seen"),
         _copies(f.expr(IS_RETRY)).alias("failed"),
         f.min(f.when(f.col("has_id"), f.col("at_us"))).alias("first_us"),
+        f.max("release_id").alias("release_id"),
     )
     return sightings.groupBy(*GROUP, "key").agg(
         f.max("seen").alias("messages"),
         f.max("failed").alias("retried"),
         f.min("first_us").alias("first_us"),
+        f.max("release_id").alias("release_id"),
     )
 
 
@@ -73,64 +78,36 @@ def retries(messages: DataFrame) -> DataFrame:
     )
 
 
-def trails(counted: DataFrame, end: datetime) -> DataFrame:
-    """Events of the day -> per retried message with an id: its first attempt, twice its last, plus
-    1 if the message left that attempt before `end`; when it began and last left, in microseconds.
+def releases(messages: DataFrame, known: DataFrame) -> DataFrame:
+    """Messages by key -> per broker, topology, publisher and version (null: not stated): messages,
+    retried ones; of `known` names by release_id.
     """
-    is_out = (f.col("kind") == "delivered") & (f.col("recorded_us") < micros(end))
     return (
-        counted.where(f.col("has_id") & f.expr(IS_RETRY))
-        .groupBy(*GROUP, "key")
-        .agg(
-            f.min("attempt").alias("first"),
-            f.max(f.col("attempt") * 2 + is_out.cast("long")).alias("last_twice"),
-            f.min("at_us").alias("began_us"),
-            f.max(f.when(is_out, f.col("recorded_us"))).alias("left_us"),
-        )
+        messages.where(f.col("release_id").isNotNull())
+        .groupBy(*GROUP, "release_id")
+        .agg(f.sum("messages").alias("messages"), f.sum("retried").alias("retried"))
+        .join(known, "release_id")
+        .drop("release_id")
+        .orderBy(f.desc("messages"))
+        .limit(MOST_GROUPS)
     )
 
 
-def with_outcome(trails: DataFrame, ended: DataFrame | None) -> DataFrame:
-    """Trails -> with `last` and `outcome`: exhausted (it died or was parked), recovered (it left
-    its last attempt and did not fail again), else open.
-    """
-    if ended is not None:
-        keys = ended.where("fate = 'died'").select("broker", "key", f.lit(True).alias("has_ended"))
-        trails = trails.join(keys, ["broker", "key"], "left")
-    else:
-        trails = trails.withColumn("has_ended", f.lit(None).cast("boolean"))
-    outcome = (
-        f.when(f.col("has_ended"), "exhausted")
-        .when(f.col("last_twice") % 2 == 1, "recovered")
-        .otherwise("open")
+def without_numbers(name: str) -> Column:
+    """A name whose ids and numbers are replaced."""
+    return f.regexp_replace(
+        f.regexp_replace(f.substring(name, 1, 255), UUID, "{id}"), r"\d+", "{n}"
     )
-    last = f.floor(f.col("last_twice") / 2).cast("long")
-    return trails.withColumns({"last": last, "outcome": outcome})
-
-
-def outcomes(trails: DataFrame) -> DataFrame:
-    """Trails with outcome -> messages per broker, topology, first and last attempt and outcome."""
-    return trails.groupBy(*GROUP, "first", "last", "outcome").agg(f.count("*").alias("messages"))
-
-
-def recoveries(trails: DataFrame) -> DataFrame:
-    """Trails with outcome -> recovered messages per broker, topology and bucket of the time from
-    the first failure to the last exit.
-    """
-    took_ms = (f.col("left_us") - f.col("began_us")) / 1000
-    recovered = trails.where("outcome = 'recovered'").withColumn("bucket", bucket_of(took_ms))
-    return recovered.groupBy(*GROUP, "bucket").agg(f.count("*").alias("messages"))
 
 
 def causes(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     """Events without repeats -> recorded failures of the day per queue, reason, exception and
     routing key, whose numbers and ids are replaced; the most frequent ones.
     """
-    key = f.regexp_replace(f.substring("routing_key", 1, 255), UUID, "{id}")
     return (
         events.where(f.col("kind").isin("scheduled", "died") & (f.col("death_reason") != ""))
         .where(counts_between(begin, end))
-        .withColumn("routing_key", f.regexp_replace(key, r"\d+", "{n}"))
+        .withColumn("routing_key", without_numbers("routing_key"))
         .withColumnsRenamed({"death_queue": "queue", "death_reason": "reason"})
         .groupBy(*GROUP, "queue", "reason", "exception_type", "routing_key")
         .agg(f.count("*").alias("messages"))

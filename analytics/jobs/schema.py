@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from functools import reduce
@@ -20,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from analytics.compacted import DayInput
-from analytics.events import FIELDS, LARGEST_NUMBER, TRACE_ID, FieldType
+from analytics.events import FIELDS, LARGEST_NUMBER, PROBE, TRACE_ID, FieldType
 
 CORRUPT = "_corrupt_record"
 TYPES: dict[FieldType, DataType] = {
@@ -35,12 +36,15 @@ NEEDED = (
     *("event_id", "kind", "recorded_at", "caught_up", "source", "broker", "topology", "queue"),
     *("message_id", "content_id", "requested_delay_ms", "attempt", "replay_id"),
     *("death_reason", "death_queue", "redelivered", "headers_json"),
-    *("destination", "routing_key", "exception_type"),
+    *("destination", "routing_key", "exception_type", "published_by"),
 )
-# What happened in the broker, the best source first; Delayboard's own facts tell of the same
-# messages again.
+# The first of these headers that a message has is the version of what published it.
+VERSION_HEADERS = os.environ.get(
+    "VERSION_HEADERS", "version,x-version,app-version,x-app-version,service-version"
+)
+# Events in the broker, the best source first; Delayboard's own facts are about the same messages.
 OBSERVED = ("tap", "firehose", "import")
-KNOWN_SOURCES = (*OBSERVED, "delayboard")
+KNOWN_SOURCES = (*OBSERVED, "delayboard", PROBE)
 TRIP_COLUMNS = (
     *("broker", "topology", "key", "attempt", "kind", "has_id", "event_id", "source"),
     *("requested_delay_ms", "recorded_us", "caught_up", "destination"),
@@ -169,25 +173,45 @@ def events_of(lines: DataFrame) -> DataFrame:
             # Only of failures: two more texts of every copy would be held in memory for nothing.
             f.when(f.col("death_reason") != "", f.col("routing_key")).alias("routing_key"),
             f.when(f.col("death_reason") != "", f.col("exception_type")).alias("exception_type"),
+            f.nullif("published_by", f.lit("")).alias("publisher"),
+            version_of("headers_json").alias("version"),
             f.when(f.size("failures") > 0, f.col("failures")).alias("failures"),
         )
     )
 
 
+def version_of(headers: str) -> Column:
+    """The value of the first of VERSION_HEADERS; null where a message has none of them."""
+    names = [name for part in VERSION_HEADERS.split(",") if (name := part.strip())]
+    found: Column = f.lit(None).cast("string")
+    for name in reversed(names):
+        # Nearly all messages have none, and to look for a text costs much less than to parse.
+        has_name = f.contains(f.col(headers), f.lit(f'"{name}"'))
+        path = "$['" + name.replace("'", "\\'") + "']"
+        found = f.coalesce(f.when(has_name, f.get_json_object(headers, path)), found)
+    return f.nullif(f.left(found, f.lit(100)), f.lit(""))
+
+
+def release_id() -> Column:
+    """A hash of publisher and version; null where a message states neither."""
+    is_known = f.col("publisher").isNotNull() | f.col("version").isNotNull()
+    return f.when(is_known, f.xxhash64("publisher", "version"))
+
+
 def observed(events: DataFrame) -> DataFrame:
-    """Events -> what was seen of topologies, whatever belongs to none left out."""
+    """Events -> events of topologies; events without a topology are omitted."""
     is_observed = f.col("source").isin(*OBSERVED) & (f.col("topology") != "")
     return events.where(~f.col("is_malformed") & is_observed)
 
 
 def each_once(observed: DataFrame) -> DataFrame:
-    """Observed events of messages with an id -> each event with `is_kept`, and as `copies` how
-    many lines have it.
+    """Observed events of messages with an id -> each event with `is_kept`, and the number of its
+    lines as `copies`.
 
     The recorder reads copies again after a crash. A second copy of the same kind, attempt and
     replay that the broker marked as redelivered is such a repeat (4.3 marks a rejected message's
-    copy so at its first read too). What two sources tell of, as a tap and an imported trace do,
-    the better one tells alone.
+    copy so at its first read too). When two sources, such as a tap and an imported trace, report
+    the same event, only the better source counts.
     """
     same = "partition by broker, topology, kind, key, attempt, replay_id"
     number = f"row_number() over ({same} order by rank, redelivered, recorded_us, event_id)"
@@ -195,9 +219,9 @@ def each_once(observed: DataFrame) -> DataFrame:
 
 
 def each_once_without_id(observed: DataFrame, sources: int) -> DataFrame:
-    """Observed events of messages without an id, by so many sources -> as of each_once.
+    """Observed events of messages without an id, by so many sources -> as for each_once.
 
-    Of what two sources tell in the same hour, the better one tells alone.
+    When two sources report in the same hour, only the better source counts.
     """
     if sources == 1:
         return _by_event(observed).withColumn("is_kept", f.lit(True))

@@ -27,6 +27,13 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # A day's queries are 300 classes, more than Spark keeps by default: a task would compile them anew.
 COMPILED_CLASSES = 1000
 HERE = "local[*]"
+# Wherever its tasks run: a run keeps what the driver prints.
+DRIVER_SETTINGS = {
+    "spark.log.level": "ERROR",
+    "spark.sql.codegen.cache.maxEntries": str(COMPILED_CLASSES),
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 MISSING = (
     "SPARK_REMOTE needs the packages of Spark Connect, which are missing. Run “pip install "
     "--require-hashes -r requirements-spark-connect.txt”."
@@ -79,8 +86,9 @@ def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> Spar
     # PySpark takes the variable before the builder's master.
     os.environ.pop("SPARK_REMOTE", None)
     builder = _builder(name)
-    builder = builder.master(master).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.codegen.cache.maxEntries", COMPILED_CLASSES)
+    builder = builder.master(master)
+    for key, value in DRIVER_SETTINGS.items():
+        builder = builder.config(key, value)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         for key, value in _local_settings(scratch, input_bytes).items():
@@ -95,6 +103,8 @@ def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
         "spark.sql.shuffle.partitions": str(partitions),
         # A log has many small files, and a task for each would cost more than its lines.
         "spark.sql.files.openCostInBytes": "131072",
+        # A task for each file only to list it: most tasks of a day were such.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     }
     if input_bytes < TINY_INPUT_BYTES:
         settings |= {
@@ -118,14 +128,12 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     if input_bytes < SMALL_INPUT_BYTES:
         java += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     return {
-        "spark.log.level": "ERROR",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": os.environ.get("SPARK_MEMORY") or f"{heap_mib(input_bytes)}m",
         "spark.driver.extraJavaOptions": java,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.ui.showConsoleProgress": "false",
     }
 
 

@@ -363,6 +363,39 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="Probe",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("message_id", models.CharField(max_length=64, unique=True)),
+                ("delay", models.DurationField()),
+                ("created_at", models.DateTimeField()),
+                ("sent_at", models.DateTimeField(null=True)),
+                ("overdue_at", models.DateTimeField(null=True)),
+                ("arrived_at", models.DateTimeField(null=True)),
+                ("abandoned_at", models.DateTimeField(null=True)),
+                ("is_in_time", models.BooleanField(default=True)),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="probes",
+                        to="topology.topology",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("pk",),
+                "indexes": [
+                    models.Index(fields=["topology", "created_at"], name="probe_of_topology")
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Slo",
             fields=[
                 (
@@ -446,6 +479,7 @@ class Migration(migrations.Migration):
                 ("left", models.PositiveIntegerField(default=0)),
                 ("died", models.PositiveIntegerField(default=0)),
                 ("late", models.PositiveIntegerField(default=0)),
+                ("lateness_json", models.TextField(blank=True, default="{}")),
                 (
                     "topology",
                     models.ForeignKey(
@@ -459,6 +493,35 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("topology", "minute_at"), name="one_row_per_minute"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ConsumptionPeak",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                ("day_at", models.DateTimeField()),
+                ("messages", models.PositiveIntegerField()),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="topology.broker",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("broker", "queue", "day_at"), name="one_peak_per_day"
                     )
                 ],
             },

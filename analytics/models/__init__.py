@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from analytics.models.consumption import ConsumptionPeak
 from analytics.models.delivery import Channel, Delivery, Subscriber
 from analytics.models.fact import Fact
 from analytics.models.nightly_report import NightlyReport
+from analytics.models.probe import Probe
 from analytics.models.recording import Firehose, Gap, LogPosition, Minute, Recording
 from analytics.models.results import AccuracyRow, DayFigures, UnexplainedMessage
 from analytics.models.run import Run
@@ -15,6 +17,7 @@ from analytics.models.slo import Slo
 __all__ = [
     "AccuracyRow",
     "Channel",
+    "ConsumptionPeak",
     "DayFigures",
     "Delivery",
     "DueCount",
@@ -24,6 +27,7 @@ __all__ = [
     "LogPosition",
     "Minute",
     "NightlyReport",
+    "Probe",
     "Recording",
     "Run",
     "ScheduledBody",

@@ -4,13 +4,13 @@ from django.db import models
 
 
 class Recording(models.Model):
-    """How far a topology's tap was read, so that a recorder that comes back sees what it missed.
+    """The position in a topology's tap, so that a returning recorder detects lost copies.
 
-    `lost_since` is set while the tap queue is absent: copies made then are gone.
+    `lost_since` is set while the tap queue does not exist: copies from that time are lost.
 
-    Of a stream, `offset` is the last that is in the log, -1 before the first,
-    and `mark` tells what lay there. `stream` is our own name for it: one that was deleted and
-    declared again counts its offsets from 0 anew, and gets another name. "" for a queue.
+    For a stream, `offset` is the last one in the log, -1 before the first, and `mark` identifies
+    the copy there. `stream` is our own name for it: a stream that was deleted and declared again
+    restarts its offsets from 0, and gets another name. "" for a queue.
     """
 
     topology = models.OneToOneField("topology.Topology", models.CASCADE, related_name="+")
@@ -56,6 +56,9 @@ class Firehose(models.Model):
 class Minute(models.Model):
     """What passed a topology's tap in one minute: `entered`, `left`, `died` (entered by a
     failure), `late` (left more than a second late).
+
+    `lateness_json` maps buckets of lateness to how many measured messages left in it. It is text:
+    a page reads thousands of rows.
     """
 
     topology = models.ForeignKey("topology.Topology", models.CASCADE, related_name="+")
@@ -64,6 +67,7 @@ class Minute(models.Model):
     left = models.PositiveIntegerField(default=0)
     died = models.PositiveIntegerField(default=0)
     late = models.PositiveIntegerField(default=0)
+    lateness_json = models.TextField(blank=True, default="{}")
 
     class Meta:
         constraints = (

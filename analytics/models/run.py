@@ -23,7 +23,7 @@ MARKS = {
 }
 
 
-# Stands in the place of an error.
+# Used in place of an error.
 GENERATED = "Computed from events that the demo generated; nothing of this day was recorded."
 
 

@@ -1,11 +1,28 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from django.db import models
 
 # What a tracking id begins with that is a replay's.
 REPLAYED = "replay:"
+
+
+class Departure(Protocol):
+    """A message with a due time that may have left its delay."""
+
+    @property
+    def due_at(self) -> datetime | None: ...
+    @property
+    def left_at(self) -> datetime | None: ...
+
+
+def measure_lateness(message: Departure) -> timedelta | None:
+    """How long after its due time it left; negative when early, None until both are known."""
+    if message.left_at is None or message.due_at is None:
+        return None
+    return message.left_at - message.due_at
 
 
 class ScheduledMessage(models.Model):
@@ -71,13 +88,6 @@ class ScheduledMessage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key} due {self.due_at}"
-
-    @property
-    def lateness(self) -> timedelta | None:
-        """How long after its due time it left; negative when early, None until both are known."""
-        if self.left_at is None or self.due_at is None:
-            return None
-        return self.left_at - self.due_at
 
     def overdue_by(self, now: datetime) -> timedelta:
         """How long it should have left by now; zero when it is not due."""

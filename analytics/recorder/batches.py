@@ -19,6 +19,7 @@ from analytics.recorder.backlog import Backlog
 from analytics.recorder.copies import KEPT_BODY_BYTES, UNFORESEEN, Place, event_of_copy
 from analytics.recorder.overflow import Overflow
 from topology.broker.amqp.consumer import Delivery
+from topology.definitions import is_probe
 from topology.models import Topology
 from topology.patterns.pattern import Copy, Reading
 
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecordingFailed(Exception):
-    """A batch could not be put away and was not acknowledged; the message says why."""
+    """A batch could not be stored and was not acknowledged; the message says why."""
 
 
 def refused(topology: Topology, error: db.Error) -> RecordingFailed:
@@ -101,6 +102,9 @@ class Recorder:
             if event is None:
                 self._unknown += 1
                 continue
+            if is_probe(event.destination):
+                # Its own task records it.
+                continue
             self._recorded += 1
             yield event
 
@@ -156,7 +160,7 @@ class QueueRecorder(Recorder):
 
 
 class StreamRecorder(Recorder):
-    """Puts away batches of a stream, from its position on; what is known already is left out."""
+    """Stores batches of a stream, from its position on; known copies are skipped."""
 
     def __init__(self, topology: Topology, log: EventLog, position: streams.Position) -> None:
         super().__init__(topology, log)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from analytics.events import LARGEST_NUMBER, Kind, MessageEvent, bounded_headers, clean
+from analytics.events import (
+    EXCEPTION_HEADERS,
+    LARGEST_NUMBER,
+    Kind,
+    MessageEvent,
+    bounded,
+    bounded_headers,
+    clean,
+    first_text,
+)
 from topology.deaths import read_history
 from topology.delays import milliseconds
 from topology.message import (
@@ -24,15 +33,13 @@ from topology.message import (
 from topology.patterns.pattern import Phase, Reading
 
 KINDS: dict[Phase, Kind] = {"entry": "scheduled", "exit": "delivered", "publish": "published"}
-EXCEPTION_HEADERS = ("NServiceBus.ExceptionInfo.ExceptionType", "MT-Fault-ExceptionType")
 NSERVICEBUS_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
-LONGEST_TEXT = 255
 LONGEST_TRACKING_ID = 100
-# No clock of a publisher says these; local times near the ends of the calendar do not exist.
+# No publisher's clock shows these times; near the ends of the calendar, local times do not exist.
 EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 # What headers that nobody foresaw may raise where a pattern reads them.
 UNFORESEEN = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
-# Larger ones would make the log many times as large as what it tells.
+# Larger ones would make the log many times larger than its content.
 KEPT_BODY_BYTES = 64 * 1024
 
 
@@ -56,12 +63,12 @@ def event_of_copy(
     caught_up: bool,
     keep_bytes: int = -1,
 ) -> MessageEvent:
-    """The event that a copy tells of. An entry starts the clock: it is due its delay later.
+    """The event for a copy. An entry starts the clock: it is due its delay later.
 
-    One that was read late is due its delay after its publisher's stamp, if it has one that is
-    finer than a second; else it seems due later than it is, by as much as it was read late.
+    An entry that was read late is due its delay after its publisher's timestamp, if it has one
+    finer than a second; otherwise it seems due later, by as much as it was read late.
 
-    A body of at most `keep_bytes` is kept in it, with the properties as they came.
+    A body of at most `keep_bytes` is kept in the event, with the properties as received.
     """
     properties, headers = message.properties, message.properties.headers
     is_kept = len(message.body) <= keep_bytes
@@ -71,7 +78,7 @@ def event_of_copy(
     replay_id = bounded(message.tag(REPLAY_HEADER))
     entered_at = recorded_at
     if not caught_up and not deaths and not replay_id and source not in ("", "timestamp"):
-        # Read late, but it says itself since when it waits.
+        # Read late, but its header contains the start of the wait.
         entered_at = min(recorded_at, published_at or recorded_at)
     return MessageEvent(
         event_id=event_id,
@@ -96,7 +103,7 @@ def event_of_copy(
         due_at=entered_at + reading.delay if reading.phase == "entry" else None,
         attempt=min(reading.attempt, LARGEST_NUMBER),
         replay_id=replay_id,
-        exception_type=_first_text(headers, EXCEPTION_HEADERS),
+        exception_type=first_text(headers, EXCEPTION_HEADERS),
         death_reason=bounded(reading.death_reason),
         death_queue=bounded(reading.death_queue),
         deaths=min(deaths, LARGEST_NUMBER),
@@ -121,10 +128,10 @@ def content_of(message: Message) -> str:
 
 
 def published(message: Message, *, recorded_at: datetime | None) -> tuple[datetime | None, str]:
-    """When the message was published and who says so; (None, "") when nobody does.
+    """When the message was published, and the source of that time; (None, "") when unknown.
 
-    The most trustworthy stamp wins. `recorded_at` is given for a copy of a first publish,
-    taken as it passed; the AMQP timestamp comes last, since it is in whole seconds.
+    The most reliable timestamp wins. `recorded_at` is given for a copy of a first publish, made at
+    that moment; the AMQP timestamp comes last, because it is in whole seconds.
     """
     headers = message.headers
     for source, read in STAMPS:
@@ -169,17 +176,5 @@ SOURCES = {PUBLISHED_AT_HEADER: "delayboard"}
 
 def _publisher(properties: Properties) -> str:
     """Who published it, as the message itself says; "" when it does not."""
-    name = properties.app_id or _first_text(properties.headers, PUBLISHER_HEADERS)
+    name = properties.app_id or first_text(properties.headers, PUBLISHER_HEADERS)
     return bounded(name or properties.user_id or "")
-
-
-def _first_text(headers: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    for name in names:
-        if isinstance(value := headers.get(name), str):
-            return bounded(value)
-    return ""
-
-
-def bounded(text: str) -> str:
-    """A text that a column of names can hold."""
-    return clean(text)[:LONGEST_TEXT]

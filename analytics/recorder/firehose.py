@@ -39,16 +39,17 @@ LINGER_SECONDS = 0.2
 IDLE_BEAT_SECONDS = 1.0
 TOPOLOGIES_SECONDS = 1.0
 LOCKED_WAIT_SECONDS = 0.2
-# Before, RabbitMQ goes on from an x-death that a client publishes.
+# Before 4.0, RabbitMQ continues an x-death that a client publishes.
 FIRST_WITH_OWN_DEATHS = (4, 0)
 
 
 def record_firehose(broker_id: int, *, stop: Event, beat: Beat) -> None:
-    """Record the firehose of this broker until `stop` is set or it is no longer wanted.
+    """Record the firehose of this broker until `stop` is set or recording is disabled.
 
-    `beat` gets the counters after every batch, and every second without one: recorded, unknown
-    (what is no copy of RabbitMQ's), caught_up, full (hundredths of the queue's bound), trouble
-    (why it cannot be kept on), last_at. Raises BrokerError and LogError; calling again goes on.
+    `beat` receives the counters after every batch, and every second without one: recorded, unknown
+    (not a copy made by RabbitMQ), caught_up, full (hundredths of the queue's maximum length),
+    trouble (why it cannot be kept on), last_at. Raises BrokerError and LogError; another call
+    continues.
     """
     while not stop.is_set():
         row = Firehose.objects.select_related("broker").filter(broker=broker_id).first()
@@ -155,7 +156,7 @@ class FirehoseRecorder:
 
 
 def watched_of(broker: Broker) -> list[Watched]:
-    """The topologies of which the firehose tells what no tap of theirs sees."""
+    """The topologies with events that only the firehose shows, because none of their taps does."""
     return [
         Watched(
             topology.slug,

@@ -1,7 +1,7 @@
-"""Keeps a vhost's firehose on while it is recorded, and writes down when copies were lost.
+"""Keeps a vhost's firehose on while it is recorded, and records when copies were lost.
 
-RabbitMQ forgets after a restart that it should copy, and anybody may tell it to stop. So it is
-asked every few seconds, beside the reading, and what is missing is put back.
+RabbitMQ disables the firehose at a restart, and anybody may disable it. So its state is read every
+few seconds, in parallel, and missing objects are restored.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ BEFORE = "The firehose queue was dropping copies when the recorder stopped."
 
 @dataclass(frozen=True)
 class FirehoseState:
-    """`why` copies are lost, "" when none are; `trouble` is why that could not be put right.
+    """`why` copies are lost, "" when none are; `trouble` is why this could not be fixed.
 
-    `full` is the share of our queue's bound in hundredths, None when the broker does not say.
+    `full` is the share of our queue's maximum length in hundredths, None when not reported.
     """
 
     why: str
@@ -50,9 +50,9 @@ class FirehoseState:
 
 
 def look(address: Address, tap: str, is_wanted: Callable[[], bool]) -> FirehoseState:
-    """Ask the broker and put back what is missing. Raises BrokerError when it cannot be asked.
+    """Read the state and restore what is missing. Raises BrokerError when the broker is silent.
 
-    What was switched off meanwhile is not left behind.
+    After a user disabled it meanwhile, nothing is left in the broker.
     """
     with Management(address) as management:
         try:

@@ -43,10 +43,10 @@ WHOLE_LOOK_SECONDS = 30.0
 
 
 def follow(*, stop: Event, beat: Beat) -> None:
-    """Bring the index up to the log until `stop` is set.
+    """Update the index from the log until `stop` is set.
 
-    `beat` gets: indexed (events), unreadable (lines), behind_bytes, behind_seconds. Only one
-    follows a log at a time. Raises LogError and RecordingFailed; calling again goes on.
+    `beat` receives: indexed (events), unreadable (lines), behind_bytes, behind_seconds. Only one
+    process follows a log at a time. Raises LogError and RecordingFailed; another call continues.
     """
     while not stop.is_set():
         with held(settings.EVENT_LOG, "index") as is_ours:
@@ -87,9 +87,9 @@ class Follower:
         self._last_at: datetime | None = None
 
     def step(self) -> int:
-        """Take one chunk of each recorder's that has grown; how many lines that were.
+        """Process one chunk of each recorder's file that has grown; returns the number of lines.
 
-        A last line without its end, in an hour that nobody writes any more, was torn.
+        An incomplete last line, in an hour that nobody writes any more, is from a crash.
         """
         return sum(self._take(path) for path in self._grown())
 
@@ -105,10 +105,10 @@ class Follower:
         }
 
     def _grown(self) -> list[Path]:
-        """The files with something new, one of each recorder: the one that goes on earliest.
+        """The files with new lines, one for each recorder: the earliest unfinished one.
 
-        A recorder that crashed left a file to its successor's. What is redelivered is in the
-        later one, and only known as a repeat when the earlier one was read.
+        A recorder that crashed leaves a file to its successor. Redelivered copies are in the later
+        file, and are recognized as repeats only after the earlier one was read.
         """
         self._sizes = {}
         for path in {*self._files(), *self._unfinished}:

@@ -15,13 +15,13 @@ from topology.models import Topology
 
 AWAY = timedelta(seconds=10)
 FULL_SHARE = 0.9
-# RabbitMQ counts a new queue after five seconds, unless it is told to count more often.
+# RabbitMQ first counts a new queue after five seconds, unless its interval is shorter.
 STATISTICS_SECONDS, LOOK_SECONDS = 12.0, 0.5
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Why copies may have been lost, and how many at most; None when nobody can tell."""
+    """Why copies may have been lost, and how many at most; None when unknown."""
 
     why: str
     at_most: int | None = None
@@ -29,10 +29,10 @@ class Loss:
 
 @dataclass(frozen=True)
 class Fill:
-    """How full a classic tap is: bytes and their bound, None where the broker does not say.
+    """The fill level of a classic tap in bytes and its maximum; None when not reported.
 
-    `dropped` is how many copies it has dropped since the broker counts: what was published
-    into it and is neither there nor was acknowledged.
+    `dropped` is how many copies it dropped since RabbitMQ began to count: published copies that are
+    neither in the queue nor acknowledged.
     """
 
     held: int | None
@@ -47,7 +47,7 @@ class Fill:
 
 
 def read_fill(queue: Mapping[str, Any]) -> Fill:
-    """From what the management API says of a queue."""
+    """Read it from the management API's answer for a queue."""
     stats = queue.get("message_stats") or {}
     counts = [stats.get("publish"), stats.get("ack"), queue.get("messages")]
     known = [count for count in counts if isinstance(count, int)]
@@ -64,9 +64,9 @@ def read_fill(queue: Mapping[str, Any]) -> Fill:
 def before_reading(topology: Topology, *, was_unread: bool = False) -> Loss | None:
     """Whether copies may have been lost since the tap was last read.
 
-    A classic tap keeps its copies while nobody reads, up to its bound. To be asked before
-    the tap is read, which empties it. A stream says by its offsets what it dropped. `was_unread`
-    says that nobody has read this tap yet, whatever was read before it.
+    A classic tap keeps its copies while nobody reads, up to its maximum length. Called before the
+    tap is read, which empties it. A stream shows dropped copies by its offsets. `was_unread`:
+    nobody has read this tap yet, whatever was read before it.
     """
     recording = Recording.objects.filter(topology=topology).first()
     if recording is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from analytics import facts, minutes, observation
-from analytics.events import MessageEvent
+from analytics.events import PROBE, MessageEvent
 from analytics.models import Firehose
 from analytics.scheduled.rows import projection
 from topology.models import Topology
@@ -18,7 +18,7 @@ def index(topology: Topology, events: Sequence[MessageEvent]) -> None:
 
     Within the caller's transaction.
     """
-    observed = [event for event in events if event.source != facts.SOURCE]
+    observed = [event for event in events if event.source not in (facts.SOURCE, PROBE)]
     stated = [event for event in events if event.source == facts.SOURCE]
     if stated and is_seen_by_nobody(topology):
         observed += [as_entry(event) for event in stated if is_delayed(event)]

@@ -42,7 +42,7 @@ class Overflow:
         try:
             self.take(asked.result(), is_behind=is_behind)
         except BrokerError:
-            # The recorder has a connection of its own, and says what is wrong with the broker.
+            # The recorder has its own connection, and reports problems with the broker.
             return
 
     def take(self, fill: Fill, *, is_behind: bool) -> None:

@@ -15,7 +15,7 @@ _behind: dict[str, float] = {}
 
 
 def tell(recorder: str, *, is_behind: bool) -> None:
-    """Say whether this recorder has more to read than it can at once."""
+    """Record whether this recorder has more to read than it can process at once."""
     with _lock:
         if is_behind:
             _behind[recorder] = monotonic()

@@ -60,9 +60,9 @@ Beat: TypeAlias = Callable[[Mapping[str, object]], None]
 def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     """Record the tap of this topology until `stop` is set.
 
-    `beat` gets the counters about once a second: tap (its type), recorded, unknown (copies that
-    are none of the pattern's, kept out), caught_up, last_at. Raises BrokerError, LogError and
-    RecordingFailed, each a sentence; calling again goes on.
+    `beat` receives the counters about once a second: tap (its type), recorded, unknown (copies that
+    do not match the pattern, excluded), caught_up, last_at. Raises BrokerError, LogError and
+    RecordingFailed, each with a sentence; another call continues.
     """
     _settle_what_was_unseen(_row(topology_id))
     while not stop.is_set():
@@ -177,7 +177,7 @@ def _opened(topology: Topology, start: Start) -> Iterator[Consumer]:
 
 
 def _is_gone(topology: Topology) -> bool:
-    """RabbitMQ says NOT_FOUND of a queue that is slow to start too."""
+    """RabbitMQ also answers NOT_FOUND for a queue that starts slowly."""
     try:
         with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
             management.queue(topology.tap_queue)
@@ -197,7 +197,7 @@ def _follow(
 ) -> None:
     """Record until `stop` is set, the tap is another one, or `is_over`.
 
-    That is told whether copies came, or may have come while this process was held up.
+    `is_over` gets whether copies came, or may have come while this process was delayed.
     """
     beaten = 0.0
     limit = STREAM_BATCH if isinstance(recorder, StreamRecorder) else BATCH

@@ -27,9 +27,9 @@ class End:
         self._silent_since = monotonic()
 
     def close(self, topology: Topology, recorder: StreamRecorder, has_copies: bool) -> bool:
-        """Whether all copies are in the log; then the classic queue is the one to read.
+        """Whether all copies are in the log; then the classic queue is read instead.
 
-        `has_copies` says whether some came just now, or could not. Raises BrokerError.
+        `has_copies`: some came just now, or could not be read. Raises BrokerError.
         """
         if has_copies or not recorder.is_sure:
             self._silent_since = monotonic()

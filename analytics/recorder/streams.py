@@ -1,9 +1,9 @@
-"""Reading a tap that is a stream: where to go on, and what to make of a leap of the offsets.
+"""Reads a tap that is a stream: the position to continue from, and the meaning of skipped offsets.
 
-A copy's identity is the stream and its offset in it. The log comes before the database, so
-what a crash left in the log alone is found there at the next start, and reading goes on behind it.
-Offsets say nothing of the stream itself: one that was declared anew begins at 0 again. So the
-last copy that was recorded is read once more, and must be what it was.
+A copy's identity is the stream and its offset. The log is written before the database, so copies
+that a crash left only in the log are found there at the next start, and reading continues behind
+them. Offsets do not identify the stream: one that was declared again begins at 0. So the last
+recorded copy is read once more, and must be equal.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ LOOK = 500
 
 
 class DeclaredAnew(Exception):
-    """The tap is another stream than the one that was read; the message says so."""
+    """The tap is not the stream that was read before; the message says so."""
 
 
 class NotAlone(Exception):
-    """Another recorder has gone on with this stream; the message says so."""
+    """Another recorder has continued this stream; the message says so."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a stream was read: `offset` is the last recorded one, -1 before the first.
+    """The position in a stream: `offset` is the last recorded one, -1 before the first.
 
-    `mark` tells what lay there. `is_verified` once the stream has shown that it is the same,
-    and where there is nothing to show.
+    `mark` identifies the copy there. `is_verified` once the stream has proved to be the same, or
+    when there is nothing to compare.
     """
 
     topology: Topology
@@ -144,7 +144,7 @@ def advance(position: Position, to: Position) -> None:
 
 
 def check_alone(position: Position) -> None:
-    """Raises NotAlone when somebody else has gone on: then nothing more may be written."""
+    """Raises NotAlone when another recorder has continued: then nothing more may be written."""
     if not _recording(position).exists():
         raise _not_alone(position)
 
@@ -175,15 +175,15 @@ def note_leaps(position: Position, deliveries: Sequence[Delivery]) -> None:
 
 
 def forget(topology: Topology) -> None:
-    """The stream is gone: its offsets say nothing of the next one."""
+    """The stream was deleted: its offsets mean nothing for the next one."""
     Recording.objects.filter(topology=topology).update(stream="", offset=-1, mark="")
 
 
 def check_reach(position: Position) -> None:
-    """Raises DeclaredAnew when the stream has copies, but none so far on, and BrokerError.
+    """Raises DeclaredAnew when the stream has copies but does not reach that far, and BrokerError.
 
-    Asked of its last chunk: the broker's count of messages is seconds old, and who waits for
-    an offset that was never reached hears nothing of those before it.
+    Reads its last chunk: the broker's count of messages is seconds old, and a consumer that waits
+    for a future offset gets none of the copies before it.
     """
     newest = -1
     with closing(_last_offsets(position.topology)) as offsets:

@@ -1,15 +1,15 @@
-"""PURE: a copy that the firehose made -> the original message -> a MessageEvent.
+"""PURE: a copy made by the firehose -> the original message -> a MessageEvent.
 
-What a tap of a topology sees is in the log already: the same publish or delivery is of no topology
-here, and stays out of the list and the reports. A topology's own are only those that none of its
-taps sees: an entry in a publish that reached a queue, an exit in a delivery.
+Events that a topology's tap sees are in the log already: the same publish or delivery has no
+topology here, and is not in the list or the reports. A topology's own events are those that none of
+its taps sees: an entry in a publish that reached a queue, an exit in a delivery.
 
-A delivery is the moment when a consumer took the message: its lateness includes the wait for that
-consumer, and reports say so. x-death would not do better, since it has no time of a later round and
-whole seconds of the first. A delivery is no ack: one that comes back is delivered again, marked
-`redelivered`, and of a message without an id only its first delivery is an exit, since nothing else
-tells the second from another message. From 4.0 on the next round of a rejected message may be
-marked so too, so that one with a rejection in its history is believed.
+A delivery is the moment when a consumer received the message: its lateness includes the wait for
+that consumer, and reports show this. x-death is not better: it has no time for later rounds, and
+whole seconds for the first. A delivery is not an ack: a message that is requeued is delivered
+again, marked `redelivered`, and only the first delivery of a message without an id is an exit,
+because the second cannot be distinguished from another message. From 4.0 on the next round of a
+rejected message may be marked too, so a message with a rejection in its history counts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from analytics.events import MessageEvent
-from analytics.recorder.copies import UNFORESEEN, Place, bounded, event_of_copy
+from analytics.events import MessageEvent, bounded
+from analytics.recorder.copies import UNFORESEEN, Place, event_of_copy
 from topology.deaths import newest_death, read_history
-from topology.definitions import TAP_PREFIX, is_tap
+from topology.definitions import TAP_PREFIX, is_probe, is_tap
 from topology.message import DEATH_HEADERS, Message, Properties
 from topology.patterns.pattern import Copy, Pattern, Phase, Reading
 
@@ -44,10 +44,10 @@ _NUMBERS = ("delivery_mode", "priority", "timestamp")
 
 @dataclass(frozen=True)
 class Trace:
-    """One copy: the original message and who published or received it.
+    """One copy: the original message and its publisher or consumer.
 
-    `queue` is where a delivery came from, "" for a publish; `routed` are the queues that a
-    publish reached, our taps left out.
+    `queue` is the queue of a delivery, "" for a publish; `routed` are the queues that a publish
+    reached, without our taps.
     """
 
     is_delivery: bool
@@ -74,12 +74,12 @@ class Watched:
 
 
 def is_own(copy: Message) -> bool:
-    """Whether it tells of the reading of one of our taps."""
+    """Whether it is about the reading of one of our taps."""
     return copy.routing_key.startswith(DELIVER + TAP_PREFIX)
 
 
 def read_trace(copy: Message) -> Trace | None:
-    """The original of a copy; None when it is no copy of the firehose.
+    """The original of a copy; None when it is no copy of the firehose, or that of a probe.
 
     RabbitMQ states properties by their names, without those that are absent, and header
     values by their types (rabbit_trace.erl; tried on 3.10.8, 4.0.5 and 4.3.6).
@@ -91,6 +91,9 @@ def read_trace(copy: Message) -> Trace | None:
         return None
     if not isinstance(keys, Sequence) or not keys or not isinstance(properties, Mapping):
         return None
+    key = _text(keys[0])
+    if is_probe(key.rpartition(".")[2]):
+        return None
     reached = report.get("routed_queues")
     routed = [_text(queue) for queue in reached] if isinstance(reached, list) else []
     return Trace(
@@ -98,7 +101,7 @@ def read_trace(copy: Message) -> Trace | None:
         queue=copy.routing_key.removeprefix(DELIVER) if is_delivery else "",
         message=Message(
             exchange=_text(report.get("exchange_name")),
-            routing_key=_text(keys[0]),
+            routing_key=key,
             properties=_properties(properties),
             body=copy.body,
             redelivered=copy.redelivered or report.get("redelivered") == 1,
@@ -120,10 +123,10 @@ def event_of_trace(
     caught_up: bool,
     keeps_deaths: bool,
 ) -> MessageEvent:
-    """The event of a trace: of the first topology whose own it is, else of none.
+    """The event of a trace: of the first topology that owns it, else of none.
 
-    `keeps_deaths`: the broker goes on from an x-death that a client published, as those
-    before 4.0 do; later ones begin anew, so that such a message is in its first round.
+    `keeps_deaths`: the broker continues an x-death that a client published, as versions before 4.0
+    do; later versions start again, so that such a message is in its first round.
     """
     topology, reading = _owner(trace, watched, recorded_at, keeps_deaths=keeps_deaths)
     place = Place(

@@ -17,9 +17,9 @@ IDLE_SECONDS = 1.0
 
 
 def write_facts(*, stop: Event, beat: Beat) -> None:
-    """Move facts into the log until `stop` is set; what is there then has been moved.
+    """Move facts into the log until `stop` is set; facts that exist then have been moved.
 
-    `beat` gets `drained` after every round. Raises LogError; calling again goes on.
+    `beat` receives `drained` after every round. Raises LogError; another call continues.
     """
     log = EventLog(settings.EVENT_LOG, f"facts.{uuid4().hex[:8]}")
     total = 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from analytics.charts import heat_map, lateness, retries
 from analytics.models import Slo
+from analytics.results.hours import zone_name
 from analytics.results.sections import WEEKDAYS, Section, duration, percent
 
 Sections = dict[str, Section]
@@ -38,12 +39,14 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
             ]
         )
     if rows.get("dead_letters"):
-        parked = [retries.Parked(*row) for row in rows["dead_letters"]]
+        arrived = [retries.Arrived(*row[:3]) for row in rows["dead_letters"]]
         days = [row[0] for row in rows["ledger"][:-1]]
-        days = sorted({*days, *(row.day for row in parked)})
-        drawn["dead_letters"] = retries.dead_letters(parked, days)
+        days = sorted({*days, *(row.day for row in arrived)})
+        drawn["dead_letters"] = retries.dead_letters(arrived, days)
     if rows.get("throughput"):
-        drawn["throughput"] = retries.by_hour(rows["throughput"])
+        drawn["throughput"] = retries.by_hour(
+            [(hour, per_day, waiting) for hour, _, per_day, waiting in rows["throughput"]]
+        )
     return drawn
 
 
@@ -53,7 +56,7 @@ def heat(section: Section) -> heat_map.HeatMap | None:
     values = {
         (weekday, int(hour[:2])): (
             retried / messages,
-            f"{weekday} {hour}: {percent(retried / messages)} of {messages} messages",
+            f"{weekday} {hour} {zone_name()}: {percent(retried / messages)} of {messages} messages",
         )
         for weekday, hour, messages, retried, _ in rows
     }

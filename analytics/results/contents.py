@@ -8,6 +8,7 @@ from typing import Any
 
 from analytics.results.charts import figures, heat
 from analytics.results.headline import KeyFigure, key_figures
+from analytics.results.hours import zone_name
 from analytics.results.read import Report, Selection
 from analytics.results.sections import Section, percent, sections
 from analytics.results.slo import attainment
@@ -15,22 +16,23 @@ from analytics.results.summary import summarize
 
 # Drawn side by side, and tables without a chart.
 CHARTS = ("delays", "survival", "distribution", "failures", "dead_letters", "heat", "throughput")
-TABLES = ("recovery", "causes", "handled", "uncounted")
-OF_RETRIES = frozenset(
-    {"survival", "failures", "dead_letters", "heat", "causes", "handled", "recovery"}
-)
+TABLES = ("probes", "recovery", "groups", "causes", "handled", "replays", "ages", "uncounted")
+OF_RETRIES = frozenset({"survival", "failures", "heat", "causes", "recovery", "groups"})
+OF_BROKERS = frozenset({"dead_letters", "handled", "replays", "ages"})
 
 
-def contents(found: Report, parked_url: str = "") -> dict[str, Any]:
+def contents(found: Report, parked_url: str = "", day_url: str = "") -> dict[str, Any]:
     """Sentences, key figures, tables and charts of a report.
 
-    With the page of a broker's parked messages the tables link to them.
+    With the page of a broker's parked messages the tables link to them, with the page itself their
+    days link to the report of one day.
     """
     shown = shown_sections(found)
-    made = {key: replace(one, parked_url=parked_url) for key, one in shown.items()}
+    made = {key: replace(one, parked_url=parked_url, day_url=day_url) for key, one in shown.items()}
     return {
         "report": found,
         "period": found.period,
+        "zone": zone_name(),
         "sentences": summarize(found.period, found.total, found.days, found.suspects),
         # A figure without a table is unknown, and no zero.
         "key_figures": [figure for figure in _key_figures(found) if figure.section in made],
@@ -59,7 +61,7 @@ def _budget(found: Report) -> dict[str, str] | None:
     if found.slo is None:
         return None
     target = (found.slo.percent, found.slo.within_ms)
-    now, month = (attainment(figures, *target) for figures in (found.total, found.budget))
+    now, month = (attainment(figures.late, *target) for figures in (found.total, found.budget))
     if now.share is None or month.budget_left is None or now.burn_rate is None:
         return None
     return {
@@ -75,7 +77,9 @@ def _shown(found: Report) -> Iterator[tuple[str, Section]]:
     for key, section in sections(found).items():
         if key in OF_RETRIES and not found.selection.has_retries:
             continue
-        if key in ("dead_letters", "handled") and not is_all:
+        if key in OF_BROKERS and not is_all:
+            continue
+        if key == "probes" and found.selection.destination:
             continue
         if key == "slo" and found.slo is None:
             continue

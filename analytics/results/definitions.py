@@ -16,6 +16,11 @@ DEFINITIONS = {
         "Lateness of all measured deliveries, by the requested delay on a logarithmic scale. "
         "Percentiles are at most 28 % too high or too low."
     ),
+    "probes": (
+        "Lateness of probes, small messages of Delayboard on the path of real ones, by requested "
+        "delay. Probes are in no other figure and in no service level objective. Not measured: "
+        "read from a backlog. Percentiles are at most 28 % too high or too low."
+    ),
     "distribution": (
         "Measured deliveries by lateness, ten buckets for each factor of ten. Early means more "
         "than 50 ms before the due time; on time means less than 1 ms late."
@@ -30,33 +35,61 @@ DEFINITIONS = {
     ),
     "survival": (
         "Share of the messages that failed at least once and still fail after each attempt "
-        "(Kaplan-Meier estimate). Messages that still wait are censored. Exhausted messages were "
-        "parked or died. Messages without an id are excluded."
+        "(Kaplan-Meier estimate). An attempt counts on the UTC day on which it ended. Messages "
+        "that still wait are censored. Exhausted messages were parked or died. Messages without an "
+        "id are excluded."
     ),
     "failures": (
-        "Share of messages that were retried at least once, by the hour of the day (UTC) in which "
-        "the message was first recorded. Messages without an id have no hour."
+        "Share of messages that were retried at least once, by the hour of the day in which the "
+        "message was first recorded. Messages without an id have no hour."
     ),
     "recovered": (
-        "Share of the retried messages that left their last attempt and did not fail again on the "
-        "same day. Messages that still wait are excluded."
+        "Share of the retried messages that left their last attempt and did not fail again, as far "
+        "as the event log went when the day was computed. Messages that still wait are excluded."
     ),
     "recovery": (
-        "Time from the first recorded failure to the last exit, of messages that recovered on the "
-        "same day, at most 28 % too high or too low. Attempts per message are the retries divided "
-        "by the messages that were retried."
+        "Time from the first failure to the last exit, of messages that recovered on the day, at "
+        "most 28 % too high or too low. A failure of an earlier day is timed by x-death. Attempts "
+        "per message are the retries divided by the messages that were retried."
     ),
     "causes": (
         "Recorded failures by queue, reason, exception and routing key, in which ids and numbers "
         "are replaced. The 500 most frequent causes of each day are counted."
     ),
-    "dead_letters": "Messages that Delayboard parked, by the reason of their last death and day.",
-    "handled": "Messages that Delayboard parked, replayed and discarded, by reason.",
-    "heat": (
-        "Share of messages that were retried, by weekday and hour (UTC) in which the message was "
-        "first recorded."
+    "groups": (
+        "Retried messages by queue, reason, exception, routing key (ids and numbers are replaced), "
+        "publisher and version header of their first failure on a day: attempts, outcome, and the "
+        "share that still fails after so many attempts. Messages, and the share that failed, are "
+        "known by publisher and version. The largest groups of each day are counted."
     ),
-    "throughput": "Messages that entered a delay, by hour of the day (UTC).",
+    "dead_letters": (
+        "Dead letters by UTC day and reason of the last death. Arrived is, of each message, the "
+        "larger of two numbers: its deaths that a tap recorded, and how often it was parked. A "
+        "dead letter that no tap records counts when it is parked. One that is parked on a later "
+        "day than its recorded death counts on both."
+    ),
+    "handled": (
+        "Dead letters that arrived, and that Delayboard parked, replayed and discarded, by the "
+        "queue in which they died last, reason and exception."
+    ),
+    "replays": (
+        "Replays by outcome: died again (another recorded death, or parked again later), delivered "
+        "(a recorded exit from a delay) or not observed, as far as the event log went when the day "
+        "was computed."
+    ),
+    "ages": (
+        "Replays by the time since the first death that x-death states, else since the message was "
+        "parked on the same day. Replays without both are excluded."
+    ),
+    "heat": (
+        "Share of messages that were retried, by weekday and hour in which the message was first "
+        "recorded."
+    ),
+    "throughput": (
+        "Messages that entered a delay by hour of the day, in all and per day; how many wait in "
+        "delays at the end of the hour (mean of the days). A message without a recorded exit waits "
+        "until it is due, and at most 31 days are counted."
+    ),
     "unexplained": "Scheduled messages that were due and have no recorded end.",
     "ledger": (
         "Each scheduled message is delivered, died (or was parked), cancelled, waiting or "

@@ -15,6 +15,7 @@ from analytics.charts import svg
 from analytics.models import Run
 from analytics.models.run import RunState
 from analytics.results.contents import contents
+from analytics.results.hours import zone_name
 from analytics.results.period import CUSTOM, Period
 from analytics.results.read import Report, report
 from analytics.results.sections import Section
@@ -23,7 +24,7 @@ from topology.models import Broker
 
 STYLES = ("tokens", "elements", "layout", "parts", "tables", "reports")
 # What a person reads in a terminal or a mail; the file has every table.
-IN_TEXT = ("topologies", "delays", "causes", "handled", "uncounted", "ledger")
+IN_TEXT = ("topologies", "delays", "groups", "causes", "handled", "replays", "uncounted", "ledger")
 
 
 def report_of(day: date) -> Report:
@@ -57,6 +58,7 @@ def as_json(found: Report) -> dict[str, Any]:
     made = contents(found)
     return {
         "day": found.period.first.isoformat(),
+        "time_zone_of_hours": zone_name(),
         "run": _run_values(found),
         "summary": [
             {"headline": one.headline, "text": one.text, "topology": one.topology}
@@ -86,7 +88,8 @@ def as_text(found: Report) -> str:
 
 
 def _lines(found: Report) -> Iterator[str]:
-    yield f"Delayboard report of {found.period.first} (UTC)"
+    zone = "UTC" if zone_name() == "UTC" else f"UTC day, hours in {zone_name()}"
+    yield f"Delayboard report of {found.period.first} ({zone})"
     run = _run(found)
     if run and run.error:
         yield isolated(" ".join(run.error.split()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -12,15 +12,21 @@ import orjson
 from analytics import buckets
 
 Key: TypeAlias = tuple[str | int, ...]
+Way: TypeAlias = tuple[int, int, str]
 ENTERED, DELIVERED, DIED, CANCELLED = "entered", "delivered", "died", "cancelled"
 WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
 FATES = (DELIVERED, DIED, CANCELLED, WAITING, UNOBSERVED, UNEXPLAINED)
 RECOVERED, EXHAUSTED, OPEN = "recovered", "exhausted", "open"
+STAYS, GROUPS, GROUP_MESSAGES = "stays", "groups", "group_messages"
+DEAD_LETTER_GROUPS, REPLAYS, REPLAY_AGES = "dead_letter_groups", "replays", "replay_ages"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One attempt of the Kaplan-Meier estimate: `failing` is the share after it."""
+    """One attempt of the Kaplan-Meier estimate: `failing` is the share after it.
+
+    `at_risk` are the messages whose attempt has ended, `censored` those that still wait in it.
+    """
 
     attempt: int
     at_risk: int
@@ -37,7 +43,12 @@ class Figures:
     entered_by_hour (hour), messages_by_hour (hour), retried_by_hour (hour), messages (),
     retried (), uncounted (reason), attempts (attempt), outcomes (first, last, outcome),
     recoveries (bucket), causes (queue, reason, exception, routing key), deaths (reason),
-    ledger (fate), dead_letters (kind, reason), generated (): days of generated events. Hours are
+    probes_late (bucket of delay, bucket of lateness), probes_missing and probes_unmeasured (bucket
+    of delay), ledger (fate), dead_letters (kind, reason), generated (): days of generated events,
+    stays (hour of entry, hours) of messages in a delay at the end of an hour, groups (dimension,
+    value, first, last, outcome), group_messages (dimension, value, messages or retried),
+    dead_letter_groups (kind, reason, origin, exception), replays (outcome), replay_ages (bucket of
+    delay). Hours are
     of the day, in UTC.
     """
 
@@ -71,13 +82,13 @@ class Figures:
     def by(self, table: str, place: int = 0) -> Counter[str | int]:
         """The counts of a table added up by one part of its key."""
         found: Counter[str | int] = Counter()
-        for key, number in self._items(table):
+        for key, number in self.items(table):
             found[key[place]] += number
         return found
 
     def within_group(self, table: str, group: int) -> buckets.Counts:
         """Of a table with a group and a bucket: the buckets of this group."""
-        return {cast(int, key[1]): n for key, n in self._items(table) if key[0] == group}
+        return {cast(int, key[1]): n for key, n in self.items(table) if key[0] == group}
 
     @property
     def late(self) -> buckets.Counts:
@@ -109,29 +120,34 @@ class Figures:
         """Kaplan-Meier by attempt: the event is to recover, open messages are censored.
 
         An exhausted message never recovers, so that it counts as failing in every later attempt.
-        A message whose first attempts were on an earlier day is at risk from its first attempt of
+        A message whose first attempts ended on an earlier day is at risk from its first attempt of
         this day on.
         """
-        outcomes = [(key, number) for key, number in self._items("outcomes")]
-        last = max((cast(int, key[1]) for key, _ in outcomes), default=0)
-        failing, steps = 1.0, []
-        for attempt in range(1, last + 1):
-            at_risk = ended = 0
-            of_attempt: Counter[str | int] = Counter()
-            for (first, end, outcome), number in outcomes:
-                if cast(int, first) <= attempt <= cast(int, end):
-                    at_risk += number
-                elif outcome == EXHAUSTED and cast(int, end) < attempt:
-                    ended += number
-                if end == attempt:
-                    of_attempt[outcome] += number
-            if not at_risk:
-                continue
-            recovered = of_attempt[RECOVERED]
-            failing *= 1 - recovered / (at_risk + ended)
-            exhausted, censored = of_attempt[EXHAUSTED], of_attempt[OPEN]
-            steps.append(Step(attempt, at_risk, recovered, exhausted, censored, failing))
-        return steps
+        return kaplan_meier({cast(Way, key): number for key, number in self.items("outcomes")})
 
-    def _items(self, table: str) -> Iterator[tuple[Key, int]]:
+    def items(self, table: str) -> Iterator[tuple[Key, int]]:
         return iter(self.counts[table].items() if table in self.counts else ())
+
+
+def kaplan_meier(ways: Mapping[Way, int]) -> list[Step]:
+    """The steps of messages by their first and last attempt and outcome."""
+    last = max((end for _, end, _ in ways), default=0)
+    failing, steps = 1.0, []
+    for attempt in range(1, last + 2):
+        at_risk = ended = 0
+        of_attempt: Counter[str] = Counter()
+        for (first, end, outcome), number in ways.items():
+            if first <= attempt <= end:
+                at_risk += number
+            elif outcome == EXHAUSTED and end < attempt:
+                ended += number
+            # Of an open message the last attempt has failed; it waits in the next one.
+            if end + (outcome == OPEN) == attempt:
+                of_attempt[outcome] += number
+        recovered, exhausted, censored = (of_attempt[one] for one in (RECOVERED, EXHAUSTED, OPEN))
+        if not at_risk and not censored:
+            continue
+        if at_risk:
+            failing *= 1 - recovered / (at_risk + ended)
+        steps.append(Step(attempt, at_risk, recovered, exhausted, censored, failing))
+    return steps

@@ -8,7 +8,7 @@ topologies there are.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
 
@@ -19,9 +19,15 @@ from analytics.launch import Result, Row
 from analytics.models import AccuracyRow, DayFigures, UnexplainedMessage
 from analytics.observation import unobserved
 from analytics.results.figures import (
+    DEAD_LETTER_GROUPS,
     DELIVERED,
     ENTERED,
     EXHAUSTED,
+    GROUP_MESSAGES,
+    GROUPS,
+    REPLAY_AGES,
+    REPLAYS,
+    STAYS,
     UNEXPLAINED,
     UNOBSERVED,
     WAITING,
@@ -33,6 +39,10 @@ from topology.models import Topology
 MODELS = (AccuracyRow, DayFigures, UnexplainedMessage)
 # Of each broker the destinations with the most messages; names can come from messages.
 MOST_DESTINATIONS = 100
+# Of each broker and kind of group the ones with the most messages.
+MOST_GROUPS = 10
+MOST_ORIGINS = 100
+RELEASE = ("publisher", "version")
 
 
 class Cut(NamedTuple):
@@ -45,9 +55,9 @@ class Cut(NamedTuple):
 
 
 def replace_day(day: date, result: Result, *, is_generated: bool = False) -> None:
-    """Put the result in the place of whatever rows the day had, in one transaction.
+    """Replace the rows of the day with the result, in one transaction.
 
-    Figures of generated events say so wherever they are added up.
+    Sums that include figures of generated events are marked.
     """
     patterns = dict(Topology.objects.values_list("slug", "kind"))
     began_at = datetime.combine(day, time(), UTC)
@@ -140,11 +150,64 @@ def figures_by_cut(
         count(row, "causes", tuple(row[name] or "" for name in names), row["messages"])
     for row in tables["deaths"]:
         count(row, "deaths", (row["reason"],), row["deaths"])
+    for row in tables["stays"]:
+        count(row, STAYS, (_hour(row), row["hours"]), row["messages"])
+    for row in tables["probes"]:
+        if row["bucket"] is not None:
+            count(row, "probes_late", (row["delay_bucket"], row["bucket"]), row["messages"])
+        else:
+            fate = "unmeasured" if row["has_left"] else "missing"
+            count(row, f"probes_{fate}", (row["delay_bucket"],), row["messages"])
+    _count_groups(tables, count)
+    # Dead letters belong to brokers.
+    origins = _common_origins(tables["dead_letters"])
     for row in tables["dead_letters"]:
-        found[Cut(row["broker"])].counts["dead_letters"][row["kind"], row["reason"] or ""] += row[
-            "messages"
-        ]
+        own = found[Cut(row["broker"])].counts
+        own["dead_letters"][row["kind"], row["reason"]] += row["messages"]
+        origin = (row["reason"], row["origin"], row["exception_type"])
+        if origin in origins[row["broker"]]:
+            own[DEAD_LETTER_GROUPS][row["kind"], *origin] += row["messages"]
+    for row in tables["replays"]:
+        own = found[Cut(row["broker"])].counts
+        own[REPLAYS][(row["outcome"],)] += row["messages"]
+        if row["age_bucket"] is not None:
+            own[REPLAY_AGES][(row["age_bucket"],)] += row["messages"]
     return dict(found)
+
+
+def _common_origins(rows: Sequence[Row]) -> Mapping[str, frozenset[Key]]:
+    by_broker: defaultdict[str, Counter[Key]] = defaultdict(Counter)
+    for row in rows:
+        origin = (row["reason"], row["origin"], row["exception_type"])
+        by_broker[row["broker"]][origin] += row["messages"]
+    return {
+        broker: frozenset(origin for origin, _ in origins.most_common(MOST_ORIGINS))
+        for broker, origins in by_broker.items()
+    }
+
+
+def _count_groups(
+    tables: Mapping[str, Sequence[Row]], count: Callable[[Row, str, Key, int], None]
+) -> None:
+    """Count the largest groups of each broker: their names can come from messages."""
+    sizes: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for row in tables["groups"]:
+        sizes[row["broker"], row["dimension"]][row["value"]] += row["messages"]
+    for row in tables["releases"]:
+        for name in RELEASE:
+            if row[name]:
+                sizes[row["broker"], name][row[name]] += row["messages"]
+    largest = {key: {name for name, _ in of.most_common(MOST_GROUPS)} for key, of in sizes.items()}
+    for row in tables["groups"]:
+        dimension, value = row["dimension"], row["value"]
+        if value in largest[row["broker"], dimension]:
+            way = (row["first"], row["last"], row["outcome"])
+            count(row, GROUPS, (dimension, value, *way), row["messages"])
+    for row in tables["releases"]:
+        for name in RELEASE:
+            if row[name] and row[name] in largest[row["broker"], name]:
+                for what in ("messages", "retried"):
+                    count(row, GROUP_MESSAGES, (name, row[name], what), row[what])
 
 
 def _cuts(

@@ -24,7 +24,7 @@ NO_CHROMIUM = "No PDF: Chromium is not installed. Install it, or set CHROMIUM to
 
 
 class PdfError(Exception):
-    """There is no PDF; the message says why."""
+    """The PDF could not be made; the message says why."""
 
 
 def find_chromium() -> str | None:

@@ -37,7 +37,7 @@ class Period:
 
 
 def read_period(values: Mapping[str, str], newest: date) -> tuple[Period, str]:
-    """The range that the parameters name, up to `newest` unless they say; what was wrong."""
+    """The range in the parameters, by default up to `newest`; and a sentence on an error."""
     name = values.get("range") or (CUSTOM if values.get("from") else DEFAULT)
     if name in RANGES:
         return Period(name, newest - (RANGES[name] - 1) * ONE_DAY, newest), ""

@@ -22,6 +22,8 @@ MOST_UNEXPLAINED = 100
 # Of each kind of trouble so many topologies are read by day, for the sentences of the summary.
 SUSPECTS = 1
 BUDGET_DAYS = 28
+# A message that waits longer counts as waiting for so many days only.
+MOST_DAYS_BACK = 31
 SUMS = ("measured", "messages", "retried", "exhausted", "entered", "unexplained")
 SORTS = ("worst_p99_ms", "retried", "exhausted", "unexplained")
 Days = Mapping[date, Figures]
@@ -75,6 +77,8 @@ class Report:
     """The target of the selected topology."""
     budget: Figures = field(default_factory=Figures)
     """Of the selected topology in the 28 days up to the last one."""
+    earlier: Days = field(default_factory=dict)
+    """The days before the range whose messages may still wait in it."""
 
     @cached_property
     def total(self) -> Figures:
@@ -121,7 +125,8 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     slo = Slo.objects.filter(topology__slug=selection.topology, topology__broker__slug__in=slugs)
     target = slo.first() if selection.topology else None
     first = min(before.first, budget_first) if target else before.first
-    rows = _of(slugs, first, period.last).filter(
+    earlier_first = period.first - timedelta(days=MOST_DAYS_BACK)
+    rows = _of(slugs, min(first, earlier_first), period.last).filter(
         topology=selection.topology,
         # A topology has one pattern.
         pattern="" if selection.topology else selection.pattern,
@@ -133,6 +138,7 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         figures for day, figures in by_day.items() if before.first <= day < period.first
     )
     budget = merged(figures for day, figures in by_day.items() if target and day >= budget_first)
+    earlier = {day: by_day[day] for day in by_day if earlier_first <= day < period.first}
     topologies, suspects = _topologies(slugs, period, selection)
     unexplained = UnexplainedMessage.objects.filter(
         broker__in=slugs, day__range=(period.first, period.last)
@@ -154,6 +160,7 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         exact=list(exact.order_by("-measured", "pk")[:MOST_EXACT]),
         slo=target,
         budget=budget,
+        earlier=earlier,
     )
 
 

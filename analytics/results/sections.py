@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TypeAlias
@@ -15,7 +16,22 @@ from django.utils.safestring import SafeString
 from analytics import buckets
 from analytics.models.results import Reason
 from analytics.results.definitions import DEFINITIONS
-from analytics.results.figures import ENTERED, EXHAUSTED, FATES, RECOVERED, Figures
+from analytics.results.figures import (
+    DEAD_LETTER_GROUPS,
+    ENTERED,
+    EXHAUSTED,
+    FATES,
+    GROUP_MESSAGES,
+    GROUPS,
+    OPEN,
+    RECOVERED,
+    REPLAY_AGES,
+    REPLAYS,
+    Key,
+    Way,
+    kaplan_meier,
+)
+from analytics.results.hours import by_local_hour, local_hours, waiting, zone_name
 from analytics.results.read import Report
 from analytics.results.slo import attainment
 from topology.delays import format_delay
@@ -24,8 +40,14 @@ from topology.graph.live_values import count_text
 
 Value: TypeAlias = str | int | float | None
 Row: TypeAlias = Sequence[Value]
+DAY, TOTAL = "Day", "Total"
 MOST_CAUSES = 20
 MOST_OPEN_ROWS = 20
+# Of each kind of group so many values, and the share still failing after these attempts.
+MOST_OF_GROUP, SHOWN_ATTEMPTS = 8, (1, 3)
+DIMENSIONS = ("queue", "reason", "exception", "routing key", "publisher", "version")
+SEARCHED = {"queue": "died", "reason": "reason", "exception": "exception"}
+HANDLED = ("arrived", "parked", "replayed", "discarded")
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 # What a search takes for itself within quotes.
 _QUOTED, _ESCAPED = re.compile(r'["\\*]'), r"\\\g<0>"
@@ -67,6 +89,8 @@ class Section:
     """Of each row the search for its parked messages."""
     parked_url: str = ""
     """The page that takes the searches; empty where there is none for all of the report."""
+    day_url: str = ""
+    """The same page without a range: a day in the first column links to the report of that day."""
 
     @property
     def definition(self) -> str:
@@ -80,12 +104,20 @@ class Section:
     @property
     def body(self) -> SafeString:
         """The rows of a table's body; by Python, since a template takes ten times as long."""
-        searches = self.searches if self.parked_url else ()
-        links = [f"{self.parked_url}?{urlencode({'q': search})}" for search in searches]
-        rows = zip(self.cells, links or [""] * len(self.rows), strict=True)
+        links = self._links() or [""] * len(self.rows)
+        rows = zip(self.cells, links, strict=True)
         return SafeString(
             "".join(f"<tr>{''.join(_row_html(row, link))}</tr>" for row, link in rows)
         )
+
+    def _links(self) -> list[str]:
+        if self.searches and self.parked_url:
+            found = [urlencode({"q": search}) if search else "" for search in self.searches]
+            return [f"{self.parked_url}?{query}" if query else "" for query in found]
+        if self.day_url and self.columns[0].label == DAY:
+            days = [str(row[0]) for row in self.rows]
+            return [f"{self.day_url}from={day}&to={day}" if day != TOTAL else "" for day in days]
+        return []
 
     @property
     def cells(self) -> Iterator[list[tuple[str, bool]]]:
@@ -151,6 +183,9 @@ PERCENTILES = (
 )
 
 
+_HANDLED_COLUMNS = tuple(Column(kind.capitalize(), "count") for kind in HANDLED)
+
+
 def search_of(first: date, last: date, **values: str) -> str:
     """What finds the messages parked on these days, by the fields that have a value."""
     quoted = (f'{name}:"{_QUOTED.sub(_ESCAPED, value)}"' for name, value in values.items() if value)
@@ -164,8 +199,11 @@ def _lateness(report: Report) -> Section:
         for day, figures in report.days.items()
         if figures.measured
     ]
-    columns = (Column("Day"), Column("Measured", "count"), *PERCENTILES)
-    return Section("lateness", "Lateness by day", columns, rows, "No delivery was measured.")
+    columns = (Column(DAY), Column("Measured", "count"), *PERCENTILES)
+    empty = "No delivery was measured."
+    if report.total.total("probes_late"):
+        empty += " Only probes were measured, see “Lateness of probes”."
+    return Section("lateness", "Lateness by day", columns, rows, empty)
 
 
 def _delays(report: Report) -> Section:
@@ -181,6 +219,24 @@ def _delays(report: Report) -> Section:
     )
     title = "Lateness by requested delay"
     return Section("delays", title, columns, rows, "No delivery was measured.")
+
+
+def _probes(report: Report) -> Section:
+    missing, unmeasured = (report.total.by(f"probes_{fate}") for fate in ("missing", "unmeasured"))
+    rows: list[Row] = []
+    for group, label in enumerate(buckets.DELAY_LABELS):
+        counts = report.total.within_group("probes_late", group)
+        if counts or missing[group] or unmeasured[group]:
+            number = sum(counts.values())
+            early = ratio(counts.get(buckets.EARLY, 0), number)
+            percentiles = _percentiles(counts)
+            rows.append([label, number, *percentiles, early, unmeasured[group], missing[group]])
+    columns = (
+        *(Column("Requested delay"), Column("Measured", "count"), *PERCENTILES),
+        *(Column("Early", "share"), Column("Not measured", "count")),
+        Column("Not arrived", "count"),
+    )
+    return Section("probes", "Lateness of probes", columns, rows, "No probe was sent.")
 
 
 def _distribution(report: Report) -> Section:
@@ -211,7 +267,7 @@ def _recovery(report: Report) -> Section:
                 ]
             )
     columns = (
-        *(Column("Day"), Column("Retried", "count"), Column("Attempts per message", "number")),
+        *(Column(DAY), Column("Retried", "count"), Column("Attempts per message", "number")),
         *(Column("Recovered", "count"), Column("Exhausted", "count")),
         *(Column("Share recovered", "share"), Column("Recovery time p50", "ms")),
         *(Column("Recovery time p90", "ms"), Column("Recovery time p99", "ms")),
@@ -233,7 +289,7 @@ def _survival(report: Report) -> Section:
     rows: list[Row] = [
         [
             *(step.attempt, step.at_risk, step.recovered, step.exhausted, step.censored),
-            *(step.recovered / step.at_risk, step.failing),
+            *(ratio(step.recovered, step.at_risk), step.failing),
         ]
         for step in report.total.survival()
     ]
@@ -251,81 +307,168 @@ def _survival(report: Report) -> Section:
 
 
 def _failures(report: Report) -> Section:
-    retried, messages = (report.total.by(f"{name}_by_hour") for name in ("retried", "messages"))
+    messages = by_local_hour(report.days, "messages_by_hour")
+    retried = by_local_hour(report.days, "retried_by_hour")
     rows: list[Row] = [
-        [f"{hour:02}:00", messages[hour], retried[hour], ratio(retried[hour], messages[hour])]
-        for hour in range(24)
-        if messages
+        [hour, number, retried[hour], ratio(retried[hour], number)]
+        for hour, number in messages.items()
+        if any(messages.values())
     ]
     columns = (
-        *(Column("Hour (UTC)"), Column("Messages", "count")),
+        *(Column(f"Hour ({zone_name()})"), Column("Messages", "count")),
         *(Column("First-time failures", "count"), Column("Share", "share")),
     )
-    title = "First-time failures by hour"
+    title = f"First-time failures by hour ({zone_name()})"
     return Section("failures", title, columns, rows, "No message with an id was recorded.")
 
 
 def _dead_letters(report: Report) -> Section:
     found = [
-        (day, str(reason), number)
+        (day, reason, figures.counts["dead_letters"])
         for day, figures in report.days.items()
-        for (kind, reason), number in sorted(figures.counts["dead_letters"].items(), key=str)
-        if kind == "parked"
+        for reason in sorted({str(reason) for _, reason in figures.counts["dead_letters"]})
     ]
     rows: list[Row] = [
-        [day.isoformat(), reason or "unknown", number] for day, reason, number in found
+        [day.isoformat(), reason or "unknown", *(counts[kind, reason] for kind in HANDLED)]
+        for day, reason, counts in found
     ]
-    columns = (Column("Day"), Column("Reason"), Column("Parked", "count"))
+    columns = (Column(DAY), Column("Reason"), *_HANDLED_COLUMNS)
     searches = [search_of(day, day, reason=reason) for day, reason, _ in found]
     title = "Dead letters by reason"
-    return Section("dead_letters", title, columns, rows, "No message was parked.", searches)
+    return Section("dead_letters", title, columns, rows, "No dead letter arrived.", searches)
 
 
 def _handled(report: Report) -> Section:
-    counts = report.total.counts["dead_letters"]
-    reasons = sorted({str(reason) for _, reason in counts})
-    kinds = ("parked", "replayed", "discarded")
+    counts = report.total.counts[DEAD_LETTER_GROUPS]
+    sizes: Counter[tuple[str, ...]] = Counter()
+    for (_, *origin), number in counts.items():
+        sizes[tuple(map(str, origin))] += number
+    origins = [origin for origin, _ in sizes.most_common(MOST_CAUSES)]
     rows: list[Row] = [
-        [reason or "unknown", *(counts[kind, reason] for kind in kinds)] for reason in reasons
+        [origin or "unknown", reason or "unknown", exception]
+        + [counts[kind, reason, origin, exception] for kind in HANDLED]
+        for reason, origin, exception in origins
     ]
-    columns = (Column("Reason"), *(Column(kind.capitalize(), "count") for kind in kinds))
+    columns = (Column("Died in"), Column("Reason"), Column("Exception"), *_HANDLED_COLUMNS)
     first, last = report.period.first, report.period.last
-    searches = [search_of(first, last, reason=reason) for reason in reasons]
-    title, empty = "Parked, replayed and discarded", "No message was parked or replayed."
-    return Section("handled", title, columns, rows, empty, searches)
+    searches = [
+        search_of(first, last, died=origin, reason=reason, exception=exception)
+        for reason, origin, exception in origins
+    ]
+    title = "Dead letters by origin"
+    return Section("handled", title, columns, rows, "No dead letter arrived.", searches)
+
+
+def _replays(report: Report) -> Section:
+    counts = report.total.by(REPLAYS)
+    rows: list[Row] = [
+        [str(outcome).capitalize(), number, ratio(number, counts.total())]
+        for outcome, number in counts.most_common()
+    ]
+    columns = (Column("Outcome"), Column("Replays", "count"), Column("Share", "share"))
+    return Section("replays", "Outcome of replays", columns, rows, "No message was replayed.")
+
+
+def _ages(report: Report) -> Section:
+    counts = report.total.by(REPLAY_AGES)
+    rows: list[Row] = [
+        [label, counts[bucket], ratio(counts[bucket], counts.total())]
+        for bucket, label in enumerate(buckets.DELAY_LABELS)
+        if counts[bucket]
+    ]
+    columns = (Column("Age"), Column("Replays", "count"), Column("Share", "share"))
+    return Section("ages", "Age at replay", columns, rows, "No replay has a known age.")
+
+
+def _groups(report: Report) -> Section:
+    ways: defaultdict[tuple[str, str], dict[Way, int]] = defaultdict(dict)
+    for key, number in report.total.items(GROUPS):
+        dimension, value, attempt, end, outcome = key
+        ways[str(dimension), str(value)][int(attempt), int(end), str(outcome)] = number
+    known = report.total.counts[GROUP_MESSAGES]
+    names = {*ways, *((str(dimension), str(value)) for dimension, value, _ in known)}
+    sizes = {
+        name: (sum(ways[name].values()) if name in ways else 0, known[*name, "messages"])
+        for name in names
+    }
+    shown = [
+        name
+        for dimension in DIMENSIONS
+        for name in sorted(
+            (one for one in names if one[0] == dimension), key=lambda one: (sizes[one], one)
+        )[: -MOST_OF_GROUP - 1 : -1]
+    ]
+    rows: list[Row] = [_group_row(name, ways.get(name, {}), known) for name in shown]
+    columns = (
+        *(Column("Value"), Column("Group"), Column("Messages", "count")),
+        *(Column("First-time failures", "share"), Column("Retried", "count")),
+        *(Column("Attempts per message", "number"), Column("Recovered", "count")),
+        Column("Exhausted", "count"),
+        *(Column(f"Failing after {number}", "share") for number in SHOWN_ATTEMPTS),
+    )
+    first, last = report.period.first, report.period.last
+    searches = [
+        search_of(first, last, **{SEARCHED[dimension]: value}) if dimension in SEARCHED else ""
+        for dimension, value in shown
+    ]
+    title, empty = "Retries by group", "No message with an id was retried."
+    return Section("groups", title, columns, rows, empty, searches)
+
+
+def _group_row(name: tuple[str, str], ways: Mapping[Way, int], known: Mapping[Key, int]) -> Row:
+    outcomes: Counter[str] = Counter()
+    attempts = 0
+    for (first, last, outcome), number in ways.items():
+        outcomes[outcome] += number
+        # A message that still waits is in the attempt after its last one.
+        attempts += number * (last - first + 1 + (outcome == OPEN))
+    messages = known.get((*name, "messages"))
+    failing = {step.attempt: step.failing for step in kaplan_meier(ways) if step.at_risk}
+    return [
+        *(name[1], name[0], messages),
+        ratio(known.get((*name, "retried"), 0), messages or 0),
+        *(outcomes.total(), ratio(attempts, outcomes.total())),
+        *(outcomes[one] for one in (RECOVERED, EXHAUSTED)),
+        *(failing.get(number) for number in SHOWN_ATTEMPTS),
+    ]
 
 
 def _heat(report: Report) -> Section:
-    by_weekday = [Figures() for _ in WEEKDAYS]
+    counts: Counter[tuple[int, str, str]] = Counter()
     for day, figures in report.days.items():
-        by_weekday[day.weekday()].add(figures)
-    rows: list[Row] = []
-    for name, figures in zip(WEEKDAYS, by_weekday, strict=True):
-        retried, messages = (figures.by(f"{one}_by_hour") for one in ("retried", "messages"))
-        rows += [
-            [
-                name,
-                f"{hour:02}:00",
-                messages[hour],
-                retried[hour],
-                ratio(retried[hour], messages[hour]),
-            ]
-            for hour in range(24)
-            if messages[hour]
-        ]
+        for table in ("messages", "retried"):
+            by_hour = figures.by(f"{table}_by_hour")
+            for hour, begin in enumerate(local_hours(day)):
+                counts[begin.weekday(), f"{begin:%H:%M}", table] += by_hour[hour]
+    places = sorted({(weekday, hour) for weekday, hour, _ in +counts})
+    rows: list[Row] = [
+        [WEEKDAYS[weekday], hour, messages, retried, ratio(retried, messages)]
+        for weekday, hour in places
+        if (messages := counts[weekday, hour, "messages"])
+        for retried in [counts[weekday, hour, "retried"]]
+    ]
     columns = (
-        *(Column("Weekday"), Column("Hour (UTC)"), Column("Messages", "count")),
+        *(Column("Weekday"), Column(f"Hour ({zone_name()})"), Column("Messages", "count")),
         *(Column("Retried", "count"), Column("Share", "share")),
     )
-    title = "Retries by weekday and hour"
+    title = f"Retries by weekday and hour ({zone_name()})"
     return Section("heat", title, columns, rows, "No message with an id was recorded.")
 
 
 def _throughput(report: Report) -> Section:
-    entered = report.total.by("entered_by_hour")
-    rows: list[Row] = [[f"{hour:02}:00", entered[hour]] for hour in range(24) if entered]
-    columns = (Column("Hour (UTC)"), Column("Scheduled", "count"))
-    return Section("throughput", "Scheduled by hour", columns, rows, "No message was scheduled.")
+    entered = by_local_hour(report.days, "entered_by_hour")
+    depths = waiting(report.days, report.earlier)
+    rows: list[Row] = [
+        [hour, number, number / len(report.days), depths[hour]]
+        for hour, number in entered.items()
+        if any(entered.values()) or any(depths.values())
+    ]
+    columns = (
+        *(Column(f"Hour ({zone_name()})"), Column("Scheduled", "count")),
+        *(Column("Scheduled per day", "number"), Column("Waiting at its end", "number")),
+    )
+    title = f"Scheduled and waiting by hour ({zone_name()})"
+    return Section("throughput", title, columns, rows, "No message was scheduled.")
 
 
 def _causes(report: Report) -> Section:
@@ -352,10 +495,10 @@ def _ledger(report: Report) -> Section:
     ]
     if rows:
         rows.append(
-            ["Total", report.total.fate(ENTERED), *(report.total.fate(fate) for fate in FATES)]
+            [TOTAL, report.total.fate(ENTERED), *(report.total.fate(fate) for fate in FATES)]
         )
     fates = (Column(fate.capitalize(), "count") for fate in FATES)
-    columns = (Column("Day"), Column("Scheduled", "count"), *fates)
+    columns = (Column(DAY), Column("Scheduled", "count"), *fates)
     return Section("ledger", "Loss ledger", columns, rows, "No message was scheduled.")
 
 
@@ -379,7 +522,7 @@ def _slo(report: Report) -> Section:
     rows: list[Row] = []
     if slo := report.slo:
         for day, figures in report.days.items():
-            found = attainment(figures, slo.percent, slo.within_ms)
+            found = attainment(figures.late, slo.percent, slo.within_ms)
             if found.measured:
                 rows.append(
                     [
@@ -388,7 +531,7 @@ def _slo(report: Report) -> Section:
                     ]
                 )
     columns = (
-        *(Column("Day"), Column("Measured", "count"), Column("Late", "count")),
+        *(Column(DAY), Column("Measured", "count"), Column("Late", "count")),
         *(Column("Attainment", "share"), Column("Burn rate", "number")),
     )
     return Section("slo", "Service level objective", columns, rows, "No delivery was measured.")
@@ -411,6 +554,7 @@ def _exact(report: Report) -> Section:
 
 
 MAKERS: tuple[Callable[[Report], Section], ...] = (
-    *(_lateness, _delays, _distribution, _survival, _failures, _dead_letters, _heat),
-    *(_throughput, _recovery, _causes, _handled, _uncounted, _ledger, _topologies, _exact, _slo),
+    *(_lateness, _delays, _probes, _distribution, _survival, _failures, _dead_letters, _heat),
+    *(_throughput, _recovery, _groups, _causes, _handled, _replays, _ages, _uncounted, _ledger),
+    *(_topologies, _exact, _slo),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analytics import buckets
-from analytics.results.figures import Figures
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,10 @@ class Attainment:
         return None if self.burn_rate is None else 1 - self.burn_rate
 
 
-def attainment(figures: Figures, percent: float, within_ms: float) -> Attainment:
-    """`within_ms` is an edge of a bucket, `percent` less than 100."""
-    within = buckets.within(figures.late, within_ms)
-    return Attainment(figures.measured, within, 1 - percent / 100)
+def attainment(late: buckets.Counts, percent: float, within_ms: float) -> Attainment:
+    """Of the measured deliveries by bucket of lateness.
+
+    `within_ms` is an edge of a bucket, `percent` less than 100.
+    """
+    within = buckets.within(late, within_ms)
+    return Attainment(sum(late.values()), within, 1 - percent / 100)

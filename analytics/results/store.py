@@ -31,7 +31,9 @@ def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> Nigh
         pdf = print_pdf(html, alive=alive)
     except PdfError as error:
         problem = str(error)
-        logger.warning("The report of %s: %s", day, problem)
+        # A machine without Chromium has no PDF of any day: to log it once is enough.
+        if not NightlyReport.objects.filter(pdf_error=problem).exists():
+            logger.warning("The report of %s: %s", day, problem)
     now = datetime.now(UTC)
     values = {"made_at": now, "html": html, "pdf": pdf, "pdf_error": problem}
     with transaction.atomic():

@@ -10,6 +10,7 @@ from statistics import median
 
 from analytics import buckets
 from analytics.results.figures import UNEXPLAINED, Figures
+from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import Period
 from analytics.results.read import Days
 from analytics.results.sections import duration, percent
@@ -17,7 +18,7 @@ from topology.graph.live_values import count_text
 
 # A p99 is worth a sentence from so many times the usual one, and from so many milliseconds on.
 TIMES_USUAL, LEAST_P99_MS = 5, 100
-# Of fewer messages a percentile or a share says nothing.
+# With fewer messages a percentile or a share is meaningless.
 LEAST_MEASURED, LEAST_MESSAGES, LEAST_ATTEMPTS = 20, 100, 20
 # How many standard errors apart two shares must be.
 LEAST_DEVIATIONS = 4
@@ -85,7 +86,7 @@ def _late(topology: str, days: Days) -> Iterator[Sentence]:
         for hour in range(24)
         if (p99 := _p99(days[worst].within_group("late_by_hour", hour))) is not None
     }
-    # Of few days the hours say better what is usual.
+    # With few days, the hours show better what is usual.
     usual = median(by_day.values() if len(by_day) >= 3 else by_hour.values() or [0.0])
     limit = max(TIMES_USUAL * usual, LEAST_P99_MS)
     late = [hour for hour, p99 in by_hour.items() if p99 >= limit]
@@ -97,10 +98,12 @@ def _late(topology: str, days: Days) -> Iterator[Sentence]:
         first -= 1
     while last + 1 in late:
         last += 1
+    hours = local_hours(worst)
+    begin, until = hours[first], hours[last] + HOUR
     yield Sentence(
         "Late deliveries.",
-        f"On {worst:%-d %B} between {first:02}:00 and {last + 1:02}:00 UTC, p99 lateness of "
-        f"{topology} rose from {duration(usual)} to {duration(by_hour[peak])}.",
+        f"On {begin:%-d %B} between {begin:%H:%M} and {until:%H:%M} ({zone_name()}), p99 lateness "
+        f"of {topology} rose from {duration(usual)} to {duration(by_hour[peak])}.",
         "lateness",
         topology,
         worst,
@@ -164,7 +167,7 @@ def _hopeless(topology: str, days: Days) -> Iterator[Sentence]:
         total.add(figures)
     steps = total.survival()
     last = max((step.attempt for step in steps if step.recovered), default=0)
-    tried = sum(step.at_risk - step.censored for step in steps if step.attempt > last)
+    tried = sum(step.at_risk for step in steps if step.attempt > last)
     if not last or tried < LEAST_ATTEMPTS:
         return
     name = ORDINALS[last - 1] if last <= len(ORDINALS) else f"{last}th"

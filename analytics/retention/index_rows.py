@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from analytics.models import DueCount, Gap, Minute, NightlyReport, ScheduledMessage
+from analytics.models import ConsumptionPeak, DueCount, Gap, Minute, NightlyReport, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
 from analytics.observation import left_unseen
 from analytics.retention.rules import RowRule, Rows
@@ -69,6 +69,15 @@ MINUTES = RowRule(
     Minute.objects.all(),
     "minute_at",
 )
+CONSUMPTION = RowRule(
+    "Consumption peaks",
+    "KEEP_CONSUMPTION_DAYS",
+    28,
+    "The best minute of the consumers of each queue and day. The calendar of due messages compares "
+    "with it.",
+    ConsumptionPeak.objects.all(),
+    "day_at",
+)
 GAPS = RowRule(
     "Gaps",
     "KEEP_GAPS_DAYS",
@@ -87,4 +96,4 @@ REPORTS = RowRule(
 )
 # Minutes and hours that are over and in which nothing waits.
 EMPTY_COUNTS = RowRule("", "", 1, "", DueCount.objects.filter(waiting=0), "due_at")
-RULES = (LEFT, OVERDUE, MINUTES, GAPS, REPORTS, EMPTY_COUNTS)
+RULES = (LEFT, OVERDUE, MINUTES, CONSUMPTION, GAPS, REPORTS, EMPTY_COUNTS)

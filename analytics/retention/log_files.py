@@ -15,7 +15,7 @@ from analytics.models import LogPosition, Run
 from analytics.models.run import RunState
 from analytics.retention.rules import BATCH, Alive, Holding, Rule, delete_batches
 
-# How far back the schedule asks for runs that nobody wanted yet.
+# How far back the schedule requests runs that are missing.
 RUN_WITHIN = timedelta(days=8)
 DELETING = ".deleting."
 
@@ -107,7 +107,7 @@ def _first_wanted(now: datetime) -> date | None:
 
 
 def _delete_positions(log: Path, now: datetime, alive: Alive) -> None:
-    """Of files that are gone; the file goes first, so that it is never read a second time."""
+    """Of deleted files; the file is deleted first, so that it is never read a second time."""
     there = {folder.name for _, folder in day_folders(log)}
     today = f"date={now.astimezone(UTC).date()}"
     paths = LogPosition.objects.filter(path__lt=today).values_list("pk", "path")

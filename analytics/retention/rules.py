@@ -21,7 +21,7 @@ Rows = QuerySet[Any]
 
 
 class BadSetting(ValueError):
-    """A setting that is no number of days; the message names it and says what is allowed."""
+    """A setting that is not a number of days; the message names it and the allowed values."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ class RowRule(Rule):
 
 
 def clean(rules: Iterable[Rule], now: datetime, alive: Alive = lambda: None) -> dict[str, int]:
-    """Delete what is older than its retention; setting -> how many files or rows that were.
+    """Delete what is older than its retention; setting -> how many files or rows were deleted.
 
-    `alive` is called between batches, and may raise to stop. Killed at any moment, the next
-    call goes on. Raises BadSetting before anything is deleted, and LogError for files that cannot
+    `alive` is called between batches, and may raise to stop. After a kill at any moment, the next
+    call continues. Raises BadSetting before anything is deleted, and LogError for files that cannot
     be deleted.
     """
     rules = tuple(rules)

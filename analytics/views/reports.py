@@ -36,7 +36,8 @@ def reports(request: HttpRequest) -> HttpResponse:
     runs = list(Run.objects.all()[:SHOWN_RUNS])
     of_range = [run for run in runs if period.first <= run.day <= period.last]
     only = brokers[0].slug if len(brokers) == 1 else ""
-    context = contents(found, reverse("parked_messages", args=[only]) if only else "") | {
+    parked_url = reverse("parked_messages", args=[only]) if only else ""
+    context = contents(found, parked_url, _day_url(request)) | {
         "ranges": ranges.LABELS,
         "problem": problem,
         "broker": brokers[0] if request.GET.get("broker") else None,
@@ -98,7 +99,7 @@ def stored_report(request: HttpRequest, day: str, suffix: str) -> HttpResponse:
 
 @require_POST
 def run(request: HttpRequest) -> HttpResponse:
-    """Ask for a day; the worker picks it up."""
+    """Request a day from the worker."""
     if not access.visible_brokers(request.user, Role.OPERATOR).exists():
         raise PermissionDenied("This action needs the role operator on a broker.")
     text = request.POST.get("day", "")
@@ -174,6 +175,14 @@ def _failed(request: HttpRequest) -> int:
     if access.role_for(request.user, None) is None:
         return 0
     return Delivery.failed().count()
+
+
+def _day_url(request: HttpRequest) -> str:
+    """This page with its filters, to which a range is added."""
+    values = request.GET.copy()
+    for name in ("range", "from", "to"):
+        values.pop(name, None)
+    return f"?{values.urlencode()}&" if values else "?"
 
 
 def _date(text: str) -> date:

@@ -18,6 +18,7 @@ from analytics.scheduled.pages.scheduled_page import load_list
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import Filter, parse
 from analytics.views.due_bars import due_bars, strip
+from analytics.views.due_calendar import due_calendar
 from analytics.views.streaming import download
 from topology import access, audit, redaction
 from topology.models import Broker, Role
@@ -44,13 +45,16 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     place = listing.read_place(request.GET.get("after", ""))
     span = request.GET.get("span", "")
     shown = load_list(brokers, wanted, now, hidden=hidden, place=place, span=span)
+    operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
         "broker": chosen,
         "listing": shown,
         "wanted": wanted,
         "bars": due_bars(shown, wanted),
         "strip": strip(shown, wanted),
-        "may_change": access.visible_brokers(request.user, Role.OPERATOR).exists(),
+        "calendar": due_calendar(brokers, shown.topologies, wanted, now) if not place else None,
+        "operated": operated,
+        "may_change": bool(operated),
     }
     return render(request, "analytics/scheduled.html", context)
 

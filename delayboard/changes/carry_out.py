@@ -19,9 +19,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from delayboard.changes import take
-from delayboard.changes.copies import publish_copies
+from delayboard.changes.copies import publish_copies, publish_in_place
 from delayboard.changes.limits import HORIZON
-from delayboard.changes.outgoing import lost_to_taps, replacement
+from delayboard.changes.outgoing import lost_to_taps
 from delayboard.changes.session import Session
 from delayboard.models import (
     ChangeKind,
@@ -31,14 +31,11 @@ from delayboard.models import (
     ScheduledChange,
 )
 from delayboard.models.scheduled_change import OPEN
-from topology.broker.amqp.publisher import Publisher, publisher
-from topology.broker.errors import Conflict, Nacked, NotFound, Refused, Returned
+from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.broker.properties.field_values import FieldError
 from topology.definitions import Definitions
 from topology.message import Message, Publish
-from topology.patterns.pattern import ParamsError
 from topology.transfer import interception as objects
 
 REFRESH_SECONDS = 0.5
@@ -189,7 +186,7 @@ class Executor:
     def _publish_again(self, moved: Sequence[Intercepted], management: Management) -> None:
         """Each is begun in the database first. Raises OutcomeUnknown, and then they come again."""
         with publisher(self._row.broker.address, "rescheduled messages") as channel:
-            published = [(one, _publish(one, channel)) for one in moved]
+            published = [(one, publish_in_place(one.change, one.message, channel)) for one in moved]
         found = observe(management).definitions
         for one, publish in published:
             self.outcomes.append(Outcome(one, publish is not None and _end(one, publish, found)))
@@ -211,21 +208,6 @@ def executing(session: Session) -> Iterator[Executor]:
 
 def _is_moved(change: ScheduledChange) -> bool:
     return change.kind == ChangeKind.RESCHEDULE and not change.is_copied
-
-
-def _publish(moved: Intercepted, channel: Publisher) -> Publish | None:
-    """What was published in its place; None when that was undone or refused."""
-    change = moved.change
-    try:
-        declares, publish = replacement(change, moved.message)
-        channel.declare(declares)
-        if not take.begin(change):
-            return None
-        channel.publish(publish)
-    except (ParamsError, FieldError, Conflict, Nacked, NotFound, Refused, Returned) as error:
-        take.fail(change, str(error))
-        return None
-    return publish
 
 
 def _end(moved: Intercepted, publish: Publish, found: Definitions) -> bool:

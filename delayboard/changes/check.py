@@ -5,18 +5,19 @@ Nothing is changed here: this is the dry run, and what a request begins with.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from analytics.models import ScheduledMessage
 from delayboard.changes.limits import LEAD, SHORTEST_NOTICE
-from delayboard.changes.point import Point, Unchangeable, exit_of, find_point
+from delayboard.changes.point import Point, Unchangeable, exit_of, find_point, unreadable
 from delayboard.changes.rebuild import rebuild
 from delayboard.models import ChangeKind, DelayMigration, Interception, ScheduledChange
 from delayboard.models.scheduled_change import OPEN, REPLACING
 from topology import latest
+from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding
 from topology.models import Broker, State, Topology, WorkState
@@ -33,8 +34,8 @@ class ChangeVerdict:
     """What a change of one message would do.
 
     `problem` says why it is impossible, "" where it is not; then `point` is what is intercepted
-    from `from_at` on, None where the topology has a forwarder. With `is_copied` a copy is published
-    first.
+    from `from_at` on, None where the topology has a forwarder, or where the delay queue `queue` is
+    read at once, with its `others`. With `is_copied` a copy is published first.
     """
 
     row: ScheduledMessage
@@ -43,16 +44,8 @@ class ChangeVerdict:
     from_at: datetime | None = None
     takes_effect_at: datetime | None = None
     is_copied: bool = False
-
-
-@dataclass(frozen=True)
-class Passing:
-    """What else is forwarded: the messages known to be due for `queue` meanwhile, and more."""
-
-    queue: str
-    from_at: datetime
-    until_at: datetime
-    known: int
+    queue: str = ""
+    others: int = 0
 
 
 def check(
@@ -66,27 +59,13 @@ def check(
     return [checker.verdict(row) for row in rows]
 
 
-def passing(verdicts: Sequence[ChangeVerdict]) -> list[Passing]:
-    """What passes the forwarders besides, for each queue."""
-    by_queue: dict[str, list[ChangeVerdict]] = defaultdict(list)
-    for verdict in verdicts:
-        if verdict.point is not None:
-            by_queue[verdict.point.binding.destination].append(verdict)
-    found = []
-    for queue, some in sorted(by_queue.items()):
-        dues = [one.row.due_at for one in some if one.row.due_at]
-        from_at, until_at = min(dues) - LEAD, max(dues)
-        destinations = {one.row.destination for one in some}
-        others = ScheduledMessage.objects.filter(
-            broker=some[0].row.broker,
-            left_at=None,
-            destination__in=destinations,
-            due_at__gte=from_at,
-            due_at__lte=until_at,
-        )
-        known = others.exclude(pk__in=[one.row.pk for one in some]).count()
-        found.append(Passing(queue, from_at, until_at, known))
-    return found
+def is_read(row: ScheduledMessage) -> bool:
+    """Whether its delay queue is read to change it: nothing else leads to it."""
+    try:
+        topology = row.topology
+        return topology is not None and not exit_of(topology.kind, topology.parsed, "")[0]
+    except (Unchangeable, ParamsError):
+        return False
 
 
 class _Checker:
@@ -104,12 +83,13 @@ class _Checker:
         self._new_due_at = new_due_at
         self._points: dict[tuple[int, str], Point | str] = {}
         self._snapshots: dict[int, Snapshot] = {}
+        self._queues: dict[tuple[int, str], Mapping[str, Any]] = {}
         self._chosen = {row.pk for row in rows}
         open_changes = ScheduledChange.objects.filter(state__in=OPEN)
         self._changed = set(open_changes.values_list("message_id", flat=True))
         running = DelayMigration.objects.filter(
             work__state__in=(WorkState.WAITING, WorkState.RUNNING)
-        )
+        ).exclude(is_paused=True, begun=None)
         self._migrated = set(running.values_list("source_id", flat=True))
 
     def verdict(self, row: ScheduledMessage) -> ChangeVerdict:
@@ -121,6 +101,8 @@ class _Checker:
         if row.topology.forwarders:
             problem = "" if self._kind == ChangeKind.CANCEL else ONLY_CANCEL
             return ChangeVerdict(row, problem, takes_effect_at=row.due_at)
+        if is_read(row):
+            return self._verdict_of_read(row)
         point = self._point(row.topology, row.destination)
         if isinstance(point, str):
             return ChangeVerdict(row, point)
@@ -129,6 +111,17 @@ class _Checker:
             return ChangeVerdict(row, why)
         at = self._now if is_copied else row.due_at
         return ChangeVerdict(row, "", point, row.due_at - LEAD, at, is_copied)
+
+    def _verdict_of_read(self, row: ScheduledMessage) -> ChangeVerdict:
+        name = "" if row.exchange else row.routing_key
+        try:
+            queue = self._queue(row.broker, name)
+        except NotFound:
+            return ChangeVerdict(row, f"The delay queue “{name}” does not exist.")
+        if problem := unreadable(queue, row.destination):
+            return ChangeVerdict(row, problem)
+        number = queue.get("messages") or 0
+        return ChangeVerdict(row, takes_effect_at=self._now, queue=name, others=max(0, number - 1))
 
     def _problem_of(self, row: ScheduledMessage) -> str:
         topology = row.topology
@@ -162,6 +155,11 @@ class _Checker:
 
     def _delay_problem(self, topology: Topology, row: ScheduledMessage) -> str:
         assert self._new_due_at is not None
+        if is_read(row) and topology.pattern.delays(topology.parsed):
+            return (
+                "The queues of this topology have fixed delays, so no queue has the rest of a "
+                "delay. Cancel the message, and publish a new one."
+            )
         if self._new_due_at <= self._now:
             return (
                 "The new due time is in the past. Enter a later time, or deliver the message now."
@@ -187,6 +185,14 @@ class _Checker:
             except (Unchangeable, ParamsError) as error:
                 self._points[key] = str(error)
         return self._points[key]
+
+    def _queue(self, broker: Broker, name: str) -> Mapping[str, Any]:
+        """Raises NotFound for none, and BrokerError."""
+        key = (broker.pk, name)
+        if key not in self._queues:
+            with Management(broker.address) as management:
+                self._queues[key] = management.queue(name)
+        return self._queues[key]
 
     def _snapshot(self, topology: Topology) -> Snapshot:
         broker = topology.broker

@@ -1,4 +1,4 @@
-"""Publishing the copies that take the place of messages: those delivered now, or earlier."""
+"""Publishing what takes the place of messages: copies of those delivered now, or earlier."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ from delayboard.changes.rebuild import rebuild
 from delayboard.models import ChangeState, Interception, ScheduledChange
 from topology import audit
 from topology.broker.amqp.publisher import Publisher, publisher
-from topology.broker.errors import BrokerError, OutcomeUnknown
+from topology.broker.errors import (
+    BrokerError,
+    Conflict,
+    Nacked,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    Returned,
+)
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.field_values import FieldError
-from topology.message import Publish
+from topology.message import Message, Publish
 from topology.patterns.pattern import ParamsError
 
 # So many are published before the broker is looked at: so many a kill can repeat, each marked.
@@ -51,6 +59,22 @@ def publish_copies(interception: Interception, step: Callable[[], None]) -> None
                     published.append((change, publish))
             if published:
                 _look(interception, published)
+
+
+def publish_in_place(
+    change: ScheduledChange, message: Message, channel: Publisher
+) -> Publish | None:
+    """What was published in its place; None when that was undone or refused."""
+    try:
+        declares, publish = replacement(change, message)
+        channel.declare(declares)
+        if not take.begin(change):
+            return None
+        channel.publish(publish)
+    except (ParamsError, FieldError, Conflict, Nacked, NotFound, Refused, Returned) as error:
+        take.fail(change, str(error))
+        return None
+    return publish
 
 
 def _publish(change: ScheduledChange, channel: Publisher) -> Publish | None:

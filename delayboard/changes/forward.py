@@ -92,7 +92,7 @@ class Forwarder:
     def take(self, room: int) -> Sequence[Step[Sent]]:
         """The next messages, or once more the first that was refused: nothing passes it."""
         is_single = bool(self._refused) or self._executor.rejects
-        if is_single and self._publishing.flying:
+        if is_single and self._publishing.in_flight:
             return []
         is_waiting = bool(self._refused) and time.monotonic() < self._again_at
         if is_waiting or not self._executor.is_fresh:

@@ -1,18 +1,22 @@
 """PURE: the one binding through which a topology's delayed messages come to a destination's queue.
 
-A change is exact only where each message passes one binding on its way to one queue, and where
-publishing it again does not change what its consumer decides by.
+A change is exact only where each message passes one binding on its way to one queue, or waits in a
+queue that can be read whole, and where publishing it again does not change what its consumer
+decides by.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from topology.definitions import Binding, Definitions
 from topology.patterns.busy_wait.params import KIND as BUSY_WAIT
 from topology.patterns.delay_levels.params import Params as LevelParams
 from topology.patterns.delay_levels.params import delivery_name
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.delay_queues.params import KIND as DELAY_QUEUES
 from topology.patterns.hold_queues.params import Params as HoldParams
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.routing.matching.index import Index
@@ -33,19 +37,23 @@ OTHERS = {
         "The message waits in its work queue, and RabbitMQ has no command that removes one message "
         "from a queue."
     ),
-    "delay_queues": (
-        "The delay queues dead-letter through the default exchange, which has no binding to "
-        "replace. Use delay levels, or hold queues with an exchange."
-    ),
     "delayed_exchange": (
-        "The plugin keeps its messages outside of queues, and no command reaches one of them. "
-        "Migrate to delay levels."
+        "The plugin keeps its messages outside of queues, and no command reaches one of them. Let "
+        "the consumer check cancellations (docs/scheduled-changes.md). For later changes, add a "
+        "topology of delay levels, let the publishers use it, and wait until the plugin has "
+        "delivered its messages."
     ),
     BUSY_WAIT: (
         "A consumer outside of Delayboard forwards these messages. It can check each message "
         "when it is due."
     ),
 }
+
+
+# A queue is read whole only up to so much: its messages are held meanwhile.
+MOST_READ = 20_000
+MOST_BYTES = 256_000_000
+_LENGTH_LIMITS = frozenset({"x-max-length", "x-max-length-bytes", "max-length", "max-length-bytes"})
 
 
 class Unchangeable(Exception):
@@ -67,7 +75,8 @@ class Point:
 def exit_of(kind: str, params: object, destination: str) -> tuple[str, str]:
     """The exchange and key with which messages for a destination leave the delays.
 
-    Raises Unchangeable for a pattern whose messages leave through none.
+    The default exchange has no binding to replace: its messages are changed in their delay queue
+    (read_queue.py). Raises Unchangeable for a pattern whose messages leave through none.
     """
     if kind == delay_levels.KIND:
         assert isinstance(params, LevelParams)
@@ -79,12 +88,9 @@ def exit_of(kind: str, params: object, destination: str) -> tuple[str, str]:
         return delivery_name(params), "0." * params.levels + destination
     if kind == hold_queues.KIND:
         assert isinstance(params, HoldParams)
-        if not params.exchange:
-            raise Unchangeable(
-                "The hold queues dead-letter through the default exchange, which has no binding "
-                "to replace. Use hold queues with an exchange."
-            )
         return params.exchange, destination
+    if kind == DELAY_QUEUES:
+        return "", destination
     raise Unchangeable(OTHERS[kind])
 
 
@@ -118,3 +124,40 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
     levels = found.dying_into(exchange)
     is_quorum = is_quorum or any(level.type == "quorum" for level in levels)
     return Point(bindings[0], "quorum" if is_quorum else "classic")
+
+
+def unreadable(queue: Mapping[str, Any], destination: str) -> str:
+    """Why a delay queue cannot be read and its messages put back in place; "" where it can.
+
+    `queue` is the answer of the management API.
+    """
+    name, arguments = queue.get("name"), queue.get("arguments") or {}
+    limits = {*arguments, *(queue.get("effective_policy_definition") or {})}
+    leads = arguments.get("x-dead-letter-exchange"), arguments.get("x-dead-letter-routing-key")
+    kind = queue.get("type") or arguments.get("x-queue-type") or "classic"
+    if kind != "classic":
+        return (
+            f"“{name}” is a {kind} queue. Only classic queues take messages back in their places "
+            "without counting a failed delivery. Use classic delay queues, or delay levels."
+        )
+    if leads != ("", destination):
+        return (
+            f"“{name}” does not dead-letter to the queue “{destination}”. Wait until the message "
+            "is delivered."
+        )
+    if limits & _LENGTH_LIMITS:
+        return (
+            f"“{name}” has a length limit, so RabbitMQ could drop messages that are put back. "
+            "Remove the limit."
+        )
+    # The number of consumers is seconds old, their list is not.
+    if queue.get("consumer_details", queue.get("consumers")) or arguments.get(
+        "x-single-active-consumer"
+    ):
+        return f"“{name}” has consumers, or allows only one at a time. Stop the consumers."
+    if (queue.get("messages") or 0) > MOST_READ or (queue.get("message_bytes") or 0) > MOST_BYTES:
+        return (
+            f"“{name}” has more than {MOST_READ:,} messages or {MOST_BYTES // 1_000_000} MB. Wait "
+            "until it has fewer, or use delay levels."
+        )
+    return ""

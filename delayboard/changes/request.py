@@ -27,6 +27,8 @@ from topology.models import Broker, Work, WorkState
 from topology.transfer.interception import PREFIX
 
 KIND = "intercept"
+# Of this kind the subject is one of the changes in the queue to be read.
+READ = "read-queue"
 
 
 def request(
@@ -41,9 +43,11 @@ def request(
     """
     verdicts = check(rows, kind, timezone.now(), new_due_at)
     with transaction.atomic():
-        for verdict in verdicts:
-            if not verdict.problem:
-                _store(user, verdict, kind, new_due_at)
+        good = [verdict for verdict in verdicts if not verdict.problem]
+        stored = [_store(user, verdict, kind, new_due_at) for verdict in good]
+        read = {(one.broker, one.queue): one.pk for one in stored if one.queue}
+        for (broker, _), pk in read.items():
+            work.create(READ, pk, broker=broker, user=user)
     return verdicts
 
 
@@ -66,7 +70,7 @@ def describe(change: ScheduledChange) -> str:
 
 def _store(
     user: Any, verdict: ChangeVerdict, kind: ChangeKind, new_due_at: datetime | None
-) -> None:
+) -> ScheduledChange:
     row, point = verdict.row, verdict.point
     assert row.due_at is not None
     assert row.topology is not None
@@ -76,6 +80,7 @@ def _store(
         topology=row.topology,
         message=row,
         interception=interception,
+        queue=verdict.queue,
         kind=kind,
         key=row.key,
         content_id=row.content_id,
@@ -94,6 +99,7 @@ def _store(
         what=f"{row.key} for {row.destination}",
         details={"change": change.pk, "due_at": row.due_at.isoformat()},
     )
+    return change
 
 
 def _interception_of(broker: Broker, point: Point) -> Interception:
@@ -103,7 +109,7 @@ def _interception_of(broker: Broker, point: Point) -> Interception:
     known = rows.filter(broker=broker, source=binding.source, queue=binding.destination).first()
     if known is not None:
         return known
-    done = work.ask(KIND, 0, broker=broker, user=None)
+    done = work.create(KIND, 0, broker=broker, user=None)
     return Interception.objects.create(
         broker=broker,
         name=PREFIX + secrets.token_hex(6),

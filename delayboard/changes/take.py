@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from analytics import facts
-from analytics.recorder.copies import bounded, content_of
+from analytics.events import bounded
+from analytics.recorder.copies import content_of
+from analytics.scheduled.rows.close_moved import close_rows
 from delayboard.changes.limits import GRACE, LEAD, REMEMBERED
 from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import audit
 from topology.message import Message, Publish
+from topology.models import Topology
 
 
 class Tombstones:
-    """The changes of one interception or forwarder, by what names their messages."""
+    """The changes of one interception, forwarder or queue, by what names their messages.
 
-    def __init__(self, changes: QuerySet[ScheduledChange]) -> None:
+    With `is_at_due_time` only those whose messages come now, at the end of their delay.
+    """
+
+    def __init__(self, changes: QuerySet[ScheduledChange], *, is_at_due_time: bool = True) -> None:
         self._changes = changes
+        self._is_at_due_time = is_at_due_time
         # Those whose message has come, though it may not be written down yet.
         self.handed_over: set[int] = set()
         self._by_key: dict[str, list[ScheduledChange]] = {}
@@ -36,8 +44,12 @@ class Tombstones:
         """
         # Its message may come once more: nothing says yet that the broker has the ack.
         now = timezone.now()
-        unsettled = Q(state=ChangeState.DONE, is_settled=False, ended_at__gt=now - REMEMBERED)
-        rows = self._changes.filter(Q(state__in=OPEN) | unsettled, due_at__lte=now + 2 * LEAD)
+        unsettled = Q(state=ChangeState.DONE, is_settled=False)
+        if self._is_at_due_time:
+            unsettled &= Q(ended_at__gt=now - REMEMBERED)
+        rows = self._changes.filter(Q(state__in=OPEN) | unsettled)
+        if self._is_at_due_time:
+            rows = rows.filter(due_at__lte=now + 2 * LEAD)
         rows = rows.exclude(is_copied=True, copied_at=None)
         states = dict(rows.values_list("pk", "state"))
         known = {one.pk: one for changes in self._by_key.values() for one in changes}
@@ -49,6 +61,11 @@ class Tombstones:
             if pk in known:
                 found[known[pk].key].append(known[pk])
         self._by_key = dict(found)
+
+    @property
+    def changes(self) -> set[int]:
+        """The keys of all changes that were read."""
+        return {one.pk for changes in self._by_key.values() for one in changes}
 
     def find(self, message: Message) -> ScheduledChange | None:
         """The change of this message, None for one that passes.
@@ -67,7 +84,7 @@ class Tombstones:
             for one in self._by_key.get(name or content, ())
             if one.content_id == content
             and one.pk not in self.handed_over
-            and one.due_at <= soon
+            and (one.due_at <= soon or not self._is_at_due_time)
             and not (own.isdecimal() and one.pk <= int(own))
         ]
         waiting = [one for one in changes if one.state in OPEN]
@@ -95,12 +112,15 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
         rows = ScheduledChange.objects.filter(pk=change.pk, state__in=OPEN)
         if not rows.update(state=ChangeState.DONE, ended_at=now):
             return False
+        if change.queue and change.message_id:
+            close_rows(change.topology, [change.message_id])
         facts.state(
             kind="published" if isinstance(message, Publish) else "cancelled",
             broker=change.broker,
             topology=change.topology,
             message=message,
             destination=change.destination,
+            requested_delay=max(timedelta(0), (change.new_due_at or now) - now),
             at=now,
         )
         audit.record(
@@ -132,3 +152,24 @@ def give_up(changes: QuerySet[ScheduledChange], why: str) -> None:
     # Beside a copy, and beside what was published in its place, the message itself arrived.
     missed.exclude(copy_begun_at=None, state=ChangeState.PENDING).update(may_be_duplicated=True)
     missed.update(state=ChangeState.MISSED, ended_at=now, error=why)
+
+
+class CancelledMessages:
+    """Asked for each message, and read anew from time to time."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._changes = ScheduledChange.objects.filter(topology=topology, interception=None)
+        self._tombstones = Tombstones(self._changes)
+
+    def reload(self) -> None:
+        give_up(
+            self._changes, "The message did not pass the forwarder. It may have been delivered."
+        )
+        self._tombstones.reload()
+
+    def takes_out(self, message: Message) -> bool:
+        """Whether it is cancelled, which is written down; False when that was undone meanwhile."""
+        change = self._tombstones.find(message)
+        if change is None:
+            return False
+        return change.state == ChangeState.DONE or finish(change, message)

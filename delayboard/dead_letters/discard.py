@@ -37,7 +37,7 @@ ParkedMessages = QuerySet[ParkedMessage]
 
 
 class ChangeError(Exception):
-    """Nothing was changed; the sentence says why."""
+    """Nothing was changed; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def change_all(
         change.save()
         if is_large:
             total = change.asked or 0
-            change.work = work.ask(KIND, change.pk, broker=broker, user=user, total=total)
+            change.work = work.create(KIND, change.pk, broker=broker, user=user, total=total)
         else:
             found = rows.filter(pk__lte=newest)
             change.changed = _change(user, kind, _chunks(found, kind))

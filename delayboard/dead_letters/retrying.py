@@ -42,9 +42,9 @@ KINDS = frozenset(
     pattern.KIND
     for pattern in (retry_pair, retry_loop, retry_ladder, quorum_retry, delay_queues, busy_wait)
 )
-# Whose consumers publish a failure anew, so that the broker's deaths do not tell of it.
+# Their consumers republish a failed message, so x-death does not count the failures.
 COUNTED_BY_CONSUMERS = frozenset({delay_queues.KIND, busy_wait.KIND})
-# The headers, and names within x-death, of which the failures are told.
+# The headers, and names within x-death, that show the failures.
 TOLD_BY = (*sorted(DEATH_HEADERS), "queue", "reason", "count")
 
 
@@ -52,9 +52,9 @@ TOLD_BY = (*sorted(DEATH_HEADERS), "queue", "reason", "count")
 class Retry:
     """A message that waits for its next attempt.
 
-    `round` numbers its trips through the delay from 1; 0 where it was delayed and has not been
-    tried yet. `of` is how many there are, None where only its consumer knows. `failed` is why it
-    is here, in words, "" where nothing tells and HIDDEN where a rule hides what would.
+    `round` numbers its trips through the delay from 1; 0 when it was delayed and not tried yet.
+    `of` is the number of rounds, None when only its consumer has it. `failed` is the reason in
+    words, "" when unknown and HIDDEN when a rule redacts it.
     """
 
     line: Line
@@ -65,16 +65,16 @@ class Retry:
 
 @dataclass(frozen=True)
 class Depth:
-    """A topology that retries: what is listed of it and how deep its delays are.
+    """A retrying topology: its listed messages and the depth of its delay queues.
 
-    `queued` is None where the broker does not say. `is_watched` is false where nothing copies what
-    enters, `is_inside` is true where retries wait within the work queue.
+    `queued` is None when not reported by the broker. `sees_entries` is false without an entry tap,
+    `is_inside` is true when retries wait within the work queue.
     """
 
     topology: Topology
     listed: int
     queued: int | None
-    is_watched: bool
+    sees_entries: bool
     is_inside: bool
 
     @property
@@ -82,7 +82,7 @@ class Depth:
         """What is known of it, in words."""
         if self.is_inside:
             return "Depth only: messages wait for the next attempt inside the queue."
-        if not self.is_watched:
+        if not self.sees_entries:
             return "Depth only: this topology has no entry tap."
         return "Recorded on entry."
 
@@ -104,7 +104,7 @@ class RetryList:
 
     @property
     def is_all_unwatched(self) -> bool:
-        return bool(self.depths) and not any(depth.is_watched for depth in self.depths)
+        return bool(self.depths) and not any(depth.sees_entries for depth in self.depths)
 
 
 def retrying(
@@ -222,7 +222,7 @@ def _depths(
             topology=one,
             listed=numbers.get(one.pk, (0, 0))[0],
             queued=_queued(one, snapshot) if snapshot else None,
-            is_watched="entry" not in untapped(one)
+            sees_entries="entry" not in untapped(one)
             or (has_firehose and one.kind != quorum_retry.KIND),
             is_inside=one.kind == quorum_retry.KIND,
         )

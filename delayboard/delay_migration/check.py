@@ -59,6 +59,11 @@ def refuse_unfit(source: Topology, target: Topology) -> None:
         raise Refusal(f"“{target.name}” is not a delay levels topology. Choose delay levels.")
     if source.pk == target.pk:
         raise Refusal("Source and target are the same topology. Choose two different topologies.")
+    if source.probing:
+        raise Refusal(
+            f"Probes of “{source.name}” wait in its delays. Disable probes, and wait until the "
+            "last probe has arrived."
+        )
     changes = ScheduledChange.objects.filter(topology=source, state__in=OPEN).count()
     if changes:
         raise Refusal(

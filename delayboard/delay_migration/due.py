@@ -23,6 +23,10 @@ class Malformed(Exception):
     """Nothing in the message says when it is due, or for whom."""
 
 
+class Undated(Malformed):
+    """The message has no publish time: only its source keeps its delay."""
+
+
 @dataclass(frozen=True)
 class Due:
     """For whom a message is, and when it is due."""
@@ -57,7 +61,7 @@ def remaining(due_at: datetime, now: datetime) -> timedelta:
 def _stated(message: Message, requested: timedelta) -> datetime:
     at, source = published(message, recorded_at=None)
     if at is None:
-        raise Malformed("The message has no publish time.")
+        raise Undated("A message without a publish time cannot be moved. The source delivers it.")
     # AMQP timestamps are cut to whole seconds: the message may be almost a second younger.
     at += _SECOND if source == "timestamp" else timedelta(0)
     stated = message.headers.get(DELAY_HEADER)

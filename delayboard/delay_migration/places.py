@@ -46,7 +46,9 @@ def list_places(source: Topology, found: Definitions) -> list[Place]:
     if source.kind == LEVELS:
         return [_level(params, level) for level in reversed(range(params.levels))]
     if source.kind == HOLDS:
-        index = Index.of(found.without_taps())
+        # The hold queue of probes is there for a while after they are disabled.
+        found = found.without_taps().without_probes()
+        index = Index.of(found)
         queues = reversed(hold_queues.members(params, found))
         return [_hold_queue(queue, index) for queue in queues]
     raise Refusal(REASONS.get(source.kind, OTHERS))

@@ -4,48 +4,85 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from django.db.models import Max
 
-from analytics.models import ScheduledMessage
+from analytics.models import Firehose, Recording, ScheduledMessage
+from analytics.observation import untapped
+from analytics.recorder.index import is_seen_by_nobody
 from topology.models import Topology
 
 # Publishers that are not switched over would have published by then.
 QUIET = timedelta(minutes=10)
+# A recorder notes about every second how far it has read.
+SILENT = timedelta(minutes=1)
+
+
+State: TypeAlias = Literal["done", "open", "unknown"]
+
+
+class Publishers(NamedTuple):
+    """Whether publishers still use the source, and what is known of them."""
+
+    state: State
+    known: str
 
 
 class Step(NamedTuple):
     """What somebody does, whether it is done, and what is known of it."""
 
     text: str
-    is_done: bool
+    state: State
     known: str
+
+
+def find_publishers(source: Topology, now: datetime) -> Publishers:
+    """By the messages that entered the source, where they are recorded up to now."""
+    if is_seen_by_nobody(source):
+        return Publishers(
+            "unknown",
+            "The number of publishers is unknown: Delayboard does not record the messages that "
+            "enter this topology. Enable the firehose, or check the publishers.",
+        )
+    firehose = Firehose.objects.filter(broker=source.broker_id, read_at__gt=now - SILENT)
+    tap = Recording.objects.filter(topology=source, read_at__gt=now - SILENT)
+    is_tapped = "entry" not in untapped(source)
+    if not ((tap.exists() and is_tapped) or firehose.exists()):
+        return Publishers(
+            "unknown",
+            "The number of publishers is unknown, because nobody reads the tap or the firehose of "
+            "this topology. Start the worker.",
+        )
+    rows = ScheduledMessage.objects.filter(topology=source)
+    entered_at: datetime | None = rows.aggregate(at=Max("entered_at"))["at"]
+    if entered_at is None:
+        return Publishers("done", "No message is known.")
+    state: State = "done" if now - entered_at > QUIET else "open"
+    return Publishers(
+        state, f"The latest known message entered at {entered_at:%Y-%m-%d %H:%M:%S} UTC."
+    )
 
 
 def list_steps(
     source: Topology, target: Topology, problems: Sequence[str], waiting: int, now: datetime
 ) -> list[Step]:
     """`problems` are of destinations, `waiting` counts the messages in the source."""
-    rows = ScheduledMessage.objects.filter(topology=source)
-    entered_at: datetime | None = rows.aggregate(at=Max("entered_at"))["at"]
-    is_quiet = entered_at is None or now - entered_at > QUIET
-    entered = "No message is known."
-    if entered_at is not None:
-        entered = f"The latest known message entered at {entered_at:%Y-%m-%d %H:%M:%S} UTC."
+    publishers = find_publishers(source, now)
+    are_bound = not problems
     command = f"manage.py migrate_delays {source.slug} {target.slug}"
     return [
-        Step("Apply the target topology.", True, "It is applied."),
+        Step("Apply the target topology.", "done", "It is applied."),
         Step(
             "Let the consumers bind their queues to the target, or let the migration do it.",
-            not problems,
-            problems[0] if problems else "All known destinations can be bound.",
+            "done" if are_bound else "open",
+            "All known destinations can be bound." if are_bound else problems[0],
         ),
-        Step("Let the publishers use the target.", is_quiet, entered),
+        Step("Let the publishers use the target.", *publishers),
         Step(
-            f"Run “{command}” again until it moves nothing.",
-            is_quiet and not waiting,
+            f"Request the migration, or run “{command}” until it moves nothing.",
+            "open" if waiting else publishers.state,
             f"{waiting} messages wait in the source.",
         ),
-        Step("Delete the source topology.", False, "Not before all other steps are done."),
+        Step("Delete the source topology.", "open", "Not before all other steps are done."),
     ]

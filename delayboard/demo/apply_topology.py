@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from topology.models import Broker, State, Topology
 from topology.operations import provision
+from topology.operations.ownership import Refusal
+from topology.operations.probes import start_probes
 from topology.operations.topology_rows import create_topology
 from topology.patterns.table import PATTERNS
+
+# A visitor sees the first ones soon.
+PROBE_MINUTES = 1
 
 
 def apply_topology(
@@ -27,4 +33,7 @@ def apply_topology(
     if topology.state in (State.PLANNED, State.APPLYING):
         provision.apply(None, topology)
         topology.refresh_from_db()
+        # Not every pattern can have them; the page says why.
+        with suppress(Refusal):
+            start_probes(None, topology, minutes=PROBE_MINUTES)
     return topology if topology.state == State.APPLIED else None

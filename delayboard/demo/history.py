@@ -6,6 +6,7 @@ the times of one day and a broker name of their own, `slug@day`, and no figure m
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -38,10 +39,11 @@ DAYS = 28
 RELEASE, LATE_NIGHT = 19, 24
 FAILED_BEFORE, FAILED_AFTER = 0.1, 0.3
 # These never succeed.
-HOPELESS = 0.03
+HOPELESS, REPLAYS_THAT_DIE = 0.03, 0.4
 ATTEMPTS = 3
 NIGHT_HOURS = (2, 4)
-USUAL_DELAYS_S, NIGHT_DELAYS_S = (2, 300), (5, 60)
+USUAL_DELAYS_S, NIGHT_DELAYS_S = (2, 10_000), (5, 60)
+VERSION_BEFORE, VERSION_AFTER = "2.3.1", "2.4.0"
 HOUR_WEIGHTS = (1, 1, 1, 1, 1, 2, 3, 5, 8, 10, 10, 9, 8, 9, 10, 10, 9, 7, 5, 4, 3, 2, 2)
 # Messages on a working day.
 REMINDERS, HELD_REMINDERS, ORDERS, WEBHOOKS = 30, 20, 50, 20
@@ -76,8 +78,12 @@ def load_history(broker: Broker, progress: nightly.Progress) -> None:
     days = [yesterday - timedelta(days=back) for back in reversed(range(DAYS))]
 
     def load(result: Result) -> None:
+        # A day is replaced with all its brokers: one with figures of another broker keeps them.
+        others = DayFigures.objects.filter(day__in=days).exclude(broker__in=("", broker.slug))
+        kept = set(others.values_list("day", flat=True))
         for day, own in by_day(result, broker.slug, days).items():
-            replace_day(day, own, is_generated=True)
+            if day not in kept:
+                replace_day(day, own, is_generated=True)
 
     with scratch(settings.VAR / "history") as folder:
         log = EventLog(folder, "tap.generated")
@@ -158,16 +164,18 @@ class _Day:
     """The events of one day; the same day always has the same."""
 
     def __init__(self, broker: Broker, day: date, number: int, begin_at: datetime) -> None:
-        self._chance = random.Random(number)
+        self._chance, self._replays = random.Random(number), random.Random(-1 - number)
         self._number = number
         self._begin_at = begin_at
         self._share = 0.4 if day.weekday() >= 5 else 1.0
+        version = VERSION_AFTER if number >= RELEASE else VERSION_BEFORE
         self._common: dict[str, Any] = {
             "caught_up": True,
             "broker": label(broker.slug, day),
             "vhost": broker.vhost,
             "size_bytes": 120,
             "published_by": "demo-shop",
+            "headers_json": json.dumps({"x-version": version}),
             "content_type": "application/json",
         }
         self._ids = count(1)
@@ -176,7 +184,10 @@ class _Day:
         levels, hold = flow(LEVELS.kind), flow(HOLD.kind)
         for at in self._moments(REMINDERS):
             low, high = USUAL_DELAYS_S
-            yield from self._delayed(levels, at, low * (high / low) ** self._chance.random())
+            delay_s = low * (high / low) ** self._chance.random()
+            # No trip ends on the next day.
+            rest_s = (self._begin_at + timedelta(hours=23.9) - at).total_seconds()
+            yield from self._delayed(levels, at, min(delay_s, rest_s))
         for hour in range(*NIGHT_HOURS):
             for _ in range(NIGHTLY_REMINDERS):
                 at = self._begin_at + timedelta(hours=hour, seconds=self._chance.uniform(0, 3600))
@@ -233,11 +244,21 @@ class _Day:
             "topology": "",
             "queue": f"{flow.destination}-given-up",
             "death_reason": "rejected",
+            "death_queue": flow.destination,
+            "exception_type": flow.exception,
         }
         yield self._event("parked", at, flow, message, 0, **dead)
         what = self._chance.choice(("replayed", "replayed", "discarded", ""))
+        at += timedelta(hours=0.5)
         if what:
-            yield self._event(what, at + timedelta(hours=0.5), flow, message, 0, **dead)
+            name = f"{message}:replay" if what == "replayed" else ""
+            yield self._event(what, at, flow, message, 0, replay_id=name, **dead)
+        if what == "replayed":
+            at += timedelta(seconds=2)
+            if self._replays.random() < REPLAYS_THAT_DIE:
+                yield self._event("parked", at, flow, message, 0, **dead)
+            else:
+                yield self._event("delivered", at, flow, message, 0, replay_id=name)
 
     def _lateness(self, at: datetime) -> timedelta:
         late_ms = self._chance.lognormvariate(1.6, 0.9)

@@ -1,1 +1,1 @@
-"""Live values on pages: one feed thread, and consumers that hand on what it says."""
+"""Live values on pages: one feed thread, and consumers that send its values."""

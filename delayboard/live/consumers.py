@@ -1,4 +1,4 @@
-"""A live page's WebSocket: check the user, then hand on what the feed says of what it shows."""
+"""A live page's WebSocket: check the user, then send the feed's values for the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django.http import HttpRequest
 
 from delayboard.live import subjects
 from delayboard.live.feed import feed
-from delayboard.live.messages import Shown, State
+from delayboard.live.page_state import Shown, State
 from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
@@ -32,9 +32,9 @@ CHECK_SECONDS = 10.0
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):
-    """Keeps only the newest state: a slow page skips old ones and never piles them up.
+    """Keeps only the newest state: a slow page skips older ones.
 
-    The page says first which values it shows, and is sent these, then those that changed.
+    The page first lists its values, receives all of them, and then those that changed.
     """
 
     async def connect(self) -> None:

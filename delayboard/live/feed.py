@@ -1,8 +1,8 @@
-"""One thread per watched subject works its state out once for all who watch it.
+"""One thread per subject computes its state once for all pages that watch it.
 
-A subject of its own for each broker, so that a frozen one holds up nobody else's page. A
-poll takes under a twentieth of its interval: a slow broker is asked less often, but one that
-comes back is noticed within seconds.
+Each broker is a subject of its own, so that a silent one delays only its own pages. A poll uses
+less than a twentieth of its interval: a slow broker is polled less often, but its return is noticed
+within seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import count
 
 from django.db import close_old_connections, connection
 
-from delayboard.live.messages import State
+from delayboard.live.page_state import State
 from delayboard.live.subjects import Subject
 from topology.database.errors import explain
 

@@ -28,7 +28,7 @@ def hold_database() -> Held:
     if connection.vendor != "sqlite":
         return Held(None)
     held = None
-    # What is wrong with the database is said by each request.
+    # Each request reports problems with the database itself.
     with suppress(sqlite3.Error):
         address = Path(connection.settings_dict["NAME"]).absolute().as_uri() + "?mode=rw"
         held = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)

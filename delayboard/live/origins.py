@@ -43,7 +43,7 @@ def allowed_origins(scope: MutableMapping[str, Any]) -> list[str]:
 
 
 def has_valid_port(scope: MutableMapping[str, Any]) -> bool:
-    """Tell whether the Origin header can be read: the validator raises ValueError otherwise."""
+    """Whether the Origin header can be read: the validator raises ValueError otherwise."""
     for name, value in scope["headers"]:
         if name == b"origin":
             try:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from analytics.models import Run
-from delayboard.live.messages import (
+from delayboard.live.page_state import (
     State,
     batch_state,
     broker_state,

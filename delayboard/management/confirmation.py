@@ -18,10 +18,13 @@ def add_confirmation(parser: CommandParser) -> None:
     )
 
 
-def unconfirmed(broker: Broker, given: Mapping[str, Any], call: str = "") -> str:
+def unconfirmed(
+    broker: Broker, given: Mapping[str, Any], call: str = "", *, is_needed: bool = False
+) -> str:
     """Return why the command may not act on this broker; "" when it may.
 
-    `call` is what to call next, the option `--confirm` aside.
+    `call` is what to call next, the option `--confirm` aside. With `is_needed` any broker's name
+    has to be stated.
     """
-    step = f"{call} --confirm".strip()
-    return access.production_refusal(broker, given["confirm"], f"Use {step} “{broker.name}”.")
+    step = f"Use {call} --confirm".replace("  ", " ") + f" “{broker.name}”."
+    return access.production_refusal(broker, given["confirm"], step, is_needed=is_needed)

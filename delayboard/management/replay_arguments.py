@@ -1,4 +1,4 @@
-"""What the replay command is asked to do; CommandError where that makes no sense."""
+"""The arguments of the replay command; CommandError for an invalid combination."""
 
 from __future__ import annotations
 

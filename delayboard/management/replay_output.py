@@ -1,4 +1,4 @@
-"""What the command says of a replay: counts for people, JSON lines for programs."""
+"""The output of the replay command: counts for people, JSON lines for programs."""
 
 from __future__ import annotations
 

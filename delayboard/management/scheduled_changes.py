@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -11,7 +11,8 @@ from django.core.management.base import CommandError, CommandParser
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.queries.filter import MomentError, read_moment
-from delayboard.changes.check import ChangeVerdict, check, passing
+from delayboard.changes.check import ChangeVerdict, check, is_read
+from delayboard.changes.passing import passing
 from delayboard.changes.request import describe, request, undo
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.replay_arguments import find_user
@@ -62,7 +63,8 @@ def change(
     """Request a change of these rows, or print what it would do. Raises CommandError."""
     new_due_at = _read_time(action, given, now)
     chosen = _choose(rows, given)
-    users = _permit({row.broker for row in chosen}, given)
+    read = {row.broker for row in chosen if is_read(row)}
+    users = _permit({row.broker for row in chosen}, given, read)
     kind = KINDS[action]
     try:
         if given["dry_run"]:
@@ -133,12 +135,16 @@ def _choose(rows: Iterable[ScheduledMessage], given: Mapping[str, Any]) -> list[
     return chosen
 
 
-def _permit(brokers: set[Broker], given: Mapping[str, Any]) -> Any:
-    """The account to act as, None for Delayboard itself. Raises CommandError."""
+def _permit(brokers: set[Broker], given: Mapping[str, Any], read: Collection[Broker] = ()) -> Any:
+    """The account to act as, None for Delayboard itself. Raises CommandError.
+
+    In the brokers `read`, queues are read whole, which is confirmed everywhere.
+    """
     user = None
     for broker in brokers:
         user = find_user(given["user"], broker)
-        if not given["dry_run"] and (refusal := unconfirmed(broker, given)):
+        refusal = unconfirmed(broker, given, is_needed=broker in read)
+        if refusal and not given["dry_run"]:
             raise CommandError(f"Nothing was changed. {refusal}")
     return user
 
@@ -149,4 +155,9 @@ def _line(verdict: ChangeVerdict, action: str) -> str:
     if verdict.problem:
         return f"{name}: cannot be changed. {verdict.problem}"
     copy = " A copy is published at once." if verdict.is_copied else ""
+    if verdict.queue:
+        copy = (
+            f" The worker takes {verdict.others} other messages out of “{verdict.queue}” as well, "
+            "and puts them back in their places."
+        )
     return f"{name}: {action} takes effect at {verdict.takes_effect_at:%Y-%m-%d %H:%M:%S}.{copy}"

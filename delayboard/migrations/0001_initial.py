@@ -185,10 +185,20 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
+                ("is_paused", models.BooleanField(default=False)),
                 ("moved", models.PositiveIntegerField(default=0)),
                 ("malformed", models.PositiveIntegerField(default=0)),
                 ("doubled", models.PositiveIntegerField(default=0)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "requested_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
                 (
                     "source",
                     models.ForeignKey(
@@ -641,6 +651,26 @@ class Migration(migrations.Migration):
                     "broker",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Preference",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("time_zone", models.CharField(blank=True, default="", max_length=64)),
+                (
+                    "user",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
                     ),
                 ),
             ],
@@ -1161,6 +1191,7 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
+                ("queue", models.CharField(blank=True, max_length=255)),
                 (
                     "kind",
                     models.CharField(
@@ -1414,6 +1445,153 @@ class Migration(migrations.Migration):
                 fields=("message",),
                 name="one_change_per_message",
             ),
+        ),
+        migrations.CreateModel(
+            name="AlertReceiver",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "channel",
+                    models.CharField(
+                        choices=[
+                            ("email", "E-mail"),
+                            ("webhook", "Webhook"),
+                            ("slack", "Slack"),
+                            ("teams", "Microsoft Teams"),
+                            ("pagerduty", "PagerDuty"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "name",
+                    models.CharField(
+                        help_text="What pages show; never the address.", max_length=254
+                    ),
+                ),
+                ("encrypted_address", models.TextField()),
+                ("excluded_kinds", models.JSONField(blank=True, default=list)),
+                ("group_minutes", models.PositiveSmallIntegerField(default=5)),
+                ("quiet_from", models.TimeField(null=True)),
+                ("quiet_until", models.TimeField(null=True)),
+                ("sends_all_clear", models.BooleanField(default=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+            ],
+            options={
+                "ordering": ("channel", "name", "id"),
+            },
+        ),
+        migrations.CreateModel(
+            name="AlertProblem",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("identity", models.CharField(max_length=300)),
+                ("kind", models.CharField(max_length=30)),
+                ("severity", models.CharField(max_length=10)),
+                ("sentence", models.TextField()),
+                ("since_at", models.DateTimeField()),
+                ("resolved_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "ordering": ("since_at", "pk"),
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("resolved_at", None)),
+                        fields=("identity",),
+                        name="one_open_problem",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="AlertMessage",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("title", models.CharField(max_length=200)),
+                ("body", models.TextField()),
+                ("is_test", models.BooleanField(default=False)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("waiting", "waiting"),
+                            ("sending", "sending"),
+                            ("sent", "sent"),
+                            ("failed", "failed"),
+                        ],
+                        db_index=True,
+                        default="waiting",
+                        max_length=10,
+                    ),
+                ),
+                ("may_be_repeat", models.BooleanField(default=False)),
+                ("attempts", models.PositiveSmallIntegerField(default=0)),
+                ("next_at", models.DateTimeField(null=True)),
+                ("error", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "receiver",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="messages",
+                        to="delayboard.alertreceiver",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("-created_at", "-pk"),
+            },
+        ),
+        migrations.CreateModel(
+            name="AlertNotice",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("is_cleared", models.BooleanField(default=False)),
+                (
+                    "problem",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="notices",
+                        to="delayboard.alertproblem",
+                    ),
+                ),
+                (
+                    "receiver",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="notices",
+                        to="delayboard.alertreceiver",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("receiver", "problem"), name="one_notice_of_each"
+                    )
+                ],
+            },
         ),
         migrations.RunPython(SEARCH_INDEX.make, SEARCH_INDEX.drop),
     ]

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from delayboard.models.alert import (
+    AlertChannel,
+    AlertMessage,
+    AlertNotice,
+    AlertProblem,
+    AlertReceiver,
+    AlertState,
+)
 from delayboard.models.background_task import BackgroundTask
 from delayboard.models.dead_letter import Body, ParkedMessage, ParkedState
 from delayboard.models.dead_letter_queue import DeadLetterQueue, QueueDepth
@@ -10,6 +18,7 @@ from delayboard.models.message_group import GroupHour, MessageGroup
 from delayboard.models.parked_search import ParkedField, ParkedPosition, ParkedText, SavedSearch
 from delayboard.models.parking import ParkedChange, Parking, ParkSession
 from delayboard.models.peek_count import PeekCount
+from delayboard.models.preference import Preference
 from delayboard.models.publication import Publication
 from delayboard.models.replay import (
     BatchState,
@@ -35,6 +44,12 @@ from delayboard.models.timeout_import import ImportedTimeout
 from topology.models import RedactionKind, RedactionRule
 
 __all__ = (
+    "AlertChannel",
+    "AlertMessage",
+    "AlertNotice",
+    "AlertProblem",
+    "AlertReceiver",
+    "AlertState",
     "BackgroundTask",
     "BatchState",
     "Body",
@@ -59,6 +74,7 @@ __all__ = (
     "ParkedText",
     "Parking",
     "PeekCount",
+    "Preference",
     "Publication",
     "QueueDepth",
     "RedactionKind",

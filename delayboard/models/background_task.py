@@ -10,6 +10,7 @@ from django.utils import timezone
 LATE = timedelta(seconds=10)
 CLEANING = "cleaning"
 INDEX = "index"
+MIGRATIONS = "migrations"
 PARKING = "parking"
 PARKED_MESSAGES = "parked_messages"
 REPLAYS = "replay"
@@ -28,6 +29,11 @@ def firehose_key(broker_slug: str) -> str:
 def forwarder_key(topology_slug: str) -> str:
     """The key of the task that passes on what is due in a topology."""
     return f"wait:{topology_slug}"
+
+
+def probes_key(topology_slug: str) -> str:
+    """The key of the task that sends a topology's probes and consumes them."""
+    return f"probe:{topology_slug}"
 
 
 def parker_key(queue_id: int) -> str:

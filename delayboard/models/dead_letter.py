@@ -43,10 +43,10 @@ class ParkedState(models.TextChoices):
 class ParkedMessage(models.Model):
     """A message that Delayboard stores until it is replayed or discarded.
 
-    `properties` are the content header's bytes as they came. `exchange`, `routing_key` and
-    `queue` say where it lay. `repeat_of` is set when it may be the same message as an earlier
-    row: that one was kept, but whether the broker had heard of it is not known. `imported_uid`
-    is what names it in the file that it came from, "" when it was parked here.
+    `properties` are the content header's bytes as received. `exchange`, `routing_key` and `queue`
+    are those of its delivery. `repeat_of` is set when it may be the same message as an earlier row:
+    that one was stored, but it is unknown whether the broker got the ack. `imported_uid` is its id
+    in the file that it came from, "" when it was parked here.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)
@@ -96,7 +96,7 @@ class ParkedMessage(models.Model):
 
     @property
     def message(self) -> Message:
-        """As it lay in its queue; reads the body."""
+        """The message as it was in its queue; reads the body."""
         return replace(self.without_body, body=bytes(self.body.data))
 
     @property

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 
 from topology.models import Topology, Work
 
 
 class DelayMigration(models.Model):
-    """From a topology to delay levels. `doubled` messages may be in the target twice."""
+    """From a topology to delay levels. `doubled` messages may be in the target twice.
+
+    A worker goes on with one that is not at its end, unless it is paused.
+    """
 
     source = models.ForeignKey(Topology, models.PROTECT, related_name="+")
     target = models.ForeignKey(Topology, models.PROTECT, related_name="+")
     work = models.OneToOneField(Work, models.PROTECT)
+    is_paused = models.BooleanField(default=False)
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
+    )
     moved = models.PositiveIntegerField(default=0)
     malformed = models.PositiveIntegerField(default=0)
     doubled = models.PositiveIntegerField(default=0)

@@ -1,4 +1,4 @@
-"""Dead letters that died of the same cause, as far as they tell."""
+"""Dead letters with the same cause, as far as it is known."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from topology.models import Broker
 
 
 class ParkedText(models.Model):
-    """Ids, headers and the beginning of a text body, case folded; and what is searched by size.
+    """Ids, headers and the beginning of a text body, case folded; and the searched columns.
 
-    The message's own columns stand here once more, since their indexes cost too much while a
-    message is parked. The database keeps an index of every three characters of `text` beside
-    (`SEARCH_INDEX` of the migrations).
+    The message's own columns are repeated here, because their indexes cost too much while a message
+    is parked. The database also has an index of every three characters of `text` (`SEARCH_INDEX` of
+    the migrations).
     """
 
     parked_message = models.OneToOneField(

@@ -1,4 +1,4 @@
-"""Parking: what was asked for, and how surely what was kept has left its queue."""
+"""Parking: the request, and whether each stored message has certainly left its queue."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Requested(models.Model):
 
 
 class Parking(Requested):
-    """One request to park what is in a queue, or chosen messages of it.
+    """One request to park all messages of a queue, or selected ones.
 
-    `handles` are those that are still looked for; None asks for all that was there when it
-    began. `asked` is how many that were, None before it began. `parked` and `repeats` (those of
-    them that may be repeats) change in the transaction that keeps the messages.
+    `handles` are those that are still missing; None requests everything that was there at the
+    begin. `asked` is their number, None before the begin. `parked` and `repeats` (those of them
+    that may be repeats) change in the transaction that stores the messages.
     """
 
     queue = models.CharField(max_length=255)
@@ -68,11 +68,11 @@ class ParkSession(models.Model):
 
 
 class ParkedChange(Requested):
-    """Many messages that are discarded or restored: those that matched when it was asked for.
+    """Messages to be discarded or restored: those that matched at the time of the request.
 
-    Messages above `newest` came later and are left. `position` is the last id that was done.
-    `asked` is None until the worker has counted them; then `left_out` is how many it leaves as they
-    are, for no search finds them yet.
+    Messages above `newest` came later and are not changed. `position` is the last id that was done.
+    `asked` is None until the worker has counted them; then `left_out` is how many it does not
+    change, because they are not indexed yet.
     """
 
     to_state = models.CharField(max_length=10)

@@ -1,4 +1,4 @@
-"""A message that Delayboard published, and what became of it."""
+"""A message that Delayboard published, and its outcome."""
 
 from __future__ import annotations
 

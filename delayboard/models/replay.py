@@ -93,15 +93,15 @@ class Order(models.TextChoices):
 
 
 class ReplayBatch(models.Model):
-    """Freezes exactly what was chosen; a draft until it is started.
+    """Freezes the exact selection; a draft until it is started.
 
-    Items stand in the order of their messages' ids; `order` says from which end they are sent.
+    Items are in the order of their messages' ids; `order` decides at which end sending begins.
 
-    What was chosen is one of `messages` (ids), `parking` (what that parks), `group` or `query`; of
-    the last two only messages up to the id `newest`, and at most `limit`. `description` says it in
-    words. `prepared_to` is the last message that has an item; items up to the position `claimed_to`
-    had their messages claimed. With the source `queue` there are
-    no items: all of `queue` goes straight through, and only the counts tell how far.
+    The selection is one of `messages` (ids), `parking` (the messages that it parks), `group` or
+    `query`; of the last two only messages up to the id `newest`, and at most `limit`. `description`
+    is the selection in words. `prepared_to` is the last message that has an item; items up to the
+    position `claimed_to` have claimed their messages. With the source `queue` there are no items:
+    the messages of `queue` are moved, and only the counts show the progress.
 
     `selected` = done + returned + nacked + failed + cancelled + excluded + pending; the counts
     change in the transaction that changes the items. `repeats` counts the items that may be
@@ -216,10 +216,10 @@ class ReplayBatch(models.Model):
 
 
 class ReplayRoute(models.Model):
-    """One target, and what the dry run says of the items that go there.
+    """One target, with the verdict of the dry run on its items.
 
-    `after_ms` is the longest time that a copy waits on its way: more than 0 makes it a replay that
-    is sent to a delay. `ending` is the worst of its copies' endings, as the walk names them, or
+    `after_ms` is the longest time that a copy waits on its route: more than 0 makes it a replay
+    into a delay. `ending` is the worst of its copies' endings, as the walk names them, or
     `unroutable`, `loops`, `full` (a queue cannot hold all of them), `guarded` (replayed too often),
     `refused` (cannot be published).
     """
@@ -245,11 +245,10 @@ class ReplayRoute(models.Model):
 class ReplayItem(models.Model):
     """One message of a batch, at its `position` from 1.
 
-    `attempts` is 0 before it is begun, then 1, and one more for each connection that broke while
-    it was on its way. `is_repeat` says that its message may be a repeat. `shared_replay_id` is the
-    replay id of another item, where both messages may be one message; "" is an id of its own.
-    `parked_message` is None where its row was deleted since. `died_as` is the message as which it
-    came back dead.
+    `attempts` is 0 before it begins, then 1, and one more for each connection that failed while it
+    was in flight. `is_repeat`: its message may be a repeat. `shared_replay_id` is the replay id of
+    another item, when both messages may be one message; "" means an id of its own. `parked_message`
+    is None when its row was deleted since. `died_as` is the message as which it died again.
     """
 
     batch = models.ForeignKey(ReplayBatch, models.CASCADE, related_name="items", db_index=False)
@@ -303,7 +302,7 @@ class ReplayItem(models.Model):
 
 
 def replay_id(uid: uuid.UUID, position: int) -> str:
-    """What the replayed message says in its header; the same at every attempt."""
+    """The replay id in the header of the replayed message; the same at every attempt."""
     return f"{uid.hex}-{position}"
 
 

@@ -101,7 +101,7 @@ class ScheduledChange(models.Model):
     that hash. With `is_copied` a copy takes its place, and it is taken out only once the copy is
     confirmed (`copied_at`); else it is itself published again when it is intercepted.
     `is_settled`: the broker has its ack, so that it cannot come once more. Without an interception,
-    the forwarder of the topology takes the message out.
+    the message is taken out of the delay queue `queue`, or by the forwarder of the topology.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)
@@ -110,6 +110,7 @@ class ScheduledChange(models.Model):
     interception = models.ForeignKey(
         Interception, models.PROTECT, null=True, related_name="changes"
     )
+    queue = models.CharField(max_length=255, blank=True)
     kind = models.CharField(max_length=12, choices=ChangeKind.choices)
     key = models.CharField(max_length=255)
     content_id = models.CharField(max_length=32)

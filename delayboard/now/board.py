@@ -14,9 +14,11 @@ from delayboard.models import BackgroundTask
 from delayboard.now import counters, problems
 from delayboard.now.counters import Counter
 from delayboard.now.due import DueHour, read_due_hour
-from delayboard.now.problems import Trouble
+from delayboard.now.growing import find_growing
+from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
+from delayboard.now.problems import Problem
 from delayboard.now.system import background_tasks_of, describe_tasks
-from delayboard.now.system_problems import find_delays, find_outages, find_unsent_reports
+from delayboard.now.system_problems import find_delays, find_outages, find_unsent
 from delayboard.now.throughput import flow_lines
 from delayboard.now.topology_lines import TopologyLine, make_lines
 from topology import latest
@@ -40,8 +42,8 @@ class Overview:
     """
 
     counters: tuple[Counter, ...]
-    troubles: tuple[Trouble, ...]
-    warnings: tuple[Trouble, ...]
+    troubles: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
     lines: tuple[TopologyLine, ...]
     due: DueHour
     background_tasks: tuple[BackgroundTask, ...]
@@ -104,25 +106,30 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
     findings = [(one, make_counts(open_findings.get(one.pk, {}))) for one in brokers]
     tasks = background_tasks_of(brokers)
     disk = read_disk_space(settings.EVENT_LOG)
+    by_id = {broker.pk: one for broker, one in known.items()}
     flows = flow_lines(brokers, tasks, now)
     scope = counts.scope(brokers, now)
+    late = read_lateness(flows)
     waiting, parked = counts.by_topology(scope), counters.count_parked(brokers)
     found = [
         *problems.find_unroutable(brokers),
         *find_outages(known, tasks, disk),
         *problems.find_drifted(brokers),
         *problems.find_overdue(scope, [one.topology for one in flows if not one.unknown]),
+        *problems.find_overdue_probes(brokers),
         *problems.find_losses(findings),
+        *find_burning(flows, late),
         *problems.find_missed_targets(brokers),
         *problems.find_paused(brokers),
+        *find_growing(brokers, by_id, scope.now),
         *find_delays(known, tasks, disk),
-        *find_unsent_reports(),
+        *find_unsent(),
     ]
-    by_id = {broker.pk: one for broker, one in known.items()}
     figures = (
         *counters.waits_counters(counters.count_waits(scope), flows),
         counters.retrying_counter(flows, waiting),
         counters.dead_letters_counter(by_id, parked.values(), scope),
+        lateness_counter(brokers, late),
         counters.replays_counter(brokers),
         counters.findings_counter(findings),
     )
@@ -131,7 +138,7 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
         counters=figures,
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),
-        lines=make_lines(flows, waiting, parked, found),
+        lines=make_lines(flows, late, waiting, parked, found),
         due=read_due_hour(scope),
         background_tasks=tasks,
         last_action=actions.values_list("pk", "outcome").first(),

@@ -28,7 +28,10 @@ RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)
 
 @dataclass(frozen=True)
 class Counter:
-    """`number` is None while it is unknown; `note` is what is beside it; bad needs somebody."""
+    """`number` is None while it is unknown; `note` is what is beside it; bad needs somebody.
+
+    `measure` is shown in place of a number.
+    """
 
     key: str
     label: str
@@ -36,11 +39,16 @@ class Counter:
     link: Link
     note: str = ""
     is_bad: bool = False
+    measure: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.measure or count_text(self.number)
 
     @property
     def cells(self) -> dict[str, str]:
         key = f"count/{self.key}"
-        return {key: count_text(self.number), f"{key}/note": self.note}
+        return {key: self.text, f"{key}/note": self.note}
 
 
 @dataclass(frozen=True)
@@ -106,9 +114,9 @@ def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, tuple[int,
 def dead_letters_counter(
     known: Mapping[int, Latest], parked: Iterable[int], scope: Scope
 ) -> Counter:
-    """Parked messages, and what is in the marked queues; None where a broker does not say it."""
+    """Parked messages, and those in confirmed queues; None when a broker does not report it."""
     rows = list(DeadLetterQueue.objects.filter(broker__in=known, is_confirmed=True))
-    depths = {row.pk: _depth(row, known[row.broker_id]) for row in rows}
+    depths = {row.pk: read_depth(row, known[row.broker_id]) for row in rows}
     is_known = None not in depths.values()
     number = sum(depth or 0 for depth in depths.values()) + sum(parked)
     change = sum(one.change for one in growths(depths, scope.now).values())
@@ -145,8 +153,8 @@ def count_parked(brokers: Collection[Broker]) -> dict[tuple[int, str], int]:
     return {(broker, died_in): number for broker, died_in, number in sums}
 
 
-def _depth(row: DeadLetterQueue, known: Latest) -> int | None:
-    """Of a queue that is gone 0."""
+def read_depth(row: DeadLetterQueue, known: Latest) -> int | None:
+    """0 for a queue that no longer exists."""
     if known.snapshot is None:
         return None
     numbers = known.snapshot.numbers.get(row.queue)

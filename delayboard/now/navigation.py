@@ -30,7 +30,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Badge:
-    """A count with something to do, and what is counted; a bad one stands out."""
+    """A count of things to do, with its label; a bad one is highlighted."""
 
     number: int
     words: str
@@ -41,7 +41,7 @@ SYSTEM = Page(
     "System",
     "system",
     "y",
-    ("topology:brokers", "topology:audit", "retention"),
+    ("topology:brokers", "topology:audit", "retention", "alerts", "demo"),
     has_brokers=False,
 )
 PAGES = (

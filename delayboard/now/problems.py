@@ -9,9 +9,9 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
-from django.db.models import Max
+from django.db.models import Count, Max, TextChoices
 
-from analytics.models import Run, Slo
+from analytics.models import Probe, Run, Slo
 from analytics.results.figures import Figures
 from analytics.results.read import budgets_of, last_day
 from analytics.results.sections import percent
@@ -19,7 +19,7 @@ from analytics.results.slo import attainment
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from delayboard.models import BatchState, ReplayBatch
-from topology.findings.counts import Count
+from topology.findings.counts import Count as FindingCount
 from topology.findings.finding import Severity as FindingSeverity
 from topology.graph.live_values import count_text
 from topology.models import Broker, Drift, MissingBinding, State, Topology
@@ -31,6 +31,25 @@ WORST = (FindingSeverity.LOSS.key, FindingSeverity.STUCK.key)
 
 # Less is shown on Scheduled alone: the recorder may be behind for a moment.
 LONG_OVERDUE = timedelta(minutes=1)
+
+
+class ProblemKind(TextChoices):
+    """What alerts can be restricted to; a problem without a kind of its own is OTHER."""
+
+    STUCK = "stuck", "Stuck messages"
+    OVERDUE = "overdue", "Overdue messages"
+    DEAD_LETTERS = "dead_letters", "Dead letters growing"
+    SLO = "slo", "Error budget of a target"
+    FINDINGS = "findings", "Findings of message loss or stuck messages"
+    DRIFT = "drift", "Topology not in sync"
+    PROBES = "probes", "Probes overdue"
+    REPLAY_PAUSED = "replay_paused", "Replay paused"
+    BROKER = "broker", "Broker not answering or with an alarm"
+    BEHIND = "behind", "Recorder or background task behind"
+    TASKS = "tasks", "Worker or background task failing"
+    DISK = "disk", "Disk of the event log"
+    DELIVERY = "delivery", "Reports or alerts not sent"
+    OTHER = "other", "Other problems"
 
 
 @dataclass(frozen=True)
@@ -45,7 +64,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Problem:
     """One sentence about what is wrong, and where to act. "error" needs somebody now.
 
     With a `key` the sentence may change while it is shown. `state` is the word for it beside its
@@ -58,13 +77,14 @@ class Trouble:
     key: str = ""
     topology: int | None = None
     state: str = ""
+    kind: ProblemKind = ProblemKind.OTHER
 
     @property
     def identity(self) -> str:
         return self.key or self.sentence
 
 
-def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Problem]:
     """The destinations that RabbitMQ cannot route to, and stuck messages, by topology."""
     rows = MissingBinding.objects.filter(
         topology__broker__in=brokers, topology__state=State.APPLIED
@@ -75,16 +95,14 @@ def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
     )
     found = [(topology, list(group)) for topology, group in of_topology]
     for topology, group in sorted(found, key=lambda pair: -sum(row.stuck for row in pair[1])):
-        link = Link(
-            "View destinations", "topology:topology", (topology.slug,), fragment="destinations"
-        )
+        link = Link("View destinations", "topology:topology_destinations", (topology.slug,))
         for row in group[:NAMED]:
             needs_binding = bool(row.destination) and row.restored_at is None
             where = replace(link, label="Restore binding") if needs_binding else link
             severity: Severity = "warning" if row.restored_at else "error"
             sentence = f"{topology.name}: {row.sentence}"
             key = f"binding/{row.pk}"
-            yield Trouble(severity, sentence, where, key, topology.pk, "Stuck")
+            yield Problem(severity, sentence, where, key, topology.pk, "Stuck", ProblemKind.STUCK)
         if rest := group[NAMED:]:
             more = "1 more destination" if len(rest) == 1 else f"{len(rest)} more destinations"
             stuck, waiting = (sum(getattr(row, n) for row in rest) for n in ("stuck", "waiting"))
@@ -93,20 +111,21 @@ def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
                 f"({count_text(stuck)} stuck, {count_text(waiting)} waiting)."
             )
             key = f"bindings/{topology.pk}"
-            yield Trouble("error", sentence, link, key, topology.pk, "Stuck")
+            yield Problem("error", sentence, link, key, topology.pk, "Stuck", ProblemKind.STUCK)
 
 
-def find_drifted(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+def find_drifted(brokers: Sequence[Broker]) -> Iterator[Problem]:
     """The applied topologies that differ from their definition, with the plan that restores it."""
     rows = Drift.objects.filter(topology__broker__in=brokers, topology__state=State.APPLIED)
     for row in rows.select_related("topology").order_by("topology__name", "pk"):
         link = Link("View plan", "topology:topology", (row.topology.slug,), fragment="plan")
         sentence = f"{row.topology.name}: {row.sentence}"
         key = f"drift/{row.pk}"
-        yield Trouble("error", sentence, link, key, row.topology_id, "Not in sync")
+        kind = ProblemKind.DRIFT
+        yield Problem("error", sentence, link, key, row.topology_id, "Not in sync", kind)
 
 
-def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Trouble]:
+def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Problem]:
     """Those with messages that should have left a minute ago, stuck ones aside.
 
     For topologies whose copies are read at present: of others messages may have left unseen.
@@ -122,10 +141,28 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Troub
             link = Link("View overdue messages", "analytics:scheduled", query=query)
             sentence = f"{topology.name}: {_messages(number)} overdue by a minute or more."
             key = f"overdue/{topology.pk}"
-            yield Trouble("error", sentence, link, key, topology.pk, "Overdue")
+            kind = ProblemKind.OVERDUE
+            yield Problem("error", sentence, link, key, topology.pk, "Overdue", kind)
 
 
-def find_losses(brokers: Iterable[tuple[Broker, Sequence[Count]]]) -> Iterator[Trouble]:
+def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
+    """The topologies with probes that did not arrive in time."""
+    found = (
+        Probe.overdue()
+        .filter(topology__broker__in=brokers)
+        .values_list("topology__pk", "topology__slug", "topology__name")
+        .annotate(number=Count("pk"))
+        .order_by("topology__name", "topology__pk")
+    )
+    for pk, slug, name, number in found:
+        probes = "1 probe is" if number == 1 else f"{count_text(number)} probes are"
+        link = Link("View probes", "topology:topology", (slug,), fragment="probes")
+        sentence = f"{name}: {probes} overdue by a minute or more. Real messages may be too."
+        kind = ProblemKind.PROBES
+        yield Problem("error", sentence, link, f"probes/{pk}", pk, "Probe overdue", kind)
+
+
+def find_losses(brokers: Iterable[tuple[Broker, Sequence[FindingCount]]]) -> Iterator[Problem]:
     """The brokers with findings by which messages are lost or get stuck."""
     for broker, found in brokers:
         worst = [one for one in found if one.key in WORST]
@@ -133,10 +170,11 @@ def find_losses(brokers: Iterable[tuple[Broker, Sequence[Count]]]) -> Iterator[T
             numbers = " and ".join(f"{one.number} with the severity {one.key}" for one in worst)
             link = Link("View findings", "topology:findings", (broker.slug,))
             sentence = f"{broker.name} has findings: {numbers}."
-            yield Trouble("warning", sentence, link, f"findings/{broker.pk}")
+            key = f"findings/{broker.pk}"
+            yield Problem("warning", sentence, link, key, kind=ProblemKind.FINDINGS)
 
 
-def find_missed_targets(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+def find_missed_targets(brokers: Sequence[Broker]) -> Iterator[Problem]:
     """The topologies that were late more often in 28 days than their target allows."""
     rows = Slo.objects.filter(topology__broker__in=brokers, topology__state=State.APPLIED)
     targets = tuple(rows.select_related("topology__broker").order_by("topology__name", "pk"))
@@ -146,7 +184,7 @@ def find_missed_targets(brokers: Sequence[Broker]) -> Iterator[Trouble]:
     budgets = _budgets(targets, last_day(), newest)
     for target, figures in zip(targets, budgets, strict=True):
         topology = target.topology
-        month = attainment(figures, target.percent, target.within_ms)
+        month = attainment(figures.late, target.percent, target.within_ms)
         if month.share is not None and month.budget_left is not None and month.budget_left < 0:
             query = {"topology": topology.slug, "range": "28"}
             link = Link("View report", "analytics:reports", query=query, fragment="slo")
@@ -154,8 +192,8 @@ def find_missed_targets(brokers: Sequence[Broker]) -> Iterator[Trouble]:
                 f"{topology.name}: the error budget of 28 days is used up. The target is {target}, "
                 f"and {percent(month.share)} of the deliveries met it."
             )
-            key = f"slo/{topology.pk}"
-            yield Trouble("warning", sentence, link, key, topology.pk, "Target missed")
+            key, kind = f"slo/{topology.pk}", ProblemKind.SLO
+            yield Problem("warning", sentence, link, key, topology.pk, "Target missed", kind)
 
 
 @lru_cache(16)
@@ -165,12 +203,13 @@ def _budgets(targets: tuple[Slo, ...], last: date, computed_at: datetime | None)
     return [found[one.topology.slug] for one in targets]
 
 
-def find_paused(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+def find_paused(brokers: Sequence[Broker]) -> Iterator[Problem]:
     """The replays that go on only when somebody resumes them."""
     rows = ReplayBatch.objects.filter(broker__in=brokers, state=BatchState.PAUSED)
     for pk in rows.values_list("pk", flat=True)[:NAMED]:
         link = Link("View replay", "replay_batch", (str(pk),))
-        yield Trouble("warning", f"Replay {pk} is paused. Resume or cancel it.", link)
+        sentence = f"Replay {pk} is paused. Resume or cancel it."
+        yield Problem("warning", sentence, link, kind=ProblemKind.REPLAY_PAUSED)
 
 
 def _messages(number: int) -> str:

@@ -20,7 +20,7 @@ LONGEST_TEXT = 200
 
 @dataclass(frozen=True)
 class Place:
-    """`note` is what tells it from others of this name."""
+    """`note` distinguishes it from others of this name."""
 
     link: Link
     note: str = ""
@@ -100,7 +100,7 @@ def _topologies(brokers: Sequence[Broker]) -> Iterator[Place]:
 
 
 def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
-    """Of what this process knows of the brokers: nobody waits for an answer."""
+    """From the snapshots that this process has: a search never waits for a broker."""
     for broker in brokers:
         known = latest.latest(broker.pk)
         if known is None or known.snapshot is None:

@@ -36,9 +36,10 @@ BEHIND = timedelta(seconds=3)
 
 @dataclass(frozen=True)
 class FlowLine:
-    """A topology and what is known of its last hour; `unknown` says why the newest is not.
+    """A topology and its last hour; `unknown` says why the newest numbers are missing.
 
-    `unseen` are the sides that nobody ever sees: "entry" what goes in, "exit" what comes out.
+    `unseen` are the sides that are never observed: "entry" for messages in, "exit" for messages
+    out.
     """
 
     topology: Topology
@@ -174,7 +175,7 @@ def index_until(background_tasks: Sequence[BackgroundTask], now: datetime) -> da
 
 
 def find_lag(background_task: BackgroundTask) -> timedelta:
-    """How old what it works on is, by its own word; zero when it says nothing of it."""
+    """The age of the task's input, as it reports it; zero without a report."""
     seconds = background_task.details.get("behind_seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         return timedelta(0)

@@ -1,11 +1,12 @@
-"""One line for each topology: how it does, and what is in it. Trouble comes first."""
+"""One line for each topology: how it does, and what is in it. Problem comes first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from delayboard.now.problems import Trouble
+from delayboard.now.lateness import Lateness
+from delayboard.now.problems import Problem
 from delayboard.now.throughput import FlowLine
 from topology.graph.live_values import count_text
 from topology.models import Topology
@@ -18,9 +19,10 @@ class TopologyLine:
     """`dead` are parked messages that died in its queues, None where those are not known."""
 
     flow: FlowLine
+    lateness: Lateness
     waiting: int
     dead: int | None
-    trouble: Trouble | None = None
+    trouble: Problem | None = None
 
     @property
     def topology(self) -> Topology:
@@ -51,6 +53,8 @@ class TopologyLine:
         """Its live texts by key."""
         return self.flow.cells | {
             f"{self.key}/state": self.state,
+            f"{self.key}/lateness": self.lateness.text,
+            f"{self.key}/target": self.lateness.note,
             f"{self.key}/waiting": count_text(self.waiting),
             f"{self.key}/dead": count_text(self.dead),
         }
@@ -58,18 +62,20 @@ class TopologyLine:
 
 def make_lines(
     flows: Iterable[FlowLine],
+    lateness: Mapping[int, Lateness],
     waiting: Mapping[int, tuple[int, int]],
     parked: Mapping[tuple[int, str], int],
-    troubles: Sequence[Trouble],
+    troubles: Sequence[Problem],
 ) -> tuple[TopologyLine, ...]:
     """The lines in the order of their troubles, those of one severity by name."""
-    first: dict[int, Trouble] = {}
+    first: dict[int, Problem] = {}
     for trouble in troubles:
         if trouble.topology is not None:
             first.setdefault(trouble.topology, trouble)
     lines = (
         TopologyLine(
             flow,
+            lateness[flow.topology.pk],
             waiting.get(flow.topology.pk, (0, 0))[0],
             _count_dead(flow.topology, parked),
             first.get(flow.topology.pk),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypeAlias
 
 from django.db import transaction
 from django.utils import timezone
@@ -15,6 +14,7 @@ from django.utils import timezone
 from analytics import facts
 from delayboard.models import ImportedTimeout
 from delayboard.publishing.destinations import Destinations
+from delayboard.publishing.import_tally import LineResult, Tally
 from delayboard.publishing.intercepted import without_intercepted
 from delayboard.publishing.timeouts import (
     Malformed,
@@ -31,50 +31,10 @@ from topology.definitions import Definitions
 from topology.delays import format_delay
 from topology.message import Publish, Route
 from topology.models import Topology
+from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
 
-Mark: TypeAlias = Literal["due", "waits", "known", "refused", "malformed"]
-
-
-@dataclass(frozen=True)
-class LineResult:
-    """What becomes, or would become, of a line; `destination` is "" for a malformed one."""
-
-    number: int
-    mark: Mark
-    destination: str
-    sentence: str
-    may_be_doubled: bool = False
-
-
-@dataclass
-class Tally:
-    """Lines by what became of them, and by destination; `stopped` says why the rest was not read.
-
-    `unbound` are destinations that are not bound to the levels before.
-    """
-
-    marks: Counter[Mark] = field(default_factory=Counter)
-    destinations: defaultdict[str, Counter[Mark]] = field(
-        default_factory=lambda: defaultdict(Counter)
-    )
-    unbound: set[str] = field(default_factory=set)
-    doubled: int = 0
-    stopped: str = ""
-
-    @property
-    def published(self) -> int:
-        return self.marks["due"] + self.marks["waits"]
-
-    @property
-    def left_out(self) -> int:
-        return self.marks["refused"] + self.marks["malformed"]
-
-    def add(self, verdict: LineResult) -> None:
-        self.marks[verdict.mark] += 1
-        self.doubled += verdict.may_be_doubled
-        if verdict.destination:
-            self.destinations[verdict.destination][verdict.mark] += 1
+_ASTRAY = "The message may be lost. Import the file again to publish it once more."
 
 
 @dataclass(frozen=True)
@@ -108,19 +68,67 @@ class Item:
 
 
 class LineChecker:
-    """Where one import stands: what it looked at, which lines it has seen, what became of them."""
+    """The state of one import: what it checked, which lines it has read, their outcomes."""
 
     def __init__(self, topology: Topology, file_name: str) -> None:
         self.topology = topology
         self.destinations = Destinations(topology)
         self.tally = Tally(unbound=self.destinations.unbound)
         self._file_name = file_name
+        # Confirmed since the last look: where a binding is lost, a tap beside it confirms alone.
+        self._unproven: list[tuple[Item, LineResult]] = []
         self._equals: Counter[str] = Counter()
         self._seen: dict[str, int] = {}
 
     def count(self, verdict: LineResult, tell: Callable[[LineResult], None]) -> None:
         self.tally.add(verdict)
         tell(verdict)
+
+    def look_again(self, tell: Callable[[LineResult], None], *, is_last: bool = False) -> None:
+        """Look at the bindings where the last look is old; what went astray since is refused.
+
+        Raises Refusal when the levels do not stand. Raises BrokerError when the broker cannot be
+        seen; then the same lines wait for the next look.
+        """
+        if not self._unproven or not (is_last or self.destinations.is_old):
+            return
+        try:
+            self.destinations.look_again()
+            checked = [
+                (one, self.destinations.problem(one[1].destination)) for one in self._unproven
+            ]
+        except Refusal as error:
+            unproven, self._unproven = self._unproven, []
+            self._take_back(unproven, str(error), tell)
+            raise
+        self._unproven = []
+        for one, problem in checked:
+            if problem:
+                self._take_back([one], problem, tell)
+
+    @property
+    def unproven_sentence(self) -> str:
+        """Which published lines no look has checked since; "" without such a line."""
+        if not self._unproven:
+            return ""
+        return (
+            f" Published lines whose bindings were not checked: {len(self._unproven):,}, from line "
+            f"{self._unproven[0][0].number:,} on. Their messages may be lost."
+        )
+
+    def _take_back(
+        self,
+        published: Sequence[tuple[Item, LineResult]],
+        why: str,
+        tell: Callable[[LineResult], None],
+    ) -> None:
+        """They count as begun, so that the next import publishes them, marked."""
+        for item, verdict in published:
+            row = ImportedTimeout.objects.filter(topology=self.topology, key=item.key)
+            row.update(published_at=None)
+            self.tally.remove(verdict)
+            sentence = f"{_ASTRAY} {why}"
+            self.count(LineResult(item.number, "refused", verdict.destination, sentence), tell)
 
     def check(self, number: int, line: bytes) -> Item | LineResult:
         """What to publish, or why not. Raises BrokerError when it cannot look."""
@@ -164,9 +172,9 @@ class LineChecker:
         return Item(number, key, timeout, route, publish, tracking_id, left)
 
     def begin(self, item: Item, declare: Callable[[Definitions], None]) -> Item | LineResult:
-        """Declare what it needs, and store that its publishing begins; a verdict if refused.
+        """Declare its objects, and save that its publishing begins; a verdict if refused.
 
-        Raises BrokerError, and Refusal when the levels do not stand: then the rest has no chance
+        Raises BrokerError, and Refusal when the levels do not exist: then the rest cannot succeed
         either.
         """
         target = item.timeout.destination
@@ -211,7 +219,9 @@ class LineChecker:
                 destination=target,
                 tracking_id=str(item.tracking_id),
             )
-        return item.verdict()
+        verdict = item.verdict()
+        self._unproven.append((item, verdict))
+        return verdict
 
 
 def _rough(delay: timedelta) -> str:

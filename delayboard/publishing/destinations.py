@@ -28,11 +28,11 @@ LOOK_AGAIN_SECONDS = 5.0
 
 
 def levels_problem(params: Params, snapshot: Snapshot) -> str:
-    """Why nothing can go through these levels as they stand, "" when it can."""
+    """Why messages cannot pass these levels in their current state, "" when they can."""
     plan = make_plan(delay_levels.definitions(params), snapshot)
     if plan.is_empty:
         return ""
-    missing = [change.title for change in plan.signed("create")]
+    missing = [change.title for change in plan.select("create")]
     sentences = [f"There is no {title}." for title in missing[:3]] + conflict_sentences(plan)[:3]
     return f"The delay levels differ from their definition. Apply them again. {' '.join(sentences)}"
 
@@ -63,7 +63,7 @@ class Destinations:
     """
 
     def __init__(self, topology: Topology) -> None:
-        """Looks. Raises Refusal when the levels do not stand, BrokerError from the broker."""
+        """Raises Refusal when the levels do not exist, BrokerError from the broker."""
         self.topology = topology
         self.unbound: set[str] = set()
         self._params: Params = topology.parsed
@@ -73,11 +73,16 @@ class Destinations:
 
     def problem(self, target: str) -> str:
         """Why nothing may be sent to it, "" when it may. Raises what a look raises."""
-        if time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
+        if self.is_old:
             self.look_again()
         if target not in self._problems:
             self._problems[target] = destination_problem(self._params, target, self._seen)
         return self._problems[target]
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the next answer needs another look."""
+        return time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS
 
     def take(self, target: str) -> None:
         """From now on messages are on their way to it."""
@@ -117,7 +122,7 @@ class Destinations:
             raise Blocked(alarm_sentence(self._seen.alarms))
 
     def look_again(self) -> None:
-        """Raises Refusal when the levels do not stand, BrokerError from the broker."""
+        """Raises Refusal when the levels do not exist, BrokerError from the broker."""
         with Management(self.topology.broker.address) as management:
             things = delay_levels.definitions(self._params)
             self._seen = latest.for_action(self.topology.broker, management, things)

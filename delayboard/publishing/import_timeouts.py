@@ -2,7 +2,8 @@
 
 Each line is stored, published confirmed and mandatory, and then marked, in this order and one
 after the other: a run that is killed anywhere leaves at most one message that the next run may
-double, and loses none.
+double, and loses none. Confirms are proved by later looks at the bindings: what may have gone to a
+tap alone is published again by the next run, marked.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TypeAlias
 
 from django.conf import settings
 
-from delayboard.publishing.check_lines import Item, LineChecker, LineResult, Tally
+from delayboard.publishing.check_lines import Item, LineChecker
+from delayboard.publishing.import_tally import LineResult, Tally
 from topology import audit
 from topology.broker.amqp.pipeline import Answer, Pipeline, pipeline
 from topology.broker.errors import BrokerError
@@ -58,16 +60,20 @@ def import_timeouts(
 ) -> Tally:
     """Publish what was not published before, at most `rate` messages a second.
 
-    Raises what `try_import` raises. A broker that goes away later ends it, and `stopped` says so.
+    Raises what `try_import` raises. A later failure of the broker ends it, and `stopped` says so.
     """
     _refuse_unfit(topology)
     with _alone_with(topology):
         checker = LineChecker(topology, file_name)
         source = _Lines(checker, lines, tell, 1 / rate if rate else 0.0)
         try:
-            _publish_all(topology, source)
+            try:
+                _publish_all(topology, source)
+            finally:
+                checker.look_again(tell, is_last=True)
         except (BrokerError, Refusal) as error:
-            checker.tally.stopped = f"Stopped at line {source.number}: {error}"
+            sentence = f"Stopped at line {source.number}: {error}"
+            checker.tally.stopped = f"{sentence}{checker.unproven_sentence}"
         except BaseException:
             checker.tally.stopped = "The import was interrupted."
             raise
@@ -118,6 +124,7 @@ class _Lines:
             if self.is_idle:
                 return []
             self._next = None
+            self._checker.look_again(self._tell)
             checked = self._checker.check(*line)
             if isinstance(checked, Item):
                 checked = self._checker.begin(checked, self.pipeline.declare)

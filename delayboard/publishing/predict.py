@@ -47,10 +47,10 @@ def predict(
     now_ms: int = 0,
     note: str = "",
 ) -> Prediction:
-    """Walk the definitions as they stand and as `declares` adds to them, without our own taps.
+    """Walk the current definitions plus what `declares` adds, without our own taps.
 
-    `forwarders` are taken to be at work; what they read in `headers` counts from `now_ms`, the
-    moment of the publish. `note` begins the sentence.
+    `forwarders` are assumed to run; times in `headers` count from `now_ms`, the time of the
+    publish. `note` begins the sentence.
     """
     walked = walk(
         snapshot.definitions.without_taps() | declares,

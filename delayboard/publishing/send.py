@@ -1,4 +1,4 @@
-"""Publishing one message for an operator: written down, sent confirmed and mandatory, told."""
+"""Publishes one message for an operator: recorded first, sent confirmed and mandatory."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ NOT_OBSERVED = (
 
 @dataclass(frozen=True)
 class OutgoingMessage:
-    """What an operator wants published; `properties` by their AMQP names.
+    """A message that an operator publishes; `properties` by their AMQP names.
 
-    Through a topology it has its `way` there, and in `note` what became of the delay asked for.
+    Through a topology it has its `way` there, and in `note` a remark on the requested delay.
     """
 
     exchange: str
@@ -75,7 +75,7 @@ class OutgoingMessage:
 
 
 class AlreadySent(Exception):
-    """A outgoing of this id was sent: a second press of the button, or a page gone back to."""
+    """The message with this id was sent already: a second click, or a page from the history."""
 
 
 def send(
@@ -84,10 +84,10 @@ def send(
     outgoing: OutgoingMessage,
     prediction: Prediction,
 ) -> Publication:
-    """Publish and return the row, which says how it went; never raises BrokerError.
+    """Publish and return the row with the outcome; never raises BrokerError.
 
     Raises, before anything is done, FieldError when AMQP cannot carry a header or property, and
-    AlreadySent when the outgoing of this id was sent before.
+    AlreadySent when the message with this id was sent before.
     """
     tracking = outgoing.id
     if outgoing.way is not None:
@@ -122,10 +122,10 @@ def send(
 
 @contextmanager
 def _owning(broker: Broker, outgoing: OutgoingMessage) -> Iterator[Callable[[], None]]:
-    """As `owning`, for what the outgoing declares, if anything.
+    """As `owning`, for the objects that the message declares, if any.
 
-    Looked at anew: what the prediction stood on may be seconds old, and another's destination
-    come since. Raises Conflict.
+    Reads the broker again: the prediction may be seconds old, and another user's destination may
+    have appeared. Raises Conflict.
     """
     topology = outgoing.topology
     if topology is None or not len(outgoing.declares):
@@ -146,10 +146,10 @@ def _owning(broker: Broker, outgoing: OutgoingMessage) -> Iterator[Callable[[], 
 
 
 def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:
-    """A tap of ours confirms what no real queue takes: that is no success.
+    """A tap of ours confirms a message that no other queue takes: that is not a success.
 
-    Looked up anew: what the prediction stood on may be seconds old. Raises Returned, and
-    OutcomeUnknown when it cannot be looked up.
+    Reads the broker again: the prediction may be seconds old. Raises Returned, and OutcomeUnknown
+    when the broker cannot be read.
     """
     try:
         with Management(broker.address) as management:

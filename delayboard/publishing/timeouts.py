@@ -49,7 +49,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Malformed(Exception):
-    """The line is no timeout; the message is a sentence that says why."""
+    """The line is not a timeout; the message says why in one sentence."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def late_ms(lateness: timedelta) -> float:
 
 
 def track(publication: Publication, now: datetime) -> Track:
-    """Where a publication stands, from its row and from what the taps saw."""
+    """The state of a publication, from its row and from the taps."""
     outcome = publication.outcome
     if outcome == Sent.SENDING:
         return Track("sending", "Delayboard is publishing the message.", is_settled=False)

@@ -50,7 +50,7 @@ _AT_REST = (*ENDED_BATCH, BatchState.DRAFT, BatchState.PREPARING)
 _IN_USE = Exists(
     ReplayItem.objects.filter(parked_message=OuterRef("pk")).exclude(batch__state__in=_AT_REST)
 )
-# A repeat goes first: the message that it may repeat says under which replay id it was sent.
+# A repeat is deleted first: the original message has the replay id under which it was sent.
 _REPEATED = Exists(ParkedMessage.objects.filter(repeat_of=OuterRef("pk")))
 
 
@@ -64,7 +64,7 @@ class ParkedRule(RowRule):
         return _deletable(self.state).filter(state_at__lt=cutoff)
 
     def batches(self, now: datetime) -> Iterator[list[int]]:
-        """Asked anew each time: a message becomes deletable after its last repeat."""
+        """Queried again each time: a message becomes deletable after its last repeat."""
         ordered = self.expired(now).order_by("state_at", "pk").values_list("pk", flat=True)
         while keys := list(ordered[:BATCH]):
             yield keys
@@ -209,10 +209,10 @@ def _locked(keys: list[int]) -> list[Any]:
 
 
 def _delete_bodies(keys: list[str]) -> list[int]:
-    """Delete those of these bodies that nothing has, unread; the bytes of each.
+    """Delete those of these bodies that no message uses, unread; the bytes of each.
 
-    One that somebody is writing a message of is left for the next time. From the lock on nobody
-    can, and whether one has it already is asked after that.
+    One that is being stored with a message is left for the next time. The lock prevents new uses,
+    and existing uses are checked after it.
     """
     with transaction.atomic():
         rows = Body.objects.filter(pk__in=keys).order_by("pk").select_for_update(skip_locked=True)

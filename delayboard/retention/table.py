@@ -8,10 +8,13 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
+from analytics.models import Probe
 from analytics.retention import index_rows
 from analytics.retention.log_files import LOG
 from analytics.retention.rules import Alive, RowRule, Rows, delete_batches, key_batches
 from delayboard.models import (
+    AlertMessage,
+    AlertProblem,
     ImportedTimeout,
     ParkedState,
     ReplayBatch,
@@ -85,6 +88,14 @@ IMPORTS = ImportRule(
     ImportedTimeout.objects.all(),
     "begun_at",
 )
+PROBES = RowRule(
+    "Probes",
+    "KEEP_PROBES_DAYS",
+    7,
+    "When each probe was sent and arrived. Reports keep what they computed from the event log.",
+    Probe.objects.all(),
+    "created_at",
+)
 FINDINGS = RowRule(
     "History of findings",
     "KEEP_FINDINGS_DAYS",
@@ -92,7 +103,7 @@ FINDINGS = RowRule(
     "When each finding of a broker appeared and when it was resolved. Open findings are not "
     "deleted.",
     FindingPeriod.objects.all(),
-    "gone_at",
+    "resolved_at",
 )
 CHANGES = RowRule(
     "Changes of waiting messages",
@@ -103,5 +114,24 @@ CHANGES = RowRule(
     ScheduledChange.objects.exclude(state__in=OPEN),
     "ended_at",
 )
+ALERTS = RowRule(
+    "Alerts",
+    "KEEP_ALERTS_DAYS",
+    90,
+    "Sent alerts, and alerts that were not sent, with the outcome of each. Waiting alerts are not "
+    "deleted.",
+    AlertMessage.objects.all(),
+    "ended_at",
+)
+ALERTED_PROBLEMS = RowRule(
+    "Alerted problems",
+    "KEEP_ALERTED_PROBLEMS_DAYS",
+    90,
+    "When each problem of Now began and ended, while alerts have a receiver. Open problems are not "
+    "deleted.",
+    AlertProblem.objects.all(),
+    "resolved_at",
+)
 # The files last: a disk that refuses to delete them holds up no rows.
-RULES = (*index_rows.RULES, IMPORTS, REPLAYS, CHANGES, FINDINGS, *PARKED, LOG)
+_OWN = (IMPORTS, REPLAYS, CHANGES, FINDINGS, PROBES, ALERTS, ALERTED_PROBLEMS)
+RULES = (*index_rows.RULES, *_OWN, *PARKED, LOG)

@@ -1,8 +1,8 @@
-"""The store of sessions: rows in the database, and signed cookies while it takes no rows.
+"""The session store: rows in the database, and signed cookies while it accepts no rows.
 
-Signing in and reading then go on with a full disk. A signed cookie that stands for a row names it
-and ends with it. One that never had a row cannot be revoked, other than by a new password or by
-closing the account; so that session ends after an hour, also when it has become a row.
+So users can sign in and read with a full disk. A signed cookie for a row names it and ends with it.
+One that never had a row can only be revoked by a new password or by closing the account; so that
+session ends after an hour, also when it has become a row.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ class SessionStore(rows.SessionStore):
 
 
 def is_sealed(key: str | None) -> bool:
-    """Tell whether the key holds the data itself: the key of a row has no colon."""
+    """Whether the key contains the data itself: the key of a row has no colon."""
     return key is not None and ":" in key
 
 
 def _row_of(key: str | None) -> str | None:
-    """The key of the row that the key is, or stands for; None when there is none."""
+    """The key of the row that the key is, or names; None when there is none."""
     if key is None or not is_sealed(key):
         return key
     try:

@@ -140,7 +140,7 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
 
 
 def _refuse(request: Any, credentials: dict[str, Any]) -> None:
-    """Have the sign-in answered with the page of the lock, and tell the audit log."""
+    """Answer the sign-in with the page of the lock, and add an audit entry."""
     request.axes_locked_out = True
     request.axes_credentials = credentials
     user_locked_out.send(

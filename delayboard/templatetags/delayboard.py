@@ -12,11 +12,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from analytics.models import Slo
+from analytics.models import Probe, Slo
 from analytics.results.read import budgets_of, last_day
-from analytics.results.sections import percent
+from analytics.results.sections import duration, percent
 from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
+from analytics.scheduled.queries import listing
 from delayboard.models import BackgroundTask, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import forwarder_key, parker_key
 from delayboard.models.scheduled_change import OPEN
@@ -28,6 +29,7 @@ from topology.models import Broker, State, Topology
 
 register = template.Library()
 
+PROBES_SHOWN = 5
 UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -50,13 +52,34 @@ def slo_line(topology: Topology) -> dict[str, Any]:
     if target is None:
         return {}
     figures = budgets_of([topology], last_day())[topology.slug]
-    month = attainment(figures, target.percent, target.within_ms)
+    month = attainment(figures.late, target.percent, target.within_ms)
     is_generated = figures.total("generated") > 0
     context = {"target": target, "topology": topology, "is_generated": is_generated}
     if month.share is None or month.budget_left is None:
         return context
     parts = {"attainment": percent(month.share), "budget_left": percent(month.budget_left)}
     return context | parts | {"month": month}
+
+
+@register.inclusion_tag("topology/_probe_rows.html")
+def probe_rows(topology: Topology) -> dict[str, Any]:
+    """The latest probes of a topology, the newest first, with the texts of their cells."""
+    rows = Probe.objects.filter(topology=topology).order_by("-pk")[:PROBES_SHOWN]
+    return {"probes": [(row, format_delay(row.delay), row.status, _late(row)) for row in rows]}
+
+
+def _late(row: Probe) -> str:
+    late = row.lateness
+    return "–" if late is None else duration(late / timedelta(milliseconds=1))
+
+
+@register.inclusion_tag("analytics/_next_due.html")
+def next_due(topology: Topology) -> dict[str, Any]:
+    """The waiting message of a topology that is due next, or overdue for longest."""
+    if topology.state != State.APPLIED:
+        return {}
+    row = listing.waiting([topology.broker], topology_slug=topology.slug).first()
+    return {"row": row, "topology": topology}
 
 
 @register.simple_tag

@@ -12,6 +12,7 @@ from django.urls import NoReverseMatch, ResolverMatch, reverse
 from django.utils import timezone
 
 from delayboard.now.navigation import PAGES, Badge, Page, count_badges
+from delayboard.tour import Step, current_step
 from topology import access
 from topology.models import Broker
 
@@ -66,6 +67,13 @@ def read_header(context: template.Context) -> Header:
         [(one, _address(switched, one)) for one in visible],
         _address(switched, None),
     )
+
+
+@register.simple_tag(takes_context=True)
+def read_tour(context: template.Context) -> Step | None:
+    """The step of the tour that the user is on."""
+    request: HttpRequest = context["request"]
+    return current_step(request)
 
 
 def _is_chosen(request: HttpRequest, broker: Broker | None) -> bool:

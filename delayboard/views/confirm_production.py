@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from delayboard.views.redirect_back import next_of
 from topology import access
 from topology.models import Broker
+from topology.views.redirect_back import next_of
 
 FIELD = "confirm_broker"
 
@@ -45,14 +45,15 @@ def confirmed_on_production(
 
 
 def confirmation(
-    request: HttpRequest, broker: Broker, action: str, effect: Effect
+    request: HttpRequest, broker: Broker, action: str, effect: Effect, *, is_needed: bool = False
 ) -> HttpResponse | None:
-    """Return the page that asks for the broker's name; None when the action may go on.
+    """Return the page that asks for the broker's name; None when the action may continue.
 
+    With `is_needed` it asks on any broker.
     The page carries what was posted, so that the second request repeats the first one.
     """
     typed = request.POST.get(FIELD, "").strip()
-    refusal = access.production_refusal(broker, typed)
+    refusal = access.production_refusal(broker, typed, is_needed=is_needed)
     if not refusal:
         return None
     posted = [(name, value) for name, values in request.POST.lists() for value in values]

@@ -1,4 +1,4 @@
-"""The firehose of a broker: what it is and costs, how it stands, switching it on and off."""
+"""The firehose of a broker: what it does and costs, its state, switching it on and off."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -11,54 +10,61 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from delayboard.forms import PublishForm
+from delayboard.forms.publish import PublishForm
 from delayboard.models import Publication
-from delayboard.publishing.predict import Prediction, predict
+from delayboard.publishing.offers import Offers, make_offers
+from delayboard.publishing.predict import Prediction
+from delayboard.publishing.predict_message import predict_message
 from delayboard.publishing.send import AlreadySent, OutgoingMessage, send
 from delayboard.publishing.track import track
 from delayboard.views.confirm_production import Effect, confirmation
 from topology import access, latest
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError
-from topology.models import Broker, Role
-from topology.operations.topology_rows import forwarders_at
-from topology.snapshot import Snapshot
+from topology.models import Role, Topology
 
 
 def publish(request: HttpRequest) -> HttpResponse:
     """GET shows the form; POST with `predict` the prediction, with `send` publishes too."""
-    form = PublishForm(request.POST or None, user=request.user, initial=request.GET.dict())
+    brokers = access.visible_brokers(request.user, Role.OPERATOR)
+    form = PublishForm(request.POST or None, brokers=brokers, initial=request.GET.dict())
     visible = access.visible_brokers(request.user)
     context: dict[str, Any] = {
         "form": form,
         "broker": visible.filter(slug=request.GET.get("broker", "")).first(),
     }
-    if request.method == "POST" and form.is_valid():
+    if "format" in request.POST:
+        form.format_body()
+    elif request.method == "POST" and form.is_valid():
         broker, outgoing = form.chosen_broker, form.outgoing()
         access.require(request.user, broker, Role.OPERATOR)
         known = latest.fresh(broker)
         context |= {"broker": broker, "outgoing": outgoing, "latest": known}
         if known.snapshot is None or known.error:
             messages.error(request, f"Nothing was published. {known.error}")
+            context["refusal"] = known.error
         elif known.snapshot.alarms and "send" in request.POST:
             # A publish that an alarm holds up may be taken all the same when the alarm ends.
             sentence = alarm_sentence(known.snapshot.alarms)
             messages.error(request, f"Nothing was published. {sentence}")
         elif form.check_target(known.snapshot.definitions):
-            prediction = _predict(form.chosen_broker, known.snapshot, outgoing)
+            prediction = predict_message(broker, known.snapshot, outgoing)
             context["prediction"] = prediction
             if "send" in request.POST:
                 sentence = f"One message is published in the virtual host {broker.vhost}."
                 effect = Effect(sentence, reverse("publish"))
                 page = confirmation(request, broker, "Publish message", effect)
                 return page or _sent(request, form, outgoing, prediction, context)
-    may_publish = access.visible_brokers(request.user, Role.OPERATOR).exists()
+    may_publish = brokers.exists()
     recent = Publication.objects.filter(broker__in=visible)[:10]
     context |= {
         "recent": recent,
         "may_publish": may_publish,
+        "offers": _offers(form),
+        "time_zone": timezone.get_current_timezone_name(),
         "has_brokers": visible.exists(),
     }
     return render(request, "delayboard/publish.html", context)
@@ -74,20 +80,16 @@ def publication(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     return render(request, "delayboard/publication.html", context)
 
 
-def _predict(broker: Broker, snapshot: Snapshot, outgoing: OutgoingMessage) -> Prediction:
-    expiration = outgoing.properties.get("expiration")
-    now_ms = time.time_ns() // 1_000_000
-    return predict(
-        snapshot,
-        outgoing.exchange,
-        outgoing.routing_key,
-        headers=outgoing.steered(now_ms),
-        expiration=expiration,
-        declares=outgoing.declares,
-        forwarders=forwarders_at(broker),
-        now_ms=now_ms,
-        note=outgoing.note,
-    )
+def _offers(form: PublishForm) -> Offers:
+    """From what this process knows of the chosen broker: the page waits for nothing."""
+    topology = form.chosen("topology")
+    broker = topology.broker if isinstance(topology, Topology) else form.chosen("broker")
+    known = latest.latest(broker.pk) if broker is not None else None
+    if known is None or known.snapshot is None:
+        return Offers()
+    through = topology if isinstance(topology, Topology) else None
+    exchange = str(form["exchange"].value() or "")
+    return make_offers(known.snapshot.definitions, through, exchange)
 
 
 def _sent(

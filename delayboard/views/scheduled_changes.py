@@ -16,16 +16,18 @@ from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import MomentError, parse, read_moment
-from delayboard.changes.check import check, passing
+from delayboard.changes.check import check, is_read
+from delayboard.changes.passing import passing
+from delayboard.changes.request import READ, undo
 from delayboard.changes.request import request as request_changes
-from delayboard.changes.request import undo
 from delayboard.models import ChangeKind, Interception, InterceptionState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from delayboard.views.confirm_production import Effect, confirmation
 from topology import access, redaction
 from topology.broker.errors import BrokerError
 from topology.database import paging
-from topology.models import Broker, Role
+from topology.models import Broker, Role, Work
+from topology.models.work import ENDED
 
 # One request is one transaction, and one page.
 MOST = 200
@@ -72,6 +74,7 @@ def scheduled_changes(request: HttpRequest) -> HttpResponse:
         "open": OPEN,
         "operated": set(operated.values_list("pk", flat=True)),
         "interceptions": kept.select_related("work", "broker"),
+        "readings": Work.objects.filter(kind=READ, broker__in=brokers).exclude(state__in=ENDED),
     }
     return render(request, "delayboard/scheduled_changes.html", context)
 
@@ -92,7 +95,15 @@ def _request(
 ) -> HttpResponse:
     broker = rows[0].broker
     sentence = f"Delayboard will change {len(rows)} waiting messages: {kind.label}."
-    page = confirmation(request, broker, "Request changes", Effect(sentence, "/scheduled/"))
+    queues = sorted({row.routing_key for row in rows if is_read(row)})
+    if queues:
+        names = ", ".join(f"“{queue}”" for queue in queues[:5])
+        sentence += (
+            f" It takes all messages out of {names} and puts the others back in their places. "
+            "Messages that are due meanwhile are a few seconds late."
+        )
+    effect = Effect(sentence, "/scheduled/")
+    page = confirmation(request, broker, "Request changes", effect, is_needed=bool(queues))
     if page:
         return page
     verdicts = request_changes(request.user, rows, kind, to)

@@ -7,6 +7,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from delayboard.demo.removal import demo_broker
 from delayboard.now.system import TaskLine, background_tasks_of, make_tasks_version
 from topology import access
 from topology.models import Role
@@ -21,6 +22,8 @@ def system(request: HttpRequest) -> HttpResponse:
         "at": timezone.now(),
         "live": ",".join(str(broker.pk) for broker in brokers),
         "live_version": make_tasks_version(lines),
+        "has_demo": demo_broker() in brokers,
+        "may_alert": access.may(request.user, None, Role.ADMIN),
         "redacting": access.visible_brokers(request.user, Role.ADMIN),
     }
     return render(request, "delayboard/system.html", context)

@@ -1,4 +1,4 @@
-"""Records which findings and drifted topologies each broker has, from its newest snapshot."""
+"""Records findings, drift and consumption peaks of each broker from its newest snapshot."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from threading import Event
 
+from analytics.consumption import ConsumptionMeter
 from topology import latest
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
@@ -27,6 +28,7 @@ class BrokerCheck:
     def __init__(self) -> None:
         self._finder = Finder()
         self._drift = DriftCheck()
+        self._meter = ConsumptionMeter()
         self._recorded: dict[int, tuple[dict[str, int], datetime]] = {}
 
     def look(self, beat: Beat) -> None:
@@ -36,6 +38,7 @@ class BrokerCheck:
         for broker, known in zip(brokers, latest.fresh_all(brokers, AGE), strict=True):
             if known.snapshot is not None and not known.error:
                 found = self._finder.find(broker.pk, known.snapshot)
+                self._meter.read(broker, known.snapshot)
                 self._record(broker, found, known.snapshot.taken_at)
                 findings += len(found)
                 drifted += self._drift.look(broker, known.snapshot)

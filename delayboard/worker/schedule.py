@@ -43,9 +43,9 @@ def due_day(now: datetime) -> date:
 
 
 def find_missing_days(now: datetime, log: Path) -> list[date]:
-    """The settled days that were never run, or run before they were over; oldest first.
+    """The settled days without a run, or with one from before their end; oldest first.
 
-    Of the days before the last one only those with a log: there is nothing to say of others.
+    Older days than the last one only with a log: there is nothing to compute for others.
     """
     last = due_day(now)
     days = [last - timedelta(days=back) for back in reversed(range(LOOKS_BACK_DAYS))]
@@ -62,7 +62,7 @@ def _needs_run(run: Run | None, day: date) -> bool:
 
 
 def keep_schedule(stop: Event, beat: Callable[[Mapping[str, object]], None]) -> None:
-    """Ask for a run of each day as it ends, until `stop` is set."""
+    """Request a run of each day at its end, until `stop` is set."""
     while not stop.is_set():
         now = datetime.now(UTC)
         for day in find_missing_days(now, settings.EVENT_LOG):

@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 JOIN_SECONDS = 8.0
 LONGEST_PAUSE = 30.0
-# These say what is wrong in a sentence; anything else is a defect and keeps its traceback.
+# These explain the problem in a sentence; anything else is a defect and keeps its traceback.
 EXPECTED = (BrokerError, LogError, RecordingFailed)
 
 
 @dataclass
 class Running:
-    """A task's thread; setting `stop` asks for its end."""
+    """A task's thread; setting `stop` ends it."""
 
     task: Task
     stop: threading.Event = field(default_factory=threading.Event)
@@ -55,7 +55,7 @@ def until_stopped() -> threading.Event:
 
 
 def run_alone(command: BaseCommand, name: str, task: Task) -> None:
-    """Run one task in the main thread of its command until the process is told to stop."""
+    """Run one task in the main thread of its command until the process must stop."""
     stop = until_stopped()
     prepare_interpreter()
     command.stdout.write(f"The {name} runs.")
@@ -99,7 +99,7 @@ class Supervisor:
                 self._running[key] = self._start(task)
 
     def end(self) -> bool:
-        """Ask all threads to end and wait for them; whether all did."""
+        """Stop all threads and wait for them; returns whether all ended."""
         for running in self._running.values():
             running.stop.set()
         until = time.monotonic() + JOIN_SECONDS

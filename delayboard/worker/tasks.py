@@ -12,12 +12,16 @@ from django.conf import settings
 from analytics import nightly
 from analytics.delivery import deliver
 from analytics.models import Firehose
+from analytics.probes.keep_probing import keep_probing
 from analytics.recorder.firehose import record_firehose
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from analytics.recorder.write_facts import write_facts
-from delayboard.changes import intercept
-from delayboard.changes.waiting import CancelledMessages
+from delayboard.alerts.task import KIND as ALERTS
+from delayboard.alerts.task import keep_alerting
+from delayboard.changes import intercept, read_queue
+from delayboard.changes.request import READ
+from delayboard.changes.take import CancelledMessages
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.store_batch import SpaceCheck
@@ -28,10 +32,12 @@ from delayboard.dead_letters.replay.draft import prepare_draft
 from delayboard.dead_letters.replay.follow import outcome
 from delayboard.dead_letters.replay.send import send_batch
 from delayboard.dead_letters.search.index import keep_indexed
+from delayboard.delay_migration import migrate
 from delayboard.models import DeadLetterQueue, Interception, InterceptionState
 from delayboard.models.background_task import (
     CLEANING,
     INDEX,
+    MIGRATIONS,
     PARKED_MESSAGES,
     PARKING,
     REPLAYS,
@@ -39,6 +45,7 @@ from delayboard.models.background_task import (
     forwarder_key,
     interception_key,
     parker_key,
+    probes_key,
     recorder_key,
 )
 from delayboard.worker.check_brokers import keep_checking_brokers
@@ -48,6 +55,7 @@ from delayboard.worker.watch_bindings import keep_watching_bindings
 from topology import work
 from topology.models import State, Topology, Work
 from topology.operations import replace_queue
+from topology.operations.probes import open_work
 from topology.transfer.forwarder import Passing, wait
 
 Beat = Callable[[Mapping[str, object]], None]
@@ -80,6 +88,7 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
     tasks.append(Task(INDEX, "Index of waiting messages", follow))
     tasks.append(Task("facts", "Event log writer", write_facts))
     if not only:
+        tasks += [probes_of(row, owner) for row in applied if row.probing]
         tasks += [forwarder_of(row) for row in applied if row.forwarders]
         watched = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
         tasks += [parker_of(row) for row in watched]
@@ -91,15 +100,21 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
 
 
 def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
-    prepared = partial(_work_off, change_state.KIND_PREPARE, owner, prepare_draft.prepare_draft)
-    parked = partial(_work_off, park_queue.KIND, owner, park_queue.park)
-    changed = partial(_work_off, discard.KIND, owner, discard.run)
-    replaced = partial(_work_off, replace_queue.KIND, owner, replace_queue.attend)
+    prepared = partial(
+        _work_off, _claims(change_state.KIND_PREPARE), owner, prepare_draft.prepare_draft
+    )
+    parked = partial(_work_off, _claims(park_queue.KIND), owner, park_queue.park)
+    changed = partial(_work_off, _claims(discard.KIND), owner, discard.run)
+    read = partial(_work_off, _claims(READ), owner, read_queue.attend)
+    migrated = partial(_work_off, migrate.claim, owner, migrate.attend)
+    replaced = partial(_work_off, _claims(replace_queue.KIND), owner, replace_queue.attend)
     return (
         ("replay-prepare", "Replay preparation", prepared),
         ("replay-outcomes", "Replay outcomes", outcome.follow_batches),
         (PARKING, "Parking", parked),
         (PARKED_MESSAGES, "Discard and restore", changed),
+        (MIGRATIONS, "Migrations", migrated),
+        ("queue-changes", "Changes in delay queues", read),
         ("replacements", "Replacement of queues", replaced),
         ("parked-message-index", "Index of parked messages", keep_indexed),
         (CLEANING, "Data retention", keep_clean),
@@ -109,6 +124,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("schedule", "Nightly scheduler", keep_schedule),
         ("nightly", "Nightly runs", _run_nightly),
         ("report-delivery", "Report delivery", deliver),
+        (ALERTS, "Alerts", partial(keep_alerting, owner)),
     )
 
 
@@ -123,6 +139,12 @@ def firehose_of(row: Firehose) -> Task:
     run = partial(record_firehose, row.broker_id)
     broker = row.broker
     return Task(firehose_key(broker.slug), f"Firehose of {broker.name}", run, row.broker_id)
+
+
+def probes_of(row: Topology, owner: str) -> Task:
+    """The task of a topology's probes; whoever holds the lease of its work does it."""
+    run = partial(_probe, row.pk, owner)
+    return Task(probes_key(row.slug), f"Probes of {row.name}", run, row.broker_id)
 
 
 def forwarder_of(row: Topology) -> Task:
@@ -145,7 +167,7 @@ def interception_of(row: Interception, owner: str) -> Task:
 
 def replayer(owner: str, number: int) -> Task:
     """One of several, so that a slow replay keeps no other one waiting."""
-    run = partial(_work_off, change_state.KIND, owner, send_batch.replay)
+    run = partial(_work_off, _claims(change_state.KIND), owner, send_batch.replay)
     if number == 1:
         return Task(REPLAYS, "Replays", run)
     return Task(f"{REPLAYS}-{number}", f"Replays, {number}", run)
@@ -182,10 +204,33 @@ def _intercept(own: Work, owner: str, *, stop: Event, beat: Beat) -> None:
         stop.wait(IDLE_SECONDS)
 
 
-def _work_off(kind: str, owner: str, do: Callable[..., None], *, stop: Event, beat: Beat) -> None:
+def _claims(kind: str) -> Callable[[str], Work | None]:
+    return partial(work.claim, (kind,))
+
+
+def _probe(topology_id: int, owner: str, *, stop: Event, beat: Beat) -> None:
     alive = partial(beat, {})
     while not stop.is_set():
-        claimed = work.claim((kind,), owner)
+        topology = Topology.objects.select_related("broker").get(pk=topology_id)
+        own = open_work(topology) if topology.probing else None
+        claimed = work.claim_this(own, owner) if own else None
+        if claimed is not None:
+            keep_probing(claimed, topology, stop=stop, alive=alive)
+        alive()
+        stop.wait(IDLE_SECONDS)
+
+
+def _work_off(
+    claim: Callable[[str], Work | None],
+    owner: str,
+    do: Callable[..., None],
+    *,
+    stop: Event,
+    beat: Beat,
+) -> None:
+    alive = partial(beat, {})
+    while not stop.is_set():
+        claimed = claim(owner)
         if claimed is not None:
             do(claimed, stop=stop, alive=alive)
             continue

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from analytics.events import MessageEvent
-from tests.analytics import report_oracle, retry_oracle
+from tests.analytics import letter_oracle, report_oracle, retry_oracle
 from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms
 
 MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -206,6 +206,54 @@ def stuck() -> list[MessageEvent]:
     return [*chain.from_iterable(with_id), *without, *never]
 
 
+def across_midnight() -> list[MessageEvent]:
+    """Retries around both ends of the day: each ends, or goes on, on the other side."""
+    of: dict[str, Any] = {"topology": "night"}
+    failure: dict[str, Any] = of | {"death_reason": "rejected", "death_queue": "work"}
+    failure["exception_type"] = "TimeoutError"
+    begin, seconds = MIDNIGHT - timedelta(days=1), timedelta(seconds=1)
+
+    def history(count: int, at: datetime) -> dict[str, Any]:
+        death: dict[str, Any] = {"count": count, "reason": "rejected", "queue": "work"}
+        death["time"] = int(at.timestamp())
+        return {"headers_json": json.dumps({"x-death": [death]})}
+
+    def trip(name: str, at: datetime, attempt: int = 1) -> list[MessageEvent]:
+        return [
+            an_entry(name, at, attempt=attempt, **failure),
+            an_exit(name, at + DELAY, attempt=attempt, **of),
+        ]
+
+    parked = {"kind": "parked", "source": "delayboard", "topology": "", "queue": "work-dlq"}
+    return [
+        *trip("recovers", MIDNIGHT - 10 * seconds),
+        *trip("fails again", MIDNIGHT - 10 * seconds),
+        *trip("fails again", MIDNIGHT + 5 * seconds, attempt=2),
+        *trip("waits", MIDNIGHT - 2 * seconds),
+        *trip("dies", MIDNIGHT - 20 * seconds),
+        an_event(message_id="dies", recorded_at=MIDNIGHT + 30 * seconds, **parked),
+        an_exit("began before", begin + 3 * seconds, **of, **history(1, begin - 2 * seconds)),
+        an_entry(
+            "went on",
+            begin + 10 * seconds,
+            attempt=3,
+            **failure,
+            **history(3, begin - 60 * seconds),
+        ),
+        an_exit("went on", begin + 15 * seconds, attempt=3, **of),
+    ]
+
+
+def probed() -> list[MessageEvent]:
+    """Probes: late by 1 to 40 ms, one read from a backlog, one missing, one repeated line."""
+    probe = {"topology": "probed", "source": "probe"}
+    trips = [a_trip(f"p{n}", NOON + n * MINUTE, n * ms(1), **probe) for n in range(1, 41)]
+    behind = a_trip("p41", NOON, ms(3000), **probe)
+    behind[1] = replace(behind[1], caught_up=False)
+    missing = an_entry("p42", NOON, **probe)
+    return [*chain.from_iterable(trips), *behind, missing, trips[0][1]]
+
+
 def generated() -> dict[str, list[MessageEvent]]:
     """Logs for the oracle, by topology: complete ones, and ones that lack most copies."""
     losses = {"whole": 0.0, "half": 0.5, "rare": 0.8}
@@ -223,10 +271,12 @@ def all_cases() -> dict[str, list[MessageEvent]]:
         repeats,
         told_twice,
         stuck,
+        probed,
         of_a_trace,
         through_unknown_queues,
+        across_midnight,
         of_the_firehose,
         facts,
     ]
-    truth = {"truth": report_oracle.a_log()}
+    truth = {"truth": report_oracle.a_log(), "letters": letter_oracle.a_log()}
     return {case.__name__: case() for case in cases} | generated() | truth

@@ -6,11 +6,13 @@ or were cancelled, copies that the recorder read twice, and messages that are no
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from analytics.buckets import DELAY_EDGES_MS, EDGES_MS
 from analytics.events import MessageEvent
@@ -21,6 +23,13 @@ DELAYS_MS = (400, 2_000, 20_000, 120_000, 1_800_000, 7_200_000)
 BEGIN = NOON - timedelta(hours=12)
 END = NOON + timedelta(hours=12)
 CAUSES = (("TimeoutError", "order.7"), ("TimeoutError", "order.8"), ("ValueError", "mail"))
+
+RELEASES: tuple[dict[str, str], ...] = (
+    {"published_by": "shop", "headers_json": '{"x-version": "2.0", "note": "version"}'},
+    {"published_by": "shop", "headers_json": '{"app-version": "1.9"}'},
+    {"published_by": "billing"},
+    {},
+)
 
 
 @dataclass
@@ -33,6 +42,9 @@ class Counted:
     fates: Counter[str] = field(default_factory=Counter)
     unexplained: set[str] = field(default_factory=set)
     retried_by_hour: Counter[tuple[str, int]] = field(default_factory=Counter)
+    stays: Counter[tuple[str, int]] = field(default_factory=Counter)
+    groups: Counter[tuple[str, str, int, int, str]] = field(default_factory=Counter)
+    releases: dict[tuple[str | None, str | None], tuple[int, int]] = field(default_factory=dict)
 
 
 def a_log() -> list[MessageEvent]:
@@ -79,7 +91,8 @@ def a_log() -> list[MessageEvent]:
 def _retried(chance: random.Random) -> Iterable[MessageEvent]:
     for number in range(300):
         name, at = f"r{number}", BEGIN + ms(chance.uniform(0, 20 * 3_600_000))
-        of = {"topology": TOPOLOGY, "destination": "work", "requested_delay_ms": 5000}
+        of: dict[str, Any] = {"topology": TOPOLOGY, "destination": "work"}
+        of |= {"requested_delay_ms": 5000, **chance.choice(RELEASES)}
         none = of | {"attempt": 0, "requested_delay_ms": 0}
         yield an_event(kind="published", message_id=name, recorded_at=at, **none)
         failures = chance.choice([0, 0, 0, 1, 1, 2, 3, 5])
@@ -120,6 +133,9 @@ def _add(found: Counted, name: str, copies: list[MessageEvent], kinds: set[str])
     first = min(e.recorded_at - _waited(e) for e in seen)
     retries = sorted(n for n, trip in trips.items() if trip["scheduled"].death_reason)
     found.retried_by_hour[_hour(first), len(retries) > 0] += 1
+    if (release := _release(seen[0])) != (None, None):
+        messages, retried = found.releases.get(release, (0, 0))
+        found.releases[release] = (messages + 1, retried + (len(retries) > 0))
     for trip in trips.values():
         _add_trip(found, name, trip, kinds)
     for attempt in retries:
@@ -130,7 +146,10 @@ def _add(found: Counted, name: str, copies: list[MessageEvent], kinds: set[str])
         left = trips[retries[-1]].get("delivered")
         has_ended = kinds & {"parked", "died"}
         outcome = "exhausted" if has_ended else "recovered" if left else "open"
-        found.outcomes[retries[0], retries[-1], outcome] += 1
+        way = (retries[0], retries[-1], outcome)
+        found.outcomes[way] += 1
+        for dimension, value in _groups(trips[retries[0]]["scheduled"]):
+            found.groups[dimension, value, *way] += 1
         if left and outcome == "recovered":
             took = left.recorded_at - trips[retries[0]]["scheduled"].recorded_at
             found.recoveries[_bucket(took)] += 1
@@ -140,6 +159,9 @@ def _add_trip(found: Counted, name: str, trip: dict[str, MessageEvent], kinds: s
     entry, exit_ = trip["scheduled"], trip.get("delivered")
     delay = ms(entry.requested_delay_ms)
     place = (entry.destination, _hour(entry.recorded_at))
+    until = exit_.recorded_at if exit_ else entry.recorded_at + delay
+    if hours := _hours(until) - _hours(entry.recorded_at):
+        found.stays[place[1], hours] += 1
     found.hours[place]["entered"] += 1
     if exit_:
         found.hours[place]["delivered"] += 1
@@ -153,6 +175,23 @@ def _add_trip(found: Counted, name: str, trip: dict[str, MessageEvent], kinds: s
     found.fates[fate] += 1
     if fate == "unexplained":
         found.unexplained.add(name)
+
+
+def _groups(failure: MessageEvent) -> Iterable[tuple[str, str]]:
+    publisher, version = _release(failure)
+    yield from (("queue", failure.death_queue), ("reason", failure.death_reason))
+    yield "exception", failure.exception_type
+    yield "routing key", "".join("{n}" if c.isdigit() else c for c in failure.routing_key)
+    yield from ((name, v) for name, v in (("publisher", publisher), ("version", version)) if v)
+
+
+def _release(event: MessageEvent) -> tuple[str | None, str | None]:
+    headers = json.loads(event.headers_json)
+    return event.published_by or None, headers.get("x-version") or headers.get("app-version")
+
+
+def _hours(at: datetime) -> int:
+    return int(at.timestamp()) // 3600
 
 
 def _waited(event: MessageEvent) -> timedelta:

@@ -14,6 +14,11 @@ from analytics.results.load import replace_day
 DELAYS = ((5_000, 2), (3_600_000, 5))
 REASONS = ("rejected", "delivery_limit", "maxlen")
 
+GROUPS = (
+    *(("queue", "work"), ("reason", "rejected"), ("exception", "TimeoutError")),
+    *(("routing key", "order.{n}.created"), ("publisher", "shop"), ("version", "2.0")),
+)
+
 
 def a_result(day: date, groups: Sequence[Mapping[str, str]], **changes: Any) -> Result:
     """The tables of a day with figures of each group, a broker and a topology.
@@ -24,11 +29,20 @@ def a_result(day: date, groups: Sequence[Mapping[str, str]], **changes: Any) -> 
     tables: dict[str, list[Any]] = {name: [] for name in TABLES}
     for place, group in enumerate(groups):
         _add(tables, day, dict(group), random.Random(place), changes if place == 0 else {})
+    broker = {"broker": groups[0]["broker"]}
     tables["dead_letters"] = [
-        {"broker": groups[0]["broker"], "queue": "orders-dlq", "reason": reason}
-        | {"kind": kind, "messages": number + day.day % 5}
+        broker
+        | {"queue": "orders-dlq", "origin": "work", "exception_type": "TimeoutError"}
+        | {"reason": reason, "kind": kind, "messages": number + day.day % 5}
         for reason, number in zip(REASONS, (40, 12, 5), strict=True)
-        for kind in ("parked", "replayed")
+        for kind in ("arrived", "parked", "replayed")
+    ]
+    tables["replays"] = [
+        broker | {"outcome": outcome, "age_bucket": bucket, "messages": messages}
+        for outcome, bucket, messages in (
+            *(("delivered", 4, 30), ("died again", 5, 12)),
+            *(("not observed", 4, 10), ("not observed", None, 5)),
+        )
     ]
     tables["excluded"] = [{"reason": "repeat", "lines": 4}]
     return Result(1_234_567, 3, tables)
@@ -84,6 +98,18 @@ def _add(
         | {"routing_key": "order.{n}.created"}
         for exception, number in (("TimeoutError", 500), ("ValueError", 165))
     ]
+    tables["groups"] += [
+        group
+        | {"dimension": dimension, "value": value, "messages": number}
+        | {"first": 1, "last": last, "outcome": outcome}
+        for dimension, value in GROUPS
+        for last, outcome, number in ways
+    ]
+    release = {"publisher": "shop", "version": "2.0", "messages": 9000, "retried": 400}
+    tables["releases"].append(group | release)
+    entered = datetime(day.year, day.month, day.day, 22, tzinfo=UTC).isoformat()
+    stay = {"queue": "", "hour_at": entered, "hours": 5, "messages": 12}
+    tables["stays"].append(group | stay)
     tables["deaths"].append(group | {"queue": "work", "reason": "rejected", "deaths": 665})
     tables["losses"] += [
         group | {"queue": "", "fate": fate, "messages": 1} for fate in ("died", "unexplained")

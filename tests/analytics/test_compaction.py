@@ -91,6 +91,10 @@ def test_an_hour_whose_lines_are_gone_is_read_from_parquet(tmp_path: Path) -> No
         path.unlink()
     assert compacted.input_of(tmp_path, DAY).hours == ("12",)
     assert not compacted.is_due(tmp_path, DAY, MIDNIGHT)
+    write_log(tmp_path, a_trip(at=NOON), "late")
+    given = compacted.input_of(tmp_path, DAY)
+    assert (given.hours, [path.name for path in given.files]) == (("12",), ["late-1.jsonl"])
+    assert compacted.is_due(tmp_path, DAY, MIDNIGHT)
 
 
 @pytest.fixture(scope="module")

@@ -1,20 +1,12 @@
 from __future__ import annotations
 
-import asyncio
-import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from email import message_from_bytes
-from email.message import EmailMessage
-from email.policy import default
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Event
 from typing import Any
 
 import pytest
 import time_machine
-from aiosmtpd.controller import Controller
 from django.test import Client
 
 from analytics import delivery
@@ -22,49 +14,17 @@ from analytics.models import Delivery, NightlyReport, Run, Subscriber
 from analytics.results import store
 from tests.analytics import result_rows
 from tests.builders import make_user
+from tests.receivers import Mailbox, smtp_server, webhook
 from topology.models import AuditEntry, Broker, Role
 
 DAY = datetime.now(UTC).date() - timedelta(days=1)
 ADDRESS = "ops@example.org"
 
 
-class Mailbox:
-    """Takes mails, or refuses them with the answer that is set."""
-
-    def __init__(self) -> None:
-        self.mails: list[EmailMessage] = []
-        self.refusal = ""
-
-    # The name that aiosmtpd calls.
-    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802
-        if self.refusal:
-            return self.refusal
-        mail = message_from_bytes(envelope.content, policy=default)
-        assert isinstance(mail, EmailMessage)
-        self.mails.append(mail)
-        return "250 OK"
-
-
-class Server(Controller):
-    """A real SMTP server at a free port, which aiosmtpd itself does not note."""
-
-    def _trigger_server(self) -> None:
-        assert isinstance(self.server, asyncio.Server)
-        self.port = self.server.sockets[0].getsockname()[1]
-        super()._trigger_server()
-
-
 @pytest.fixture
 def mailbox(settings: Any) -> Iterator[Mailbox]:
-    """What the SMTP server of the settings takes."""
-    box = Mailbox()
-    server = Server(box, hostname="127.0.0.1", port=0)
-    server.start()
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-    settings.EMAIL_HOST = "127.0.0.1"
-    settings.EMAIL_PORT = server.port
-    yield box
-    server.stop()
+    with smtp_server(settings) as box:
+        yield box
 
 
 @pytest.fixture
@@ -143,34 +103,17 @@ def test_after_the_last_pause_somebody_has_to_ask(
 
 
 def test_a_webhook_gets_the_report_as_json_and_its_redirect_is_no_success(computed: Run) -> None:
-    posts: list[dict[str, Any]] = []
-    answers = [302, 200]
-
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(answers.pop(0))
-            self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def log_message(self, *args: Any) -> None:
-            """Stay silent."""
-
-    with HTTPServer(("127.0.0.1", 0), Hook) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        added = delivery.subscribe("webhook", f"http://127.0.0.1:{server.server_port}/?token=abc")
+    with webhook(302, 200) as hook:
+        added = delivery.subscribe("webhook", f"{hook.address}?token=abc")
         assert (added.name, "token" in added.encrypted_address) == ("127.0.0.1", False)
         deliver()
         assert "302" in Delivery.objects.get().error
         Delivery.objects.update(next_at=datetime.now(UTC))
         deliver()
-        server.shutdown()
-        thread.join()
     assert Delivery.objects.get().sent_at is not None
-    assert len(posts) == 2
-    assert posts[1]["report"]["day"] == DAY.isoformat()
-    assert posts[1]["text"].startswith("Delayboard report of")
+    assert len(hook.posts) == 2
+    assert hook.posts[1]["report"]["day"] == DAY.isoformat()
+    assert hook.posts[1]["text"].startswith("Delayboard report of")
 
 
 def test_without_a_mail_server_the_delivery_says_which_setting_is_missing(

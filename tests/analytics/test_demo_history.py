@@ -54,7 +54,7 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
     retried: defaultdict[str, set[str]] = defaultdict(set)
     for event in history.generated(broker, days):
         entered[event.broker] += event.kind == "scheduled"
-        ended[event.broker] += event.kind == "delivered"
+        ended[event.broker] += event.kind == "delivered" and event.attempt > 0
         if event.death_reason and event.kind == "scheduled":
             retried[event.broker].add(event.message_id)
     for day, figures in found.days.items():
@@ -69,7 +69,7 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
     assert [key for key in ("lateness", *CHARTS) if not made[key].rows] == []
     sentences = summarize(found.period, found.total, found.days, found.suspects)
     told = {sentence.headline: sentence for sentence in sentences}
-    assert "between 02:00 and 04:00 UTC" in told["Late deliveries."].text
+    assert "between 02:00 and 04:00 (UTC)" in told["Late deliveries."].text
     assert told["Late deliveries."].first == days[history.LATE_NIGHT]
     assert "orders" in told["More failures."].text
     assert "Missing days." not in told

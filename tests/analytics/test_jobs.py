@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import duckdb
 import pytest
 
 from analytics import buckets, launch
+from analytics.jobs import trails
 from analytics.jobs.session import MISSING, TINY_INPUT_BYTES
 from analytics.launch import Result
-from tests.analytics import job_cases, report_oracle, retry_oracle
+from tests.analytics import job_cases, letter_oracle, report_oracle, retry_oracle
 from tests.analytics.builders import (
     NOON,
     results_in,
@@ -29,6 +31,7 @@ from tests.analytics.warm_spark import RunModule
 
 DAY = NOON.date()
 MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
+END = MIDNIGHT
 MINUTE = timedelta(minutes=1)
 
 
@@ -160,9 +163,14 @@ def test_messages_of_equal_content_are_counted_as_often_as_they_passed(result: R
 
 
 def test_what_delayboard_states_itself_is_not_counted_again(result: Result) -> None:
-    tables = (table for name, table in result.tables.items() if name != "dead_letters")
+    tables = (
+        table
+        for name, table in result.tables.items()
+        if table and name != "probes" and "topology" in table[0]
+    )
     topologies = {row["topology"] for table in tables for row in table}
     seen = {"many", "beats", "burst", "odd", "open", "shop", "again", "held", "twice", "stuck"}
+    seen |= {"night", "letters"}
     assert topologies == seen | {"", "traced", "hostile", *job_cases.generated(), "truth"}
 
 
@@ -297,6 +305,22 @@ def test_the_outcome_of_every_retried_message_is_that_of_the_oracle(
     assert +by_hour == truth.retried_by_hour
 
 
+def test_an_attempt_across_midnight_counts_on_the_day_on_which_it_ended(result: Result) -> None:
+    night = [row for row in result.tables["outcomes"] if row["topology"] == "night"]
+    assert {(row["first"], row["last"], row["outcome"]): row["messages"] for row in night} == {
+        (1, 1, "recovered"): 2,
+        (1, 1, "open"): 1,
+        (1, 0, "open"): 1,
+        (1, 1, "exhausted"): 1,
+        (3, 3, "recovered"): 1,
+    }
+    took = [row for row in result.tables["recoveries"] if row["topology"] == "night"]
+    assert {row["bucket"]: row["messages"] for row in took} == {
+        buckets.bucket_of(5000): 2,
+        buckets.bucket_of(75_000): 1,
+    }
+
+
 def test_failures_are_counted_by_exception_and_routing_key_without_numbers(
     result: Result, truth: report_oracle.Counted
 ) -> None:
@@ -319,11 +343,67 @@ def test_each_missing_message_died_was_cancelled_or_is_unexplained_and_named(
 
 
 def test_dead_letters_are_counted_by_what_delayboard_did_with_them(result: Result) -> None:
-    parked = [e for e in report_oracle.a_log() if e.kind == "parked"]
-    found = {(row["queue"], row["kind"]): row for row in result.tables["dead_letters"]}
-    assert {queue for queue, _ in found} == {"mail-dlq", "work-dlq"}
-    assert sum(row["messages"] for row in found.values()) == len(parked)
-    assert {row["reason"] for row in found.values()} == {"rejected"}
+    expected = letter_oracle.count(list(chain.from_iterable(job_cases.all_cases().values())), END)
+    names = ("queue", "reason", "origin", "exception_type", "kind")
+    found = {
+        tuple(row[name] for name in names): row["messages"] for row in result.tables["dead_letters"]
+    }
+    assert found == expected.letters
+    assert {kind for *_, kind in found} == {"arrived", "parked", "replayed", "discarded"}
+
+
+def test_a_replay_has_its_outcome_and_the_time_since_the_message_first_died(result: Result) -> None:
+    expected = letter_oracle.count(list(chain.from_iterable(job_cases.all_cases().values())), END)
+    found = {
+        (row["outcome"], row["age_bucket"]): row["messages"] for row in result.tables["replays"]
+    }
+    assert found == expected.replays
+    assert {outcome for outcome, _ in found} == {"died again", "delivered", "not observed"}
+
+
+def test_messages_in_a_delay_at_the_end_of_an_hour_are_those_of_the_oracle(
+    result: Result, truth: report_oracle.Counted
+) -> None:
+    found: Counter[tuple[str, int]] = Counter()
+    for row in rows_of(result, "stays"):
+        found[row["hour_at"][:13], row["hours"]] += row["messages"]
+    assert found == truth.stays
+    assert len({hours for _, hours in found}) > 1
+
+
+def test_retried_messages_are_counted_by_the_groups_of_their_first_failure(
+    result: Result, truth: report_oracle.Counted
+) -> None:
+    names = ("dimension", "value", "first", "last", "outcome")
+    found = {
+        tuple(row[name] for name in names): row["messages"] for row in rows_of(result, "groups")
+    }
+    assert found == truth.groups
+    assert {dimension for dimension, *_ in found} == set(trails.GROUPS)
+
+
+def test_messages_and_retried_ones_are_counted_by_publisher_and_version(
+    result: Result, truth: report_oracle.Counted
+) -> None:
+    found = {
+        (row["publisher"], row["version"]): (row["messages"], row["retried"])
+        for row in rows_of(result, "releases")
+    }
+    assert found == truth.releases
+    assert {version for _, version in found} == {None, "1.9", "2.0"}
+
+
+def test_probes_are_measured_apart_from_messages(result: Result) -> None:
+    late: Counter[int | str] = Counter()
+    for row in result.tables["probes"]:
+        fate = "backlog" if row["has_left"] else "missing"
+        late[fate if row["bucket"] is None else row["bucket"]] += row["messages"]
+        assert row["topology"] == "probed"
+        assert buckets.DELAY_EDGES_MS[row["delay_bucket"] - 1] == 5000
+    expected = Counter(buckets.bucket_of(float(n)) for n in range(1, 41))
+    assert late == expected | Counter({"backlog": 1, "missing": 1})
+    others = (rows for name, rows in result.tables.items() if name != "probes")
+    assert not [row for rows in others for row in rows if row.get("topology") == "probed"]
 
 
 def test_unreadable_lines_are_counted(result: Result, a_log: Path) -> None:

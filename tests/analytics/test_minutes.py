@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analytics import minutes
+from analytics import buckets, minutes
 from analytics.events import MessageEvent
 from analytics.scheduled.rows import projection
 from tests.analytics.builders import NOON, a_trip, an_entry, an_event, ms
@@ -46,3 +46,15 @@ def test_an_entry_by_a_death_counts_as_died_and_an_exit_a_second_late_as_late(
 def test_minutes_before_the_one_asked_for_are_left_out(topology: Topology) -> None:
     record(topology, [an_entry("m1", NOON - MINUTE), an_entry("m2", NOON)])
     assert [row[0] for row in numbers(topology)] == ["12:00"]
+
+
+def test_lateness_of_the_hour_adds_up_by_bucket(topology: Topology) -> None:
+    record(topology, a_trip("m1", late=ms(3)))
+    record(topology, a_trip("m2", late=ms(3)))
+    record(topology, a_trip("m3", NOON + MINUTE, late=ms(1500)))
+    record(topology, [an_event(kind="published", attempt=0, tracking_id="watched")])
+    flow = minutes.flows([topology], NOON + 2 * MINUTE)[topology.pk]
+    expected = {buckets.bucket_of(3): 2, buckets.bucket_of(1500): 1}
+    assert flow.lateness == expected
+    assert flow.until(NOON).lateness == expected
+    assert minutes.flows([topology], NOON + 62 * MINUTE)[topology.pk].lateness == {}

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from analytics.charts import svg
-from analytics.charts.retries import Parked, dead_letters
+from analytics.charts.retries import Arrived, dead_letters
 from analytics.models import NightlyReport, Run
 from analytics.results import store
 from analytics.results.document import as_html, as_json, report_of
@@ -38,7 +38,7 @@ def printed(*arguments: str) -> str:
 
 
 def test_a_chart_without_scripts_escapes_names_and_stacks_its_bars() -> None:
-    rows = [Parked("2026-11-20", "<b>", 3), Parked("2026-11-20", "expired", 1)]
+    rows = [Arrived("2026-11-20", "<b>", 3), Arrived("2026-11-20", "expired", 1)]
     drawn = svg.draw(dead_letters(rows, ["2026-11-19", "2026-11-20"]), 'a "label"')
     assert "<b>" not in drawn
     assert 'aria-label="a &quot;label&quot;"' in drawn
@@ -107,6 +107,20 @@ def test_a_report_is_stored_for_each_finished_run_and_again_after_the_next(
     assert 'filename="delayboard-report-2026-11-20.html"' in answer["Content-Disposition"]
     for missing in ("2026-11-20.pdf", "2026-11-19.html", "2026-99-20.html", "2026-11-20.exe"):
         assert client.get(f"/reports/nightly/{missing}").status_code == 404
+
+
+def test_a_missing_pdf_is_logged_once_and_not_for_each_day(
+    computed: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(html: str, *, alive: object) -> bytes:
+        raise PdfError("No PDF: there is no Chromium.")
+
+    monkeypatch.setattr(store, "print_pdf", refuse)
+    for back in range(3):
+        store_report(DAY - timedelta(days=back))
+    assert [record.getMessage() for record in caplog.records] == [
+        "The report of 2026-11-20: No PDF: there is no Chromium."
+    ]
 
 
 def test_who_does_not_see_all_brokers_gets_no_stored_report(

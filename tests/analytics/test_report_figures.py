@@ -48,15 +48,24 @@ def test_figures_are_the_same_after_they_were_stored_and_add_up() -> None:
 
 
 def test_survival_is_the_kaplan_meier_estimate_with_open_messages_censored() -> None:
-    """Ten fail. 4 recover at once, 1 is open; of 5 two recover, 1 is parked; 2 stay open."""
+    """Nine ended attempt 1: 4 recover, 1 waits in it. Of 5 two recover, 1 is parked; 2 wait."""
     ways: dict[tuple[str | int, ...], int]
-    ways = {(1, 1, "recovered"): 4, (1, 1, "open"): 1, (1, 2, "recovered"): 2}
-    ways |= {(1, 2, "exhausted"): 1, (1, 3, "open"): 2}
+    ways = {(1, 1, "recovered"): 4, (1, 0, "open"): 1, (1, 2, "recovered"): 2}
+    ways |= {(1, 2, "exhausted"): 1, (1, 2, "open"): 2}
     steps = some(outcomes=ways).survival()
     assert [(s.attempt, s.at_risk, s.recovered, s.censored) for s in steps] == [
-        *[(1, 10, 4, 1), (2, 5, 2, 0), (3, 2, 0, 2)]
+        *[(1, 9, 4, 1), (2, 5, 2, 0), (3, 0, 0, 2)]
     ]
-    assert [s.failing for s in steps] == pytest.approx([0.6, 0.6 * 0.6, 0.6 * 0.6])
+    assert [s.failing for s in steps] == pytest.approx([5 / 9, 5 / 9 * 0.6, 5 / 9 * 0.6])
+
+
+def test_two_days_of_one_message_count_each_of_its_attempts_once() -> None:
+    """It fails twice before midnight, and recovers in its third attempt after it."""
+    ways: dict[tuple[str | int, ...], int] = {(1, 2, "open"): 1, (3, 3, "recovered"): 1}
+    steps = some(outcomes=ways).survival()
+    assert [(step.attempt, step.at_risk, step.recovered) for step in steps] == [
+        *[(1, 1, 0), (2, 1, 0), (3, 1, 1)]
+    ]
 
 
 def test_an_exhausted_message_counts_as_failing_in_later_attempts() -> None:
@@ -77,7 +86,7 @@ def late(ms: float, hour_ms: float | None = None) -> Figures:
 def test_a_late_night_is_told_with_its_hours() -> None:
     (sentence,) = sentences(days(late(40), late(40), late(40, 2000), late(40)))
     assert sentence.startswith(
-        "Late deliveries. On 3 November between 02:00 and 03:00 UTC, p99 lateness of orders rose "
+        "Late deliveries. On 3 November between 02:00 and 03:00 (UTC), p99 lateness of orders rose "
         "from 50 ms to 2.5 s."
     )
 
@@ -142,11 +151,11 @@ def test_a_target_has_an_attainment_a_budget_and_a_burn_rate() -> None:
         (0, buckets.bucket_of(999)): 995,
         (0, buckets.bucket_of(1000)): 5,
     }
-    found = attainment(some(late_by_hour=counts), 99, 1000)
+    found = attainment(some(late_by_hour=counts).late, 99, 1000)
     assert (found.measured, found.within, found.share) == (1000, 995, 0.995)
     assert found.burn_rate == pytest.approx(0.5)
     assert found.budget_left == pytest.approx(0.5)
-    assert attainment(Figures(), 99, 1000).budget_left is None
+    assert attainment({}, 99, 1000).budget_left is None
     assert {float(limit) for limit in Within.values} <= set(buckets.EDGES_MS)
 
 

@@ -94,7 +94,7 @@ def test_a_number_of_days_that_is_none_is_a_sentence_before_anything_starts(
 
 def test_every_rule_has_a_setting_of_its_own_and_a_default() -> None:
     assert len({rule.setting for rule in RULES}) == len(RULES)
-    assert [rule.days for rule in RULES] == [7, 90, 30, 365, 365, 90]
+    assert [rule.days for rule in RULES] == [7, 90, 30, 28, 365, 365, 90]
 
 
 def test_old_days_of_the_log_are_deleted_whole_and_others_stay(log: Path) -> None:

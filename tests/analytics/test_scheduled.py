@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from analytics.events import MessageEvent
 from analytics.models import ScheduledMessage
-from analytics.models.scheduled_message import REPLAYED
+from analytics.models.scheduled_message import REPLAYED, measure_lateness
 from analytics.scheduled.queries import listing
 from analytics.scheduled.rows import projection
+from analytics.scheduled.rows.close_moved import close_moved
+from analytics.scheduled.summaries import counts
 from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms
 from topology.models import Topology
 
@@ -31,9 +33,9 @@ def test_an_entry_waits_until_its_exit(topology: Topology) -> None:
     assert projection.project(topology, [entry]) == []
     (row,) = listing.waiting([topology.broker])
     assert (row.key, row.due_at, row.destination, row.size) == ("m1", NOON + DELAY, "orders", 12)
-    assert (row.lateness, row.overdue_by(NOON + DELAY + MINUTE)) == (None, MINUTE)
+    assert (measure_lateness(row), row.overdue_by(NOON + DELAY + MINUTE)) == (None, MINUTE)
     (closed,) = projection.project(topology, [exit_])
-    assert (closed.row_id, closed.lateness) == (row.pk, ms(7))
+    assert (closed.row_id, measure_lateness(closed)) == (row.pk, ms(7))
     assert not listing.waiting([topology.broker]).exists()
     assert rows()[0].overdue_by(NOON + MINUTE) == timedelta(0)
 
@@ -43,7 +45,7 @@ def test_an_exit_that_comes_first_is_completed_by_its_entry(topology: Topology) 
     assert projection.project(topology, [exit_]) == []
     assert not listing.waiting([topology.broker]).exists()
     (closed,) = projection.project(topology, [entry])
-    assert (closed.entered_at, closed.lateness) == (NOON, ms(7))
+    assert (closed.entered_at, measure_lateness(closed)) == (NOON, ms(7))
     assert len(rows()) == 1
 
 
@@ -109,7 +111,7 @@ def test_any_order_and_any_batches_end_in_the_same_trips(
     assert sorted(row.entered_at for row in rows() if row.entered_at) == [
         NOON + number * MINUTE for number in range(4)
     ]
-    assert [row.lateness for row in rows()] == [ms(3)] * 4
+    assert [measure_lateness(row) for row in rows()] == [ms(3)] * 4
 
 
 def test_a_copy_recorded_again_after_a_crash_is_left_out(topology: Topology) -> None:
@@ -131,8 +133,27 @@ def test_an_exit_is_no_repeat_while_the_same_id_waits_a_second_time(topology: To
     entry, exit_ = a_trip(at=NOON + MINUTE)
     again = replace(exit_, redelivered=True)
     assert projection.without_repeats(topology, [entry, again, again]) == [entry, again]
+    twice = [entry, replace(entry, recorded_at=NOON + 2 * MINUTE), again, again]
+    assert projection.without_repeats(topology, twice) == twice
     projection.project(topology, [entry])
     assert projection.without_repeats(topology, [again]) == [again]
+
+
+def test_a_moved_message_leaves_the_list_and_its_counts(topology: Topology) -> None:
+    entries = [an_entry("", NOON + ms(n), content_id="same") for n in (20, 0, 10)]
+    projection.project(topology, [*entries, an_entry("other"), an_exit("left")])
+
+    def count() -> list[int]:
+        scope = counts.scope([topology.broker], NOON)
+        return counts.before(scope, [NOON + DELAY + ms(11), None])
+
+    assert count() == [3, 4]
+    close_moved(topology, [entries[0].key] * 2)
+    left = [row for row in rows() if row.left_at and row.entered_at]
+    assert {row.entered_at for row in left} == {NOON, NOON + ms(10)}
+    assert count() == [1, 2]
+    close_moved(topology, ["left", "unknown"])
+    assert count() == [1, 2]
 
 
 def test_a_replayed_message_that_enters_again_is_no_repeat_of_its_first_life(

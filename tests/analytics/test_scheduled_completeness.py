@@ -39,7 +39,7 @@ def seen(**changes: Any) -> Seen:
         {"overdue": 3, "long_overdue": 3, "queued": 8, "moved": 9, "sees_exits": False},
         {"lost": (FULL,), "longest": HOUR / 2, "queued": None},
         {"watched_at": NOON - HOUR},
-        {"is_watched": False},
+        {"sees_entries": False},
     ],
     ids=lambda changes: ", ".join(changes) or "nothing",
 )
@@ -56,7 +56,7 @@ def test_what_is_in_order_is_not_doubted(changes: dict[str, Any]) -> None:
         ({"queued": 11, "lost": (FULL,), "moved": 100}, None, None),
         ({"queued": None, "lost": (FULL,)}, None, None),
         ({"queued": 12, "watched_at": NOON - HOUR}, 2, 0),
-        ({"queued": 12, "is_watched": False, "listed": 0}, 12, 0),
+        ({"queued": 12, "sees_entries": False, "listed": 0}, 12, 0),
         ({"queued": 10, "silent_since": NOON - HOUR}, 0, 0),
         ({"queued": 9, "behind": 30 * SECOND}, 0, 1),
     ],

@@ -17,6 +17,7 @@ from django.urls import reverse
 from analytics import observation
 from analytics.minutes import tally
 from analytics.models import Firehose, ScheduledMessage, ScheduledText
+from analytics.models.scheduled_message import measure_lateness
 from analytics.observation import MOST_RANGES, stuck_ranges
 from analytics.scheduled.queries import listing, not_observed, texts
 from analytics.scheduled.rows import projection
@@ -278,7 +279,7 @@ def test_with_the_firehose_they_stay_listed_until_their_exit_is_seen(stuck: Topo
     late = NOW + timedelta(minutes=3)
     exit_ = an_exit("sales -40", late, destination="sales", requested_delay_ms=60_000)
     (trip,) = projection.project(stuck, [exit_])
-    assert trip.lateness == timedelta(minutes=3, seconds=40)
+    assert measure_lateness(trip) == timedelta(minutes=3, seconds=40)
     (minute,) = tally([exit_], [trip]).values()
     assert minute == {"left": 1, "late": 1}
     assert listed(stuck) == ["sales -30", "sales 600"]

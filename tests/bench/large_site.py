@@ -81,7 +81,7 @@ def _feed(known: Any) -> dict[str, float]:
     """Of a page of 200 queues: what it is sent at first, and when a fifth of all depths changed."""
     from dataclasses import replace
 
-    from delayboard.live.messages import Shown, broker_state
+    from delayboard.live.page_state import Shown, broker_state
     from topology.views.queues import queue_page
 
     began = time.process_time()

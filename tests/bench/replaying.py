@@ -177,9 +177,9 @@ def fill(vhost: Vhost, queue: str, messages: int = MESSAGES) -> None:
     with pipeline(address_of(vhost), "bench") as channel:
         for number in range(messages):
             channel.publish(publish, number)
-            while channel.flying > 2000:
+            while channel.in_flight > 2000:
                 channel.answers(1.0)
-        while channel.flying:
+        while channel.in_flight:
             channel.answers(1.0)
 
 
@@ -220,7 +220,7 @@ def started(batch: ReplayBatch, kind: str = "straight") -> ReplayBatch:
     batch.state, batch.state_at = BatchState.RUNNING, timezone.now()
     batch.target_mode, batch.description = TargetMode.TYPED, "all"
     batch.save()
-    batch.work = work.ask(kind, batch.pk, broker=batch.broker, user=None)
+    batch.work = work.create(kind, batch.pk, broker=batch.broker, user=None)
     batch.save()
     return batch
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import ConsoleMessage, Page
 
+from tests.browser import guide
 from tests.builders import eventually
 
 # The narrow and the wide one are always looked at, the others in full albums.
@@ -48,6 +51,7 @@ class Album:
     folder: Path | None
     is_full: bool
     seen: set[int]
+    guide_pictures: Mapping[str, str] = field(default_factory=dict)
     defects: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -69,6 +73,8 @@ class Album:
                 self._picture(page, self.folder / f"{self._number:02}-{name}-{width}")
         page.emulate_media(color_scheme="light")
         page.set_viewport_size({"width": 1280, "height": 800})
+        if self.folder is not None and name in self.guide_pictures:
+            self._picture_for_guide(page, guide.FOLDER / f"{self.guide_pictures[name]}.webp")
         if self.is_full:
             page.evaluate(AXE_SCRIPT)
             assert self._judge(page, name, ["html"], ALIKE)
@@ -106,6 +112,12 @@ class Album:
                 full_page=True,
                 clip={"x": 0, "y": 0, "width": width, "height": min(height, HIGHEST)},
             )
+
+    def _picture_for_guide(self, page: Page, file: Path) -> None:
+        """What a window shows, as WebP, which only the protocol of Chromium can write."""
+        shape = {"format": "webp", "quality": 75}
+        answer = page.context.new_cdp_session(page).send("Page.captureScreenshot", shape)
+        file.write_bytes(base64.b64decode(answer["data"]))
 
     def _measure(self, page: Page, name: str) -> None:
         """Charts follow a resize a moment later, so a page that does not fit is waited for."""

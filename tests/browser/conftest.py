@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.album import Album
+from tests.browser.guide import pictures_of
 from tests.builders import make_user
 from topology.models import Role
 
@@ -97,7 +98,7 @@ def album(page: Page, seen: set[int], request: pytest.FixtureRequest) -> Album:
         folder = folder / re.sub(r"[^\w.-]+", "-", request.node.name)
         folder.mkdir(parents=True, exist_ok=True)
     is_full = folder is not None or getattr(request, "param", "some") == "full"
-    album = Album(folder, is_full, seen)
+    album = Album(folder, is_full, seen, pictures_of(request.node.name))
     album.watch(page)
     return album
 

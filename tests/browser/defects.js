@@ -76,7 +76,7 @@
 
   // No two texts on one another.
   const boxes = texts
-    .filter(([, parent]) => !parent.closest(".menu-panel, .bulk, .skip, .chart, caption"))
+    .filter(([, parent]) => !parent.closest(".menu-panel, .bulk, .tour, .skip, .chart, caption"))
     .flatMap(([node, parent]) => {
       const range = document.createRange();
       range.selectNodeContents(node);

@@ -19,6 +19,7 @@ from analytics.models import (
     Gap,
     Minute,
     NightlyReport,
+    Probe,
     Recording,
     Run,
     ScheduledBody,
@@ -28,6 +29,10 @@ from analytics.models import (
 from analytics.results.load import replace_day
 from analytics.scheduled.rows import due
 from delayboard.models import (
+    AlertChannel,
+    AlertMessage,
+    AlertReceiver,
+    AlertState,
     BackgroundTask,
     BatchState,
     ChangeKind,
@@ -293,6 +298,24 @@ def changes(message: ScheduledMessage, user: User) -> None:
     )
 
 
+def probes(topology: Topology) -> None:
+    """One that arrived, one that is overdue, one on its way."""
+    now = datetime.now(UTC)
+    for place, ago in enumerate((10, 5, 0)):
+        at = now - timedelta(minutes=ago)
+        late = {"arrived_at": at + timedelta(seconds=5.012)} if place == 0 else {}
+        overdue = {"overdue_at": now} if place == 1 else {}
+        Probe.objects.create(
+            topology=topology,
+            message_id=f"probe-{place}",
+            delay=timedelta(seconds=5),
+            created_at=at,
+            sent_at=at,
+            **late,
+            **overdue,
+        )
+
+
 def minutes(topology: Topology, *, read_at: datetime) -> None:
     """An hour of traffic that ebbs and flows, of which a part is late and a part fails."""
     last_at = timezone.now().replace(second=0, microsecond=0)
@@ -304,6 +327,7 @@ def minutes(topology: Topology, *, read_at: datetime) -> None:
             entered=300 + (ago * 37) % 190,
             left=280 + ((ago + 1) * 37) % 190,
             late=ago % 7,
+            lateness_json=json.dumps({"1": 200, "14": 80, "33": ago % 7}),
             died=ago % 4,
         )
         for ago in range(75)
@@ -358,3 +382,22 @@ def report(day: date, broker: Broker, names: Sequence[str]) -> None:
     """Figures of one day: a topology for each name, with two delays."""
     group = [{"broker": broker.slug, "topology": name[:80]} for name in names]
     replace_day(day, result_rows.a_result(day, group))
+
+
+def alerts() -> None:
+    """A receiver of each channel, and an alert in each state."""
+    now = timezone.now()
+    receivers = [
+        AlertReceiver.objects.create(channel=channel, name=f"on-call {channel.label}")
+        for channel in AlertChannel
+    ]
+    for state, receiver in zip(AlertState, receivers, strict=False):
+        AlertMessage.objects.create(
+            receiver=receiver,
+            title="Delayboard: 1 problem",
+            body="New problems:\n- orders: 3 messages are stuck. (since 2026-11-24 12:00 UTC)",
+            state=state,
+            attempts=6 if state == AlertState.FAILED else 1,
+            error="The service answered with status 503." if state == AlertState.FAILED else "",
+            created_at=now - timedelta(minutes=7),
+        )

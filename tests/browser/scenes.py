@@ -14,22 +14,32 @@ from playwright.sync_api import Page
 
 from analytics.firehose import switch_on
 from analytics.models import ScheduledMessage, Slo
-from delayboard.models import BatchState, ItemState, MessageGroup, Publication, ReplayBatch
+from delayboard.models import (
+    BatchState,
+    DelayMigration,
+    ItemState,
+    MessageGroup,
+    Publication,
+    ReplayBatch,
+)
 from delayboard.models.publication import Sent
 from tests.brokers import Vhost
 from tests.browser import contents, died, replays, rows
 from tests.browser.names import crowd, long_name
 from tests.browser.sights import Scene, Sight, press
 from tests.builders import address_of, applied_topology, eventually, make_broker, make_pair
-from topology import latest
+from topology import latest, work
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Queue
 from topology.findings.find import find
-from topology.models import Broker, State, Topology, WorkState
+from topology.models import Broker, State, Topology, Work, WorkState
+from topology.operations.probes import start_probes
 from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.delay_queues import params as delay_queues_params
+from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.hold_queues import params as hold_queues_params
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.table import PATTERNS
@@ -68,7 +78,9 @@ def fresh(user: User) -> Scene:
     scene.add_lists()
     scene.add("login", "login", is_public=True)
     scene.add("password", "password")
+    scene.add("preferences", "preferences")
     scene.add("report-delivery", "analytics:report_delivery")
+    scene.add("alerts", "alerts")
     scene.add("runs", "analytics:runs")
     scene.add("broker-add", "topology:broker_add")
     for kind in PATTERNS:
@@ -86,6 +98,7 @@ def empty(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists()
     scene.add("broker", "topology:broker", broker.slug)
+    scene.add("broker-start", "broker_start", broker.slug)
     scene.add("found", "topology:discovered", broker.slug)
     scene.add("findings", "topology:findings", broker.slug)
     scene.add("finding-history", "topology:finding_history", broker.slug)
@@ -106,6 +119,8 @@ def normal(user: User, vhost: Vhost) -> Scene:
     contents.declare(vhost, [PARKED, *names[1:]])
     contents.dead_letters(vhost, PARKED, names, deaths=3)
     levels, holds = _other_patterns(vhost, broker)
+    start_probes(user, levels)
+    rows.probes(levels)
     rows.background_tasks(pair, levels, holds)
     rows.missing_bindings(levels, "returns")
     switch_on(user, broker)
@@ -126,6 +141,9 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists()
     scene.add("report-delivery", "analytics:report_delivery")
+    scene.add("alerts", "alerts")
+    rows.alerts()
+    scene.add("alerts", "alerts")
     scene.add("nightly-run", "analytics:nightly_run", YESTERDAY.isoformat())
     _add_rows(scene, broker, pair, sent, batch)
     replays.add(scene, broker, [PARKED, *names])
@@ -135,11 +153,23 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("scheduled-change", "scheduled_change", query=change)
     scene.add("scheduled-change-of-a-pair", "scheduled_change", query=_cancel(parked_message))
     scene.add("levels", "topology:topology", levels.slug)
+    scene.add("levels-all", "topology:topology", levels.slug, query={"levels": "all"})
+    for tab in ("destinations", "definition", "code", "settings"):
+        scene.add(f"topology-{tab}", f"topology:topology_{tab}", levels.slug)
+    for tab in ("messages", "history"):
+        scene.add(f"topology-{tab}", f"analytics:topology_{tab}", pair.slug)
     scene.add("scheduled-stuck", "analytics:scheduled", query={"stuck": "1"})
     scene.add("hold-queues", "topology:topology", holds.slug)
-    scene.add("migrate-delays", "migrate_delays", holds.slug, query={"target": levels.slug})
+    into = {"target": levels.slug}
+    scene.add("migrate-delays", "migrate_delays", holds.slug, query=into)
+    request = press("Request migration")
+    scene.add("migrate-delays-confirm", "migrate_delays", holds.slug, query=into, act=request)
+    migrated = _migrated(broker, user, levels)
+    scene.add("migration-paused", "migrate_delays", migrated.slug, query=into)
+    queued = {"message": str(_queued(vhost, broker).pk), "kind": "cancel"}
+    scene.add("scheduled-change-of-a-queue", "scheduled_change", query=queued)
     scene.add("queue-replacement", "topology:topology", _drifted(vhost, broker).slug)
-    edited = {"name": "orders", "delay": "9m"}
+    edited = {"name": "orders", "delay": "9m", "routing_key": "urgent"}
     scene.add("topology-edit", "topology:topology_edit", pair.slug, query=edited)
     scene.add("stream-tap", "topology:topology", planned.slug)
     built = {"kind": "delay_levels", "name": contents.half_built(vhost)}
@@ -234,6 +264,8 @@ def broken(user: User, vhost: Vhost) -> Scene:
     scene.add("topology-never-reached", "topology:topology", other.slug)
     scene.add("dead-letters-never-reached", "dead_letters", query={"broker": never.slug})
     scene.add("verify-refused", "topology:topology", pair.slug, act=press("Verify"))
+    rows.alerts()
+    scene.add("alerts", "alerts")
     scene.add("nightly-run", "analytics:nightly_run", YESTERDAY.isoformat())
     scene.add("form-refused", "topology:broker_edit", gone.slug, act=_send_nothing)
     return scene
@@ -265,6 +297,7 @@ def _add_rows(
     _add_parked_messages(scene, broker, queue, causes)
     scene.add("replay", "replay_batch", batch.pk)
     scene.add("broker", "topology:broker", broker.slug)
+    scene.add("broker-start", "broker_start", broker.slug)
     scene.add("found", "topology:discovered", broker.slug)
     scene.add("findings", "topology:findings", broker.slug)
     scene.add("finding-history", "topology:finding_history", broker.slug)
@@ -329,7 +362,7 @@ def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -
     through = {"topology": pair.slug, "delay": "15s"}
     scene.add("topology-planned", "topology:topology", planned.slug)
     scene.add("verdict", "topology:topology", pair.slug, act=press("Verify"))
-    scene.add("teardown", "topology:topology", pair.slug, act=_open_teardown)
+    scene.add("teardown", "topology:topology_settings", pair.slug, act=_open_teardown)
     scene.add("prediction", "publish", query=through, act=press("Predict"))
     scene.add("broker-tested", "topology:broker", broker.slug, act=press("Test connection"))
     scene.add("nothing-found", "topology:audit", query={"q": "never happened"})
@@ -349,6 +382,39 @@ def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
     apply(None, holds)
     contents.delayed(vhost, holds, ["5m", "1h"], "out")
     return levels, holds
+
+
+def _migrated(broker: Broker, user: User, target: Topology) -> Topology:
+    """Levels whose migration somebody paused after an error."""
+    params = delay_levels_params.Params("own", "former", 4)
+    source = applied_topology(create_topology(None, broker, delay_levels.KIND, params))
+    own = work.create("migrate", source.pk, broker=broker, user=user)
+    Work.objects.filter(pk=own.pk).update(error=rows.REFUSAL)
+    DelayMigration.objects.create(
+        source=source,
+        target=target,
+        work=own,
+        requested_by=user,
+        is_paused=True,
+        moved=12_345,
+        malformed=2,
+        doubled=17,
+    )
+    return source
+
+
+def _queued(vhost: Vhost, broker: Broker) -> ScheduledMessage:
+    """A message in a delay queue, which is read to change it."""
+    contents.declare(vhost, ["mails"])
+    params = delay_queues_params.Params("mails", (timedelta(hours=1),))
+    topology = applied_topology(create_topology(None, broker, delay_queues.KIND, params))
+    message = rows.scheduled(topology, ["mails"])
+    message.destination = "mails"
+    message.routing_key = delay_queues_params.queue_name("mails", timedelta(hours=1))
+    message.exchange, message.left_at = "", None
+    message.due_at = datetime.now(UTC) + timedelta(hours=1)
+    message.save()
+    return message
 
 
 def _cancel(message: ScheduledMessage) -> dict[str, str]:

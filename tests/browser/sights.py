@@ -43,6 +43,7 @@ class Scene:
             "now",
             "search",
             "system",
+            "demo",
             "publish",
             "retrying_anywhere",
             "dead_letters",

@@ -6,8 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
+from tests.browser.album import Album
 from tests.browser.sign_in import sign_in
-from tests.builders import make_broker, make_pair
+from tests.builders import make_broker, make_demo, make_pair
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,3 +47,26 @@ def test_keys_search_jump_and_list_themselves(page: Page, ada: User, site_url: s
     page.locator(".menu-broker > summary").click()
     page.get_by_role("link", name="All brokers").click()
     page.wait_for_url("**/scheduled/")
+
+
+def test_the_tour_is_walked_and_left_by_keys(
+    page: Page, ada: User, site_url: str, album: Album
+) -> None:
+    make_demo()
+    sign_in(page.context, ada, site_url)
+    page.goto("/demo/")
+    expect(page.get_by_role("button", name="Remove demo")).to_be_disabled()
+    album.take(page, "demo")
+    page.get_by_role("button", name="Start tour").press("Enter")
+    tour = page.get_by_role("complementary", name="Now")
+    expect(tour).to_be_focused()
+    album.take(page, "tour")
+    page.get_by_role("button", name="Next step").press("Enter")
+    tour = page.get_by_role("complementary", name="Topologies")
+    expect(tour).to_be_focused()
+    page.goto("/audit/")
+    expect(tour).to_be_focused()
+    page.keyboard.press("Escape")
+    page.wait_for_url("**/audit/")
+    expect(tour).to_have_count(0)
+    assert album.defects + album.violations == []

@@ -14,7 +14,7 @@ from tests.browser.sign_in import sign_in
 from tests.builders import make_broker
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_batch
-from tests.site.desk import know
+from tests.site.page_setup import know
 from topology import latest
 from topology.definitions import Queue
 from topology.models import Broker

@@ -13,6 +13,7 @@ from pytest_django import Settings
 from tests.brokers import Vhost
 from tests.browser.album import Album
 from tests.browser.at_work import worker_at_work
+from tests.browser.guide_tasks import do_the_tasks
 from tests.builders import address_of, eventually, make_user
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
@@ -50,11 +51,17 @@ def add_the_broker(page: Page, vhost: Vhost, album: Album) -> None:
     page.get_by_label("Virtual host").fill(address.vhost)
     page.get_by_label("Management address").fill(address.management_url)
     page.locator("[name=username]").fill(address.username)
-    page.locator("[name=password]").fill(address.password)
+    page.locator("[name=password]").fill("a wrong password")
     album.take(page, "broker-form")
-    page.locator("main form button[type=submit], main form button.primary").first.click()
+    page.get_by_role("button", name="Save and test broker").click()
+    expect(page.get_by_role("alert")).to_contain_text("The broker is not saved")
+    page.locator("[name=password]").fill(address.password)
+    page.get_by_role("button", name="Save and test broker").click()
+    expect(page.get_by_role("heading", name="Step 3 of 3: what to watch")).to_be_visible()
     expect(page.get_by_text("AMQP: Connected to the virtual host")).to_be_visible()
     expect(page.get_by_text(re.compile(r"Management API: RabbitMQ \d+\.\d+"))).to_be_visible()
+    page.get_by_role("button", name="Finish setup").click()
+    expect(page.get_by_text("Staging rabbit is set up.")).to_be_visible()
     album.take(page, "broker")
 
 
@@ -92,8 +99,8 @@ def publish_and_follow(page: Page, album: Album) -> None:
     page.goto("/topologies/orders/")
     page.get_by_role("link", name="Publish message").click()
     expect(page.get_by_label("Delay")).to_have_value("2s")
-    page.get_by_label("Body").fill('{"order": 1, "amount": 12.50}')
-    page.get_by_label("Headers").fill('{"tenant": 42}')
+    page.get_by_role("textbox", name="Body").fill('{"order": 1, "amount": 12.50}')
+    page.get_by_role("textbox", name="Headers").fill('{"tenant": 42}')
     page.get_by_role("button", name="Predict").click()
     expect(page.locator("#prediction")).to_contain_text("orders")
     expect(page.locator("#prediction")).to_contain_text("2s")
@@ -183,6 +190,7 @@ def test_an_operator_walks_from_a_new_broker_to_the_report_of_the_day(
         publish_and_follow(page, album)
         fail_and_park(vhost)
         read_and_replay(page, vhost, album)
+        do_the_tasks(page, vhost, PARKED)
         read_the_report(page, album)
         read_the_audit_log(page, album)
         page.goto("/")

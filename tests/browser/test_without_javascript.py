@@ -119,6 +119,7 @@ def add_a_broker(page: Page, vhost: Vhost) -> None:
     page.locator("[name=password]").fill(address.password)
     press(page, "Save and test broker")
     expect(page.get_by_text("AMQP: Connected to the virtual host")).to_be_visible()
+    press(page, "Finish setup")
     press(page, "Test connection")
     expect(page.get_by_text("AMQP: Connected to the virtual host")).to_be_visible()
 
@@ -137,7 +138,7 @@ def plan_apply_and_verify(page: Page) -> None:
 def predict_and_publish(page: Page) -> None:
     page.goto("/topologies/orders/")
     page.get_by_role("link", name="Publish message").click()
-    page.get_by_label("Body").fill("{}")
+    page.get_by_role("textbox", name="Body").fill("{}")
     press(page, "Predict")
     page.locator("#prediction button").click()
     expect(page.get_by_role("heading", name="Published message")).to_be_visible()
@@ -190,7 +191,7 @@ def tear_down(page: Page) -> None:
     """Its message is still somewhere in it, so that its name must be typed."""
 
     def asks() -> bool:
-        page.goto("/topologies/orders/")
+        page.goto("/topologies/orders/settings/")
         return page.locator("#typed").count() == 1
 
     eventually(asks, "the page knows of the message")

@@ -30,7 +30,7 @@ class Pipes:
         self._waiting: list[tuple[Any, Publish]] = []
 
     @property
-    def flying(self) -> int:
+    def in_flight(self) -> int:
         return len(self._waiting)
 
     @property

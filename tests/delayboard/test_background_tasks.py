@@ -111,6 +111,7 @@ def test_what_is_wanted_follows_the_rows() -> None:
     always = {"facts", "bindings", "findings", "index", "replay", "schedule", "nightly", "cleaning"}
     always |= {"parking", "parked_messages", "parked-message-index", "replay-2", "replay-3"}
     always |= {"replay-prepare", "replay-outcomes", "depths", "report-delivery", "replacements"}
+    always |= {"queue-changes", "migrations", "alerts"}
     assert set(tasks.list_tasks("me")) == always
     topology.state = State.APPLIED
     topology.save()
@@ -147,8 +148,8 @@ def test_a_firehose_that_is_wanted_is_recorded() -> None:
 def test_the_replay_background_tasks_carry_out_what_they_claim(
     monkeypatch: pytest.MonkeyPatch, key: str, kind: str, does: str
 ) -> None:
-    work.ask(kind, 1, broker=None, user=None)
-    work.ask("other", 2, broker=None, user=None)
+    work.create(kind, 1, broker=None, user=None)
+    work.create("other", 2, broker=None, user=None)
     stop = threading.Event()
     done: list[int] = []
 

@@ -203,7 +203,7 @@ def test_one_that_is_being_prepared_is_not_paused_and_is_cancelled_with_its_work
     user: User, broker: Broker
 ) -> None:
     batch = a_draft(user, broker)
-    preparing = work.ask("replay-prepare", batch.pk, broker=broker, user=user)
+    preparing = work.create("replay-prepare", batch.pk, broker=broker, user=user)
     ReplayBatch.objects.update(state=BatchState.PREPARING, work=preparing)
     with pytest.raises(BatchError, match="was not started yet"):
         change_state.pause(user, batch)

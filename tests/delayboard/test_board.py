@@ -13,6 +13,7 @@ from analytics.models import (
     Delivery,
     Minute,
     NightlyReport,
+    Probe,
     Recording,
     Run,
     Slo,
@@ -27,7 +28,7 @@ from tests.analytics import result_rows
 from tests.builders import make_pair
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_batch
-from tests.site.desk import know
+from tests.site.page_setup import know
 from topology import audit, latest
 from topology.definitions import Queue
 from topology.models import Broker, MissingBinding, State, Topology
@@ -140,6 +141,24 @@ def test_a_used_up_error_budget_and_unsent_reports_are_warnings(broker: Broker) 
     Delivery.objects.create(report=report, subscriber=mailed, attempts=1, error="refused")
     (warning,) = board(broker).warnings
     assert warning.sentence == "1 nightly report was not sent."
+
+
+def test_an_overdue_probe_is_a_problem_until_it_arrives_or_is_given_up(broker: Broker) -> None:
+    pair = applied(broker, "orders")
+    Topology.objects.filter(pk=pair.pk).update(probing="on")
+    at = timezone.now() - timedelta(minutes=5)
+    moments = {"created_at": at, "sent_at": at, "delay": timedelta(seconds=5)}
+    for name in ("one", "two"):
+        Probe.objects.create(topology=pair, message_id=name, **moments, overdue_at=at)
+    (problem,) = board(broker).troubles
+    sentence = "orders: 2 probes are overdue by a minute or more. Real messages may be too."
+    assert problem.sentence == sentence
+    assert problem.link is not None
+    assert (problem.link.arguments, problem.link.fragment) == ((pair.slug,), "probes")
+    assert board(broker).lines[0].state == "Probe overdue"
+    Probe.objects.filter(message_id="one").update(arrived_at=timezone.now())
+    Probe.objects.filter(message_id="two").update(abandoned_at=timezone.now())
+    assert board(broker).troubles == ()
 
 
 def test_findings_are_unknown_until_the_worker_has_checked(broker: Broker) -> None:

@@ -239,3 +239,11 @@ def test_ten_thousand_queues_behind_one_exchange_are_grouped_and_not_multiplied(
     fed = feeds(a_snapshot(Definitions.of(things)))
     (feed,) = fed["dead"]
     assert len(feed.queues) == 10_000
+
+
+def test_a_queue_for_messages_that_consumers_give_up_is_proposed_by_its_name() -> None:
+    told = found(a_queue("orders_parked"), a_queue("orders"), a_queue("fed.dead", ttl=5000))
+    assert told["orders_parked"].is_given_up
+    assert not told["orders"].is_given_up
+    assert not told["fed.dead"].is_given_up
+    assert not found(a_queue("a_parked"), **consumed("a_parked"))["a_parked"].is_given_up

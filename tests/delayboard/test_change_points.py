@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from delayboard.changes.point import OTHERS, Point, Unchangeable, exit_of, find_point
+from delayboard.changes.point import OTHERS, Point, Unchangeable, exit_of, find_point, unreadable
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.hold_queues.params import Params as Holds
@@ -86,20 +86,53 @@ def test_messages_leave_levels_by_the_delivery_exchange_and_hold_queues_by_their
     assert exit_of("hold_queues", Holds("orders"), "created") == ("orders", "created")
 
 
-@pytest.mark.parametrize("kind", sorted(PATTERNS.keys() - {"delay_levels", "hold_queues"}))
+def test_every_pattern_is_changed_somehow_or_has_a_sentence() -> None:
+    changed = {"delay_levels", "hold_queues", "delay_queues"}
+    assert OTHERS.keys() | changed == PATTERNS.keys()
+
+
+@pytest.mark.parametrize("kind", sorted(OTHERS))
 def test_every_other_pattern_has_a_sentence_why_not(kind: str) -> None:
     with pytest.raises(Unchangeable) as refused:
         exit_of(kind, PATTERNS[kind].EXAMPLE, "work")
     assert str(refused.value) == OTHERS[kind]
 
 
+def test_levels_whose_destinations_are_bound_again_cannot_be_changed() -> None:
+    with pytest.raises(Unchangeable, match="before every delayed message"):
+        exit_of("delay_levels", Levels("nsb-v2"), "work")
+
+
+def test_messages_that_leave_through_the_default_exchange_are_changed_in_their_queue() -> None:
+    assert exit_of("hold_queues", Holds(), "work") == ("", "work")
+    assert exit_of("delay_queues", PATTERNS["delay_queues"].EXAMPLE, "orders") == ("", "orders")
+
+
+QUEUE: dict[str, Any] = {
+    "name": "delay",
+    "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"},
+    "messages": 20_000,
+}
+
+
 @pytest.mark.parametrize(
-    ("kind", "params", "why"),
+    ("more", "why"),
     [
-        ("delay_levels", Levels("nsb-v2"), "before every delayed message"),
-        ("hold_queues", Holds("", ("a",), (timedelta(seconds=1),)), "default exchange"),
+        ({}, ""),
+        ({"type": "quorum"}, "is a quorum queue"),
+        ({"arguments": {"x-queue-type": "quorum"}}, "is a quorum queue"),
+        ({"arguments": {}}, "does not dead-letter to the queue “work”"),
+        ({"arguments": QUEUE["arguments"] | {"x-max-length": 5}}, "has a length limit"),
+        ({"effective_policy_definition": {"max-length-bytes": 5}}, "has a length limit"),
+        ({"arguments": QUEUE["arguments"] | {"x-single-active-consumer": True}}, "has consumers"),
+        ({"consumers": 1}, "has consumers"),
+        ({"consumers": 1, "consumer_details": []}, ""),
+        ({"messages": 20_001}, "more than 20,000 messages"),
+        ({"message_bytes": 10**9}, "or 256 MB"),
     ],
 )
-def test_some_uses_of_these_two_cannot_be_changed(kind: str, params: object, why: str) -> None:
-    with pytest.raises(Unchangeable, match=why):
-        exit_of(kind, params, "work")
+def test_a_queue_whose_messages_could_not_be_put_back_is_not_read(
+    more: dict[str, Any], why: str
+) -> None:
+    found = unreadable(QUEUE | more, "work")
+    assert why in found if why else not found

@@ -37,10 +37,10 @@ def test_the_worker_records_what_appears_and_goes(
 
     keep_checking_brokers(stop, beat)
     assert beats[-1] == {"findings": 1, "drifted": 0}
-    assert FindingPeriod.objects.get().gone_at is None
+    assert FindingPeriod.objects.get().resolved_at is None
     answer(monkeypatch)
     BrokerCheck().look(lambda details: None)
-    assert FindingPeriod.objects.get().gone_at is not None
+    assert FindingPeriod.objects.get().resolved_at is not None
 
 
 def test_a_broker_that_does_not_answer_changes_nothing(
@@ -51,7 +51,7 @@ def test_a_broker_that_does_not_answer_changes_nothing(
     check.look(lambda details: None)
     answer(monkeypatch, error="It does not answer.")
     check.look(lambda details: None)
-    assert FindingPeriod.objects.get().gone_at is None
+    assert FindingPeriod.objects.get().resolved_at is None
 
 
 def test_without_a_change_only_the_time_is_written_once_a_minute(

@@ -10,14 +10,21 @@ import pytest
 from delayboard.delay_migration.due import (
     DELAY_HEADER,
     Malformed,
+    Undated,
     due_in_hold_queue,
     due_in_level,
     remaining,
 )
+from delayboard.delay_migration.places import list_places
 from topology.broker.properties.read import build_properties
+from topology.definitions import PROBE_PREFIX, Binding, Definitions, Exchange, Queue
 from topology.message import PUBLISHED_AT_HEADER, Message
+from topology.models import Topology
 from topology.patterns.delay_levels.params import Params
 from topology.patterns.delay_levels.pattern import delay_levels, routing_key
+from topology.patterns.hold_queues import params as hold_params
+from topology.patterns.hold_queues.pattern import hold_queues
+from topology.patterns.hold_queues.recognize import hold_queue
 
 V1, V2 = Params("nsb-v1"), Params("nsb-v2")
 SENT = datetime(2022, 5, 6, 12, tzinfo=UTC)
@@ -125,8 +132,6 @@ def test_hold_queues_say_the_delay_by_their_ttl() -> None:
 @pytest.mark.parametrize(
     "malformed",
     [
-        sent(10, headers={"NServiceBus.TimeSent": "yesterday"}),
-        message(routing_key(V1, SECOND, "dest"), {}),
         message("1.0.short", {"NServiceBus.TimeSent": STAMP}),
         sent(10, destination=""),
         sent(10, headers={DELAY_HEADER: 2**60}),
@@ -135,3 +140,28 @@ def test_hold_queues_say_the_delay_by_their_ttl() -> None:
 def test_what_does_not_say_when_or_for_whom_is_malformed(malformed: Message) -> None:
     with pytest.raises(Malformed):
         due_in_level(V1, 8 * SECOND, 3, malformed, SENT)
+
+
+@pytest.mark.parametrize(
+    "undated",
+    [
+        sent(10, headers={"NServiceBus.TimeSent": "yesterday"}),
+        message(routing_key(V1, SECOND, "dest"), {}),
+    ],
+)
+def test_only_the_source_keeps_the_delay_of_a_message_without_a_publish_time(
+    undated: Message,
+) -> None:
+    with pytest.raises(Undated):
+        due_in_level(V1, 8 * SECOND, 3, undated, SENT)
+
+
+def test_a_hold_queue_of_probes_is_not_emptied() -> None:
+    """It is there for a while after probes are disabled, and leads to no queue."""
+    params = hold_params.Params("orders", ("created",), (30 * SECOND,))
+    source = Topology(kind=hold_queues.KIND, params=hold_queues.store(params))
+    real = hold_queue(params, 30 * SECOND, "created")
+    probes = hold_queue(params, 60 * SECOND, f"{PROBE_PREFIX}orders")
+    binding = Binding("orders", "work", "created")
+    found = Definitions.of([Exchange("orders"), real, probes, Queue("work"), binding])
+    assert [place.queue for place in list_places(source, found)] == [real.name]

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from delayboard.live.feed import Feed
-from delayboard.live.messages import State, state
+from delayboard.live.page_state import State, state
 from delayboard.live.subjects import Subject
 from tests.builders import eventually
 from tests.topology.builders import NOON

@@ -61,7 +61,7 @@ class Destination:
         self.marked: list[str] = []
 
     @property
-    def flying(self) -> int:
+    def in_flight(self) -> int:
         return len(self._on_way)
 
     def publish(self, publish: Publish, token: Sent) -> None:
@@ -102,7 +102,7 @@ def forward_all(
         name="delayboard.intercept.test",
         queue="work",
         state=InterceptionState.OPEN,
-        work=work.ask("interception", 0, broker=broker, user=None),
+        work=work.create("interception", 0, broker=broker, user=None),
     )
     session = Session(row, work.lease_of(row.work), Event(), lambda: None)
     executor = Executor(session)
@@ -150,7 +150,7 @@ def test_a_deleted_queue_is_bound_again_when_nothing_is_on_the_way(
     on_way: list[int] = []
 
     def bind(*_: object) -> None:
-        on_way.append(destination.flying)
+        on_way.append(destination.in_flight)
         if len(on_way) < 3:
             raise NotFound("The queue does not exist.")
 

@@ -15,7 +15,8 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from tests.site.desk import know
+from delayboard.run_command import run_command
+from tests.site.page_setup import know
 from tests.topology.builders import a_queue
 from topology.findings.example import Example, binding, exchange, policy, queue
 from topology.findings.find import find
@@ -174,6 +175,7 @@ def test_what_a_baseline_knows_is_not_reported_again(definitions: Path, tmp_path
         (b"[]", "no export of RabbitMQ definitions"),
         (b'{"queues": 5}', "“queues” of the file is not a list"),
         (b'{"queues": [{"name": 5}]}', "is not text."),
+        (b'{"queues": [{"durable": true}]}', "A queue in the file has no name."),
         (b'{"queues": [{"name": "\\ud800"}]}', "is not valid Unicode."),
         (b'{"queues": [{"name": "%s"}]}' % (b"n" * 256), "more than 255 bytes"),
     ],
@@ -189,9 +191,18 @@ def test_what_is_no_export_is_refused_in_one_sentence(
     assert errors.count("\n") == 1
 
 
-def test_a_file_that_is_not_there_and_odd_baselines_are_refused(definitions: Path) -> None:
+def test_a_file_that_is_not_there_and_odd_options_are_refused(definitions: Path) -> None:
     assert lint("not-there.json")[0] == 2
     assert lint(definitions, "--baseline", str(definitions))[0] == 2
+    code, text, errors = lint(definitions, "--rabbitmq-version", "newest")
+    assert (code, text, errors.count("\n")) == (2, "", 1)
+
+
+def test_an_argument_that_is_no_text_is_refused_in_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_command(["manage.py", "lint", "\udcff"]) == 2
+    assert capsys.readouterr().err == "The command was not run. An argument is not valid UTF-8.\n"
 
 
 @pytest.mark.parametrize(
@@ -214,6 +225,7 @@ def test_odd_names_are_shown_as_text(tmp_path: Path, name: str) -> None:
         {"arguments": 5},
         {"arguments": {"x-message-ttl": "5", "x-dead-letter-exchange": 5, "x-queue-type": [1]}},
         {"arguments": {"x-message-ttl": -1, "x-dead-letter-exchange": "", "x-expires": 10**30}},
+        {"arguments": {"x-dead-letter-exchange": "", "x-expires": -(10**30)}},
         {"durable": "yes", "auto_delete": None, "arguments": None},
     ],
 )

@@ -30,7 +30,7 @@ from delayboard.models import (
 )
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
-from tests.site.desk import know
+from tests.site.page_setup import know
 from topology.definitions import Queue
 from topology.message import Message
 from topology.models import AuditEntry, Broker, Role

@@ -18,7 +18,7 @@ from delayboard.dead_letters.replay.batch.options import (
     read_options,
 )
 from delayboard.models import Order, ReplayBatch, TargetMode
-from topology.definitions import TAP_PREFIX
+from topology.definitions import PROBE_PREFIX, TAP_PREFIX
 
 
 def test_nothing_said_is_as_by_default() -> None:
@@ -76,6 +76,8 @@ def test_a_delay_has_its_topology_and_its_time() -> None:
         ({"mode": "typed", "key": "a\x00"}, "key"),
         ({"mode": "typed", "key": "\ud800"}, "key"),
         ({"mode": "typed", "key": TAP_PREFIX + "orders"}, "key"),
+        ({"mode": "typed", "key": PROBE_PREFIX + "orders"}, "key"),
+        ({"mode": "delay", "topology": "7", "delay": "5s", "key": PROBE_PREFIX + "a"}, "key"),
         ({"key": "orders"}, "key"),
         ({"mode": "first_queue", "exchange": "orders"}, "exchange"),
         ({"mode": "delay", "delay": "5s"}, "topology"),

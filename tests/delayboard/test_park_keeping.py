@@ -33,7 +33,7 @@ from delayboard.retention import parked_rows
 from delayboard.retention.parked_rows import DISCARDED, PARKED, REPLAYED, SIZE, measure_size
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_batch
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology.models import Broker, Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]

@@ -13,7 +13,7 @@ from django.utils import timezone
 from delayboard.dead_letters.replay.batch import change_state, claims
 from delayboard.dead_letters.replay.batch.claims import MAYBE_PUBLISHED
 from delayboard.dead_letters.replay.follow import canary
-from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.send import parked_source, send_batch
 from delayboard.models import (
     BatchState,
@@ -43,8 +43,8 @@ class Slow(Pipes):
 
     def answers(self, seconds: float) -> list[tuple[Any, Answer]]:
         self.asked += 1
-        self.most = max(self.most, self.flying)
-        if self.flying < self.enough and self.asked < 50:
+        self.most = max(self.most, self.in_flight)
+        if self.in_flight < self.enough and self.asked < 50:
             return []
         return super().answers(seconds)
 
@@ -248,14 +248,14 @@ def test_what_was_begun_before_a_cancel_says_so(user: User, broker: Broker) -> N
 
 @pytest.mark.parametrize(("rate", "most"), [(4.0, 9), (0.5, 2), (1000.0, 2250)])
 def test_a_rate_is_kept_over_seconds_and_evenly(rate: float, most: int) -> None:
-    bucket, sent = Bucket(rate, 0.0), 0
+    limiter, sent = RateLimiter(rate, 0.0), 0
     for tick in range(200):
-        number = bucket.allows(tick / 100)
-        bucket.take(number)
+        number = limiter.allows(tick / 100)
+        limiter.take(number)
         sent += number
         assert sent <= 1 + rate * tick / 100 + rate / 4
     assert rate * 2 * 0.8 <= sent <= most
 
 
 def test_without_a_rate_it_goes_as_fast_as_it_can() -> None:
-    assert Bucket(None, 0.0).allows(0.0) > 10_000
+    assert RateLimiter(None, 0.0).allows(0.0) > 10_000

@@ -139,12 +139,12 @@ def test_of_what_no_tap_sees_the_depth_is_said(broker: Broker) -> None:
     snapshot = a_snapshot(topology.definitions, numbers)
     shown = desk(broker, snapshot)
     (depth,) = shown.depths
-    assert (depth.is_watched, depth.queued) == (False, 2 * len(numbers))
+    assert (depth.sees_entries, depth.queued) == (False, 2 * len(numbers))
     assert "Depth only" in depth.description
     assert shown.is_all_unwatched
     assert desk(broker).depths[0].queued is None
     Firehose.objects.create(broker=broker, switched_on_at=NOW)
-    assert desk(broker, snapshot).depths[0].is_watched
+    assert desk(broker, snapshot).depths[0].sees_entries
 
 
 def test_a_depth_of_which_a_part_is_unknown_is_unknown(broker: Broker) -> None:
@@ -156,7 +156,7 @@ def test_a_quorum_retry_waits_inside_its_queue(broker: Broker) -> None:
     topology = a_topology(broker, "quorum_retry")
     numbers = {name: QueueNumbers(messages=4) for name in topology.pattern.targets(topology.parsed)}
     (depth,) = desk(broker, a_snapshot(topology.definitions, numbers)).depths
-    assert (depth.queued, depth.is_watched) == (4, False)
+    assert (depth.queued, depth.sees_entries) == (4, False)
     assert "inside the queue" in depth.description
 
 

@@ -242,7 +242,7 @@ def test_what_a_parked_message_declares_is_ours_from_before_until_the_broker_ref
             [Binding("shop.delay-delivery", "x", "#.old.work")],
             "“old.work” ends with this name",
         ),
-        ("delayboard.tap.orders", [], "uses this queue as a tap"),
+        ("delayboard.tap.orders", [], "Delayboard uses this queue itself"),
     ],
 )
 def test_a_destination_that_became_wrong_since_the_prediction_is_refused_and_not_bound(

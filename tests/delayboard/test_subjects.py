@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from delayboard.live import subjects
-from delayboard.live.messages import (
+from delayboard.live.page_state import (
     MOST_KEYS,
     Shown,
     batch_state,

@@ -20,6 +20,7 @@ from delayboard.models import (
     DelayMigration,
     Interception,
     InterceptionState,
+    MovedMessage,
     ScheduledChange,
 )
 from delayboard.publishing.intercepted import without_intercepted
@@ -126,8 +127,15 @@ def test_a_replaced_binding_is_not_declared_meanwhile(topology: Topology) -> Non
 
 def test_messages_that_are_being_migrated_are_not_changed(topology: Topology) -> None:
     row = store(topology, message(), "work", SOON)
-    own = work.ask("migrate", topology.pk, broker=topology.broker, user=None)
-    DelayMigration.objects.create(source=topology, target=topology, work=own)
+    own = work.create("migrate", topology.pk, broker=topology.broker, user=None)
+    running = DelayMigration.objects.create(source=topology, target=topology, work=own)
+    (verdict,) = check.check([row], ChangeKind.CANCEL, timezone.now())
+    assert "are being migrated" in verdict.problem
+    # One that is paused and has begun nothing touches none of them.
+    DelayMigration.objects.update(is_paused=True)
+    (verdict,) = check.check([row], ChangeKind.CANCEL, timezone.now())
+    assert not verdict.problem
+    MovedMessage.objects.create(migration=running, key="m")
     (verdict,) = check.check([row], ChangeKind.CANCEL, timezone.now())
     assert "are being migrated" in verdict.problem
 

@@ -10,9 +10,9 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from analytics.models import Channel, Delivery, NightlyReport, Run, ScheduledMessage, Subscriber
-from delayboard.models import ParkedChange, Parking, Publication
+from delayboard.models import AlertMessage, AlertReceiver, ParkedChange, Parking, Publication
 from tests.delayboard.builders import a_message, parked
-from tests.site.desk import draft
+from tests.site.page_setup import draft
 from topology.models import Topology
 
 QUERIES = {
@@ -22,16 +22,24 @@ QUERIES = {
 }
 # What these answer with is a file, or says nothing of a broker.
 WITHOUT_BROKER = {
+    "demo",
     "login",
     "logout",
     "parked_message_body",
     "analytics:report_table",
     "analytics:stored_report",
     "analytics:report_delivery",
+    "alerts",
     "analytics:runs",
     "analytics:nightly_run",
     "topology:topology_export",
 }
+
+
+def alert_message() -> AlertMessage:
+    receiver, _ = AlertReceiver.objects.get_or_create(channel="email", name="a@example.org")
+    message = {"title": "Delayboard: 1 problem", "body": "-", "created_at": timezone.now()}
+    return AlertMessage.objects.get_or_create(receiver=receiver, defaults=message)[0]
 
 
 def addresses(pair: Topology) -> dict[str, str]:
@@ -61,6 +69,7 @@ def addresses(pair: Topology) -> dict[str, str]:
         "parked_message_body": parked_message.pk,
         "message_group": parked_message.group_id,
         "analytics:report_send": delivery.pk,
+        "alert_send": alert_message().pk,
         "parking": Parking.objects.create(broker=pair.broker, queue="dead").pk,
         "parked_messages_change": ParkedChange.objects.create(
             broker=pair.broker, newest=0, asked=0

@@ -17,7 +17,13 @@ from analytics.models import ScheduledMessage
 from delayboard.changes.forward import PREFETCH
 from delayboard.changes.request import request
 from delayboard.demo.node import PrivateNode
-from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
+from delayboard.models import (
+    ChangeKind,
+    ChangeState,
+    Interception,
+    InterceptionState,
+    ScheduledChange,
+)
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_levels, eventually
 from tests.faults.forking import forked_call
@@ -38,7 +44,7 @@ from topology.broker.amqp.consumer import getter
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Binding, Definitions, Queue
-from topology.models import Topology
+from topology.models import Topology, Work
 from topology.patterns.delay_levels.params import Params, delivery_name
 
 __all__ = ("short_times",)
@@ -192,6 +198,66 @@ def change_in_traffic(
         if name not in touched and begun <= due_at[name] <= later
     )
     return late[len(late) * 99 // 100]
+
+
+@pytest.mark.long
+@every_generation
+def test_a_full_destination_and_a_deleted_one_hold_up_only_their_own_messages(
+    vhost: Vhost,
+) -> None:
+    """`orders` refuses messages until it is consumed, `bills` is deleted and declared again.
+
+    With ten messages: tests/real_broker/test_changes.py.
+    """
+    messages, changes = 1000, 30
+    topology = applied_levels(vhost, LEVELS)
+    full = Arguments({"x-queue-type": "quorum", "x-max-length": 5, "x-overflow": "reject-publish"})
+    with Management(address_of(vhost)) as management, ExitStack() as stack:
+        management.declare_queue(Queue("orders", arguments=full))
+        management.bind(Binding(delivery_name(LEVELS), "orders", "#.orders"))
+        bind(management, "bills", "mails")
+        before = observe(management).declared
+        arrived = stack.enter_context(consuming(vhost, ["mails"]))
+        key = KEYS["mails"]
+        sent = stack.enter_context(traffic(vhost, delivery_name(LEVELS), [key], rate=500))
+        start(stack, "worker")
+        first = 14 + messages / 12
+        # `bills` is deleted long before any of its messages is due: a queue takes them with it.
+        waits = {"orders": first, "mails": first, "bills": first + 30}
+        wanted = [
+            (f"m{n}", queue, seconds(random.uniform(waits[queue], waits[queue] + 6)))
+            for n in range(messages)
+            for queue in (QUEUES[n % 3],)
+        ]
+        changed = Changed(delay(topology, vhost, wanted))
+        changed.choose(changes)
+        # Copies that are refused fail, and their messages arrive.
+        due = [row for row in changed.hurried if row.destination == "mails"]
+        changed.hurried, later = due, max(changed.dues.values()) + seconds(10)
+        changed.request(later)
+        opened = Interception.objects.filter(queue="bills", state=InterceptionState.OPEN)
+        eventually(opened.exists, "it is intercepted", seconds=90 + first)
+        management.delete_queue("bills", only_if_empty=False)
+        for words in ("does not exist", "refuses messages"):
+            reported = Work.objects.filter(error__contains=words)
+            eventually(reported.exists, words, seconds=60)
+        # Whoever binds it again has messages take both ways: the worker binds it at the end.
+        management.declare_queue(Queue("bills", arguments=Arguments({"x-queue-type": "quorum"})))
+        late = stack.enter_context(consuming(vhost, ["orders", "bills"]))
+        eventually(all_closed, "the bindings are restored", seconds=240)
+        wait_until(later + seconds(3))
+        assert observe(management).declared == before
+    states_of = ScheduledChange.objects.values_list("state", flat=True)
+    assert set(states_of) == {ChangeState.DONE}
+    for queue, came in (("mails", arrived), ("orders", late), ("bills", late)):
+        names = came.ids(queue)
+        own = set(sent[key]) if queue == "mails" else set()
+        assert set(names) == changed.wanted(queue) | own
+        # A queue that is deleted may have taken what it did not confirm.
+        assert came.doubled(queue).total() <= (PREFETCH if queue == "bills" else 0)
+    for row in changed.moved:
+        came = arrived if row.destination == "mails" else late
+        assert came.at(row.destination, row.key) >= later
 
 
 def apply(vhost: Vhost, params: Params) -> tuple[Topology, Definitions]:

@@ -17,7 +17,7 @@ from django.urls import reverse
 
 from delayboard.demo.node import PrivateNode
 from delayboard.live.feed import Feed
-from delayboard.live.messages import State
+from delayboard.live.page_state import State
 from delayboard.live.subjects import find
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user

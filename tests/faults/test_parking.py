@@ -91,7 +91,7 @@ def send(vhost: Vhost, number: int, *, size: int = 1, first: int = 0) -> None:
             stated = build_properties({"n": count}, message_id=f"m{count}", delivery_mode=2)
             body = b"%04d" % (count if size > 1 else count % 100) * size
             channel.publish(Publish("", DEAD, stated, body), count)
-        while channel.flying:
+        while channel.in_flight:
             assert {answer for _, answer in channel.answers(1.0)} <= {CONFIRMED}
 
 

@@ -30,7 +30,7 @@ def test_a_broker_that_freezes_ends_it_with_a_sentence(
 ) -> None:
     with pipeline(address_of(vhost), "test") as wire:
         wire.publish(Publish("", queue), 0)
-        while wire.flying:
+        while wire.in_flight:
             wire.answers(1.0)
         source = Numbers(100)
         with frozen(newest_node), pytest.raises(Unreachable, match="does not answer"):

@@ -27,7 +27,7 @@ def test_a_worker_that_is_killed_in_each_step_loses_hurries_and_doubles_nothing(
     with traffic(drifted) as seen:
         eventually(lambda: len(seen.arrived) > 20, "traffic")
         replace_queue.request(None, drifted.topology)
-        while Work.objects.get().state != WorkState.DONE:
+        while Work.objects.get(kind=replace_queue.KIND).state != WorkState.DONE:
             with forked("worker"):
                 eventually(lambda: is_elsewhere(killed), "a step that nobody was killed in")
             killed.add(QueueReplacement.objects.get().step)
@@ -40,5 +40,5 @@ def test_a_worker_that_is_killed_in_each_step_loses_hurries_and_doubles_nothing(
 
 
 def is_elsewhere(killed: set[str]) -> bool:
-    is_done = Work.objects.get().state == WorkState.DONE
+    is_done = Work.objects.get(kind=replace_queue.KIND).state == WorkState.DONE
     return is_done or QueueReplacement.objects.get().step not in killed

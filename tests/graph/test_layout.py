@@ -156,7 +156,7 @@ def test_many_queues_that_die_into_one_exchange_stand_in_columns(count: int, end
 def test_a_badge_on_the_uppermost_box_stands_inside_the_picture(things: list[Thing]) -> None:
     graph = build(Definitions.of(things))
     plain = arrange(graph)
-    layout = arrange(with_badges(graph, {node.id: "1: at once" for node in graph.nodes}))
+    layout = arrange(with_badges(graph, {node.id: "1: at once" for node in graph.nodes}, {}))
     assert_sound(layout, len(graph.nodes), len(graph.edges))
     assert min(box.top for box in layout.boxes) >= BADGE_ROOM
     assert layout.height - plain.height == min(box.top for box in layout.boxes) - min(

@@ -23,7 +23,7 @@ from tests.brokers import Vhost
 from tests.builders import applied_topology, eventually, make_broker, make_user
 from tests.faults.processes import kill
 from tests.real_broker.replaying import draft, park, recorded, replayed
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology.broker.management.client import Management
 from topology.deaths import read_history
 from topology.definitions import Queue

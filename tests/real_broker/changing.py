@@ -290,8 +290,8 @@ def traffic(
                 # Also where it is late, so that the broker gets them.
                 moment = max(begun + number / rate, time.monotonic() + 0.001)
                 collect_until(moment, stop.is_set)
-            collect_until(time.monotonic() + 30, lambda: not channel.flying)
-            assert not channel.flying
+            collect_until(time.monotonic() + 30, lambda: not channel.in_flight)
+            assert not channel.in_flight
 
     thread = Thread(target=run, daemon=True)
     thread.start()

@@ -293,7 +293,7 @@ def test_another_set_under_the_same_names_is_a_conflict_that_changes_nothing(
     with pytest.raises(Refusal, match="Delayboard changed nothing"):
         provision.apply(None, topology)
     plan = provision.plan_for(topology, observe(management))
-    (differences,) = {change.differences for change in plan.signed("conflict")[:1]}
+    (differences,) = {change.differences for change in plan.select("conflict")[:1]}
     assert [(d.name, d.wanted, d.found) for d in differences] == [("x-message-ttl", "100", "50")]
 
 

@@ -89,7 +89,7 @@ def publish(pattern: Pattern, params: object, vhost: Vhost, found: Definitions) 
     with closing(pika.BlockingConnection(pika.URLParameters(vhost.amqp_url))) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
-        for delay, target, _ in pattern.probes(params, found):
+        for delay, target, _ in pattern.trials(params, found):
             route = pattern.route(params, delay, target)
             for thing in route.declares:
                 _declare_by_amqp(thing, channel)
@@ -205,6 +205,6 @@ def test_a_broker_imports_exported_definitions_as_the_plan_has_them(
     call_api(broker_node, "POST", f"definitions/{vhost.name}", document)
     with Management(address_of(vhost)) as management:
         plan = provision.plan_for(topology, observe(management))
-    created = {change.thing.identity for change in plan.signed("create")}
+    created = {change.thing.identity for change in plan.select("create")}
     assert plan.is_applicable
     assert created == {thing.identity for thing in topology.tap}

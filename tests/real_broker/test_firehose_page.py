@@ -8,7 +8,7 @@ from django.urls import reverse
 from analytics.models import Firehose
 from tests.brokers import Vhost
 from tests.builders import make_broker
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from tests.site.test_firehose_page import page_of, switch
 from topology.broker.management.client import Management
 from topology.models import AuditEntry, Broker, Role

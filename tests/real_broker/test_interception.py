@@ -64,9 +64,9 @@ def publishing(vhost: Vhost) -> Iterator[list[int]]:
                     properties = build_properties({}, delivery_mode=2)
                     channel.publish(Publish("delivery", "0.work", properties, body), number)
                     numbers.append(number)
-                    while channel.flying > 5:
+                    while channel.in_flight > 5:
                         assert all(answer.kind == "confirmed" for _, answer in channel.answers(5))
-                while channel.flying:
+                while channel.in_flight:
                     channel.answers(5)
         except BaseException as error:
             failed.append(error)
@@ -200,7 +200,7 @@ def test_what_nobody_forwards_goes_on_by_itself(
         for number in range(100):
             properties = build_properties({}, delivery_mode=2)
             channel.publish(Publish("delivery", "0.work", properties, str(number).encode()), number)
-        while channel.flying:
+        while channel.in_flight:
             channel.answers(5)
     assert read(vhost, "work", 100) == list(range(100))
 

@@ -6,24 +6,37 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from threading import Event
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from analytics.models import DueCount
+from analytics.models import DueCount, Recording
 from analytics.scheduled.rows import due
 from delayboard.changes.request import request, undo
-from delayboard.delay_migration import migrate as migrating
-from delayboard.delay_migration.migrate import malformed_queue, migrate
+from delayboard.delay_migration import move_messages
+from delayboard.delay_migration import request as migration_requests
+from delayboard.delay_migration.due import DELAY_HEADER
+from delayboard.delay_migration.journal import WINDOW
+from delayboard.delay_migration.migrate import attend, claim, migrate
+from delayboard.delay_migration.move_messages import malformed_queue
+from delayboard.demo.node import PrivateNode
 from delayboard.models import ChangeKind, DelayMigration, MovedMessage, ScheduledChange
-from tests.brokers import Vhost
-from tests.builders import address_of, applied_levels, applied_topology, eventually
+from tests.brokers import Vhost, vhost_on
+from tests.builders import (
+    address_of,
+    applied_levels,
+    applied_topology,
+    eventually,
+    make_broker,
+)
 from tests.real_broker.changing import consuming, store
-from tests.site.desk import signed_in
-from topology.broker.amqp.consumer import Consumer
+from tests.site.page_setup import signed_in
+from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.amqp.publisher import publisher
@@ -31,12 +44,12 @@ from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Exchange, Queue
 from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Message, Publish
-from topology.models import Broker, Role, Topology, Work
+from topology.models import AuditEntry, Broker, Role, Topology, Work, WorkState
 from topology.operations.ownership import Refusal
 from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import Params, level_name
-from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.delay_levels.pattern import delay_levels, split_key
 from topology.patterns.hold_queues import params as hold_params
 from topology.patterns.hold_queues.pattern import hold_queues
 
@@ -82,7 +95,7 @@ def delay_all(vhost: Vhost, waits: dict[str, timedelta]) -> dict[str, datetime]:
             dues[name] = datetime.fromtimestamp(now_ms / 1000, UTC) + delay_levels.achievable(
                 OLD, wait
             )
-        while channel.flying:
+        while channel.in_flight:
             channel.answers(5)
     return dues
 
@@ -176,7 +189,7 @@ def test_kills_double_what_was_not_acknowledged_and_mark_it(
 
     monkeypatch.setattr(Intake, "ack", ack)
     # An acknowledgement is of a window at most: some messages are left for the last kill.
-    most = messages // migrating.WINDOW // kills - 1
+    most = messages // WINDOW // kills - 1
     died = 0
     while True:
         left = random.randint(0, most) if died < kills else 10**9
@@ -193,7 +206,7 @@ def test_kills_double_what_was_not_acknowledged_and_mark_it(
     often = Counter(name for name, *_ in got)
     marked = {name for name, _, is_marked in got if is_marked}
     assert {name for name, number in often.items() if number > 1} <= marked
-    assert len(got) - messages <= kills * migrating.WINDOW
+    assert len(got) - messages <= kills * WINDOW
     assert all(at >= dues[name] for name, at, _ in got)
 
 
@@ -203,7 +216,9 @@ def test_malformed_messages_go_to_their_queue_and_stop_nothing(
     delay_all(vhost, {"good": timedelta(seconds=20)})
     route = delay_levels.route(OLD, timedelta(seconds=100), "work")
     with publisher(address_of(vhost), "test") as channel:
-        channel.publish(Publish(route.exchange, route.routing_key, build_properties({}), b"bad"))
+        stated = {PUBLISHED_AT_HEADER: time.time_ns() // 1_000_000, DELAY_HEADER: 2**60}
+        properties = build_properties(stated)
+        channel.publish(Publish(route.exchange, route.routing_key, properties, b"bad"))
     tally = migrate(source, target, owner="test")
     assert (tally.moved, tally.malformed, tally.is_empty) == (1, 1, True)
     assert [name for name, *_ in arrived(vhost, 1)] == ["good"]
@@ -212,6 +227,26 @@ def test_malformed_messages_go_to_their_queue_and_stop_nothing(
     with Consumer(address_of(vhost), malformed_queue(source)) as consumer:
         (one,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
         assert one.message.body == b"bad"
+
+
+def test_messages_without_a_publish_time_stay_and_pause_the_migration(
+    vhost: Vhost, management: Management, source: Topology, target: Topology
+) -> None:
+    delay_all(vhost, {"good": timedelta(seconds=15)})
+    route = delay_levels.route(OLD, timedelta(seconds=15), "work")
+    with publisher(address_of(vhost), "test") as channel:
+        properties = build_properties({}, message_id="undated")
+        channel.publish(Publish(route.exchange, route.routing_key, properties, b"{}"))
+    migration_requests.request(None, source, target)
+    paused = work_off()
+    assert (paused.moved, paused.malformed, paused.is_paused) == (1, 0, True)
+    assert claim("worker") is None
+    page = migration_page(source, target)
+    assert "1 message remains in the source. A message without a publish time" in page
+    assert "Continue migration" in page
+    assert sorted(name for name, *_ in arrived(vhost, 2)) == ["good", "undated"]
+    migration_requests.resume(None, source)
+    assert work_off().work.state == WorkState.DONE
 
 
 def test_a_destination_that_is_gone_keeps_its_messages_in_the_source(
@@ -238,14 +273,14 @@ def test_a_level_that_loses_its_binding_loses_no_message_to_its_tap(
     names = {level_name(NEW, level) for level in range(NEW.levels)}
     lost = [one for one in delay_levels.definitions(NEW).bindings if one.destination in names]
     lost = [one for one in lost if one.destination_is_queue]
-    bind = migrating._Run._bind
+    bind = move_messages.Run._bind
 
-    def bind_and_lose(self: migrating._Run, *more: object) -> None:
+    def bind_and_lose(self: move_messages.Run, *more: object) -> None:
         bind(self, *more)  # type: ignore[arg-type]
         for binding in lost:
             management.unbind(binding)
 
-    monkeypatch.setattr(migrating._Run, "_bind", bind_and_lose)
+    monkeypatch.setattr(move_messages.Run, "_bind", bind_and_lose)
     with pytest.raises(Refusal, match="differ from their definition"):
         migrate(source, target, owner="test")
     monkeypatch.undo()
@@ -255,6 +290,153 @@ def test_a_level_that_loses_its_binding_loses_no_message_to_its_tap(
     tally = migrate(source, target, owner="test")
     assert (tally.moved, tally.doubled, tally.left) == (10, begun, 0)
     assert sorted(name for name, *_ in arrived(vhost, 10)) == sorted(f"m{n}" for n in range(10))
+
+
+def work_off(times: int = 1) -> DelayMigration:
+    """As the worker's task does."""
+    for _ in range(times):
+        Work.objects.filter(state=WorkState.WAITING).update(not_before_at=None)
+        claimed = claim("worker")
+        assert claimed is not None
+        attend(claimed, stop=Event(), alive=lambda: None)
+    return DelayMigration.objects.select_related("work").get()
+
+
+def test_a_worker_migrates_what_the_page_requests_and_goes_on_while_there_are_publishers(
+    vhost: Vhost, management: Management, source: Topology, target: Topology
+) -> None:
+    delay_all(vhost, {"a": 100 * SECOND, "b": 100 * SECOND})
+    Recording.objects.create(topology=source, read_at=datetime.now(UTC))
+    message = Message("old", "0.work", build_properties({}, message_id="a"), b"{}")
+    row = store(source, message, "work", 100 * SECOND)
+    client, address = signed_in(Role.OPERATOR), reverse("delay_migration_request", args=["x"])
+    address = address.replace("x", source.slug)
+    form = {"target": target.slug}
+    assert "to confirm</label>" in client.post(address, form).content.decode()
+    assert not DelayMigration.objects.exists()
+    page = client.post(address, form | {"confirm_broker": source.broker.name}, follow=True)
+    assert "Pause migration" in page.content.decode()
+    migration = work_off()
+    assert (migration.moved, migration.work.state) == (2, WorkState.WAITING)
+    client.post(reverse("delay_migration_pause", args=[source.slug]))
+    assert claim("worker") is None
+    delay_all(vhost, {"c": 100 * SECOND})
+    assert "Continue migration" in migration_page(source, target)
+    client.post(reverse("delay_migration_continue", args=[source.slug]))
+    migration = work_off()
+    assert (migration.moved, migration.work.state) == (3, WorkState.WAITING)
+    type(row).objects.update(entered_at=datetime.now(UTC) - timedelta(hours=1))
+    assert work_off().work.state == WorkState.DONE
+    assert claim("worker") is None
+    actions = AuditEntry.objects.filter(action__contains="migrat")
+    assert sorted(actions.values_list("action", flat=True)) == [
+        "delays migrated",
+        "migration continued",
+        "migration paused",
+        "migration requested",
+    ]
+
+
+def test_a_pause_ends_a_pass_and_what_hinders_a_worker_is_shown(
+    vhost: Vhost,
+    management: Management,
+    source: Topology,
+    target: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delay_all(vhost, {f"m{n}": 100 * SECOND for n in range(400)})
+    migration_requests.request(None, source, target)
+    monkeypatch.setattr(move_messages, "PULSE_SECONDS", 0.0)
+    begin = move_messages.Run._settled
+
+    def pause(self: move_messages.Run, *given: object) -> None:
+        begin(self, *given)  # type: ignore[arg-type]
+        migration_requests.pause(None, source)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(move_messages.Run, "_settled", pause)
+        paused = work_off()
+    assert 0 < paused.moved < 400
+    assert (paused.is_paused, paused.work.state) == (True, WorkState.WAITING)
+    migration_requests.resume(None, source)
+    management.delete_queue("work", only_if_empty=False)
+    assert "work" in work_off().work.error
+    management.declare_queue(Queue("work"))
+    assert claim("worker") is None
+    migration_requests.resume(None, source)
+    done = work_off()
+    assert (done.moved, done.work.state) == (400, WorkState.DONE)
+
+
+def test_nservicebus_v1_moves_to_v2(vhost: Vhost, management: Management) -> None:
+    """Levels of the two versions with the names and stamps of NServiceBus."""
+    old, new = Params("nsb-v1"), Params("nsb-v2")
+    v1 = applied_levels(vhost, old)
+    v2 = levels(v1.broker, new)
+    route = delay_levels.route(old, 3600 * SECOND, "work")
+    stamp = datetime.now(UTC)
+    headers = {
+        "NServiceBus.TimeSent": f"{stamp:%Y-%m-%d %H:%M:%S}:{stamp.microsecond:06} Z",
+        DELAY_HEADER: 3600,
+    }
+    with publisher(address_of(vhost), "test") as channel:
+        channel.declare(route.declares)
+        for body, stated in ((b"good", headers), (b"undated", {})):
+            properties = build_properties(stated, message_id=body.decode(), delivery_mode=2)
+            channel.publish(Publish(route.exchange, route.routing_key, properties, body))
+    tally = migrate(v1, v2, owner="test")
+    assert (tally.moved, tally.malformed, tally.left, tally.is_empty) == (1, 0, 1, False)
+    message = first_in(vhost, level_name(new, 11))
+    assert (message.properties.message_id, message.headers) == ("good", headers)
+    assert 3600 - (datetime.now(UTC) - stamp).total_seconds() <= units_of(new, message) <= 3600
+
+
+def first_in(vhost: Vhost, queue: str) -> Message:
+    with getter(address_of(vhost), queue) as source:
+        return eventually(source.get, f"a message waits in {queue}").message
+
+
+def units_of(params: Params, message: Message) -> int:
+    """Its delay in seconds, by the bits of its routing key."""
+    return int(split_key(params, message.routing_key)[0], 2)
+
+
+def test_a_shared_set_of_celery_moves_to_a_set_with_a_prefix(
+    vhost: Vhost, management: Management
+) -> None:
+    shared, own = Params("celery"), Params("celery", "billing")
+    source = applied_levels(vhost, shared)
+    target = levels(source.broker, own)
+    route = delay_levels.route(shared, 3600 * SECOND, "work")
+    now = datetime.now(UTC)
+    headers = {PUBLISHED_AT_HEADER: round(now.timestamp() * 1000), "task": "send"}
+    with publisher(address_of(vhost), "test") as channel:
+        channel.declare(route.declares)
+        properties = build_properties(headers, message_id="task-1", delivery_mode=2)
+        channel.publish(Publish(route.exchange, route.routing_key, properties, b"[]"))
+    tally = migrate(source, target, owner="test")
+    assert (tally.moved, tally.malformed, tally.is_empty) == (1, 0, True)
+    message = first_in(vhost, level_name(own, 11))
+    assert (message.properties.message_id, message.body) == ("task-1", b"[]")
+    assert 3600 - (datetime.now(UTC) - now).total_seconds() <= units_of(own, message) <= 3600
+
+
+@pytest.mark.generations("3.10", only=True)
+def test_messages_move_to_another_broker(
+    vhost: Vhost, newest_node: PrivateNode, management: Management, source: Topology
+) -> None:
+    """Of another version, too."""
+    waits = {f"m{n}": random.uniform(15, 20) * SECOND for n in range(20)}
+    dues = delay_all(vhost, waits)
+    with vhost_on(newest_node) as other:
+        with Management(address_of(other)) as there:
+            there.declare_queue(Queue("work"))
+        params = replace(NEW, prefix="there")
+        row = create_topology(None, make_broker(other, name="There"), delay_levels.KIND, params)
+        assert migrate(source, applied_topology(row), owner="test").moved == 20
+        got = arrived(other, 20)
+    assert Counter(name for name, *_ in got) == dict.fromkeys(waits, 1)
+    assert all(timedelta(0) <= at - dues[name] <= SECOND for name, at, _ in got)
 
 
 def test_hold_queues_are_emptied_into_levels(
@@ -288,7 +470,10 @@ def test_the_command_and_the_page_show_the_steps_and_what_was_moved(
     delay_all(vhost, {"m": timedelta(seconds=20)})
     out = StringIO()
     call_command("migrate_delays", source.slug, target.slug, "--dry-run", stdout=out)
-    assert "3. Let the publishers use the target. [done] No message is known." in out.getvalue()
+    assert (
+        "3. Let the publishers use the target. [unknown] The number of publishers is unknown"
+        in out.getvalue()
+    )
     page = migration_page(source, target)
     assert "Let the publishers use the target." in page
     assert "0 of them are known" in page

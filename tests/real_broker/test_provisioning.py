@@ -69,7 +69,7 @@ def test_a_missing_binding_is_found_and_applying_again_puts_it_back(
     management.unbind(lost)
     verdict = provision.check(None, topology)
     assert not verdict.holds
-    assert [change.thing for change in verdict.plan.signed("create")] == [lost]
+    assert [change.thing for change in verdict.plan.select("create")] == [lost]
     assert "has no queue for the key" in verdict.checks[0].sentence
     assert provision.apply(None, topology).created == 1
 
@@ -82,7 +82,7 @@ def test_another_ttl_is_a_conflict_shown_side_by_side_and_nothing_is_changed(
     management.declare_queue(Queue("orders-retry", arguments=there))
     topology = make_pair(make_broker(vhost), delay="500ms")
     plan = provision.plan_for(topology, observe(management))
-    (conflict,) = plan.signed("conflict")
+    (conflict,) = plan.select("conflict")
     assert [(d.name, d.wanted, d.found) for d in conflict.differences] == [
         ("x-message-ttl", "500", "9000")
     ]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from io import StringIO
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
+from delayboard.models import Publication
 from delayboard.publishing.predict import predict
 from delayboard.publishing.send import OutgoingMessage, send
 from delayboard.publishing.track import Track, track
@@ -125,3 +129,29 @@ def test_properties_pass_a_publish_bit_for_bit_whatever_pika_makes_of_them(vhost
     # RabbitMQ 4 sorts a table by its names; the bytes of each entry stay.
     assert {e[2] for e in table_entries(came[6:])} == {e[2] for e in table_entries(odd)}
     assert message.headers == read_table(odd)
+
+
+def published(*arguments: str) -> tuple[list[dict[str, str]], int]:
+    """What the command prints as JSON, and its exit code."""
+    out = StringIO()
+    try:
+        call_command("publish", *arguments, "--json", stdout=out)
+    except SystemExit as ended:
+        return [json.loads(line) for line in out.getvalue().splitlines()], int(str(ended.code))
+    return [json.loads(line) for line in out.getvalue().splitlines()], 0
+
+
+def test_the_command_publishes_and_waits_for_the_arrival(vhost: Vhost) -> None:
+    topology = applied_pair(vhost, delay="300ms")
+    arguments = (f"--topology={topology.slug}", "--delay=300ms", "--body={}")
+    with recorded(topology):
+        lines, code = published(*arguments, "--wait=60")
+    assert [line["state"] for line in lines] == ["predicted", "published", "arrived"]
+    assert code == 0
+    lines, code = published(*arguments, "--wait=0")
+    assert (lines[-1]["state"], code) == ("waiting", 3)
+    lines, code = published(*arguments, "--dry-run")
+    assert ([line["state"] for line in lines], code) == (["predicted"], 0)
+    assert Publication.objects.count() == 2
+    with pytest.raises(CommandError, match="--delay: Choose one of these delays: 300ms"):
+        published(f"--topology={topology.slug}", "--delay=5s")

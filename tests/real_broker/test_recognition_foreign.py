@@ -15,7 +15,7 @@ from django.urls import reverse
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology import latest
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe

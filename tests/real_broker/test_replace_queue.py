@@ -9,10 +9,11 @@ from threading import Event
 import pytest
 from django.core.management import call_command
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, applied_topology, eventually, make_broker
 from tests.real_broker.replacing import (
     TTL_MS,
+    Drifted,
     assert_as_defined,
     assert_none_lost_doubled_or_hurried,
     make_drifted,
@@ -25,7 +26,7 @@ from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
-from topology.definitions import Arguments, Binding, Queue
+from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.message import Publish
 from topology.models import QueueReplacement, ReplacementStep, Work, WorkState
 from topology.operations import provision, replace_queue
@@ -33,6 +34,7 @@ from topology.operations.edit_topology import edit
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_queues import params as delay_queues
+from topology.patterns.retry_ladder import params as retry_ladder
 
 pytestmark = pytest.mark.django_db
 
@@ -46,7 +48,7 @@ class Died(BaseException):
     """In place of a kill: nothing after it."""
 
 
-def attend(own: Work, steps: int = 10**6) -> bool:
+def attend(own: Work, steps: int = 10**6, *, obstacle: str = "") -> bool:
     """Work on it, and die before a step; whether it came so far."""
     Work.objects.update(leased_until_at=datetime.now(UTC), not_before_at=None)
     claimed = work.claim_this(Work.objects.get(pk=own.pk), "test")
@@ -64,7 +66,7 @@ def attend(own: Work, steps: int = 10**6) -> bool:
     except Died:
         return True
     own.refresh_from_db()
-    assert own.error == ""
+    assert own.error == obstacle
     return False
 
 
@@ -100,7 +102,7 @@ def test_a_queue_is_replaced_under_traffic_with_a_kill_before_each_step(
         eventually(is_done, "the queue is replaced", seconds=120)
     assert_none_lost_doubled_or_hurried(drifted, seen)
     assert_as_defined(drifted)
-    assert set(died) == set(ReplacementStep.values)
+    assert set(died) == set(ReplacementStep.values) - {ReplacementStep.REROUTING}
     assert died[ReplacementStep.SWITCHING] > 8
     assert died[ReplacementStep.RETURNING] > 4
 
@@ -209,6 +211,50 @@ def test_a_broker_that_fails_is_shown_and_asked_again(
     assert (row.work.state, row.work.error) == (WorkState.WAITING, "The broker is away.")
     finish(row)
     assert_as_defined(drifted)
+
+
+@every_generation
+def test_a_ladder_gets_a_rung_under_traffic_with_a_kill_before_each_step_and_loses_it(
+    vhost: Vhost,
+) -> None:
+    """Each message of the key is either parked or waits in the new rung."""
+    params = retry_ladder.parse({"name": "orders", "delays": "50ms, 100ms"})
+    made = create_topology(None, make_broker(vhost), retry_ladder.KIND, params)
+    topology = applied_topology(made)
+    with Management(address_of(vhost)) as management:
+        # What is parked comes to the queue that the traffic reads.
+        back = {"message-ttl": 1, "dead-letter-exchange": "", "dead-letter-routing-key": "orders"}
+        policy = {"pattern": "^orders-parking$", "definition": back, "apply-to": "queues"}
+        management._call("PUT", f"/api/policies/{vhost.name}/back", policy)
+        parking, rung = "orders-parking", "orders-rung-3"
+        way = ("orders-ladder", "orders.try.2", "orders")
+        with traffic(Drifted(topology, vhost, parking, *way, Definitions())) as seen:
+            eventually(lambda: len(seen.arrived) > 20, "traffic")
+            edit(None, topology, {"name": "orders", "delays": "50ms, 100ms, 200ms"})
+            row = QueueReplacement.objects.get()
+            # Once the former binding is gone, there are fewer steps.
+            for steps in (*range(7), *range(3, 8)):
+                assert attend(row.work, steps)
+            finish(row)
+            eventually(lambda: rung in {queue for *_, queue in seen.arrived}, "it takes the rung")
+        assert sorted(number for number, *_ in seen.arrived) == sorted(seen.published)
+        assert {queue for *_, queue in seen.arrived} == {parking, rung}
+        topology.refresh_from_db()
+        assert provision.preview_plan(topology)[0].is_empty
+        edit(None, topology, {"name": "orders", "delays": "50ms, 100ms"})
+        rerouting, removing = QueueReplacement.open_of(topology)
+        # The removal waits for the other, in whichever order they are done.
+        obstacle = f"“{rung}” still receives messages from “orders-ladder”."
+        attend(removing.work, obstacle=obstacle)
+        assert management.queue(rung)
+        finish(rerouting)
+        finish(removing)
+        declared = observe(management).declared
+    assert declared.queue(rung) is None
+    assert not [one.name for one in declared.exchanges if "rerouting" in one.name]
+    topology.refresh_from_db()
+    assert provision.preview_plan(topology)[0].is_empty
+    provision.remove(None, topology, typed_name=topology.name)
 
 
 def test_a_delay_that_is_no_longer_offered_loses_its_queue_when_it_is_empty(vhost: Vhost) -> None:

@@ -52,7 +52,7 @@ def filled(vhost: Vhost, queue: str, number: int, **headers: Any) -> None:
     with pipeline(address_of(vhost), "filling") as channel:
         for place in range(number):
             channel.publish(Publish("", queue, properties, b"%d" % place), place)
-        while channel.flying:
+        while channel.in_flight:
             channel.answers(1.0)
 
 
@@ -86,7 +86,7 @@ def a_batch(vhost: Vhost, queue: str, **stated: Any) -> ReplayBatch:
         **stated,
     }
     batch = ReplayBatch(broker=make_broker(vhost), queue=queue, **values)
-    batch.work = work.ask("replay", 0, broker=batch.broker, user=None)
+    batch.work = work.create("replay", 0, broker=batch.broker, user=None)
     batch.save()
     Work.objects.filter(pk=batch.work.pk).update(subject=batch.pk)
     return batch

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from delayboard.models import ParkedMessage, ReplayBatch
 from tests.delayboard.builders import a_message, parked
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology.models import Broker, Role
 
 # The options of a draft's form, as it has them by default.

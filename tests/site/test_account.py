@@ -1,4 +1,4 @@
-"""A person's own password."""
+"""A person's own password and preferences."""
 
 from __future__ import annotations
 
@@ -43,3 +43,24 @@ def test_a_wrong_old_password_changes_nothing(signed_in: Client) -> None:
 def test_the_admins_page_for_it_leads_here(signed_in: Client) -> None:
     answer = signed_in.get("/admin/password_change/")
     assert (answer.status_code, answer["Location"]) == (302, reverse("password"))
+
+
+def test_exact_times_are_in_the_time_zone_of_the_user(signed_in: Client) -> None:
+    address = reverse("preferences")
+    answer = signed_in.post(address, {"time_zone": "Asia/Kolkata"}, follow=True)
+    assert b"Your preferences were saved." in answer.content
+    assert b"Times in IST" in answer.content
+    assert b"<option selected>Asia/Kolkata" in answer.content
+    assert b"Times in UTC" in signed_in.get(reverse("now")).content
+    assert b"Times in IST" in signed_in.get(reverse("replays")).content
+    later = Client()
+    later.force_login(User.objects.get())
+    assert b"Times in IST" in later.get(address).content
+    signed_in.post(address, {"time_zone": ""})
+    assert b"Times in UTC" in signed_in.get(address).content
+
+
+def test_a_time_zone_that_is_none_is_refused(signed_in: Client) -> None:
+    answer = signed_in.post(reverse("preferences"), {"time_zone": "../etc/passwd"})
+    assert b"This is not a time zone of the list." in answer.content
+    assert b"Times in UTC" in answer.content

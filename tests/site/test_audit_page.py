@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from tests.builders import make_broker
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology import audit
 from topology.models import Broker, Role
 from topology.views import audit as page

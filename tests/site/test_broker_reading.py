@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from tests.builders import eventually
-from tests.site.desk import pages, signed_in, text_of
+from tests.site.page_setup import pages, signed_in, text_of
 from tests.topology.broker.slow import Slow, slow
 from topology import latest
 from topology.models import Broker, Role, Topology

@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from delayboard.models import Publication
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
 from topology.operations.topology_rows import create_topology, take_over
@@ -88,10 +88,10 @@ def test_the_page_of_one_that_others_read_shows_no_code_with_a_header_that_is_gu
     adopted: Topology, broker: Broker
 ) -> None:
     client = signed_in(Role.VIEWER)
-    text = text_of(client.get(reverse("topology:topology", args=[adopted.slug])))
+    text = text_of(client.get(reverse("topology:topology_code", args=[adopted.slug])))
     (forwarder,) = busy_wait.forwarders(HOOKS)
     assert forwarder.due_header not in text
     assert "Delayboard cannot show code" in text
     Topology.objects.update(is_adopted=False)
-    text = text_of(client.get(reverse("topology:topology", args=[adopted.slug])))
+    text = text_of(client.get(reverse("topology:topology_code", args=[adopted.slug])))
     assert forwarder.due_header in text

@@ -10,7 +10,7 @@ import pytest
 from django.urls import reverse
 
 from tests.builders import make_broker, make_pair
-from tests.site.desk import know, pages, signed_in, text_of
+from tests.site.page_setup import know, pages, signed_in, text_of
 from topology.models import Broker, Role, State, Topology
 
 pytestmark = pytest.mark.django_db

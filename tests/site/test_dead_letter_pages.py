@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.queues import peek
 from delayboard.models import DeadLetterQueue, ReplayBatch, TargetMode
-from tests.site.desk import know, parked_messages, signed_in, text_of
+from tests.site.page_setup import know, parked_messages, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, Role
 

@@ -12,7 +12,7 @@ from delayboard.dead_letters.queues.confirmed import Line
 from delayboard.dead_letters.search import matching
 from delayboard.models import DeadLetterQueue, Parking, QueueDepth
 from tests.delayboard.builders import a_message, parked
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology import latest, work
 from topology.definitions import Binding, Exchange, Queue
@@ -64,7 +64,7 @@ def test_a_proposal_says_how_it_is_fed_and_can_be_confirmed(broker: Broker) -> N
 
 def test_what_no_rule_names_can_be_confirmed_too(broker: Broker) -> None:
     know(broker, *SHOP, Queue("error"))
-    assert "name of a typical error queue" in page()
+    assert "Its name is typical of such a queue" in page()
     decide(Role.OPERATOR, "error")
     assert DeadLetterQueue.objects.get().queue == "error"
 
@@ -84,7 +84,7 @@ def test_who_says_that_it_holds_none_ends_its_parkings_too(broker: Broker) -> No
     know(broker, *SHOP)
     decide(Role.OPERATOR, "orders.dead")
     asked = Parking.objects.create(broker=broker, queue="orders.dead")
-    asked.work = work.ask("park", asked.pk, broker=broker, user=None)
+    asked.work = work.create("park", asked.pk, broker=broker, user=None)
     asked.save()
     decide(Role.OPERATOR, "orders.dead", "0")
     assert Work.objects.get().state == WorkState.CANCELLED
@@ -205,3 +205,24 @@ def test_who_decided_goes_back_only_to_a_page_of_ours(broker: Broker, place: str
     assert answer.redirect_chain == [("/dead-letters/?broker=test-broker", 302)]
     answer = decide(Role.OPERATOR, "orders.dead", next="/dead-letters/?trend=week")
     assert answer.redirect_chain == [("/dead-letters/?trend=week", 302)]
+
+
+def test_one_button_starts_to_park_the_proposed_queues(broker: Broker) -> None:
+    know(broker, Queue("orders_parked"), Queue("other.dlq"), Queue("work"))
+    client = signed_in(Role.OPERATOR, broker)
+    text = text_of(client.get(reverse("dead_letters")))
+    assert "Park all 2 proposed queues automatically" in text
+    assert text.index("Groups of parked messages") < text.index("orders_parked")
+    sent = {"name": ["orders_parked", "other.dlq", "gone"], "on": "1", "mark": "1"}
+    text = text_of(client.post(reverse("watch", args=[broker.slug]), sent, follow=True))
+    assert "Nothing was changed for “gone”." in text
+    rows = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
+    assert {row.queue for row in rows} == {"orders_parked", "other.dlq"}
+    assert "proposed queue" not in text_of(client.get(reverse("dead_letters")))
+
+
+def test_a_viewer_is_not_offered_to_park_proposed_queues(broker: Broker) -> None:
+    know(broker, Queue("orders_parked"))
+    text = text_of(signed_in(Role.VIEWER).get(reverse("dead_letters")))
+    assert "orders_parked" in text
+    assert "automatically</button>" not in text

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
-from analytics.models import ScheduledMessage
-from delayboard.delay_migration.steps import QUIET, list_steps
-from delayboard.models import DelayMigration
+from analytics.models import Firehose, Recording, ScheduledMessage
+from delayboard.delay_migration import migrate
+from delayboard.delay_migration import request as migrations
+from delayboard.delay_migration.steps import QUIET, find_publishers, list_steps
+from delayboard.models import DelayMigration, MovedMessage
 from tests.builders import make_broker
-from tests.site.desk import signed_in
+from tests.site.page_setup import signed_in
 from tests.site.test_scheduled_changes_pages import NOW, row
 from topology import work
-from topology.models import Role, State, Topology
+from topology.models import Role, State, Topology, Work, WorkState
+from topology.models.topology import Probing
+from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.hold_queues.pattern import hold_queues
 
 __all__ = ("row",)
 pytestmark = pytest.mark.django_db
@@ -43,23 +49,139 @@ def test_only_operators_see_it_and_only_levels_are_targets(source: Topology) -> 
 def test_an_interrupted_migration_and_a_broker_that_is_away_are_shown(source: Topology) -> None:
     target = create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", "b"))
     Topology.objects.update(state=State.APPLIED)
-    own = work.ask("migrate", source.pk, broker=source.broker, user=None)
+    own = work.create("migrate", source.pk, broker=source.broker, user=None)
     DelayMigration.objects.create(source=source, target=target, work=own, moved=234, doubled=5)
     address = reverse("migrate_delays", args=[source.slug])
     page = signed_in(Role.OPERATOR).get(address, {"target": target.slug}).content.decode()
-    assert "interrupted" in page
+    assert "waiting" in page
+    assert "The worker is not running" in page
     assert "234" in page
     assert 'role="alert"' in page
 
 
+def test_publishers_are_unknown_where_nobody_records_what_enters(source: Topology) -> None:
+    """Neither an absent message nor an old one says that they ended."""
+    assert "nobody reads the tap" in find_publishers(source, NOW).known
+    holds = create_topology(None, source.broker, hold_queues.KIND, hold_queues.EXAMPLE)
+    found = find_publishers(holds, NOW)
+    assert (found.state, "Enable the firehose" in found.known) == ("unknown", True)
+    Firehose.objects.create(broker=source.broker, read_at=NOW)
+    assert find_publishers(holds, NOW).state == "done"
+
+
+def request_all(source: Topology, target: Topology) -> None:
+    for topology in (source, target):
+        topology.refresh_from_db()
+    migrations.request(None, source, target)
+
+
+def test_a_viewer_and_a_role_on_one_broker_only_request_nothing(source: Topology) -> None:
+    other = make_broker(name="Other")
+    target = create_topology(None, other, delay_levels.KIND, levels.Params("own", "b"))
+    Topology.objects.update(state=State.APPLIED)
+    form = {"target": target.slug, "confirm_broker": source.broker.name}
+    names = ("delay_migration_request", "delay_migration_pause", "delay_migration_continue")
+    for name in names:
+        address = reverse(name, args=[source.slug])
+        assert signed_in(Role.VIEWER).post(address, form).status_code == 403
+        assert signed_in(Role.OPERATOR).get(address).status_code == 405
+        # Of one who operates the source only, the target is hidden.
+        own = signed_in(Role.OPERATOR, source.broker)
+        assert own.post(address, form).status_code == 404
+    assert not DelayMigration.objects.exists()
+    request_all(source, target)
+    own = signed_in(Role.OPERATOR, source.broker)
+    for name in names[1:]:
+        assert own.post(reverse(name, args=[source.slug])).status_code == 404
+    assert not DelayMigration.objects.get().is_paused
+
+
+def test_a_second_target_waits_for_the_end_of_the_first_migration(source: Topology) -> None:
+    first, second = (
+        create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", name))
+        for name in "bc"
+    )
+    Topology.objects.update(state=State.APPLIED)
+    request_all(source, first)
+    client, address = signed_in(Role.OPERATOR), reverse("migrate_delays", args=[source.slug])
+    form = {"target": second.slug, "confirm_broker": source.broker.name}
+    request = reverse("delay_migration_request", args=[source.slug])
+    assert "is not finished" in client.post(request, form, follow=True).content.decode()
+    pause = reverse("delay_migration_pause", args=[source.slug])
+    assert "The migration is paused." in client.post(pause, follow=True).content.decode()
+    assert "none is running" in client.post(pause, follow=True).content.decode()
+    page = client.get(address).content.decode()
+    assert "Continue migration" in page
+    assert "Request migration" not in page
+
+
+@pytest.mark.parametrize("probing", [Probing.ON, Probing.ENDING])
+def test_probes_of_the_source_are_disabled_first(source: Topology, probing: Probing) -> None:
+    """Moved, they would arrive nowhere; left, they would pause the migration."""
+    target = create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", "b"))
+    Topology.objects.update(state=State.APPLIED)
+    Topology.objects.filter(pk=source.pk).update(probing=probing)
+    with pytest.raises(Refusal, match="Disable probes"):
+        request_all(source, target)
+    Topology.objects.update(probing=Probing.OFF)
+    request_all(source, target)
+
+
+@pytest.mark.parametrize("leaves", ["its target is deleted", "it is paused and moved nothing"])
+def test_a_migration_that_cannot_end_is_replaced(source: Topology, leaves: str) -> None:
+    first, second = (
+        create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", name))
+        for name in "bc"
+    )
+    Topology.objects.update(state=State.APPLIED)
+    request_all(source, first)
+    client, address = signed_in(Role.OPERATOR), reverse("migrate_delays", args=[source.slug])
+    if leaves == "its target is deleted":
+        Topology.objects.filter(pk=first.pk).update(state=State.DELETED)
+    pause = reverse("delay_migration_pause", args=[source.slug])
+    page = client.post(pause, follow=True)
+    assert page.status_code == 200
+    assert "Continue migration" in page.content.decode()
+    assert "Continue migration" in client.get(address).content.decode()
+    request_all(source, second)
+    states = DelayMigration.objects.order_by("pk").values_list("target", "work__state")
+    assert list(states) == [(first.pk, WorkState.CANCELLED), (second.pk, WorkState.WAITING)]
+
+
+def test_a_migration_that_has_begun_to_move_is_not_replaced(source: Topology) -> None:
+    first, second = (
+        create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", name))
+        for name in "bc"
+    )
+    Topology.objects.update(state=State.APPLIED)
+    request_all(source, first)
+    migrations.pause(None, source)
+    MovedMessage.objects.create(migration=DelayMigration.objects.get(), key="m")
+    with pytest.raises(Refusal, match="is not finished"):
+        request_all(source, second)
+
+
+def test_a_worker_finds_a_free_migration_behind_ten_that_wait(source: Topology) -> None:
+    target = create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", "b"))
+    for number in range(11):
+        own = work.create("migrate", source.pk, broker=source.broker, user=None)
+        if number < 10:
+            Work.objects.filter(pk=own.pk).update(not_before_at=timezone.now() + QUIET)
+        DelayMigration.objects.create(source=source, target=target, work=own)
+    claimed = migrate.claim("worker")
+    assert claimed is not None
+    assert claimed.pk == own.pk
+    assert migrate.claim("worker") is None
+
+
 def test_publishers_are_done_when_nothing_entered_for_ten_minutes(row: ScheduledMessage) -> None:
     own, later = Topology.objects.get(), NOW + 2 * QUIET
-    found = [
-        list_steps(own, own, problems, waiting, now)
-        for problems, waiting, now in (([], 0, NOW), ([], 0, later), (["away"], 1, later))
-    ]
-    assert [[step.is_done for step in steps] for steps in found] == [
-        [True, True, False, False, False],
-        [True, True, True, True, False],
-        [True, False, True, False, False],
+    found = []
+    for problems, waiting, now in (([], 0, NOW), ([], 0, later), (["away"], 1, later)):
+        Recording.objects.update_or_create(topology=own, defaults={"read_at": now})
+        found.append(list_steps(own, own, problems, waiting, now))
+    assert [[step.state for step in steps] for steps in found] == [
+        ["done", "done", "open", "open", "open"],
+        ["done", "done", "done", "done", "open"],
+        ["done", "open", "done", "open", "open"],
     ]

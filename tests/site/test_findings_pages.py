@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.builders import make_broker
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology import latest
 from topology.broker.management.exported import read_export

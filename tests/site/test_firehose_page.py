@@ -11,7 +11,7 @@ from analytics import firehose
 from analytics.firehose import Standing
 from analytics.models import Firehose
 from delayboard.models import BackgroundTask
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology.models import Broker, Role
 
 pytestmark = pytest.mark.django_db

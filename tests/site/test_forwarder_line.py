@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import forwarder_key
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
 from topology.operations.topology_rows import create_topology

@@ -11,7 +11,7 @@ from django.urls import reverse
 from delayboard.dead_letters.search import listing
 from delayboard.models import RedactionRule
 from tests.delayboard.builders import a_message, parked
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import Broker, Role
 from topology.redaction import MASKED_BYTES

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from delayboard.models import MessageGroup, ParkedMessage, RedactionRule, SavedSearch
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import Broker, Role
 from topology.redaction import HIDDEN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology.models import AuditEntry, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 def test_an_operator_switches_it_on_and_off_and_both_are_in_the_audit(pair: Topology) -> None:
     client = signed_in(Role.OPERATOR)
     address = reverse("topology:topology_bodies", args=[pair.slug])
-    page = reverse("topology:topology", args=[pair.slug])
+    page = reverse("topology:topology_settings", args=[pair.slug])
     assert "Delayboard records only headers and sizes." in text_of(client.get(page))
     for keep, action in (("yes", "enabled"), ("no", "disabled")):
         assert client.post(address, {"keep": keep}).status_code == 302
@@ -26,7 +26,7 @@ def test_an_operator_switches_it_on_and_off_and_both_are_in_the_audit(pair: Topo
 
 def test_a_viewer_is_told_but_not_offered_it(pair: Topology) -> None:
     client = signed_in(Role.VIEWER)
-    text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
+    text = text_of(client.get(reverse("topology:topology_settings", args=[pair.slug])))
     assert "Delayboard records only headers and sizes." in text
     assert "Enable body storage" not in text
     answer = client.post(reverse("topology:topology_bodies", args=[pair.slug]), {"keep": "yes"})

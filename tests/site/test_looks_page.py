@@ -18,7 +18,7 @@ from delayboard.models import (
     ReplayBatch,
 )
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import NOON, a_queue
 from topology import latest
 from topology.definitions import Queue

@@ -14,7 +14,7 @@ from delayboard.dead_letters.parked import groups
 from delayboard.models import GroupHour, MessageGroup, RedactionKind, RedactionRule
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, Role
 
@@ -61,7 +61,7 @@ def address_of(group: MessageGroup, view: str = "message_group") -> str:
 
 
 def test_nothing_parked_says_what_to_do_first(viewer: Client) -> None:
-    assert "Mark the dead-letter queues first." in page(viewer)
+    assert "Start automatic parking of the proposed queues below" in page(viewer)
 
 
 def test_parked_parked_messages_stand_by_what_they_died_of(viewer: Client, broker: Broker) -> None:

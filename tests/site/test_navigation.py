@@ -13,7 +13,7 @@ from django.urls import reverse
 from delayboard.models import BatchState
 from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, parked
-from tests.site.desk import draft, know, signed_in, text_of
+from tests.site.page_setup import draft, know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import Broker, Drift, MissingBinding, Role, State, Topology
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from tests.site.desk import draft, signed_in, text_of
+from tests.site.page_setup import draft, signed_in, text_of
 from topology.database.paging import row_number
 from topology.models import Broker, Role
 

@@ -7,7 +7,7 @@ import pytest
 from django.urls import reverse
 from django.utils.html import escape
 
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.test_names import ODD, renamed
 from topology.models import Broker, Role, Topology
 from topology.patterns.table import PATTERNS

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from delayboard.models import MessageGroup, RedactionRule, SavedSearch
 from tests.delayboard.builders import a_message, parked
-from tests.site.desk import know, signed_in
+from tests.site.page_setup import know, signed_in
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role
 

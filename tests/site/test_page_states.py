@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from tests.site.desk import know, pages, signed_in, text_of
+from tests.site.page_setup import know, pages, signed_in, text_of
 from topology import audit, latest
 from topology.definitions import Exchange, Queue
 from topology.models import Broker, Role, Topology

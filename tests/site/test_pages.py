@@ -6,7 +6,7 @@ from django.test import Client
 from django.urls import reverse
 
 from delayboard.models import Publication
-from tests.site.desk import actions, draft, know, pages, signed_in, text_of
+from tests.site.page_setup import actions, draft, know, pages, signed_in, text_of
 from topology.models import AuditEntry, Role, State, Topology, Work
 
 pytestmark = pytest.mark.django_db
@@ -41,6 +41,7 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "replay_item",
         "firehose",
         "retrying",
+        "broker_start",
         "topology:broker",
         "topology:broker_edit",
         "topology:discovered",
@@ -78,6 +79,7 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         (
             Role.VIEWER,
             {
+                "broker_start",
                 "parked_message",
                 "parked_message_body",
                 "parked_messages_export",
@@ -135,6 +137,7 @@ def test_actions_are_offered_to_those_who_may(pair: Topology, role: Role, shown:
     client = signed_in(role, pair.broker)
     text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
     assert (reverse("topology:topology_apply", args=[pair.slug]) in text) is shown
+    text = text_of(client.get(reverse("topology:topology_settings", args=[pair.slug])))
     assert (reverse("topology:topology_teardown", args=[pair.slug]) in text) is shown
     text = text_of(client.get(reverse("topology:broker", args=["test-broker"])))
     assert (reverse("topology:broker_test", args=["test-broker"]) in text) is shown

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from delayboard.models import ParkedMessage, ParkedState, RedactionKind, RedactionRule
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from tests.topology import strategies
 from tests.topology.builders import NOON
 from topology.broker.properties.read import read_properties

@@ -14,7 +14,7 @@ from delayboard.dead_letters.search import listing
 from delayboard.models import ParkedMessage, ParkedState, RedactionKind, RedactionRule, SavedSearch
 from tests.builders import make_broker
 from tests.delayboard.search.builders import index, put
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology.models import AuditEntry, Broker, Role
 
 pytestmark = pytest.mark.django_db

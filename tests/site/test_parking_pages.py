@@ -23,7 +23,7 @@ from delayboard.models import (
 from delayboard.models.background_task import parker_key
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, peeked_messages
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import Broker, Role, Work, WorkState
 

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from delayboard.models import BatchState, ParkedState, Publication, ReplayBatch
-from tests.site.desk import actions, draft, know, pages, signed_in, text_of
+from tests.site.page_setup import actions, draft, know, pages, signed_in, text_of
 from tests.site.replay_desk import some
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, Role, Topology
@@ -28,10 +28,14 @@ NOT_ASKED = {
     "topology:finding_unmute",
     "topology:discovered_adopt",
     "topology:topology_record",
+    "delay_migration_request",
+    "delay_migration_pause",
+    "delay_migration_continue",
     "topology:topology_apply",
     "topology:topology_replace",
     "topology:topology_unbind",
     "topology:topology_bodies",
+    "topology:topology_probes",
     "topology:topology_teardown",
     "merge_message_groups",
     "undo_merge",

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from delayboard.models import Publication
 from tests.builders import make_broker
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.definitions import Exchange
 from topology.models import Broker, Role, State, Topology
@@ -170,3 +172,59 @@ def test_a_publication_says_where_it_is(broker: Broker, values: dict[str, Any], 
     text = text_of(signed_in(Role.VIEWER).get(reverse("publication", args=[row.pk])))
     assert said in text
     assert ("data-live-url" in text) is ("predicted_delay_ms" in values)
+
+
+def test_only_the_fields_of_the_chosen_mode_are_used(pair: Topology) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    know(pair.broker, *pair.definitions)
+    client = signed_in(Role.OPERATOR)
+    values = {"topology": pair.slug, "delay": "15s", "predict": "1"}
+    values |= {"broker": pair.broker.slug, "exchange": "", "routing_key": "orders-retry"}
+    through = text_of(client.post(reverse("publish"), values | {"mode": "topology"}))
+    assert "The message arrives in orders after 15s." in through
+    directly = text_of(client.post(reverse("publish"), values | {"mode": "exchange"}))
+    assert "Waits 15s in" in directly
+    assert "Correct the marked fields" not in directly
+
+
+def test_a_time_is_a_delay_from_now_on(broker: Broker) -> None:
+    params = delay_levels_params.Params("own", "shop", 16)
+    row = create_topology(None, broker, "delay_levels", params)
+    Topology.objects.update(state=State.APPLIED)
+    know(broker, *row.definitions, a_queue("work"))
+    client = signed_in(Role.OPERATOR)
+
+    def predicted(due_at: datetime, **typed: str) -> str:
+        values = {"topology": row.slug, "predict": "1", "target": "work", **typed}
+        clock = timezone.localtime(due_at)
+        values["due_at"] = f"{clock:%Y-%m-%dT%H:%M:%S}"
+        return text_of(client.post(reverse("publish"), values))
+
+    at = timezone.now()
+    assert "The message arrives in work after " in predicted(at + timedelta(hours=1))
+    assert "This time is in the past." in predicted(at - timedelta(hours=1))
+    assert "not both" in predicted(at + timedelta(hours=1), delay="5s")
+
+
+def test_names_of_the_broker_are_offered(pair: Topology) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    know(pair.broker, *pair.definitions, a_queue("other"))
+    client = signed_in(Role.OPERATOR)
+    through = text_of(client.get(reverse("publish"), {"topology": pair.slug}))
+    assert '<datalist id="targets"><option value="orders"></option></datalist>' in through
+    query = {"broker": pair.broker.slug, "routing_key": "x"}
+    directly = text_of(client.get(reverse("publish"), query))
+    assert '<option value="other">' in directly
+    assert '<option value="orders-retry">' in directly
+    assert "delayboard.tap" not in directly.partition("<datalist")[2].partition("</div>")[0]
+
+
+def test_json_is_formatted_or_said_to_be_none(broker: Broker) -> None:
+    client = signed_in(Role.OPERATOR)
+    values = {"broker": broker.slug, "format": "1", "body_format": "json"}
+    text = text_of(client.post(reverse("publish"), values | {"body": '{"a":1.50}'}))
+    assert "{\n  &quot;a&quot;: 1.50\n}" in text
+    assert "The body is not JSON" in text_of(
+        client.post(reverse("publish"), values | {"body": "{"})
+    )
+    assert Publication.objects.count() == 0

@@ -9,7 +9,7 @@ from django.urls import reverse
 from delayboard.dead_letters.parked import preview_redaction
 from delayboard.models import RedactionKind, RedactionRule
 from tests.delayboard.builders import a_message, parked
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology.models import AuditEntry, Broker, Role
 
 pytestmark = pytest.mark.django_db

@@ -9,7 +9,7 @@ from delayboard.dead_letters.replay.batch import change_state
 from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_batch
-from tests.site.desk import draft, know, signed_in, text_of
+from tests.site.page_setup import draft, know, signed_in, text_of
 from tests.site.replay_desk import SENT, page, press, some
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, Work

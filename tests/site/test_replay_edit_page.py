@@ -18,7 +18,7 @@ from delayboard.models import (
 )
 from tests.delayboard.builders import SHOP, a_death, a_message, deaths_header, parked
 from tests.delayboard.replay_rows import a_batch
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from topology.broker.properties.read import read_properties
 from topology.models import Broker, Role
 

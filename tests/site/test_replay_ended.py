@@ -18,7 +18,7 @@ from delayboard.models import BackgroundTask, BatchState, ItemState, ReplayBatch
 from tests.builders import make_broker
 from tests.delayboard.builders import SHOP
 from tests.delayboard.replay_rows import a_batch
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from tests.site.replay_desk import page, press, some
 from topology.models import Broker, Role, Work, WorkState
 from topology.work import LEASE

@@ -21,7 +21,7 @@ from delayboard.models import (
 )
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
-from tests.site.desk import draft, know, signed_in, text_of
+from tests.site.page_setup import draft, know, signed_in, text_of
 from tests.site.replay_desk import page, press, some
 from topology.models import Broker, Role, Work
 

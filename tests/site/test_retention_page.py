@@ -11,7 +11,7 @@ from pytest_django import Settings
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import CLEANING
 from tests.analytics.builders import NOON, an_entry, write_log
-from tests.site.desk import signed_in, text_of
+from tests.site.page_setup import signed_in, text_of
 from topology.models import Role
 
 pytestmark = pytest.mark.django_db

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from tests.builders import make_broker, make_pair
 from tests.delayboard.test_retrying import REJECTED, waits
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from topology import latest
 from topology.models import Broker, RedactionKind, RedactionRule, Role, State, Topology
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from analytics.models import ScheduledMessage
 from delayboard.changes import check
 from delayboard.changes.point import Point
+from delayboard.changes.request import READ
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from tests.builders import make_broker
-from tests.site.desk import signed_in
+from tests.site.page_setup import signed_in
 from topology.definitions import Binding
-from topology.models import Role, State, Topology
+from topology.models import Role, State, Topology, Work
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.delay_queues.params import queue_name
+from topology.patterns.delay_queues.pattern import delay_queues
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC)
@@ -121,6 +126,49 @@ def test_production_asks_for_the_name(row: ScheduledMessage) -> None:
     assert not ScheduledChange.objects.exists()
     form = new(row, "cancel", confirm_broker=broker.name)
     client.post(reverse("scheduled_change"), form)
+    assert ScheduledChange.objects.exists()
+
+
+@pytest.fixture
+def queued(row: ScheduledMessage, monkeypatch: pytest.MonkeyPatch) -> ScheduledMessage:
+    """A message of a delay queue, which 41 others share."""
+    params = delay_queues.EXAMPLE
+    topology = create_topology(None, row.broker, delay_queues.KIND, params)
+    Topology.objects.update(state=State.APPLIED)
+    queue = queue_name(params.queue, params.delays[0])
+    leads = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": params.queue}
+    seen = {"name": queue, "arguments": leads, "messages": 42}
+    monkeypatch.setattr(check._Checker, "_queue", lambda self, broker, name: seen)
+    row.topology, row.destination, row.routing_key = topology, params.queue, queue
+    row.save()
+    return row
+
+
+def test_reading_a_queue_asks_for_the_broker_s_name_and_shows_what_hinders_it(
+    queued: ScheduledMessage,
+) -> None:
+    client, form = signed_in(Role.OPERATOR), new(queued, "cancel")
+    page = client.get(reverse("scheduled_change"), form).content.decode()
+    assert "this message and 41 others out of" in page
+    page = client.post(reverse("scheduled_change"), form).content.decode()
+    assert "confirm_broker" in page
+    assert "orders_dlq_10" in page
+    assert "is a production broker" not in page
+    assert not ScheduledChange.objects.exists()
+    client.post(reverse("scheduled_change"), form | {"confirm_broker": queued.broker.name})
+    assert ScheduledChange.objects.get().queue == "orders_dlq_10"
+    Work.objects.filter(kind=READ).update(error="Stop <b>the</b> consumers.")
+    page = signed_in(Role.VIEWER).get(reverse("scheduled_changes")).content.decode()
+    assert "Stop &lt;b&gt;the&lt;/b&gt; consumers." in page
+
+
+def test_the_command_asks_for_the_name_too(queued: ScheduledMessage) -> None:
+    words = ("scheduled", "cancel", "--id", queued.key)
+    with pytest.raises(CommandError, match="needs a confirmation"):
+        call_command(*words)
+    out = StringIO()
+    call_command(*words, "--confirm", queued.broker.name, stdout=out)
+    assert "takes 41 other messages out of “orders_dlq_10”" in out.getvalue()
     assert ScheduledChange.objects.exists()
 
 

@@ -84,9 +84,10 @@ def test_a_page_that_fetches_itself_keeps_no_session(
 def test_the_pages_that_fetch_themselves_say_so() -> None:
     scripts = {path.name: path.read_text() for path in Path("delayboard/static").rglob("*.js")}
     fetching = {name for name, text in scripts.items() if "fetch(" in text}
-    # What keys.js fetches a person has typed.
-    assert fetching == {"live.js", "reading.js", "keys.js"}
-    assert {name for name in fetching if '"X-Refresh"' in scripts[name]} == fetching - {"keys.js"}
+    # What these fetch a person has typed.
+    typed = {"keys.js", "publish.js"}
+    assert fetching == {"live.js", "reading.js", *typed}
+    assert {name for name in fetching if '"X-Refresh"' in scripts[name]} == fetching - typed
 
 
 def test_a_use_is_written_once_a_minute(client: Client, clock: time_machine.Traveller) -> None:

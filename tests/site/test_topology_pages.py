@@ -6,11 +6,14 @@ import pytest
 from django.urls import reverse
 
 from tests.builders import make_pair
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from topology import work
 from topology.definitions import Arguments, Binding, Queue
 from topology.models import Broker, QueueReplacement, Role, State, Topology, Work
 from topology.operations.drift import DriftCheck
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
 
 pytestmark = pytest.mark.django_db
 
@@ -57,7 +60,7 @@ def test_a_queue_with_other_arguments_can_be_replaced(pair: Topology, production
 
 
 def test_a_replacement_under_way_is_shown_with_what_waits_and_what_stops_it(pair: Topology) -> None:
-    own = work.ask("replace_queue", pair.pk, broker=pair.broker, user=None)
+    own = work.create("replace_queue", pair.pk, broker=pair.broker, user=None)
     Work.objects.update(error="The broker is away.")
     row = QueueReplacement.objects.create(topology=pair, queue="orders-retry", work=own, waiting=2)
     text = replaced(pair)
@@ -139,7 +142,8 @@ def test_a_teardown_over_messages_or_on_production_asks_for_the_name(
     pair.own([thing.identity for thing in pair.definitions])
     pair.save()
     know(pair.broker, *pair.definitions, orders=messages)
-    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology", args=[pair.slug])))
+    page = reverse("topology:topology_settings", args=[pair.slug])
+    text = text_of(signed_in(Role.ADMIN).get(page))
     assert ('data-confirm-name="orders"' in text) is asks
     assert ("3 messages would be deleted" in text) is bool(messages)
     assert "Delete: classic queue orders-retry" in text
@@ -149,7 +153,8 @@ def test_a_teardown_under_which_others_are_bound_is_not_offered(pair: Topology) 
     pair.own([thing.identity for thing in pair.definitions])
     pair.save()
     know(pair.broker, *pair.definitions, Queue("<audit>"), Binding("orders", "<audit>", ""))
-    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology", args=[pair.slug])))
+    page = reverse("topology:topology_settings", args=[pair.slug])
+    text = text_of(signed_in(Role.ADMIN).get(page))
     assert "Queue &lt;audit&gt; is bound to the exchange orders: unbind it first." in text
     assert reverse("topology:topology_teardown", args=[pair.slug]) not in text
 
@@ -193,7 +198,7 @@ def test_a_wrong_broker_is_said_and_not_saved() -> None:
     assert Broker.objects.count() == 0
 
 
-def test_a_broker_that_cannot_be_reached_is_saved_and_its_failure_told() -> None:
+def test_a_broker_that_cannot_be_reached_is_saved_on_request_only() -> None:
     values = {
         "name": "New",
         "environment": "test",
@@ -207,9 +212,16 @@ def test_a_broker_that_cannot_be_reached_is_saved_and_its_failure_told() -> None
     }
     client = signed_in(Role.ADMIN)
     text = text_of(client.post(reverse("topology:broker_add"), values, follow=True))
+    assert "The broker is not saved" in text
     assert "AMQP: Nothing listens at 127.0.0.1:9" in text
     assert "Management API:" in text
     assert "a secret" not in text
+    assert Broker.objects.count() == 0
+    again = {**values, "untested": "1"}
+    text = text_of(client.post(reverse("topology:broker_add"), again, follow=True))
+    assert "AMQP: Nothing listens at 127.0.0.1:9" in text
+    assert "No data yet" in text
+    assert Broker.objects.get().address.password == "a secret"
 
 
 def test_a_drift_is_shown_in_the_list_and_above_the_plan_that_restores_it(pair: Topology) -> None:
@@ -220,3 +232,27 @@ def test_a_drift_is_shown_in_the_list_and_above_the_plan_that_restores_it(pair: 
     text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
     assert '<section class="panel" id="plan">' in text
     assert "Not in sync since <time" in text
+
+
+def test_each_tab_is_a_page_that_marks_itself(pair: Topology) -> None:
+    know(pair.broker, *pair.definitions)
+    client = signed_in(Role.VIEWER)
+    for name in ("destinations", "definition", "code", "settings"):
+        address = reverse(f"topology:topology_{name}", args=[pair.slug])
+        assert f'href="{address}" aria-current="page"' in text_of(client.get(address))
+    for name in ("messages", "history"):
+        address = reverse(f"analytics:topology_{name}", args=[pair.slug])
+        assert f'href="{address}" aria-current="page"' in text_of(client.get(address))
+
+
+def test_empty_levels_are_folded_until_all_are_wanted(broker: Broker) -> None:
+    params = delay_levels_params.Params("own", "shop", 12)
+    levels = create_topology(None, broker, delay_levels.KIND, params, tap_type="classic")
+    depths: dict[str, Any] = {queue.name: 0 for queue in levels.definitions.queues}
+    know(broker, *levels.definitions, **depths | {"shop.delay-level-05": 7})
+    client, address = signed_in(Role.VIEWER), reverse("topology:topology", args=[levels.slug])
+    text = text_of(client.get(address))
+    assert "The diagram omits 9 empty levels." in text
+    assert "Level 5, queue" in text
+    assert "Level 6, queue" not in text
+    assert "Level 6, queue" in text_of(client.get(address, {"levels": "all"}))

@@ -10,7 +10,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
 from tests.builders import make_broker
-from tests.site.desk import know, signed_in, text_of
+from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Exchange, Queue
 from topology.models import Broker, Role, Topology
 from topology.operations.export_topology import FORMATS
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 def test_a_viewer_downloads_a_topology_in_each_format(pair: Topology, form: str) -> None:
     know(pair.broker)
     client = signed_in(Role.VIEWER, pair.broker)
-    page = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
+    page = text_of(client.get(reverse("topology:topology_definition", args=[pair.slug])))
     address = f"{reverse('topology:topology_export', args=[pair.slug])}?format={form}"
     assert address in page
     answer = client.get(address)

@@ -24,7 +24,7 @@ from delayboard.models import ParkedMessage, RedactionKind, RedactionRule
 from tests.analytics.builders import an_entry
 from tests.builders import make_broker
 from tests.delayboard.builders import a_message, parked, shop
-from tests.site.desk import know, parked_messages, signed_in
+from tests.site.page_setup import know, parked_messages, signed_in
 from tests.topology.test_text import any_text
 from topology.models import Broker, Role
 

@@ -163,7 +163,7 @@ def test_what_was_created_for_it_is_not_deleted_while_a_queue_of_others_leads_in
 def test_an_incomplete_one_is_adopted_and_its_plan_has_what_is_missing(broker: Broker) -> None:
     row = adopted(broker, INCOMPLETE)
     plan = provision.plan_for(row, a_snapshot(INCOMPLETE))
-    assert [change.thing for change in plan.signed("create")] == [LOST]
+    assert [change.thing for change in plan.select("create")] == [LOST]
     takes_changes()
     assert provision.apply(None, row).created == 1
     row.refresh_from_db()

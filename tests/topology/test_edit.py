@@ -10,7 +10,7 @@ from django.core.management import call_command
 
 from tests.builders import make_broker, make_pair
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import Definitions, Queue, Thing
+from topology.definitions import Binding, Definitions, Queue, Thing
 from topology.models import State, Topology
 from topology.operations.edit_topology import preview_edit
 from topology.operations.ownership import Refusal
@@ -47,6 +47,7 @@ def edit(
 DELAYS = {"queue": "work", "delays": "10s, 1m"}
 LEVELS = {"preset": "own", "prefix": "shop", "levels": "3", "unit": "1s", "queue_type": "quorum"}
 LADDER = {"name": "orders", "delays": "10s, 1m"}
+PAIR = {"name": "orders", "delay": "5s"}
 
 
 def test_another_delay_replaces_the_queue() -> None:
@@ -74,12 +75,54 @@ def test_a_chain_takes_another_type_and_no_other_delays(new: dict[str, str]) -> 
     assert any(wrong in refusal for refusal in found.refusals) is ("unit" in new)
 
 
-def test_rungs_take_other_delays_and_stay_as_many() -> None:
+def test_rungs_take_other_delays_and_another_number() -> None:
     assert edit("retry_ladder", LADDER, {"delays": "5s, 2m"}).refusals == ()
-    fewer = edit("retry_ladder", LADDER, {"delays": "10s"})
-    assert any("would be lost or doubled" in refusal for refusal in fewer.refusals)
-    key = edit("retry_pair", {"name": "orders", "delay": "5s"}, {"routing_key": "other"})
-    assert "would remove the binding from orders to queue orders with key orders" in key.refusals[0]
+    more = edit("retry_ladder", LADDER, {"delays": "10s, 1m, 5m"}, numbers=ONE)
+    assert (more.refusals, more.kept, more.removals) == ((), (), ())
+    (reroute,) = more.reroutes
+    rerouted = ["orders-ladder", "orders.try.2", "orders-rung-3"]
+    assert (reroute.stored, reroute.old) == (rerouted, "orders-parking")
+    created = [change.thing for change in more.plan.changes]
+    assert Binding("orders-ladder", "orders-parking", "orders.try.3") in created
+    # Both at once would double a message.
+    assert reroute.binding not in created
+    fewer = edit("retry_ladder", LADDER, {"delays": "10s"}, numbers=ONE)
+    assert [(one.old, one.stored[2]) for one in fewer.reroutes] == [
+        ("orders-rung-2", "orders-parking")
+    ]
+    assert [one.queue.name for one in fewer.queues] == ["orders-rung-2"]
+    # What waits in the last rung still finds its way.
+    assert {one.routing_key for one in fewer.kept} == {"orders.try.2"}
+    assert fewer.refusals == ()
+
+
+def test_rungs_are_removed_one_at_a_time() -> None:
+    three = {**LADDER, "delays": "10s, 1m, 5m"}
+    (refusal,) = edit("retry_ladder", three, {"delays": "10s"}).refusals
+    assert "orders-rung-3 with key orders.try.2" in refusal
+    assert "Edit in smaller steps" in refusal
+
+
+def test_another_key_is_bound_beside_the_former_one() -> None:
+    found = edit("retry_pair", PAIR, {"routing_key": "other"}, numbers=ONE)
+    assert found.refusals == ()
+    assert {change.thing.identity for change in found.plan.changes} == {
+        Binding("orders", "orders", "other").identity,
+        Binding("orders-retry", "orders-retry", "other").identity,
+    }
+    assert {one.routing_key for one in found.kept} == {"orders"}
+    assert found.kept_sentences[0].startswith("The binding from orders to queue orders with key")
+
+
+def test_a_key_that_leads_to_more_queues_than_before_is_refused() -> None:
+    old = {"name": "later", "type": "direct", "queues": "k=work"}
+    found = edit("delayed_exchange", old, {"queues": "k=bills k=books"})
+    assert any("would be lost or doubled" in refusal for refusal in found.refusals)
+
+
+def test_an_exchange_stays() -> None:
+    found = edit("retry_pair", PAIR, {"name": "bills"})
+    assert "would remove the direct exchange orders" in found.refusals[0]
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,13 @@ def test_a_finding_has_a_row_from_when_it_appeared_until_it_went() -> None:
     record_findings(broker, found(lost()), NOON)
     row = FindingPeriod.objects.get()
     assert (row.rule, row.title) == ("F01", "Dead-letter exchange missing: not-there")
-    assert (row.appeared_at, row.gone_at, row.objects_count) == (NOON, None, 1)
+    assert (row.appeared_at, row.resolved_at, row.objects_count) == (NOON, None, 1)
     record_findings(broker, found(lost(), lost("more")), NOON + HOUR)
     row.refresh_from_db()
-    assert (row.appeared_at, row.gone_at, row.objects_count) == (NOON, None, 2)
+    assert (row.appeared_at, row.resolved_at, row.objects_count) == (NOON, None, 2)
     record_findings(broker, (), NOON + 2 * HOUR)
     row.refresh_from_db()
-    assert row.gone_at == NOON + 2 * HOUR
+    assert row.resolved_at == NOON + 2 * HOUR
     broker.refresh_from_db()
     assert broker.findings_checked_at == NOON + 2 * HOUR
 
@@ -60,10 +60,10 @@ def test_one_that_comes_back_soon_was_never_gone_and_later_it_is_another() -> No
     record_findings(broker, (), NOON + HOUR)
     record_findings(broker, found(lost()), NOON + HOUR + timedelta(minutes=5))
     row = FindingPeriod.objects.get()
-    assert (row.appeared_at, row.gone_at) == (NOON, None)
+    assert (row.appeared_at, row.resolved_at) == (NOON, None)
     record_findings(broker, (), NOON + 2 * HOUR)
     record_findings(broker, found(lost()), NOON + 3 * HOUR)
-    assert [one.gone_at for one in FindingPeriod.objects.all()] == [None, NOON + 2 * HOUR]
+    assert [one.resolved_at for one in FindingPeriod.objects.all()] == [None, NOON + 2 * HOUR]
 
 
 def test_findings_of_brokers_are_apart() -> None:

@@ -191,3 +191,19 @@ def test_a_slow_broker_that_failed_is_asked_as_often_as_any(
     latest._latest[broker.pk] = replace(kept, error="gone")
     assert latest.fresh(broker).is_reachable
     assert slow.asked == 1
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|a)*b", "a*a*a*a*a*b", "(a*)*", "a" * 1001])
+def test_a_pattern_that_could_be_searched_for_hours_is_not_searched(pattern: str) -> None:
+    slow = {"name": "slow", "pattern": pattern, "definition": {"max-length": 1}}
+    row: dict[str, Any] = {"name": "a" * 40}
+    assert put_in_force([row], [slow], []) == ["slow"]
+    assert row["policy"] is None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", ".*", "^orders\\.", "^(a|b)-.+-dlq$", "^(?!amq\\.).*", "x{2,3}"]
+)
+def test_usual_patterns_are_searched(pattern: str) -> None:
+    usual = {"name": "usual", "pattern": pattern, "definition": {"max-length": 1}}
+    assert put_in_force([], [usual], []) == []

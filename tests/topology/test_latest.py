@@ -217,6 +217,7 @@ def test_a_trial_tells_how_each_protocol_answered(broker: Broker) -> None:
         "AMQP",
         False,
         "Nothing listens at 127.0.0.1:9. Check that RabbitMQ runs, and check the port.",
+        is_fatal=True,
     )
     assert management.works
     assert management.sentence == "RabbitMQ 4.3.6 on a@b, 10,000 queues."

@@ -31,17 +31,17 @@ class Wire:
         self.is_broken = False
 
     @property
-    def flying(self) -> int:
+    def in_flight(self) -> int:
         return len(self.on_the_way)
 
     def publish(self, publish: Publish, token: int) -> None:
         self.on_the_way.append(token)
         self.published.append(publish)
-        self.most = max(self.most, self.flying)
+        self.most = max(self.most, self.in_flight)
 
     def answers(self, seconds: float) -> list[tuple[int, Answer]]:
         self.waits.append(seconds)
-        number = next(self._portions, 0 if self._is_dead else self.flying)
+        number = next(self._portions, 0 if self._is_dead else self.in_flight)
         answered, self.on_the_way = self.on_the_way[:number], self.on_the_way[number:]
         return [(token, CONFIRMED) for token in answered]
 

@@ -112,7 +112,7 @@ def test_a_route_leads_into_what_is_declared_and_arrives_after_the_achievable(ki
 def test_every_probe_arrives_as_it_says(kind: str) -> None:
     def law(pattern: Pattern, params: Any) -> None:
         found = standing(pattern, params)
-        probes = pattern.probes(params, found)
+        probes = pattern.trials(params, found)
         assert probes
         for delay, target, queue in probes:
             route = pattern.route(params, delay, target)

@@ -41,10 +41,10 @@ def test_a_plan_signs_every_wanted_thing_and_creates_what_is_missing(
         for thing in wanted
         if thing.identity not in identities and after.issuperset(ends(thing))
     ]
-    assert [change.thing for change in plan.signed("create")] == missing
+    assert [change.thing for change in plan.select("create")] == missing
     equal = [thing for thing in wanted if thing in there.exchanges | there.queues | there.bindings]
-    assert [change.thing for change in plan.signed("present")] == equal
-    assert all(change.differences for change in plan.signed("conflict"))
+    assert [change.thing for change in plan.select("present")] == equal
+    assert all(change.differences for change in plan.select("conflict"))
     assert make_plan(wanted, a_snapshot(wanted)).is_empty
 
 
@@ -165,7 +165,7 @@ def test_without_anything_to_see_there_is_no_tap() -> None:
 def test_a_binding_between_what_nobody_makes_is_a_conflict_that_names_what_is_missing() -> None:
     wanted = Definitions.of([a_queue("q"), Binding("gone", "q", "k")])
     plan = make_plan(wanted, a_snapshot(Definitions()))
-    (conflict,) = plan.signed("conflict")
+    (conflict,) = plan.select("conflict")
     assert conflict.differences == (Difference("exchange gone", "exists", "missing"),)
     assert make_plan(wanted, a_snapshot(Definitions.of([Exchange("gone")]))).is_applicable
 

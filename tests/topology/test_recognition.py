@@ -139,7 +139,7 @@ def test_what_is_missing_and_what_differs_is_told_thing_by_thing() -> None:
     snapshot = a_snapshot(whole.without([("queue", name), lost.identity]) | Definitions.of([odd]))
     found = only_found(snapshot)
     assert found.plan is not None
-    assert [change.thing for change in found.plan.signed("create")] == [lost]
+    assert [change.thing for change in found.plan.select("create")] == [lost]
     told = [(one.name, one.wanted, one.declared) for one in departures(found, snapshot)]
     assert told == [
         ("x-dead-letter-strategy", "at-least-once", "not set"),

@@ -18,7 +18,7 @@ SECOND = timedelta(seconds=1)
 
 
 def asked(kind: str = "replay") -> Work:
-    return work.ask(kind, 7, broker=None, user=None, total=3)
+    return work.create(kind, 7, broker=None, user=None, total=3)
 
 
 def claimed(owner: str = "one") -> Work:

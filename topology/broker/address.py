@@ -10,7 +10,7 @@ from topology.broker.errors import BrokerError
 
 
 class AddressError(BrokerError, ValueError):
-    """The text is no usable address; the message says what is wrong with it."""
+    """The text is not a valid address; the message explains the error."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def check_management_url(management_url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise AddressError(sentence)
     if parts.username is not None:
-        # It would stand in every sentence that names the address, and win over our own.
+        # It would appear in every message with the address, and override our own credentials.
         raise AddressError("The management address must not contain a user name or password.")
 
 

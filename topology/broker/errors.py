@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 
 class BrokerError(Exception):
-    """A sentence for a person; `retry_helps` says whether the same call may work later."""
+    """A sentence for a person; `retry_helps`: the same call may succeed later."""
 
     retry_helps = False
 

@@ -1,4 +1,4 @@
-"""Waiting for a call only so long: it goes on in a thread that nobody joins."""
+"""Waits a limited time for a call; after that the call continues in a thread nobody joins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def in_background(call: Callable[[], Found], name: str) -> Future[Found]:
         try:
             future.set_result(call())
         except BaseException as error:
-            # Whatever it was, whoever waits must be told.
+            # Whatever the error is, the caller that waits must get it.
             future.set_exception(error)
 
     Thread(target=run, name=name, daemon=True).start()

@@ -26,7 +26,7 @@ FOLDED_BYTES = 262_144
 FOLDED_LINES = 2000
 FOLDED_DEPTH = 40
 
-# What a content type says of bytes that are no text, by a piece of it.
+# Content types of binary bodies, by a part of the type.
 NAMED_TYPES = {
     "protobuf": "protobuf",
     "msgpack": "MessagePack",
@@ -38,7 +38,7 @@ NAMED_TYPES = {
     "x-python-serialize": "a Python pickle",
     "java-serialized-object": "a serialized Java object",
 }
-# Only these: Python knows codecs that are no charsets, and slow ones.
+# Only these: Python also has codecs that are not charsets, and slow ones.
 _CHARSETS = re.compile(
     r"utf[-_]?(8|16|32)([-_]?[lb]e)?|iso[-_]?8859[-_]\d{1,2}|latin[-_]?1|(us[-_]?)?ascii|"
     r"windows[-_]12\d\d|cp\d{3,4}|koi8[-_][ru]|shift[-_]?jis|euc[-_](jp|kr)|gb(2312|k|18030)|big5",
@@ -119,9 +119,9 @@ def show_body(body: bytes, content_type: str = "", content_encoding: str = "") -
 
 
 def unpack(body: bytes, content_encoding: str = "", most: int = UNPACKED_BYTES) -> Unpacked:
-    """What gzip or deflate packed, at most so many bytes of it.
+    """Decompress gzip or deflate, at most `most` bytes.
 
-    It is told by the content encoding or by gzip's first bytes.
+    The compression is known from the content encoding or from gzip's first bytes.
     """
     encoding = content_encoding.strip().lower()
     if body.startswith(_GZIP):
@@ -173,10 +173,10 @@ def _inflated(body: bytes, how: str, wbits: int, most: int) -> Unpacked:
 
 
 def _piece(body: bytes, place: int, wbits: int, room: int) -> tuple[bytes, int, bool]:
-    """At most `room` bytes of what is packed from `place` on, where that ends, and whether it
-    does. Raises zlib.error.
+    """At most `room` bytes decompressed from `place` on, the end position, and whether it is the
+    end of a part. Raises zlib.error.
 
-    Fed in parts: what stands behind the end of a piece is copied each time.
+    Input is fed in pieces: zlib copies everything behind the end of a part each time.
     """
     engine = zlib.decompressobj(wbits)
     found: list[bytes] = []
@@ -189,7 +189,7 @@ def _piece(body: bytes, place: int, wbits: int, room: int) -> tuple[bytes, int, 
 
 
 def charset_of(content_type: str, content_encoding: str = "") -> str:
-    """What the content type says, or the encoding where a library (kombu) says it there."""
+    """The charset of the content type, or the encoding, where kombu puts the charset."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
@@ -219,9 +219,9 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def fold(tree: Tree) -> tuple[Line, ...]:
-    """A document as lines to open and close; what is nested too deep stands as one value.
+    """A document as lines that fold; a value nested too deep is one line.
 
-    Empty when there would be too many.
+    Empty when there would be too many lines.
     """
     lines: list[Line] = []
     for line in _lines(tree, "", 0):

@@ -13,10 +13,10 @@ BRACKETS = {"object": "{}", "list": "[]"}
 
 @dataclass(frozen=True)
 class Tree:
-    """One value. `text` is what a text says, or a number or word (true, false, null) as written.
+    """One value. `text` is a string, or a number or word (true, false, null) as written.
 
-    `parts` are the members of an object or list; those of an object have a `name`, also when
-    it stands there twice.
+    `parts` are the members of an object or list; those of an object have a `name`, which may
+    occur twice.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""Says in two sentences why a database, or a disk, refuses.
+"""Explains in two sentences why a database, or a disk, refused an operation.
 
 SQLite's result codes: sqlite.org/rescode.html. PostgreSQL's: appendix "PostgreSQL Error Codes".
 """
@@ -53,7 +53,7 @@ class Trouble(Enum):
         return f"{self.why} {self.next_step}"
 
 
-# A prefix of a name stands for its extended codes; the first that fits counts.
+# A prefix of a name covers its extended codes; the first match counts.
 SQLITE_CODES = {
     "SQLITE_FULL": Trouble.FULL,
     # The index of the write-ahead log found no room.

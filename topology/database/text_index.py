@@ -35,8 +35,8 @@ def find(
 ) -> Ids | None:
     """The ids below `below` whose text contains the folded term, of a table and its index.
 
-    None where the term is too short or, in PostgreSQL, so common that its index takes too long.
-    `sample` are ids of which the first tell which trigrams are common.
+    None when the term is too short or, in PostgreSQL, so common that the index takes too long.
+    `sample` are ids whose texts show which trigrams are common.
     """
     if len(term) < SHORTEST:
         return None
@@ -56,7 +56,7 @@ def rare_trigrams(term: str, sample: Collection[str]) -> list[str]:
 
 
 def _find_in_fts5(index: str, term: str, trigrams: Collection[str], below: int | None) -> Ids:
-    """The index knows which texts contain all the trigrams, the text whether in their order."""
+    """Find texts that contain all trigrams by the index, then check their order in the text."""
     match = " AND ".join('"' + one.replace('"', '""') + '"' for one in trigrams)
     with connection.cursor() as cursor:
         cursor.execute(

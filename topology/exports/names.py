@@ -9,7 +9,7 @@ from topology.definitions import Identity
 
 
 class NotExportable(ValueError):
-    """The tool cannot hold an object; the message is a sentence that says which and why."""
+    """The tool cannot represent an object; the message says which and why in one sentence."""
 
 
 def resource_name(identity: Identity, separator: str, longest: int) -> str:

@@ -81,7 +81,7 @@ def _probes(
     pattern: Pattern, params: Any, found: Definitions
 ) -> Sequence[tuple[timedelta, str, str]]:
     """Raises NotExportable."""
-    probes = pattern.probes(params, found)
+    probes = pattern.trials(params, found)
     if not probes:
         raise NotExportable(
             "The topology has no fixed routing key, so its permissions depend on the publisher."

@@ -33,7 +33,7 @@ SECOND_SYNTAX = (4, 3)
 
 @dataclass(frozen=True)
 class Admin:
-    """Commands of the rabbitmqadmin that belongs to a broker of this version."""
+    """Commands of the rabbitmqadmin that belongs to a broker of this version; () if not known."""
 
     version: tuple[int, ...]
 
@@ -59,7 +59,7 @@ class Admin:
 
     @property
     def _is_second(self) -> bool:
-        return self.version >= SECOND_SYNTAX
+        return not self.version or self.version >= SECOND_SYNTAX
 
     def _binding(self, verb: str, source: str, queue: str, **key: str) -> str:
         end = {"destination_type": "queue", "destination": queue}

@@ -52,7 +52,7 @@ class Context:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.version = snapshot.version_tuple or NEWEST
-        self.admin = Admin(self.version)
+        self.admin = Admin(snapshot.version_tuple)
         self.index = Index(snapshot.definitions.without_taps())
         self._keys = MessageKeys(self.index)
         self._around = Circumstances(self.index, self.version, consuming(snapshot.consumed, None))

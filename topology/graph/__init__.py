@@ -1,1 +1,1 @@
-"""Pictures of definitions: what is drawn, where it stands, and the SVG of it."""
+"""Diagrams of definitions: nodes and edges, layout, and SVG."""

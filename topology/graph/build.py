@@ -24,8 +24,8 @@ class Node:
     """An exchange or a queue of the picture; its id is "queue/<name>" or "exchange/<name>".
 
     `missing`: it is named or wanted, but the broker does not have it. `mark` is one of
-    `live_values.MARK_WORDS`, "" for an exchange. `badge` is written on its upper edge. `small` are
-    lines that its box must have room for.
+    `live_values.MARK_WORDS`, "" for an exchange. `badge` is written on its upper edge, `broken`
+    on its lower one: what goes wrong there. `small` are lines that its box must have room for.
     """
 
     id: str
@@ -41,6 +41,7 @@ class Node:
     rate: float | None = None
     mark: str = ""
     badge: str = ""
+    broken: str = ""
     small: tuple[str, ...] = ()
 
     @property
@@ -79,14 +80,13 @@ def build(
 ) -> Graph:
     """The graph of a vhost or of a part of it.
 
-    What `wanted` names and `found` lacks, and what a binding, a dead-letter argument or one of
-    the `ways` names and nobody has, is drawn as missing. Where such a name is `beside` the part,
-    it is drawn as it stands there, without what leads on from it. Delayboard's own taps are
-    left out.
+    Drawn as missing: what `wanted` names and `found` does not have, and what a binding, a
+    dead-letter argument or one of the `ways` names and nobody has. A name `beside` the part is
+    drawn as it is there, without its own edges. Taps and probe queues of ours are omitted.
     """
     definitions = found.definitions if isinstance(found, Snapshot) else found
     drawn = definitions | (_lacking(definitions, wanted) if wanted else NOTHING)
-    drawn = drawn.without_taps()
+    drawn = drawn.without_taps().without_probes()
     edges = _with_missing(edges_of(drawn), definitions) if wanted else edges_of(drawn)
     edges = (*edges, *ways)
     ends = sorted({edge.source for edge in edges} | {edge.target for edge in edges})
@@ -108,9 +108,12 @@ def build(
     return Graph(finished, edges)
 
 
-def with_badges(graph: Graph, badges: Mapping[str, str]) -> Graph:
+def with_badges(graph: Graph, badges: Mapping[str, str], broken: Mapping[str, str]) -> Graph:
     """The graph with a few words on the nodes of these ids."""
-    nodes = tuple(replace(node, badge=badges.get(node.id, "")) for node in graph.nodes)
+    nodes = tuple(
+        replace(node, badge=badges.get(node.id, ""), broken=broken.get(node.id, ""))
+        for node in graph.nodes
+    )
     return replace(graph, nodes=nodes)
 
 
@@ -158,7 +161,7 @@ def _lacking(definitions: Definitions, wanted: Definitions) -> Definitions:
 
 
 def _with_missing(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:
-    """Bindings that are not there say so, and between ends that are they do key by key."""
+    """Mark missing bindings; between two ends that are bound, each key by itself."""
     standing = {(edge.source, edge.target): edge.keys for edge in edges_of(definitions)}
     nodes = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
     nodes |= {f"queue/{queue.name}" for queue in definitions.queues}
@@ -171,9 +174,9 @@ def _with_missing(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge
 
 
 def _missing(edge: Edge, standing: Collection[str] | None, nodes: Collection[str]) -> Edge:
-    """`standing` are the keys by which the two ends are bound, None where they are not.
+    """`standing` are the keys by which the two ends are bound, None when they are not bound.
 
-    Where an end is missing its box says so, and the arrow's label need not.
+    The box of a missing end is marked, so the arrow's label does not repeat it.
     """
     gone = set(edge.keys) - set(standing or ())
     if standing is not None and not gone:

@@ -20,8 +20,8 @@ DEFAULT = "exchange/"
 class Edge:
     """An arrow between two node ids.
 
-    `what` says it in words; `keys` are the binding keys, or the key that a dying message
-    is given (none when it keeps its own); `label` is what stands on the arrow.
+    `what` describes it in words; `keys` are the binding keys, or the dead-letter routing key (none
+    when the message keeps its own); `label` is the text on the arrow.
     """
 
     source: str
@@ -45,7 +45,7 @@ def edges_of(definitions: Definitions) -> tuple[Edge, ...]:
 
 
 def forwarder_edges(forwarders: Iterable[Forwarder]) -> tuple[Edge, ...]:
-    """What no definition says: where a consumer puts what it takes."""
+    """The edges that definitions do not contain: where a consumer republishes messages."""
     return tuple(
         Edge(f"queue/{forwarder.queue}", f"queue/{queue}", "forwarder", what, label=label)
         for forwarder in forwarders

@@ -104,9 +104,9 @@ def snapshot_version(snapshot: Snapshot) -> str:
 
 
 def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = False) -> Mark:
-    """The state of a queue in one word; `MARK_WORDS` says it to people.
+    """The state of a queue in one word; `MARK_WORDS` has the text for people.
 
-    `is_level`: a queue that nobody may consume from, or messages come before their time.
+    `is_level`: a delay queue; a consumer on it would receive messages early.
     """
     if numbers is not None and numbers.state in NOT_RUNNING:
         return "down"
@@ -125,7 +125,7 @@ def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = F
         return "busy"
     if queue.message_ttl_ms is not None:
         return "waiting"
-    # That nobody consumes is not said where the broker did not say who does.
+    # No statement about consumers when RabbitMQ did not report them.
     return "busy" if numbers.consumers is None else "no_consumer"
 
 

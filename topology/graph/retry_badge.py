@@ -14,7 +14,7 @@ KINDS = ("all", "failed", "returned")
 
 @dataclass(frozen=True)
 class Retry:
-    """How long at least and at most a message stays away; `limit` None where nothing is said."""
+    """The shortest and longest time until a retry; `limit` is None when no limit is stated."""
 
     shortest: timedelta
     longest: timedelta

@@ -7,7 +7,7 @@ from topology.graph.edges import Edge
 
 
 def shorten(graph: Graph) -> Graph:
-    """Where one arrow leads to an exchange and one binding leaves it, one arrow stands for both."""
+    """Draw one arrow instead of two where an exchange has one arrow in and one binding out."""
     edges, over = set(graph.edges), dict[Edge, int]()
     for node in graph.nodes:
         coming = [edge for edge in edges if edge.target == node.id]
@@ -34,7 +34,7 @@ def _joined(first: Edge, second: Edge, number: int) -> Edge:
     through = f"over {number} exchange{'' if number == 1 else 's'}"
     if first.kind == "binding":
         return Edge(first.source, second.target, "binding", f"leads {through} to", (), through)
-    # The arrow's own label is short: the table says over how many.
+    # The label of the arrow is short; the table lists the bindings.
     when = first.label
     what = f"{first.what.partition(', over ')[0]}, {through}"
     return Edge(first.source, second.target, first.kind, what, first.keys, when)

@@ -64,7 +64,7 @@ def _described(layout: Layout) -> str:
 
 
 def way(own: str, line: Line) -> str:
-    """The arrow without its label; the marker's foot stands on the last point of the curve."""
+    """The arrow without its label; the marker begins at the last point of the curve."""
     start, *rest = line.points
     curve = " ".join(p(point) for point in rest)
     keys = f" ({', '.join(line.edge.keys)})" if line.edge.keys else ""
@@ -90,25 +90,36 @@ def _node(box: Box) -> str:
     node = box.node
     classes = ["node", f"node-{node.kind}"]
     classes += ["node-missing"] if node.missing else []
+    classes += ["node-broken"] if node.broken else []
     key, state = attribute(node.id), attribute(node.mark)
     mark = f' data-mark="{key}" data-state="{state}"' if node.mark else ""
     words = f" Now: {MARK_WORDS[node.mark]}." if node.mark in MARK_WORDS else ""
+    words += f" {node.broken.capitalize()}." if node.broken else ""
     return (
         f'<g class="{" ".join(classes)}"{mark}>'
         f"<title>{content(sentence(node) + words)}</title>"
-        f"{_shape(box)}{_texts(box)}{_badge(box)}</g>"
+        f"{_shape(box)}{_texts(box)}{_badge(box)}"
+        f"{_broken(box)}</g>"
     )
 
 
 def _badge(box: Box) -> str:
     """On the upper border, from the left."""
-    words = box.node.badge
+    return _label("step", box.node.badge, box.left + 8, box.top)
+
+
+def _broken(box: Box) -> str:
+    """On the lower border, from the left."""
+    return _label("broken", box.node.broken, box.left + 8, box.top + box.height + 4)
+
+
+def _label(kind: str, words: str, left: float, middle: float) -> str:
+    """Words in a filled field; `middle` is the baseline of the words."""
     if not words:
         return ""
     width = len(words) * (SMALL_CELL + 0.5) + 14
-    left, middle = box.left + 8, box.top
     return (
-        f'<g class="step"><rect x="{n(left)}" y="{n(middle - 12)}" width="{n(width)}" height="16"'
+        f'<g class="{kind}"><rect x="{n(left)}" y="{n(middle - 12)}" width="{n(width)}" height="16"'
         f' rx="8"/><text x="{n(left + 7)}" y="{n(middle)}">{content(words)}</text></g>'
     )
 

@@ -50,7 +50,7 @@ def signs(x: float, y: float) -> str:
 
 
 def marker(own: str, kind: str) -> str:
-    """The tip of a kind of arrow, whose foot stands on the end of its line."""
+    """The tip of a kind of arrow, which begins at the end of its line."""
     return (
         f'<marker id="{own}-{kind}" class="tip tip-{kind}" viewBox="0 0 8 8" refX="0" refY="4"'
         ' markerUnits="userSpaceOnUse" markerWidth="8" markerHeight="8" orient="auto">'
@@ -68,7 +68,7 @@ def root(own: str, classes: str, width: float, height: float, role: str = "img")
 
 
 def spoken(own: str, title: str, description: str) -> str:
-    """What a screen reader is told of the whole picture."""
+    """Title and description of the whole diagram for screen readers."""
     return (
         f'<title id="{own}-title">{content(title)}</title>'
         f'<desc id="{own}-text">{content(description)}</desc>'

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from topology.broker.errors import BrokerError
 from topology.graph.layout.geometry import visible
+from topology.management.input_file import BadInput
 from topology.models import State, Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
@@ -32,10 +33,6 @@ class Result:
     is_good: bool
     lines: tuple[str, ...]
     fields: Mapping[str, Any] = field(default_factory=dict)
-
-
-class BadInput(Exception):
-    """The sentence says what is wrong with the arguments."""
 
 
 class TopologyCommand(BaseCommand):
@@ -97,8 +94,8 @@ def plan_lines(plan: Plan) -> Iterable[str]:
             yield f"    {one.name}: planned {one.wanted or '–'}, in the broker {one.found or '–'}"
     number = len(plan.changes)
     yield (
-        f"{number} object{'' if number == 1 else 's'}: {len(plan.signed('create'))} to create, "
-        f"{len(plan.signed('conflict'))} in conflict, {len(plan.signed('present'))} in sync."
+        f"{number} object{'' if number == 1 else 's'}: {len(plan.select('create'))} to create, "
+        f"{len(plan.select('conflict'))} in conflict, {len(plan.select('present'))} in sync."
     )
 
 

@@ -170,6 +170,17 @@ class Migration(migrations.Migration):
                     models.CharField(blank=True, default="", editable=False, max_length=120),
                 ),
                 ("busy_until_at", models.DateTimeField(editable=False, null=True)),
+                (
+                    "probing",
+                    models.CharField(
+                        blank=True,
+                        choices=[("", "disabled"), ("on", "enabled"), ("ending", "being disabled")],
+                        default="",
+                        editable=False,
+                        max_length=10,
+                    ),
+                ),
+                ("probe_minutes", models.PositiveSmallIntegerField(default=5, editable=False)),
                 ("keep_bodies", models.BooleanField(default=False, editable=False)),
                 ("is_adopted", models.BooleanField(default=False, editable=False)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -262,7 +273,7 @@ class Migration(migrations.Migration):
                 ("title", models.TextField()),
                 ("objects_count", models.PositiveIntegerField()),
                 ("appeared_at", models.DateTimeField()),
-                ("gone_at", models.DateTimeField(db_index=True, null=True)),
+                ("resolved_at", models.DateTimeField(db_index=True, null=True)),
                 (
                     "broker",
                     models.ForeignKey(
@@ -276,7 +287,7 @@ class Migration(migrations.Migration):
                 "ordering": ("-appeared_at", "-pk"),
                 "constraints": [
                     models.UniqueConstraint(
-                        condition=models.Q(("gone_at", None)),
+                        condition=models.Q(("resolved_at", None)),
                         fields=("broker", "key"),
                         name="one_open_period_per_finding",
                     )
@@ -435,6 +446,7 @@ class Migration(migrations.Migration):
                     "step",
                     models.CharField(
                         choices=[
+                            ("rerouting", "switching a routing key to another queue"),
                             ("switching", "switching the bindings to the temporary queue"),
                             ("draining", "waiting until the old queue is empty"),
                             ("deleting", "deleting the old queue"),
@@ -445,6 +457,7 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
+                ("reroute", models.JSONField(null=True)),
                 ("waiting", models.PositiveIntegerField(null=True)),
                 ("empty_since_at", models.DateTimeField(null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),

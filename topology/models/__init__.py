@@ -10,10 +10,11 @@ from topology.models.grant import Grant, Role
 from topology.models.missing_binding import MissingBinding
 from topology.models.queue_replacement import QueueReplacement, ReplacementStep
 from topology.models.redaction_rule import RedactionKind, RedactionRule
-from topology.models.topology import State, Topology
+from topology.models.topology import DEFAULT_PROBE_MINUTES, Probing, State, Topology
 from topology.models.work import Work, WorkState
 
 __all__ = (
+    "DEFAULT_PROBE_MINUTES",
     "AuditEntry",
     "Broker",
     "Drift",
@@ -22,6 +23,7 @@ __all__ = (
     "Grant",
     "MissingBinding",
     "Palette",
+    "Probing",
     "QueueReplacement",
     "RedactionKind",
     "RedactionRule",

@@ -11,7 +11,7 @@ from topology.models.broker import Broker
 class AuditEntry(models.Model):
     """Added before its action begins; only `outcome` changes, once, when the action ends.
 
-    Names are copied, so that it can be read when what it names is gone.
+    Names are copied, so that an entry remains readable when its objects no longer exist.
     """
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)

@@ -11,7 +11,7 @@ from topology.models.broker import Broker
 
 
 class FindingPeriod(models.Model):
-    """A time in which a broker had a finding; `gone_at` None while it has it.
+    """A time in which a broker had a finding; `resolved_at` None while it has it.
 
     The worker writes these. `key` is that of the finding, `severity` a number of `Severity`,
     `objects_count` how many objects it last had.
@@ -24,14 +24,14 @@ class FindingPeriod(models.Model):
     title = models.TextField()
     objects_count = models.PositiveIntegerField()
     appeared_at = models.DateTimeField()
-    gone_at = models.DateTimeField(null=True, db_index=True)
+    resolved_at = models.DateTimeField(null=True, db_index=True)
 
     class Meta:
         ordering = ("-appeared_at", "-pk")
         constraints = (
             models.UniqueConstraint(
                 fields=("broker", "key"),
-                condition=models.Q(gone_at=None),
+                condition=models.Q(resolved_at=None),
                 name="one_open_period_per_finding",
             ),
         )

@@ -26,7 +26,8 @@ class Grant(models.Model):
     role = models.PositiveSmallIntegerField(choices=Role.choices)
 
     class Meta:
-        # Two, since SQLite knows no `nulls_distinct` and Django would leave the whole one out.
+        # Two constraints: SQLite has no `nulls_distinct`, and Django would omit the whole
+        # constraint.
         constraints = (
             models.UniqueConstraint(fields=("user", "broker"), name="one_grant_per_broker"),
             models.UniqueConstraint(

@@ -10,12 +10,12 @@ from topology.models.topology import Topology
 class MissingBinding(models.Model):
     """A destination of a topology to which RabbitMQ cannot route, as the worker last saw it.
 
-    `destination` "" stands for messages that are stuck without a recorded destination. `since_at`
-    is when the worker first saw the problem. Messages due from `from_at` on are stuck, None where
-    that is not known of any. `restored_at` is when a route was seen again; messages that were due
-    before may be stuck until RabbitMQ retries. `waiting` are not due yet. `is_bound`: the binding
-    exists, and nothing behind it takes the message. `is_dropped`: RabbitMQ drops messages
-    instead of keeping them (classic levels).
+    `destination` "" means messages that are stuck without a recorded destination. `since_at` is
+    when the worker first saw the problem. Messages due from `from_at` on are stuck, None when
+    unknown. `restored_at` is when a route existed again; messages due before it may be stuck until
+    RabbitMQ retries. `waiting` counts messages that are not due yet. `is_bound`: the binding
+    exists, and nothing behind it takes the message. `is_dropped`: RabbitMQ drops messages instead
+    of keeping them (classic levels).
     """
 
     topology = models.ForeignKey(Topology, models.CASCADE, related_name="missing_bindings")

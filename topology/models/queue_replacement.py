@@ -9,6 +9,7 @@ from topology.models.work import Work, WorkState
 
 
 class ReplacementStep(models.TextChoices):
+    REROUTING = "rerouting", "switching a routing key to another queue"
     SWITCHING = "switching", "switching the bindings to the temporary queue"
     DRAINING = "draining", "waiting until the old queue is empty"
     DELETING = "deleting", "deleting the old queue"
@@ -20,7 +21,8 @@ class QueueReplacement(models.Model):
     """`step` is written before its first change of the broker, and may be repeated.
 
     `waiting` is how many messages the queue that is to be deleted held when the broker last
-    reported it, `empty_since_at` since when that is none.
+    reported it, `empty_since_at` since when that is none. `reroute` is the exchange, the key and
+    the new queue of messages that reach `queue` no more.
     """
 
     topology = models.ForeignKey(Topology, models.CASCADE, related_name="replacements")
@@ -29,6 +31,7 @@ class QueueReplacement(models.Model):
     step = models.CharField(
         max_length=10, choices=ReplacementStep.choices, default=ReplacementStep.SWITCHING
     )
+    reroute = models.JSONField(null=True)
     waiting = models.PositiveIntegerField(null=True)
     empty_since_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)

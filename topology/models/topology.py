@@ -8,13 +8,14 @@ from typing import Any, cast
 
 from django.db import models
 
-from topology.definitions import TAP_PREFIX, Definitions, Identity
+from topology.definitions import PROBE_PREFIX, TAP_PREFIX, Definitions, Identity
 from topology.delays import format_delay, in_words
 from topology.message import Forwarder
 from topology.models.broker import Broker
 from topology.patterns.names import as_stored
 from topology.patterns.pattern import Pattern, Tap
 from topology.patterns.table import PATTERNS
+from topology.provisioning.probes import probe_definitions
 from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType, tap_definitions
 
 
@@ -25,17 +26,27 @@ class State(models.TextChoices):
     DELETED = "deleted", "deleted"
 
 
+class Probing(models.TextChoices):
+    """`ending`: no new probes; the queue stays until those on the way have arrived."""
+
+    OFF = "", "disabled"
+    ON = "on", "enabled"
+    ENDING = "ending", "being disabled"
+
+
+DEFAULT_PROBE_MINUTES = 5
+
+
 class Topology(models.Model):
-    """`params` are texts as the pattern's `parse` takes them; `owned` lists what we created.
+    """`params` are texts as the pattern's `parse` takes them; `owned` lists the objects we created.
 
-    An identity is put into `owned` before the thing is created, so that an apply that dies
-    half-way leaves nothing that the teardown would not know as ours. `tap_type` is "" until it is
-    first applied, unless somebody chose one; an adopted one has none until somebody wants it
-    recorded. `is_adopted` says that it was taken over as others had made it, and stays so,
-    whatever of it is created or recorded afterwards.
+    An identity is added to `owned` before its object is created: after an apply that died halfway,
+    the teardown knows every object as ours. `tap_type` is "" until the first apply, unless a user
+    chose one; an adopted topology has none until a user enables recording. `is_adopted`: it was
+    taken over as others had made it, and this stays so whatever is created or recorded later.
 
-    `tap_name` is the tap queue's name where it is not the usual one. `retired_tap` is the stream
-    that this queue replaced, until the recorder has read its last copy.
+    `tap_name` is the name of the tap queue where it differs from the usual one. `retired_tap` is
+    the stream that this queue replaced, until the recorder has read its last copy.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT, related_name="topologies")
@@ -49,6 +60,10 @@ class Topology(models.Model):
     tap_name = models.CharField(max_length=120, blank=True, default="", editable=False)
     retired_tap = models.CharField(max_length=120, blank=True, default="", editable=False)
     busy_until_at = models.DateTimeField(null=True, editable=False)
+    probing = models.CharField(
+        max_length=10, choices=Probing.choices, blank=True, default="", editable=False
+    )
+    probe_minutes = models.PositiveSmallIntegerField(default=DEFAULT_PROBE_MINUTES, editable=False)
     keep_bodies = models.BooleanField(default=False, editable=False)
     is_adopted = models.BooleanField(default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -77,12 +92,22 @@ class Topology(models.Model):
 
     @property
     def definitions(self) -> Definitions:
-        """Everything that should exist, the tap included."""
+        """Everything that should exist, the tap and the probe queue included."""
         return self.definitions_with(self.tap_type or DEFAULT_TAP)
 
     def definitions_with(self, tap_type: str) -> Definitions:
         """The same with a tap of this type."""
-        return self.pattern.definitions(self.parsed) | self.tap_with(tap_type)
+        own = self.pattern.definitions(self.parsed) | self.tap_with(tap_type)
+        return own | self.probe_definitions if self.probing else own
+
+    @property
+    def probe_queue(self) -> str:
+        return PROBE_PREFIX + self.slug
+
+    @property
+    def probe_definitions(self) -> Definitions:
+        """The probe queue and its bindings, whether probes are enabled or not."""
+        return probe_definitions(self.pattern, self.parsed, self.probe_queue)
 
     @property
     def tap(self) -> Definitions:
@@ -139,9 +164,9 @@ class Topology(models.Model):
 
     @property
     def is_read_by_others(self) -> bool:
-        """Whether nothing comes through it without a consumer that is not ours.
+        """Whether messages leave it only through a consumer that is not ours.
 
-        What that one does, and by which header, nothing in a broker says.
+        The broker has no information on what that consumer does, or by which header.
         """
         return self.is_adopted and bool(self.pattern.forwarders(self.parsed))
 

@@ -16,6 +16,8 @@ class WorkState(models.TextChoices):
     CANCELLED = "cancelled", "cancelled"
 
 
+# The work of a topology's probes, for as long as they are enabled.
+PROBES = "probes"
 ENDED = (WorkState.DONE, WorkState.FAILED, WorkState.CANCELLED)
 
 

@@ -1,4 +1,4 @@
-"""What stands in a broker's vhost that others built, and taking it over as it is."""
+"""Topologies that others built in a broker's vhost, and their adoption without changes."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Sighting:
         plan = self.found.plan
         if plan is None or not plan.changes:
             return self.found.use.missing
-        return tuple(change.title for change in plan.signed("create"))
+        return tuple(change.title for change in plan.select("create"))
 
     @property
     def standing(self) -> list[tuple[str, str]]:
-        """How complete it is: (ok, warn, error, note or off; words), one for each thing to say."""
+        """How complete it is: (ok, warn, error, note or off; words), a pair per statement."""
         plan = self.found.plan
         untrue = len(self.found.untrue_names)
         named = [("warn", f"{_count(untrue, 'name')} with a different time")] if untrue else []
@@ -89,7 +89,7 @@ def unmanaged(broker: Broker, found: Sequence[Found]) -> list[Found]:
 
 
 def _managed(broker: Broker) -> dict[tuple[str, str], Topology]:
-    """By kind and title; not asked for by name: a broker's may hold what no database takes."""
+    """By kind and title; read in full, because a broker's names may be invalid for the database."""
     rows = Topology.objects.filter(broker=broker).exclude(state=State.DELETED)
     return {(row.kind, row.name): row for row in rows}
 

@@ -21,11 +21,15 @@ TRIAL_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Trial:
-    """How one protocol answered: a sentence, and whether it is good news."""
+    """How one protocol answered: a sentence, and whether it is good news.
+
+    A fatal one cannot be used at all; an alarm passes.
+    """
 
     name: str
     works: bool
     sentence: str
+    is_fatal: bool = False
 
 
 Try = Callable[[Address], list[Trial]]
@@ -59,7 +63,7 @@ def _try_amqp(address: Address) -> list[Trial]:
         with connected(address, "connection test", heartbeat=REQUEST_HEARTBEAT_SECONDS):
             return [Trial("AMQP", True, f"Connected to the virtual host “{address.vhost}”.")]
     except BrokerError as error:
-        return [Trial("AMQP", False, str(error))]
+        return [Trial("AMQP", False, str(error), is_fatal=True)]
 
 
 def _try_management(address: Address) -> list[Trial]:
@@ -69,7 +73,7 @@ def _try_management(address: Address) -> list[Trial]:
             queues = management.count_queues()
             alarms = management.alarms()
     except BrokerError as error:
-        return [Trial("Management API", False, str(error))]
+        return [Trial("Management API", False, str(error), is_fatal=True)]
     # The node is named only to accounts with the tag “monitoring”.
     node = f" on {overview['node']}" if overview.get("node") else ""
     version, plural = overview.get("rabbitmq_version"), "" if queues == 1 else "s"
@@ -83,4 +87,4 @@ def _late(name: str, address: Address) -> Trial:
         f"{address.host} did not answer in {TRIAL_SECONDS:.0f} seconds. Check the host name, "
         "the network and the load of RabbitMQ."
     )
-    return Trial(name, False, sentence)
+    return Trial(name, False, sentence, is_fatal=True)

@@ -11,8 +11,8 @@ from topology.patterns.pattern import ParamsError
 from topology.provisioning.plan import Plan
 from topology.snapshot import Snapshot
 
-# Topology, parameters, tap.
-_Key = tuple[int, str, str, str]
+# Topology, parameters, tap, probes.
+_Key = tuple[int, str, str, str, str]
 
 
 class DriftCheck:
@@ -25,9 +25,9 @@ class DriftCheck:
         self._plans: dict[int, tuple[Definitions, dict[_Key, Plan]]] = {}
 
     def look(self, broker: Broker, snapshot: Snapshot) -> int:
-        """Update the rows of a broker's topologies; returns how many differ.
+        """Update the rows of a broker's topologies; returns how many are not in sync.
 
-        A row whose parameters no longer read is left out.
+        A row whose parameters are no longer valid is skipped.
         """
         applied = Topology.objects.filter(broker=broker, state=State.APPLIED)
         drifted = [
@@ -50,7 +50,8 @@ class DriftCheck:
             # The snapshot is older than what was applied since.
             if topology.applied_at is not None and topology.applied_at > snapshot.taken_at:
                 continue
-            key = (topology.pk, str(topology.params), topology.tap_type, topology.tap_name)
+            tap = (topology.tap_type, topology.tap_name)
+            key = (topology.pk, str(topology.params), *tap, topology.probing)
             with suppress(ParamsError, KeyError):
                 now[key] = before.get(key) or provision.plan_for(topology, snapshot)
                 found.append((topology, now[key]))
@@ -59,8 +60,8 @@ class DriftCheck:
 
 
 def _write(topology: Topology, plan: Plan, snapshot: Snapshot) -> Topology:
-    missing, changed = len(plan.signed("create")), 0
-    for change in plan.signed("conflict"):
+    missing, changed = len(plan.select("create")), 0
+    for change in plan.select("conflict"):
         # A binding between objects that nobody makes is in conflict, and it is missing.
         is_missing = snapshot.declared.get(change.thing.identity) is None
         missing, changed = missing + is_missing, changed + (not is_missing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from django.db import transaction
 from django.utils import timezone
@@ -24,7 +25,7 @@ from topology.provisioning.apply import apply_plan
 from topology.provisioning.edit import Edit, plan_edit
 from topology.provisioning.plan import Plan
 
-NOTHING = Edit(Plan(()), (), (), ())
+NOTHING = Edit(Plan(()))
 
 
 def preview_edit(topology: Topology, values: Mapping[str, str]) -> Edit:
@@ -69,13 +70,15 @@ def _carry_out(user: User, topology: Topology, edited: Topology, typed_name: str
             raise Refusal(f"{' '.join(found.refusals)} Delayboard changed nothing.")
         if problem := unconfirmed(topology, typed_name):
             raise Refusal(problem)
-        own(topology, [change.thing.identity for change in found.plan.changes])
+        created = [change.thing.identity for change in found.plan.changes]
+        own(topology, [*created, *(one.binding.identity for one in found.reroutes)])
         apply_plan(found.plan, management, lambda done, total: None)
     with transaction.atomic():
         Topology.objects.filter(pk=topology.pk).update(
             params=edited.params, applied_at=timezone.now()
         )
-        replace_queue.begin(user, topology, [one.queue.name for one in found.queues])
+        queues = [one.queue.name for one in found.queues]
+        replace_queue.begin(user, topology, queues, found.reroutes)
     return found
 
 
@@ -109,4 +112,4 @@ def _look(topology: Topology, edited: Topology, management: Management) -> Edit:
         snapshot,
     )
     wrong = provision.obstacle_for(edited, snapshot)
-    return Edit(found.plan, found.replacements, found.removals, (wrong,)) if wrong else found
+    return replace(found, refusals=(wrong,)) if wrong else found

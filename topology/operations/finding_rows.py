@@ -15,7 +15,7 @@ from topology.findings.finding import Finding, Severity
 from topology.models import Broker, FindingMute, FindingPeriod
 from topology.operations.topology_rows import User
 
-# A finding that comes back so soon was never gone: live numbers come and go.
+# A finding that returns within this time is the same one: live numbers vary.
 SAME_PERIOD = timedelta(minutes=10)
 
 
@@ -25,22 +25,22 @@ def record_findings(broker: Broker, found: Iterable[Finding], at: datetime) -> N
     with transaction.atomic():
         Broker.objects.filter(pk=broker.pk).update(findings_checked_at=at)
         rows = FindingPeriod.objects.filter(broker=broker)
-        known = {row.key: row for row in rows.filter(gone_at=None)}
+        known = {row.key: row for row in rows.filter(resolved_at=None)}
         rows.filter(pk__in=[row.pk for key, row in known.items() if key not in present]).update(
-            gone_at=at
+            resolved_at=at
         )
-        recent = rows.filter(gone_at__gte=at - SAME_PERIOD).order_by("gone_at")
+        recent = rows.filter(resolved_at__gte=at - SAME_PERIOD).order_by("resolved_at")
         known = {**{row.key: row for row in recent if row.key not in known}, **known}
         added, changed = [], []
         for key, one in present.items():
             row = known.get(key)
             if row is None:
                 added.append(_fill(FindingPeriod(broker=broker, key=key, appeared_at=at), one))
-            elif row.gone_at is not None or row.objects_count != len(one.objects):
-                row.gone_at = None
+            elif row.resolved_at is not None or row.objects_count != len(one.objects):
+                row.resolved_at = None
                 changed.append(_fill(row, one))
         FindingPeriod.objects.bulk_create(added, batch_size=500)
-        fields = ["rule", "severity", "title", "objects_count", "gone_at"]
+        fields = ["rule", "severity", "title", "objects_count", "resolved_at"]
         FindingPeriod.objects.bulk_update(changed, fields, batch_size=500)
 
 
@@ -53,7 +53,7 @@ def _fill(row: FindingPeriod, one: Finding) -> FindingPeriod:
 def count_open(brokers: Collection[Broker], now: datetime) -> Mapping[int, Mapping[Severity, int]]:
     """Broker -> severity -> how many findings the worker last saw, without muted ones."""
     mutes = FindingMute.active(now).filter(broker=OuterRef("broker"), key=OuterRef("key"))
-    rows = FindingPeriod.objects.filter(~Exists(mutes), broker__in=brokers, gone_at=None)
+    rows = FindingPeriod.objects.filter(~Exists(mutes), broker__in=brokers, resolved_at=None)
     counts: dict[int, dict[Severity, int]] = defaultdict(dict)
     of_severity = rows.order_by().values_list("broker", "severity").annotate(Count("pk"))
     for broker_id, severity, number in of_severity:

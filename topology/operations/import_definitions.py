@@ -17,8 +17,8 @@ from topology.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Imported:
-    """The new topologies, sentences on those that were left out, and how many objects no pattern
-    has."""
+    """The new topologies, sentences on excluded ones, and the number of objects without a
+    pattern."""
 
     planned: tuple[Topology, ...]
     skipped: tuple[str, ...]

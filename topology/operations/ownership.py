@@ -20,7 +20,7 @@ LONGEST_ACTION = timedelta(seconds=60)
 
 
 class Refusal(Exception):
-    """It was not done, nothing was changed, and the sentence says why."""
+    """The action was refused and nothing was changed; the message says why."""
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def begin(topology: Topology, plan: Plan) -> None:
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
         refuse_deleted(row)
-        row.own([change.thing.identity for change in plan.signed("create")])
+        row.own([change.thing.identity for change in plan.select("create")])
         row.state = State.APPLYING
         row.tap_type = row.tap_type or DEFAULT_TAP
         row.save(update_fields=["owned", "state", "tap_type"])
@@ -72,9 +72,9 @@ def begin(topology: Topology, plan: Plan) -> None:
 def own_declared(
     topology: Topology, declares: Definitions, found: Definitions
 ) -> frozenset[Identity]:
-    """Write down, before a route declares them, which of its things will be ours, and return them.
+    """Record which of a route's objects will be ours, before it declares them, and return them.
 
-    Queues that had come with use and are gone again are forgotten.
+    Queues that a route created and that no longer exist are removed from the record.
     """
     there = {thing.identity for thing in found}
     fresh = frozenset(thing.identity for thing in declares if thing.identity not in there)

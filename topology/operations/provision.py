@@ -8,12 +8,13 @@ from time import monotonic, sleep
 
 from django.utils import timezone
 
-from topology import audit, latest
+from topology import audit, latest, work
 from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
 from topology.broker.management.observe import newest_numbers, observe
-from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
-from topology.models import Drift, State, Topology
+from topology.definitions import Binding, Definitions, Identity, Queue, is_own_queue
+from topology.models import Drift, Probing, State, Topology, Work
+from topology.models.work import PROBES
 from topology.operations.ownership import (
     Refusal,
     alone_with,
@@ -40,7 +41,7 @@ LOOK_AGAIN_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Applied:
-    """How many things were created, and the plan that said so."""
+    """How many objects were created, and the plan that listed them."""
 
     created: int
     plan: Plan
@@ -74,10 +75,10 @@ def refusal_of_plan(topology: Topology, snapshot: Snapshot, plan: Plan) -> str:
 
 
 def apply(user: User, topology: Topology) -> Applied:
-    """Look, plan, write down what will be ours, create what is missing.
+    """Compare, plan, record what will be ours, create what is missing.
 
-    Raises Refusal on a conflict or when it was torn down, BrokerError when the broker fails;
-    what was created by then is in `owned`, and applying again completes it.
+    Raises Refusal on a conflict or after a teardown, BrokerError when the broker fails; objects
+    created before the failure are in `owned`, and another apply completes the topology.
     """
     broker = topology.broker
     with (
@@ -116,26 +117,26 @@ def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAU
     ):
         if not topology.is_recordable or topology.state != State.APPLIED:
             raise Refusal("This topology has no more messages to record.")
-        applied = create_tap(topology, topology.tap_with(tap_type), management)
+        applied = create_owned(topology, topology.tap_with(tap_type), management)
         Topology.objects.filter(pk=topology.pk).update(tap_type=tap_type, applied_at=timezone.now())
     topology.refresh_from_db()
     return applied
 
 
-def create_tap(topology: Topology, tap: Definitions, management: Management) -> Applied:
-    """Create a tap queue and its bindings, and own them.
+def create_owned(topology: Topology, tap: Definitions, management: Management) -> Applied:
+    """Create a queue of Delayboard's own with its bindings, and own them.
 
     Raises Refusal when they cannot be created, BrokerError when the broker fails.
     """
     plan = make_plan(tap, latest.for_action(topology.broker, management, tap))
     if not plan.is_applicable:
         raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
-    own(topology, [change.thing.identity for change in plan.signed("create")])
+    own(topology, [change.thing.identity for change in plan.select("create")])
     return Applied(apply_plan(plan, management, lambda done, total: None), plan)
 
 
 def check(user: User, topology: Topology) -> Verification:
-    """Verify against the broker as it stands now. Raises BrokerError."""
+    """Verify against the current state of the broker. Raises BrokerError."""
     broker = topology.broker
     with (
         audit.recorded(user, "topology verified", broker=broker, what=topology.name),
@@ -181,17 +182,19 @@ def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
 
 
 def _own_taps(topology: Topology) -> set[str]:
-    """The queues of copies that it owns: the tap, and others while one replaces another."""
+    """The queues that Delayboard itself reads: the tap, others while one replaces another, and that
+    of probes."""
     queues = (identity[1] for identity in topology.owned_identities if identity[0] == "queue")
-    return {topology.tap_queue, *(name for name in queues if is_tap(name))}
+    own = (name for name in queues if is_own_queue(name))
+    return {topology.tap_queue, *own}
 
 
 def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     """Delete what our plan created.
 
-    Raises Refusal while others are bound to it or lead into it, or while messages are in it
-    unless its name was typed; BrokerError when the broker fails, and then what is left can be
-    torn down again.
+    Raises Refusal while others are bound to it or dead-letter into it, or while it contains
+    messages, unless its name was typed; BrokerError when the broker fails: another teardown then
+    deletes the rest.
     """
     broker = topology.broker
     forced = typed_name == topology.name
@@ -211,7 +214,9 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
         if wrong := refusal_of_teardown(topology, teardown, typed_name):
             raise Refusal(wrong)
         _delete(topology, teardown, management, forced=forced)
-        Topology.objects.filter(pk=topology.pk).update(state=State.DELETED)
+        Topology.objects.filter(pk=topology.pk).update(state=State.DELETED, probing=Probing.OFF)
+        for row in Work.objects.filter(kind=PROBES, subject=topology.pk):
+            work.cancel(row)
     topology.refresh_from_db()
     return teardown
 

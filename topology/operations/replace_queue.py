@@ -1,12 +1,13 @@
-"""Replacing queues whose arguments differ from the definition, by the worker, step by step.
+"""Replaces queues whose arguments differ from the definition, in steps done by the worker.
 
-The row says which step is being done before the broker is asked for it, and every step may be
-repeated: whoever finds one undone goes on.
+The row names a step before the broker gets its request, and every step is idempotent: whoever
+finds a step unfinished repeats it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from threading import Event
@@ -28,6 +29,7 @@ from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
 from topology.provisioning.plan import compare
 from topology.provisioning.replacement import Replacement, plan_replacements
+from topology.provisioning.reroute import Reroute, carry_out
 from topology.provisioning.stand_in import StandIn, is_switched, switch_back, switch_to
 from topology.snapshot import Snapshot
 from topology.transfer.interception import PREFIX as INTERCEPTED
@@ -94,12 +96,22 @@ def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence
     return queues
 
 
-def begin(user: User, topology: Topology, queues: Iterable[str]) -> None:
+def begin(
+    user: User, topology: Topology, queues: Iterable[str], reroutes: Iterable[Reroute] = ()
+) -> None:
     """Let the worker replace these queues, and delete those that the definition has no more."""
+    rows = [
+        *(
+            QueueReplacement(queue=one.old, step=ReplacementStep.REROUTING, reroute=one.stored)
+            for one in reroutes
+        ),
+        *(QueueReplacement(queue=queue) for queue in queues),
+    ]
     with transaction.atomic():
-        for queue in queues:
-            own = work.ask(KIND, topology.pk, broker=topology.broker, user=user)
-            QueueReplacement.objects.create(topology=topology, queue=queue, work=own)
+        for row in rows:
+            row.topology = topology
+            row.work = work.create(KIND, topology.pk, broker=topology.broker, user=user)
+            row.save()
 
 
 def look(topology: Topology, snapshot: Snapshot, management: Management) -> tuple[Replacement, ...]:
@@ -134,9 +146,9 @@ def _policy_problem(queue: Queue, management: Management) -> str:
 
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Do what is to be done for a replacement, and say when to look again.
+    """Do the next steps of a replacement, and return when to look again.
 
-    What the broker refuses is shown, and tried again.
+    A refusal by the broker is shown, and the step is repeated.
     """
     row = QueueReplacement.objects.select_related("topology__broker").get(work=claimed)
     lease = work.lease_of(claimed)
@@ -147,12 +159,7 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
 
     try:
         with Management(row.topology.broker.address) as management:
-            wanted = row.topology.definitions.queue(row.queue)
-            replacing = (
-                _Replacing(row, management, step, wanted)
-                if wanted
-                else _Removing(row, management, step)
-            )
+            replacing = _begin(row, management, step)
             while replacing.advance() and not stop.is_set():
                 pass
     except work.Stopped:
@@ -164,6 +171,36 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
             lease.end(WorkState.DONE)
         else:
             lease.give_back(replacing.obstacle, after=LOOK_AGAIN)
+
+
+def _begin(
+    row: QueueReplacement, management: Management, step: Callable[[], None]
+) -> _Rerouting | _Replacing | _Removing:
+    if row.step == ReplacementStep.REROUTING:
+        return _Rerouting(row, management, step)
+    wanted = row.topology.definitions.queue(row.queue)
+    if wanted:
+        return _Replacing(row, management, step, wanted)
+    return _Removing(row, management, step)
+
+
+class _Rerouting:
+    """Lets a key lead to another queue, in one go."""
+
+    def __init__(
+        self, row: QueueReplacement, management: Management, step: Callable[[], None]
+    ) -> None:
+        self._row, self._management, self._step = row, management, step
+        self.is_done = False
+        self.obstacle = ""
+
+    def advance(self) -> bool:
+        """Do it; there is no next step. Raises BrokerError, Stopped."""
+        carry_out(
+            Reroute.read(self._row.queue, self._row.reroute or ()), self._management, self._step
+        )
+        self.is_done = True
+        return False
 
 
 class _Emptying:
@@ -179,7 +216,7 @@ class _Emptying:
         self.obstacle = ""
 
     def _is_empty(self, queue: str) -> bool:
-        """Whether the broker reports it empty for long enough, or it is gone."""
+        """Whether the broker has reported it empty for long enough, or it no longer exists."""
         try:
             there = self._management.queue(queue)
         except NotFound:
@@ -195,10 +232,10 @@ class _Emptying:
         return self._row.empty_since_at is not None and timezone.now() - since > REPORTED
 
     def _remove(self, queue: Queue) -> bool:
-        """Delete it if it is empty; whether it was.
+        """Delete the queue if it is empty; returns whether it was.
 
-        A classic queue is asked itself; quorum queues do not know the condition (540, 3.10.8 to
-        4.3.5), so they are counted just before. Nothing leads there any more.
+        A classic queue is deleted with if-empty; quorum queues do not support it (540, 3.10.8 to
+        4.3.5), so their messages are counted just before. No route leads there at that point.
         """
         if live_depths(self._row.topology.broker.address, [queue.name]).get(queue.name, 0):
             return False
@@ -230,10 +267,19 @@ class _Removing(_Emptying):
             self.is_done = True
         elif self._row.step == ReplacementStep.SWITCHING:
             return self._set(ReplacementStep.DRAINING)
+        elif source := self._source(name):
+            self.obstacle = f"“{name}” still receives messages from “{source}”."
         elif self._is_empty(name) and self._is_gone(name):
             disown(topology, [identity])
             self.is_done = True
         return False
+
+    def _source(self, name: str) -> str:
+        """An exchange that is bound to it; "" for none."""
+        with suppress(NotFound):
+            found = (str(raw.get("source")) for raw in self._management.bindings_to_queue(name))
+            return next(filter(None, found), "")
+        return ""
 
     def _is_gone(self, name: str) -> bool:
         try:

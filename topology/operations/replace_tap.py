@@ -16,7 +16,7 @@ from topology.broker.management.client import Management
 from topology.definitions import TAP_PREFIX, is_tap
 from topology.models import Broker, Role, State, Topology
 from topology.operations.ownership import Refusal, alone_with, disown
-from topology.operations.provision import create_tap
+from topology.operations.provision import create_owned
 from topology.provisioning.taps import DEFAULT_TAP
 
 # No slug holds a dot, so that no other topology's tap has this name.
@@ -61,7 +61,7 @@ def _replace(topology: Topology, management: Management) -> None:
     stream = topology.tap_queue
     _refuse_foreign(topology, stream, management)
     name = TAP_PREFIX + topology.slug + SUFFIX
-    create_tap(topology, topology.with_tap(DEFAULT_TAP, name).tap, management)
+    create_owned(topology, topology.with_tap(DEFAULT_TAP, name).tap, management)
     for binding in topology.tap.bindings:
         management.unbind(binding)
     Topology.objects.filter(pk=topology.pk).update(
@@ -95,7 +95,7 @@ def read_streams(topology: Topology) -> list[str]:
 
 
 def delete_read_streams(topology: Topology, management: Management) -> None:
-    """Raises BrokerError; calling again goes on."""
+    """Raises BrokerError; another call continues."""
     for name in read_streams(topology):
         management.delete_queue(name, only_if_empty=False)
         disown(topology, [thing.identity for thing in topology.with_tap("stream", name).tap])

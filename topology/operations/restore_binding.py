@@ -38,7 +38,7 @@ def restore_binding(user: User, topology: Topology, destination: str) -> int:
         plan = make_plan(_to_what_exists(wanted, broker, snapshot), snapshot)
         if not plan.is_applicable:
             raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
-        own(topology, [change.thing.identity for change in plan.signed("create")])
+        own(topology, [change.thing.identity for change in plan.select("create")])
         created = apply_plan(plan, management, lambda done, total: None)
     rows = MissingBinding.objects.filter(topology=topology, destination=destination)
     rows.filter(restored_at=None).update(restored_at=timezone.now(), is_bound=True)
@@ -46,7 +46,7 @@ def restore_binding(user: User, topology: Topology, destination: str) -> int:
 
 
 def obstacle_to(row: MissingBinding, snapshot: Snapshot) -> str:
-    """Why its binding cannot be restored as things stand, and the next step; "" when it can."""
+    """Why its binding cannot be restored now, and the next step; "" when it can."""
     if not row.destination:
         return (
             "Compare the destinations that publishers use with those below. Bind the missing one."

@@ -1,4 +1,4 @@
-"""The rows of topologies: written before anything is asked of a broker, and read for all of one."""
+"""The rows of topologies: written before any request to a broker, and read for a whole broker."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ User = AbstractBaseUser | AnonymousUser | None
 def create_topology(
     user: User, broker: Broker, kind: str, params: Any, *, tap_type: TapType = DEFAULT_TAP
 ) -> Topology:
-    """Write the row; nothing is asked of the broker. Raises Refusal when there is one already."""
+    """Write the row, without a request to the broker. Raises Refusal if the row exists already."""
     return _new_row(user, broker, kind, params, "topology created", tap_type=tap_type)
 
 
 def take_over(user: User, broker: Broker, kind: str, params: Any) -> Topology:
-    """The row of one that others made, as if it were applied, and nothing of it ours or tapped.
+    """The row of a topology that others made: applied, with nothing ours and without taps.
 
-    Nothing is asked of the broker. Raises Refusal when there is one already.
+    No request goes to the broker. Raises Refusal if the row exists already.
     """
     return _new_row(
         user,
@@ -69,9 +69,9 @@ def _new_row(
 
 
 def keep_bodies(user: User, topology: Topology, *, is_wanted: bool) -> None:
-    """Keep the bodies of its messages from now on, or no longer; those kept stay.
+    """Record the bodies of its messages from now on, or stop; recorded bodies stay.
 
-    Raises Refusal when it is to be kept of one that was torn down.
+    Raises Refusal when recording is requested for a deleted topology.
     """
     action = "body storage enabled" if is_wanted else "body storage disabled"
     with audit.recorded(user, action, broker=topology.broker, what=topology.name):
@@ -84,8 +84,8 @@ def keep_bodies(user: User, topology: Topology, *, is_wanted: bool) -> None:
 def forwarders_at(broker: Broker) -> list[Forwarder]:
     """The consumers at work in its applied topologies, for a walk: ours, and those of others.
 
-    Those that others run for what was adopted are told apart by `routing.waiting.of_others`. A
-    row that no longer reads has none.
+    `routing.waiting.of_others` distinguishes the consumers that others run for adopted topologies.
+    A row whose parameters are no longer valid has none.
     """
     found: list[Forwarder] = []
     for topology in Topology.objects.filter(broker=broker, state=State.APPLIED):

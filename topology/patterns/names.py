@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from topology.definitions import TAP_PREFIX, is_tap
+from topology.definitions import PROBE_PREFIX, TAP_PREFIX, is_own_queue, is_tap
 
 # A name and a routing key are short strings of AMQP 0-9-1.
 LONGEST_NAME_BYTES = 255
@@ -65,10 +65,11 @@ def name_problem(name: str, longest_bytes: int) -> str:
         return f"A name has at most {longest_bytes} bytes."
     if name.startswith("amq."):
         return "RabbitMQ reserves names that begin with “amq.”. Choose another name."
-    if is_tap(name) and not _is_stored.get():
+    if is_own_queue(name) and not _is_stored.get():
+        prefix, use = (TAP_PREFIX, "taps") if is_tap(name) else (PROBE_PREFIX, "probes")
         return (
-            f"Delayboard reserves names that begin with “{TAP_PREFIX}” for its taps. Choose "
-            "another name."
+            f"Delayboard reserves names that begin with “{prefix}” for its {use}. Choose another "
+            "name."
         )
     return sight_problem(name)
 

@@ -19,9 +19,9 @@ Phase = Literal["entry", "exit", "publish"]
 
 
 class ParamsError(ValueError):
-    """Parameters that describe no sound topology.
+    """Parameters that do not describe a valid topology.
 
-    `problems` maps the name of a parameter to a sentence; "" stands for the whole.
+    `problems` maps the name of a parameter to a sentence; the key "" is for all of them together.
     """
 
     def __init__(self, problems: Mapping[str, str]) -> None:
@@ -31,9 +31,9 @@ class ParamsError(ValueError):
 
 @dataclass(frozen=True)
 class Copy:
-    """A tapped copy of a message: the exchange and key it passed with, and its headers.
+    """A tapped copy of a message: the exchange and key of its publish, and its headers.
 
-    `at_ms` is when it was taken, in UTC milliseconds; 0 where nobody says.
+    `at_ms` is when the copy was made, in UTC milliseconds; 0 when unknown.
     """
 
     exchange: str
@@ -45,12 +45,12 @@ class Copy:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a tapped copy means.
+    """The meaning of a tapped copy.
 
-    `entry`: it entered a delay; `exit`: it came out of one; `publish`: it was published
-    past every delay. `attempt` numbers the trips through the delay from 1, and the exit of
-    a trip has the number of its entry, so that the two can be paired; 0 on a `publish`.
-    `death_queue` and `death_reason` say how it got here, "" when it was published.
+    `entry`: it entered a delay; `exit`: it left one; `publish`: it was published without a delay.
+    `attempt` numbers the trips through the delay from 1, and the exit of a trip has the number of
+    its entry, so that the two can be paired; 0 for a `publish`. `death_queue` and `death_reason`
+    are those of the death that led here, "" after a publish.
     """
 
     phase: Phase
@@ -78,9 +78,9 @@ class Tap:
 
 @dataclass(frozen=True)
 class Field:
-    """A parameter as a form asks for it; `choices` are (value, words), none for free text.
+    """A parameter as a field of a form; `choices` are (value, words), none for free text.
 
-    What is `rare` is folded away.
+    A `rare` field is folded.
     """
 
     name: str
@@ -96,9 +96,9 @@ class Field:
 class Use:
     """A use of a pattern found by structure in definitions, with the objects it claims.
 
-    `missing` are sentences on what a whole one has besides, `remarks` on what else a person should
-    know of it. `params` is None where no parameters would make it again, names and all: then it
-    can be shown and not be managed. One that has foreign names is told by its structure alone.
+    `missing` are sentences on objects of a complete one that do not exist, `remarks` other notes
+    for people. `params` is None when no parameters would create it again, names included: then it
+    can be shown but not managed. One with unknown names is recognized by its structure alone.
     """
 
     kind: str
@@ -112,7 +112,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a person should know before using a pattern: one sentence or two each."""
+    """What a person must know before using a pattern: one or two sentences each."""
 
     title: str
     summary: str
@@ -197,13 +197,29 @@ class Pattern(ABC):
             return f"Messages of this topology always go to {work}. Enter this queue."
         return ""
 
-    def probes(self, params: Any, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+    def trials(self, params: Any, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
         """What to try it with: delay, target, and the queue (may be made up) to arrive in."""
         work = self.targets(params)[0]
         return [(delay, work, work) for delay in self.delays(params)]
 
+    def probe_obstacle(self, params: Any, found: Definitions) -> str:
+        """Why no probe can take the way of its messages past real consumers; "" when one can."""
+        work = self.targets(params)[0]
+        return (
+            f"Probes are not available, because every delay of this topology ends in {work}, "
+            "where a consumer would receive them."
+        )
+
+    def probe_bindings(self, params: Any, probe: str) -> Sequence[Binding]:
+        """What leads probes into the queue `probe` and nothing else; their key is its name."""
+        return ()
+
+    def probe_route(self, params: Any, delay: timedelta, probe: str) -> Route:
+        """What to declare and publish so that a probe arrives after `delay`. Raises ParamsError."""
+        return self.route(params, delay, probe)
+
     def remarks(self, params: Any, found: Definitions) -> Sequence[str]:
-        """What of the vhost a person should know about it: one sentence each."""
+        """Notes for people about its use in this vhost: one sentence each."""
         return ()
 
     @abstractmethod

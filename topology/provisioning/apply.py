@@ -21,7 +21,7 @@ def apply_plan(plan: Plan, management: Management, pulse: Callable[[int, int], N
     """
     if not plan.is_applicable:
         raise PlanConflict("The plan conflicts with existing objects. Delayboard changed nothing.")
-    missing = plan.signed("create")
+    missing = plan.select("create")
     for done, change in enumerate(missing, start=1):
         _declare(change.thing, management)
         pulse(done, len(missing))

@@ -35,7 +35,7 @@ def has_free_destinations(pattern: Pattern, params: Any) -> bool:
 def find_unroutable(
     pattern: Pattern, params: Any, names: Iterable[str], snapshot: Snapshot
 ) -> dict[str, Unroutable]:
-    """Those of these destinations that no delayed message reaches, by a walk as things stand."""
+    """Those of these destinations that no delayed message reaches now, found by a walk."""
     index = Index.of(snapshot.definitions.without_taps())
     found = {}
     for name in names:

@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import Definitions, Identity, Queue
+from topology.definitions import Binding, Definitions, Identity, Queue
 from topology.provisioning.plan import Plan, conflict_sentences, title
 from topology.provisioning.replacement import QueueChange, Replacement, wait_sentence
+from topology.provisioning.reroute import Reroute, find_reroutes
+from topology.routing.matching.delayed_exchange import kind_of
 from topology.snapshot import Snapshot
 
 
@@ -28,12 +30,17 @@ class Removal(QueueChange):
 
 @dataclass(frozen=True)
 class Edit:
-    """`plan` creates what the new parameters need; `refusals` forbid all of it."""
+    """`plan` creates what the new parameters need; `refusals` forbid all of it.
+
+    `kept` are bindings that the new parameters do not need, for messages with former keys.
+    """
 
     plan: Plan
-    replacements: tuple[Replacement, ...]
-    removals: tuple[Removal, ...]
-    refusals: tuple[str, ...]
+    replacements: tuple[Replacement, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    refusals: tuple[str, ...] = ()
+    reroutes: tuple[Reroute, ...] = ()
+    kept: tuple[Binding, ...] = ()
 
     @property
     def queues(self) -> tuple[Replacement | Removal, ...]:
@@ -42,15 +49,31 @@ class Edit:
     @property
     def unchanged(self) -> str:
         """That the broker stays as it is; "" if it does not."""
-        return "" if self.plan.changes or self.queues else "No object in the broker changes."
+        changed = self.plan.changes or self.queues or self.reroutes
+        return "" if changed else "No object in the broker changes."
+
+    @property
+    def kept_sentences(self) -> tuple[str, ...]:
+        return tuple(
+            f"The {title(one)} stays, so that messages with this key arrive. Delete it in RabbitMQ "
+            "when no message has this key."
+            for one in self.kept
+        )
 
     @property
     def outcome(self) -> str:
         """What was done and what the worker does, once it is carried out."""
         created = len(self.plan.changes)
         names = ", ".join(one.queue.name for one in self.queues)
-        done = f"{created} object{'' if created == 1 else 's'} created." if created else ""
-        return f"{done} {f'The worker replaces or deletes {names}.' if names else ''}".strip()
+        keys = ", ".join(f"“{one.binding.routing_key}”" for one in self.reroutes)
+        sentences = (
+            f"{created} object{'' if created == 1 else 's'} created." if created else "",
+            f"The worker switches the messages with the key {keys} to another queue."
+            if keys
+            else "",
+            f"The worker replaces or deletes {names}." if names else "",
+        )
+        return " ".join(filter(None, sentences))
 
 
 def plan_edit(
@@ -61,40 +84,77 @@ def plan_edit(
     snapshot: Snapshot,
 ) -> Edit:
     """`plan` and `replacements` are of the new definitions, `old` are those in force."""
-    wanted = {change.thing.identity for change in plan.changes}
+    wanted = Definitions.of(change.thing for change in plan.changes)
+    # A former binding to the tap only copies what is no entry or exit any more.
+    bindings = old.without_taps().bindings
+    unneeded = [
+        thing
+        for thing in old
+        if wanted.get(thing.identity) is None
+        and (not isinstance(thing, Binding) or thing in bindings)
+    ]
+    wanted = wanted.without_taps()
+    reroutes = tuple(find_reroutes((one for one in unneeded if isinstance(one, Binding)), wanted))
+    former = {one.former.identity for one in reroutes}
     leftover = snapshot.declared.only(
-        thing.identity for thing in old if thing.identity not in wanted
+        thing.identity for thing in unneeded if thing.identity not in former
     )
+    kept = tuple(
+        one
+        for one in leftover
+        if isinstance(one, Binding) and _may_stay(one, wanted, leftover, snapshot)
+    )
+    leftover = leftover.without(one.identity for one in kept)
+    left = snapshot.definitions.without(former)
     removals = tuple(
-        _removal(queue, snapshot) for queue in leftover.queues if queue.identity in owned
+        _removal(queue, snapshot, left)
+        for queue in sorted(leftover.queues, key=lambda queue: queue.name)
+        if queue.identity in owned
     )
     replaced = {one.queue.identity for one in replacements}
     others = Plan(tuple(one for one in plan.changes if one.thing.identity not in replaced))
+    rerouted = {one.binding.identity for one in reroutes}
+    created = Plan(tuple(c for c in plan.select("create") if c.thing.identity not in rerouted))
     in_use = (one.refusal for one in removals if one.refusal)
     refusals = (
         *conflict_sentences(others),
         *(one.refusal for one in replacements if one.refusal),
+        *(one.refusal for one in reroutes if one.refusal),
         # A binding of its own that is left over is the reason why a queue is in use.
         *(tuple(_leftover_refusals(leftover)) or in_use),
         *_chain_refusals(replacements, snapshot.definitions),
     )
-    return Edit(Plan(plan.signed("create")), replacements, removals, refusals)
+    return Edit(created, replacements, removals, refusals, reroutes, kept)
 
 
-def _removal(queue: Queue, snapshot: Snapshot) -> Removal:
+def _may_stay(
+    binding: Binding, wanted: Definitions, leftover: Definitions, snapshot: Snapshot
+) -> bool:
+    """Whether it can only take messages that no new binding takes: direct exchanges compare whole
+    keys."""
+    source = snapshot.declared.exchange(binding.source)
+    goes = leftover.exchange(binding.source) or leftover.queue(binding.destination)
+    keys = {one.routing_key for one in wanted.leaving(binding.source)}
+    if source is None or goes or binding.routing_key in keys:
+        return False
+    return kind_of(source) == "direct" and binding.destination_is_queue
+
+
+def _removal(queue: Queue, snapshot: Snapshot, left: Definitions) -> Removal:
     numbers = snapshot.numbers.get(queue.name)
     messages = numbers.messages if numbers else None
     queue = snapshot.definitions.queue(queue.name) or queue
     ttl = queue.message_ttl_ms
     last = snapshot.taken_at + timedelta(milliseconds=ttl) if ttl is not None else None
-    refusals = _removal_refusals(queue, messages, numbers.consumers if numbers else 0, snapshot)
+    refusals = _removal_refusals(queue, messages, numbers.consumers if numbers else 0, left)
     return Removal(queue, messages, last, next(refusals, ""))
 
 
 def _removal_refusals(
-    queue: Queue, messages: int | None, consumers: int | None, snapshot: Snapshot
+    queue: Queue, messages: int | None, consumers: int | None, found: Definitions
 ) -> Iterator[str]:
-    name, found = queue.name, snapshot.definitions
+    """`found` is in the broker once messages take their new ways."""
+    name = queue.name
     if messages != 0 and queue.message_ttl_ms is None:
         yield (
             f"“{name}” is no longer needed but may hold messages without a TTL. Empty the queue "
@@ -117,7 +177,7 @@ def _leftover_refusals(leftover: Definitions) -> Iterator[str]:
             continue
         yield (
             f"The change would remove the {title(thing)}, and messages that use it would be lost "
-            "or doubled. Create a new topology, then move the publishers."
+            "or doubled. Edit in smaller steps, or create a new topology and move the publishers."
         )
         return
 

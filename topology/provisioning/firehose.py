@@ -29,7 +29,7 @@ ARGUMENTS: dict[str, ArgumentValue] = {
 
 
 def tap_name(mark: str) -> str:
-    """Two installations that read one vhost must not share a queue: `mark` tells them apart."""
+    """Two installations that read one vhost must not share a queue: `mark` distinguishes them."""
     return f"{TAP_PREFIX}firehose.{mark}"
 
 
@@ -64,7 +64,7 @@ def switch_on(management: Management, queue: str) -> None:
 
 
 def keep_on(management: Management, queue: str) -> None:
-    """Put back whatever of it is missing. Raises BrokerError; calling again goes on."""
+    """Restore its missing objects. Raises BrokerError; another call continues."""
     management.trace(on=True)
     definitions = tap(queue)
     for declared in definitions.queues:

@@ -31,7 +31,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Change:
-    """What a plan says of one thing: to be created, there already, or in conflict."""
+    """The result for one object: to be created, present already, or in conflict."""
 
     sign: Sign
     thing: Thing
@@ -48,16 +48,16 @@ class Plan:
 
     changes: tuple[Change, ...]
 
-    def signed(self, sign: Sign) -> tuple[Change, ...]:
+    def select(self, sign: Sign) -> tuple[Change, ...]:
         return tuple(change for change in self.changes if change.sign == sign)
 
     @property
     def is_applicable(self) -> bool:
-        return not self.signed("conflict")
+        return not self.select("conflict")
 
     @property
     def is_empty(self) -> bool:
-        return not self.signed("create") and self.is_applicable
+        return not self.select("create") and self.is_applicable
 
 
 def make_plan(wanted: Definitions, snapshot: Snapshot) -> Plan:
@@ -103,13 +103,13 @@ def _differences(wanted: Thing, found: Thing) -> Iterable[Difference]:
 
 
 def conflict_sentences(plan: Plan) -> list[str]:
-    """What stands in the way, for those who see no table of it."""
+    """The conflicts as sentences, for those who see no table of them."""
     return [
         _missing_end(change, difference)
         if isinstance(change.thing, Binding)
         else f"The {change.title} already exists with {difference.name} {difference.found} instead "
         f"of {difference.wanted}."
-        for change in plan.signed("conflict")
+        for change in plan.select("conflict")
         for difference in change.differences
     ]
 

@@ -1,4 +1,4 @@
-"""What stands in a vhost that nobody told Delayboard of: pure."""
+"""Recognition of topologies in a vhost that Delayboard does not manage: pure."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ ORDER = (
 
 @dataclass(frozen=True)
 class Found:
-    """A use of a pattern in a vhost, and what it has of what the pattern would declare.
+    """A use of a pattern in a vhost, and which of the pattern's objects exist.
 
-    `plan` is None where no parameters would make it again; its "create" is what is missing, its
-    "conflict" what is different. `queues` are the names of those it claims and of those that come
-    and go with its use; `waiting` counts the messages in the delays among them, and in what a
-    forwarder of ours reads, None where the broker does not say, or where what waits is in no queue
-    of its own. `delays` names the queues that `waiting` counts, `shared` the uses beside it with
-    some of the same delays.
-    `untrue_names` are sentences on delay queues whose names state another time than their TTL.
+    `plan` is None when no parameters would create it again; its "create" are the missing objects,
+    its "conflict" those that differ. `queues` are the names of the queues it claims and of those
+    that use creates and removes; `waiting` counts the messages in its delay queues and in the
+    queues that a forwarder of ours reads, None when the broker does not report it or messages wait
+    outside of queues. `delays` names the queues that `waiting` counts, `shared` other uses with
+    some of the same delay queues. `untrue_names` are sentences on delay queues whose name and TTL
+    differ.
     """
 
     use: Use
@@ -77,10 +77,10 @@ class Recognition:
 
 @dataclass(frozen=True)
 class Departure:
-    """One argument or attribute that is not as the pattern would declare it.
+    """One argument or attribute that differs from the pattern's declaration.
 
-    `in_force` is what holds where a policy has its say, with the name of that `policy`; both ""
-    where what was declared is what holds.
+    `in_force` is the effective value when a policy sets it, with the name of that `policy`; both
+    are "" when the declared value is effective.
     """
 
     title: str
@@ -211,7 +211,7 @@ def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
     known = taken | {one.queue.identity for one in served}
     foreign = (
         thing
-        for thing in declared.without_taps()
+        for thing in declared.without_taps().without_probes()
         if thing.identity not in known and not _is_the_brokers(thing)
     )
     found = [_without_numbers(use, definitions, declared) for use in chosen]
@@ -265,7 +265,7 @@ def _candidates(definitions: Definitions, declared: Definitions) -> Iterator[Use
     foreign names after all that has ours."""
     foreign: list[Use] = []
     for seen in (definitions,) if definitions == declared else (definitions, declared):
-        there = seen.without_taps()
+        there = seen.without_taps().without_probes()
         uses = [use for pattern in PATTERNS.values() for use in pattern.recognize(there)]
         uses.sort(key=lambda use: (bool(use.missing), *_place(use)))
         foreign += [use for use in uses if use.has_foreign_names]

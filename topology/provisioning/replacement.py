@@ -22,9 +22,10 @@ from topology.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class QueueChange:
-    """A queue that gives way once it is empty, its waiting messages, and why it must stay.
+    """A queue that is replaced once it is empty, its waiting messages, and why it must stay.
 
-    `messages` is None where the broker does not say; `last_due_at` is when the last one leaves.
+    `messages` is None when the broker does not report it; `last_due_at` is when the last one
+    leaves.
     """
 
     queue: Queue
@@ -72,7 +73,7 @@ def plan_replacements(
     found = snapshot.definitions
     return tuple(
         _replacement(change.thing, there, owned, snapshot)
-        for change in plan.signed("conflict")
+        for change in plan.select("conflict")
         if isinstance(change.thing, Queue) and (there := found.queue(change.thing.name))
     )
 
@@ -96,19 +97,19 @@ def _refusals(
     if wanted.identity not in owned:
         yield (
             f"Delayboard did not create “{name}”, so it does not delete it. Delete the queue in "
-            "RabbitMQ when it is empty, then apply the topology."
+            "RabbitMQ when it is empty, then try again."
         )
     if wanted.message_ttl_ms is None:
         yield (
             f"The planned “{name}” has no message TTL, so messages would not leave a temporary "
-            "queue. Stop publishers and consumers, empty and delete the queue, then apply the "
-            "topology."
+            "queue. Stop publishers and consumers, empty and delete the queue, then try "
+            "again."
         )
     if _is_reached_by_name(name, found):
         yield (
             f"Messages reach “{name}” by its name, and RabbitMQ drops them while the queue does "
-            "not exist. Stop the publishers until the queue is empty, delete it, then apply the "
-            "topology."
+            "not exist. Stop the publishers until the queue is empty, delete it, then try "
+            "again."
         )
     if numbers is not None and numbers.consumers:
         yield f"Consumers of “{name}” take messages before they are due. Stop the consumers first."

@@ -24,7 +24,7 @@ Step: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True)
 class StandIn:
-    """What stands in for a queue, which is given as it should be."""
+    """The objects that replace a queue meanwhile; the queue is given as defined."""
 
     queue: Queue
 

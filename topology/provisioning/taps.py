@@ -106,10 +106,10 @@ def _holds_decimal(value: object) -> bool:
 
 
 def lost_without_taps(definitions: Definitions, publish: Publish) -> str:
-    """Why no queue but a tap of ours can have taken it; "" when a real one can.
+    """Why only a tap of ours can have received the message; "" when another queue can.
 
-    The broker confirms what a tap alone takes, so a confirm at a tapped exchange does not say
-    that the message arrived anywhere.
+    The broker confirms a message that only a tap receives, so a confirm at a tapped exchange does
+    not prove that the message arrived anywhere.
     """
     walked = walk(
         definitions.without_taps(),

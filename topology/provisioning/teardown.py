@@ -15,9 +15,9 @@ from topology.snapshot import QueueNumbers, Snapshot
 
 @dataclass(frozen=True)
 class Occupied:
-    """A queue that still holds messages; `latest_due_at` when the last of them would leave.
+    """A queue that still contains messages; `latest_due_at` is when the last of them would leave.
 
-    `messages` is None where the broker does not say, as for seconds after a queue was made.
+    `messages` is None when the broker does not report it, as in the seconds after a declare.
     """
 
     queue: str
@@ -44,7 +44,7 @@ class Teardown:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the broker does not say how much one of them holds."""
+        """Whether the broker does not report the messages of one of the queues."""
         return any(found.messages is None for found in self.occupied)
 
     @property
@@ -84,7 +84,7 @@ def plan_teardown(
 
 
 def with_depths(snapshot: Snapshot, depths: Mapping[str, int]) -> Snapshot:
-    """The snapshot with what was counted since; what it knows to be held beside stays counted."""
+    """The snapshot with newer counts; messages it reports as held separately stay counted."""
     numbers = dict(snapshot.numbers)
     for name, ready in depths.items():
         known = numbers.get(name, QueueNumbers())
@@ -103,8 +103,8 @@ def tear_down(
 ) -> None:
     """Delete in order. Raises BrokerError; what was deleted by then stays deleted.
 
-    Depths in a snapshot are seconds old, so the broker itself is asked to delete a classic
-    queue only if it is empty (quorum queues do not know this: 540, 3.10.8 to 4.3.5).
+    Numbers in a snapshot are seconds old, so classic queues are deleted with if-empty (quorum
+    queues do not support it: 540, 3.10.8 to 4.3.5).
     """
     for done, thing in enumerate(teardown.deletes, start=1):
         if isinstance(thing, Queue):
@@ -125,10 +125,10 @@ def _leading(ours: AbstractSet[Identity], found: Definitions) -> list[Thing]:
 
 
 def _leads_into(thing: Thing) -> Identity | None:
-    """Where a queue dead-letters to, or what an exchange hands on that it cannot route.
+    """The dead-letter target of a queue, or the alternate exchange of an exchange.
 
-    None where nothing says so: through the default exchange without a routing key of its own a
-    queue dead-letters each message by the message's.
+    None when nothing states it: through the default exchange without a dead-letter routing key, a
+    queue dead-letters each message by the message's own key.
     """
     if isinstance(thing, Exchange):
         alternate = thing.arguments.text("alternate-exchange")

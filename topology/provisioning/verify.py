@@ -1,4 +1,4 @@
-"""Does a topology stand as it should, and would a message get through: pure."""
+"""Compares a topology with its definition, and predicts whether messages arrive: pure."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def verify(
 ) -> Verification:
     """Compare argument by argument, then walk the pattern's probes.
 
-    With `is_read_by_others` its forwarders are not ours: a probe is followed as far as them.
-    `problems` are destinations that could not be reached, each with a sentence; "" stands for
-    stuck messages without a recorded destination.
+    With `is_read_by_others` its forwarders are not ours: a probe is followed up to them. `problems`
+    are unreachable destinations, each with a sentence; the key "" means stuck messages without a
+    recorded destination.
     """
     problems = problems or {}
-    probes = pattern.probes(params, snapshot.definitions)
+    probes = pattern.trials(params, snapshot.definitions)
     if any(problems):
         probes = [probe for probe in probes if probe[2] != MADE_UP]
     forwarders = pattern.forwarders(params)
@@ -178,7 +178,7 @@ def _no_consumer(name: str, snapshot: Snapshot) -> Check:
 
 
 def _waits(name: str, snapshot: Snapshot, who: tuple[str, str]) -> Check:
-    """`who` should be at work, and what can be said when somebody is."""
+    """`who` should consume; the text says what it does when somebody consumes."""
     should, is_there = who
     numbers = snapshot.numbers.get(name)
     if numbers is None:

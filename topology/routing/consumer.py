@@ -15,13 +15,13 @@ DEFAULT_DELIVERY_LIMIT = 20
 
 @dataclass(frozen=True)
 class Consumer:
-    """What it does with every message: keep it, reject it for good, put it back with basic.nack, or
-    lose its connection before it answers. It is taken to answer at once.
+    """What a consumer does with every message: keep it, reject it for good, requeue it with
+    basic.nack, or lose its connection before an answer. It is assumed to answer at once.
 
-    One that puts messages back with basic.reject is like one that crashes: from 4.3 on it counts
-    as a failed delivery (rabbit_channel.erl 4.3.6), and before, every return does.
-    One that rejects `times` times acks a message whose x-death says that it was rejected in this
-    queue so often.
+    A consumer that requeues with basic.reject counts as one that crashes: from 4.3 on RabbitMQ
+    counts it as a failed delivery (rabbit_channel.erl 4.3.6), and before 4.3 every return.
+    One that rejects `times` times acks a message whose x-death shows so many rejections in this
+    queue.
     """
 
     does: Does = "acks"

@@ -59,5 +59,5 @@ class Circumstances:
 def consuming(
     consumed: AbstractSet[str], consumers: Mapping[str, Consumer] | None
 ) -> Mapping[str, Consumer]:
-    """The consumers by queue; those of `consumed` that are not said otherwise ack."""
+    """The consumers by queue; those of `consumed` without another behaviour ack."""
     return {**dict.fromkeys(consumed, Consumer()), **(consumers or {})}

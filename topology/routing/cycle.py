@@ -33,7 +33,7 @@ def is_interpreted(version: tuple[int, ...]) -> bool:
 
 
 def published_deaths(headers: Mapping[str, Any]) -> Entries:
-    """The x-death of a header table in its own order; what is no entry is left out."""
+    """The x-death of a header table in its own order; invalid entries are omitted."""
     raw = headers.get("x-death")
     if not isinstance(raw, Sequence) or isinstance(raw, (str, bytes)):
         return ()
@@ -51,9 +51,9 @@ def _entry(table: Mapping[str, Any]) -> Entry:
 
 
 def record(deaths: Entries, queue: str, reason: str, version: tuple[int, ...]) -> Entries:
-    """The deaths after one more, which stands first.
+    """The deaths after one more, which is the first entry.
 
-    Before 4.0 every death turns the rest of the list round (group_by_queue_and_reason in
+    Before 4.0 every death reverses the rest of the list (group_by_queue_and_reason in
     rabbit_dead_letter.erl 3.10.8), so that only the first entry is in order of time.
     """
     kept = _turned(deaths) if version < (4, 0) else deaths
@@ -92,7 +92,7 @@ def count_of(deaths: Entries, queue: str, reason: str) -> int:
 def headers_of_dead(
     headers: Mapping[str, Any], queue: str, reason: str, exchange: str, version: tuple[int, ...]
 ) -> Mapping[str, Any]:
-    """The headers that a headers exchange is asked with after a death.
+    """The headers that a headers exchange matches after a death.
 
     x-first-death-* stays as it was; before 4.0 a published one does too, and there is no
     x-last-death-* (rabbit_dead_letter.erl 3.10.8, mc.erl record_death/4 4.0.5).

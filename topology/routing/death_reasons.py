@@ -9,11 +9,11 @@ from topology.snapshot import QueueNumbers
 
 
 def reasons(queue: Queue, numbers: QueueNumbers, version: tuple[int, ...]) -> tuple[Reason, ...]:
-    """For which reasons messages can die in it, as far as its arguments and consumers tell.
+    """The reasons for which messages can die in a queue, by its arguments and consumers.
 
-    A queue with a time to live and without consumers is a delay: nobody rejects there. A
-    message's own expiration is not seen here. Source: reference of RabbitMQ, “Dead Letter
-    Exchanges”; reject-publish refuses what is new, and dead-letters nothing.
+    A queue with a TTL and without consumers is a delay queue: nobody rejects there. A message's
+    own expiration is unknown here. Source: RabbitMQ's documentation, “Dead Letter Exchanges”;
+    reject-publish refuses new messages and dead-letters none.
     """
     if queue.type == "stream":
         return ()

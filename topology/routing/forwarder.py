@@ -21,10 +21,10 @@ _STRIPPED = DEATH_HEADERS | {"CC", "BCC"}
 
 
 def due_ms(headers: Mapping[str, Any], name: str, now_ms: int) -> int | None:
-    """When a message is due, by a header of whole UTC milliseconds; None when it does not say.
+    """When a message is due, by a header of whole UTC milliseconds; None without a valid header.
 
-    A moment more than ten years from `now_ms` is none: no pattern offers it, and the message
-    would go round for ever.
+    A time more than ten years from `now_ms` is not valid: no pattern offers it, and the message
+    would never leave.
     """
     stated = headers.get(name)
     if not isinstance(stated, int) or isinstance(stated, bool):
@@ -33,7 +33,7 @@ def due_ms(headers: Mapping[str, Any], name: str, now_ms: int) -> int | None:
 
 
 def of_others(forwarder: Forwarder) -> Forwarder:
-    """The same where somebody else's consumer does the work: by which header, nobody can say."""
+    """The same, run by others: the header that their consumer reads is unknown."""
     return replace(forwarder, due_header="")
 
 
@@ -49,9 +49,9 @@ def from_now(
 def hand_on(
     copy: Copy, queue: Queue, forwarder: Forwarder, around: Circumstances
 ) -> Copy | RouteOutcome:
-    """What the forwarder publishes; `headers` say when it is due from the publish on, which is 0.
+    """What the forwarder publishes; `headers` hold the due time counted from the publish, time 0.
 
-    With one of others (`of_others`) the way ends there.
+    With a forwarder of others (`of_others`) the route ends there.
     """
     if not forwarder.due_header:
         why = sentences.others_pass_on(forwarder.onward)

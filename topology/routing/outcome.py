@@ -9,17 +9,17 @@ from typing import Literal
 from topology.routing import sentences
 
 Ending = Literal["delivered", "stuck", "dropped", "uncertain"]
-# Why it ends, for code that decides by it; "" for all that nothing asks for.
+# Why it ends, for code that decides by it; "" for causes that no code needs.
 Cause = Literal["", "cycle", "no_dead_letter_exchange", "no_route", "old_stream"]
 NOW = timedelta(0)
 
 
 @dataclass(frozen=True)
 class Hop:
-    """A stay in a queue: reached through an exchange with a key, `after` the start at the earliest.
+    """A wait in a queue: reached through an exchange with a key, at least `after` the start.
 
-    `stays` is how long at least, None when it ends there; `why` says what put the message in.
-    `spread` is how much later than `after` it may come, None without a bound.
+    `stays` is the shortest wait, None when the route ends there; `why` is the reason for the hop.
+    `spread` is how much later than `after` the message may arrive, None without a bound.
     """
 
     exchange: str
@@ -33,12 +33,12 @@ class Hop:
 
 @dataclass(frozen=True)
 class RouteOutcome:
-    """How one copy ends: in `queue`, no earlier than `after` the start, with a sentence why.
+    """How one copy ends: in `queue`, at least `after` the start, with a sentence that says why.
 
-    delivered: in the queue, for a consumer. held: it never gets out of the broker. dropped: it is
-    lost. uncertain: nobody can foretell. `spread` is how much later it may be, None without a
-    bound; `kept` says which exchange kept it before its first queue, and how long, "" when
-    none did; `doubts` are sentences on what may still make it go otherwise.
+    delivered: in the queue, for a consumer. stuck: it never leaves the broker. dropped: it is lost.
+    uncertain: the outcome cannot be predicted. `spread` is how much later it may be, None without a
+    bound; `kept` names the exchange that delayed it before its first queue, and how long, "" for
+    none; `doubts` are sentences on what may change the outcome.
     """
 
     ending: Ending
@@ -80,10 +80,10 @@ class Walk:
 
     @property
     def is_only_kept(self) -> bool:
-        """Whether an exchange of the type x-delayed-message keeps it, and no queue gets it at once.
+        """Whether an x-delayed-message exchange delays it, and no queue gets it at once.
 
-        Then a mandatory publish is given back although it is kept, and nothing tells whether it
-        is: the plugin routes it nowhere at first (route/2 in
+        Then a mandatory publish is returned although the plugin keeps the message, and nothing
+        shows whether it does: the plugin routes it nowhere at first (route/2 in
         rabbit_exchange_type_delayed_message.erl of 3.8 to 4.2, read and not tried).
         """
         kept = [outcome for outcome in self.outcomes if outcome.kept]

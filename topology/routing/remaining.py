@@ -36,13 +36,13 @@ def remaining(
     forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
 ) -> Walk:
-    """Follow a message on from `queue`, in times from now on; the first hop is its stay there.
+    """Follow a message on from `queue`, in times from now on; the first hop is its wait there.
 
     `now_ms` is now, in UTC, for the headers that the `forwarders` read.
 
-    A message does not tell when it came. `waited` is how long it has been there; without it, the
-    time that is left lies between none and its whole TTL. Its keys are its routing key and CC,
-    for BCC is removed on publish.
+    A message does not record when it came. `waited` is how long it has been there; without it, the
+    remaining time is between zero and the whole TTL. Its keys are its routing key and CC, because
+    RabbitMQ removes BCC at the publish.
     """
     around = Circumstances(
         Index.of(found),

@@ -153,7 +153,7 @@ def may_be_deleted(queue: Queue, stays_ms: int | None) -> str:
     """ "" for a queue that is not deleted while the message is in it, or that no broker takes."""
     unused = queue.arguments.number("x-expires")
     is_short = stays_ms is not None and unused is not None and stays_ms < unused
-    if unused is None or unused > MAXIMUM_TTL_MS or is_short:
+    if unused is None or not 0 < unused <= MAXIMUM_TTL_MS or is_short:
         return ""
     return (
         f"RabbitMQ deletes “{queue.name}” and its messages after {span(unused)} without use. A "

@@ -19,10 +19,10 @@ from topology.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Question:
-    """A publish to ask about; the exchange "" is the default one.
+    """A publish to predict; the exchange "" is the default one.
 
-    `expiration` is the property as text. `rejecting` names queues whose consumer is to reject
-    every message; the others that have one ack, unless `without_consumers`.
+    `expiration` is the property as text. `rejecting` names queues whose consumer rejects every
+    message; other consumers ack, unless `without_consumers`.
     """
 
     exchange: str
@@ -54,11 +54,10 @@ def ask(
     forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
 ) -> Answer:
-    """Walk the vhost as it stands, without Delayboard's own taps.
+    """Walk the current vhost, without Delayboard's own taps.
 
-    `index` is that of the snapshot without them, for who has it already. `now_ms` is the moment
-    of the publish in UTC, for the headers that the `forwarders` read, which are at work in any
-    case.
+    `index` is that of the snapshot without taps, for callers that have it. `now_ms` is the time of
+    the publish in UTC, for the headers that the `forwarders` read; these always run.
     """
     index = index or Index(snapshot.definitions.without_taps())
     rejecting = dict.fromkeys(question.rejecting, Consumer("rejects"))
@@ -131,9 +130,9 @@ def find_way(
 def _between(
     index: Index, hop: Hop, headers: Mapping[str, Any], version: tuple[int, ...]
 ) -> set[Identity]:
-    """From the exchange that it was put into, over others, to the queue of this hop.
+    """From the exchange of its publish, over others, to the queue of this hop.
 
-    CC and BCC lead out of the first exchange too, so their keys are asked with it.
+    CC and BCC are routed by the first exchange too, so their keys are matched with it.
     """
     keys = (hop.routing_key, *_copied_to(headers))
     came_from: dict[str, set[str]] = {}

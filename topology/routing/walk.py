@@ -54,13 +54,13 @@ def walk(
 ) -> Walk:
     """Follow one publish through queue TTLs, expirations and dead-letter exchanges to every end.
 
-    `found` holds policies folded into the arguments, as Snapshot.definitions does; give an Index
-    to walk it often. `consumers` is what they do by queue, `consumed` the queues whose consumer
-    acks. `headers` brings CC, BCC and, to brokers before 4.0, x-death. `expiration` is the
-    property as it stands, `expiration_ms` the same as a number. `forwarders` run where they
-    consume, whatever else is said of their queues; their due header counts from the publish, as in
-    Route.stamped(0), or is UTC with that moment in `now_ms`. Where the way branches beyond all
-    measure the last outcome is one `uncertain`, which says that it was not followed on.
+    `found` has policies folded into the arguments, as Snapshot.definitions does; pass an Index for
+    many walks. `consumers` is what they do by queue, `consumed` the queues whose consumer acks.
+    `headers` brings CC, BCC and, to brokers before 4.0, x-death. `expiration` is the property as
+    it is, `expiration_ms` the same as a number. `forwarders` run where they consume, whatever else
+    `consumers` contains; their due header counts from the publish, as in Route.stamped(0), or is
+    UTC with that time in `now_ms`. When the route branches too often, the last outcome is
+    `uncertain`, and its sentence says that it was not followed further.
     """
     around = Circumstances(
         Index.of(found),
@@ -191,7 +191,7 @@ def _route_now(
 
 
 def _lost(copy: Copy, why: str, cause: Cause = "no_route") -> RouteOutcome:
-    """Not routed: gone, unless the queue that it died in keeps what it cannot hand on."""
+    """Not routed: lost, unless the queue where it died keeps what it cannot dead-letter."""
     if copy.holder:
         kept = sentences.kept_back(copy.holder, why)
         return copy.ends("stuck", kept, queue=copy.holder, cause=cause)

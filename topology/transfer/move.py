@@ -68,11 +68,11 @@ def move(
     try:
         while not (source.is_exhausted or is_stopping()):
             # One that is broken hands out the last answers: what is taken then goes nowhere.
-            if pipeline.flying * 2 <= window and not pipeline.is_broken:
-                for token, publish in source.take(window - pipeline.flying):
+            if pipeline.in_flight * 2 <= window and not pipeline.is_broken:
+                for token, publish in source.take(window - pipeline.in_flight):
                     pipeline.publish(publish, token)
-            seconds = TURN_SECONDS if pipeline.flying else idle_seconds
-            if 0 < pipeline.flying * 2 <= window:
+            seconds = TURN_SECONDS if pipeline.in_flight else idle_seconds
+            if 0 < pipeline.in_flight * 2 <= window:
                 seconds = wait(seconds)
             _settle(source, pipeline, seconds)
             turn()
@@ -82,7 +82,7 @@ def move(
 
 def _finish(source: Source[Any], pipeline: Pipeline[Any], seconds: float) -> None:
     until = time.monotonic() + seconds
-    while pipeline.flying and time.monotonic() < until:
+    while pipeline.in_flight and time.monotonic() < until:
         _settle(source, pipeline, TURN_SECONDS)
     if left := pipeline.abandon():
         source.settle(left)

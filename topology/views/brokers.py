@@ -37,12 +37,19 @@ def brokers(request: HttpRequest) -> HttpResponse:
 
 @access.everywhere(Role.ADMIN)
 def broker_add(request: HttpRequest) -> HttpResponse:
+    """The first step of a new broker: it is saved when both connections work, or on request."""
     form = BrokerForm(request.POST or None)
+    trials: list[connect.Trial] = []
     if request.method == "POST" and form.is_valid():
-        broker = connect.add_broker(form.save(commit=False), form.cleaned_data["password"])
-        audit.record(request.user, "broker added", broker=broker, what=broker.name)
-        return _tried(request, broker)
-    return render(request, "topology/broker_form.html", {"form": form})
+        broker, password = form.save(commit=False), form.cleaned_data["password"]
+        broker.set_password(password)
+        if request.POST.get("untested") != "1":
+            trials = [one for one in connect.try_connection(broker.address) if one.is_fatal]
+        if not trials:
+            connect.add_broker(broker, password)
+            audit.record(request.user, "broker added", broker=broker, what=broker.name)
+            return _tried(request, broker, "broker_start")
+    return render(request, "topology/broker_form.html", {"form": form, "trials": trials})
 
 
 @access.with_broker(Role.ADMIN)
@@ -92,7 +99,7 @@ def broker_test(request: HttpRequest, broker: Broker) -> HttpResponse:
     return _tried(request, broker)
 
 
-def _tried(request: HttpRequest, broker: Broker) -> HttpResponse:
+def _tried(request: HttpRequest, broker: Broker, page: str = "topology:broker") -> HttpResponse:
     try:
         trials = connect.try_connection(broker.address)
     except BrokerError as error:
@@ -102,4 +109,4 @@ def _tried(request: HttpRequest, broker: Broker) -> HttpResponse:
         level = messages.SUCCESS if trial.works else messages.ERROR
         messages.add_message(request, level, f"{trial.name}: {trial.sentence}")
     latest.poll(broker)
-    return redirect("topology:broker", broker_slug=broker.slug)
+    return redirect(page, broker_slug=broker.slug)

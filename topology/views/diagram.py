@@ -10,15 +10,15 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
-from topology.delays import format_delay
+from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing
 from topology.graph.build import Fact, Graph, build, facts, with_badges
 from topology.graph.delay_levels.build import build_ladder
-from topology.graph.delay_levels.diagram import Ladder, Levels
+from topology.graph.delay_levels.diagram import Ladder, Levels, fold
 from topology.graph.delay_levels.svg import draw_ladder
 from topology.graph.edges import forwarder_edges
 from topology.graph.layout.dot import arrange
 from topology.graph.layout.geometry import Direction, Layout
+from topology.graph.route_badges import broken_places, route_steps
 from topology.graph.shorten import shorten
 from topology.graph.svg import draw as draw_svg
 from topology.message import Forwarder
@@ -28,7 +28,6 @@ from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.pattern import ParamsError, Pattern
 from topology.patterns.table import PATTERNS
-from topology.routing.outcome import Walk
 from topology.routing.trace_route import Answer
 from topology.snapshot import Snapshot
 
@@ -56,14 +55,18 @@ class Picture:
     ladder: Ladder | None = None
 
 
-def draw(topology: Topology, snapshot: Snapshot | None) -> Picture:
-    """What exists of it and what is missing; without a snapshot only what should exist."""
+def draw(topology: Topology, snapshot: Snapshot | None, *, all_levels: bool = True) -> Picture:
+    """What exists of it and what is missing; without a snapshot only what should exist.
+
+    Without `all_levels`, levels that hold and pass nothing are folded.
+    """
     params = topology.parsed
     wanted = topology.pattern.definitions(params)
     forwarders = topology.pattern.forwarders(params)
     title, name = f"Topology {topology.name}", f"topology-{topology.pk}"
     if topology.kind == delay_levels.KIND:
-        return _ladder(build_ladder(_levels(params), snapshot or wanted, wanted), title, name)
+        ladder = build_ladder(_levels(params), snapshot or wanted, wanted)
+        return _ladder(ladder if all_levels else fold(ladder), title, name)
     if topology.kind == hold_queues.KIND:
         return _hold_queues(topology.pattern, params, snapshot, title, name)
     beside = snapshot.definitions if snapshot else _with_work(wanted, forwarders)
@@ -83,26 +86,20 @@ def explanation_picture(kind: str) -> Picture:
     return _graph(build(drawn, ways=forwarder_edges(forwarders)), title, name)
 
 
-def way_picture(answer: Answer, snapshot: Snapshot, broker: Broker) -> Picture:
-    """What a walk passes, with the order and the times of its stays."""
+def way_picture(
+    answer: Answer, snapshot: Snapshot, broker: Broker, objects: Sequence[Identity] = ()
+) -> Picture:
+    """What a walk passes, with the order and the times of its stays, and where it breaks."""
     found = replace(snapshot, definitions=answer.way)
     there = {f"queue/{queue.name}" for queue in answer.way.queues}
     ways = [
         edge for edge in forwarder_edges(answer.forwarders) if {edge.source, edge.target} <= there
     ]
     drawn = build(found, beside=snapshot.definitions, ways=ways)
-    graph = with_badges(shorten(drawn), _steps(answer.walk))
+    broken = broken_places(answer.walk, snapshot.definitions, objects)
+    graph = with_badges(shorten(drawn), route_steps(answer.walk), broken)
     title, name = f"Route through {broker.name}", f"way-{broker.pk}"
     return _graph(graph, title, name, direction="down")
-
-
-def _steps(walked: Walk) -> dict[str, str]:
-    """Queue ids -> their number on the way and when the message first comes there."""
-    steps: dict[str, str] = {}
-    for number, hop in enumerate(sorted(walked.hops, key=lambda hop: hop.after), start=1):
-        when = f"after {format_delay(hop.after)}" if hop.after else "at once"
-        steps.setdefault(f"queue/{hop.queue}", f"{number}: {when}")
-    return steps
 
 
 def _levels(params: level_params.Params) -> Levels:

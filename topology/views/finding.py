@@ -1,4 +1,4 @@
-"""One finding with its chain, and muting it."""
+"""One finding with its chain, muting it, and the history of a broker's findings."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, latest
+from topology.database import paging
 from topology.findings.chain import chain_of
 from topology.findings.commands import Admin, blanks, set_vhost
-from topology.findings.finding import Finding
+from topology.findings.counts import make_count
+from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
 from topology.forms import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
 from topology.operations.finding_rows import find_mutes, mute_finding, unmute_finding
 from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
-from topology.routing.matching.headers import NEWEST
 from topology.snapshot import Snapshot
 from topology.views.diagram import way_picture
 from topology.views.findings import make_line, worked_out
@@ -29,6 +30,20 @@ from topology.views.findings import make_line, worked_out
 MOST_OBJECTS = 200
 MOST_COMMANDS = 20
 MOST_PERIODS = 10
+HISTORY_PAGE = 50
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def finding_history(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """When each finding of a broker appeared and was resolved."""
+    before = paging.row_number(request.GET.get("before", ""))
+    rows = FindingPeriod.objects.filter(broker=broker)
+    page, older = paging.newest_page(rows, before, HISTORY_PAGE)
+    mutes = find_mutes(broker, timezone.now())
+    lines = [(row, make_count(Severity(row.severity), 1), row.key in mutes) for row in page]
+    context = {"broker": broker, "lines": lines, "older": older, "before": before}
+    return render(request, "topology/finding_history.html", context)
 
 
 @require_safe
@@ -97,14 +112,16 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "evidence": [(name_of(each.object), each) for each in one.evidence[:MOST_OBJECTS]],
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
         "commands": "\n".join((set_vhost(broker.vhost), *commands)) if commands else "",
-        "admin": Admin(snapshot.version_tuple or NEWEST).tool,
+        "admin": Admin(snapshot.version_tuple).tool,
         "blanks": blanks(commands),
         "more_commands": len(one.commands) - len(commands),
         "chain": chain,
         "managed": _managed(broker, one),
         "levels": LEVELS,
         "discovered": next((name for kind, name, *_ in one.objects if kind == "topology"), ""),
-        "picture": way_picture(chain, snapshot, broker) if chain and len(chain.way) else None,
+        "picture": way_picture(chain, snapshot, broker, one.objects)
+        if chain and len(chain.way)
+        else None,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.paginator import Page, Paginator
 
-from topology.definitions import Queue, is_tap
+from topology.definitions import Queue, is_own_queue, is_tap
 from topology.graph.live_values import MARK_WORDS, level_names, queue_cells, queue_mark
 from topology.snapshot import Snapshot
 
@@ -42,7 +42,7 @@ def queue_page(snapshot: Snapshot, search: str, number: str) -> Page[QueueLine]:
 
 
 def queue_lines(snapshot: Snapshot, queues: Iterable[Queue] | None = None) -> list[QueueLine]:
-    """These queues, or all of them, by name and the taps last; left out: what does not exist."""
+    """These queues, or all of them, by name and our own last; left out: what does not exist."""
     there = snapshot.definitions
     wanted = there.queues if queues is None else {there.queue(queue.name) for queue in queues}
     levels = level_names(there)
@@ -51,13 +51,15 @@ def queue_lines(snapshot: Snapshot, queues: Iterable[Queue] | None = None) -> li
 
 
 def _place(queue: Queue) -> tuple[bool, str]:
-    return is_tap(queue.name), queue.name
+    return is_own_queue(queue.name), queue.name
 
 
 def _line(queue: Queue, snapshot: Snapshot, *, is_level: bool) -> QueueLine:
     numbers = snapshot.numbers.get(queue.name)
     mark = queue_mark(queue, numbers, is_level=is_level)
     cells = queue_cells(queue.name, numbers) if numbers else {}
-    ours = is_tap(queue.name)
-    words = "tap of Delayboard" if ours else MARK_WORDS[mark]
+    ours = is_own_queue(queue.name)
+    words = MARK_WORDS[mark]
+    if ours:
+        words = "tap of Delayboard" if is_tap(queue.name) else "probe queue of Delayboard"
     return QueueLine(queue, mark, words, tuple(cells.items()), ours)

@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, latest
@@ -22,9 +23,11 @@ from topology.models import QueueReplacement, Role, State, Topology
 from topology.operations import edit_topology, provision, replace_queue, replace_tap
 from topology.operations.export_topology import FORMATS
 from topology.operations.ownership import Refusal
+from topology.operations.probes import probe_problem
 from topology.operations.restore_binding import obstacle_to, restore_binding
 from topology.operations.topology_rows import create_topology, keep_bodies
 from topology.patterns.advice import advise
+from topology.patterns.client_code import list_examples
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
@@ -32,6 +35,7 @@ from topology.snapshot import Snapshot
 from topology.views.diagram import draw, explanation_picture
 from topology.views.findings import count_by_topology, lines_of
 from topology.views.queues import queue_lines
+from topology.views.redirect_back import next_of
 
 
 def with_topology(role: Role) -> Callable[[access.View], access.View]:
@@ -113,7 +117,7 @@ def topology_edit(request: HttpRequest, topology: Topology) -> HttpResponse:
                 typed = request.POST.get("typed_name", "").strip()
                 done = edit_topology.edit(request.user, topology, form.texts, typed_name=typed)
                 messages.success(request, f"Parameters changed. {done.outcome}".strip())
-                return _back(topology)
+                return _back(request, topology)
             found = edit_topology.preview_edit(topology, form.texts)
         except (Refusal, BrokerError) as error:
             form.add_error(None, str(error))
@@ -136,16 +140,39 @@ def explain(request: HttpRequest, kind: str) -> HttpResponse:
     return render(request, "topology/explain.html", context)
 
 
-@require_safe
-@with_topology(Role.VIEWER)
-def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
+def _tab(name: str) -> access.View:
+    """The view of one tab of a topology's page."""
+
+    @require_safe
+    @with_topology(Role.VIEWER)
+    def view(request: HttpRequest, topology: Topology) -> HttpResponse:
+        return _topology_page(request, topology, name)
+
+    return view
+
+
+topology = _tab("overview")
+topology_destinations = _tab("destinations")
+topology_definition = _tab("definition")
+topology_code = _tab("code")
+topology_settings = _tab("settings")
+
+
+def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpResponse:
     known = latest.fresh(topology.broker)
     context = {
+        "tab": tab,
         "topology": topology,
         "broker": topology.broker,
         "latest": known,
-        "picture": draw(topology, known.snapshot),
+        "picture": (
+            draw(topology, known.snapshot, all_levels=request.GET.get("levels") == "all")
+            if tab == "overview"
+            else None
+        ),
         "example": topology.pattern.consumer_example(topology.parsed),
+        "clients": list_examples(topology.pattern, topology.parsed),
+        "targets": list(topology.pattern.targets(topology.parsed)),
         "explanation": topology.pattern.EXPLANATION,
         "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
         "mark_words": MARK_WORDS,
@@ -172,7 +199,7 @@ def topology_apply(request: HttpRequest, topology: Topology) -> HttpResponse:
         created = provision.apply(request.user, topology).created
         return f"Applied: {f'{created} created' if created else 'all objects exist'}."
 
-    return _try(request, topology, apply, "Topology not applied.")
+    return try_action(request, topology, apply, "Topology not applied.")
 
 
 @require_POST
@@ -184,7 +211,7 @@ def topology_replace(request: HttpRequest, topology: Topology) -> HttpResponse:
         queues = replace_queue.request(request.user, topology, typed_name=typed)
         return f"Replacement requested for {', '.join(queues)}. The worker carries it out."
 
-    return _try(request, topology, replace, "Queues not replaced.")
+    return try_action(request, topology, replace, "Queues not replaced.")
 
 
 @require_POST
@@ -196,7 +223,7 @@ def topology_record(request: HttpRequest, topology: Topology) -> HttpResponse:
         provision.start_recording(request.user, topology, tap_type=chosen)
         return "Recording enabled. The list does not include messages that were already waiting."
 
-    return _try(request, topology, start, "Recording not enabled.")
+    return try_action(request, topology, start, "Recording not enabled.")
 
 
 @require_POST
@@ -206,7 +233,7 @@ def topology_replace_tap(request: HttpRequest, topology: Topology) -> HttpRespon
         replace_tap.replace_tap(request.user, topology)
         return f"{topology.name} now records into a classic queue."
 
-    return _try(request, topology, replace, "Stream tap not replaced.")
+    return try_action(request, topology, replace, "Stream tap not replaced.")
 
 
 @require_POST
@@ -230,7 +257,7 @@ def topology_unbind(request: HttpRequest, topology: Topology) -> HttpResponse:
         provision.unbind(request.user, topology, key, destination, typed_name=typed)
         return f"{destination} is no longer a destination of this topology."
 
-    return _try(request, topology, unbind, "Destination not unbound.")
+    return try_action(request, topology, unbind, "Destination not unbound.")
 
 
 @require_POST
@@ -246,7 +273,7 @@ def topology_restore(request: HttpRequest, topology: Topology) -> HttpResponse:
             "messages at its next retry, within three minutes."
         )
 
-    return _try(request, topology, restore, "Binding not restored.")
+    return try_action(request, topology, restore, "Binding not restored.")
 
 
 @require_POST
@@ -264,7 +291,7 @@ def topology_bodies(request: HttpRequest, topology: Topology) -> HttpResponse:
             else "Body storage disabled. Delayboard keeps stored bodies until their retention ends."
         )
         messages.success(request, change)
-    return redirect("topology:topology", slug=topology.slug)
+    return redirect("topology:topology_settings", slug=topology.slug)
 
 
 @require_POST
@@ -275,7 +302,7 @@ def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
         done = provision.remove(request.user, topology, typed_name=typed)
     except Refusal as refusal:
         messages.error(request, f"Topology not deleted. {refusal}")
-        return _back(topology)
+        return _back(request, topology)
     except BrokerError as error:
         return _failed(request, topology, f"Topology not deleted. {error}")
     kept = f", {len(done.keeps)} external objects kept" if done.keeps else ""
@@ -301,6 +328,7 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "owned": topology.owned_identities,
         "findings": lines_of(topology, snapshot),
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
+        "probe_problem": probe_problem(topology, snapshot),
     }
 
 
@@ -318,7 +346,7 @@ def _longest(topology: Topology) -> str:
     return in_words(longest) if longest else ""
 
 
-def _try(
+def try_action(
     request: HttpRequest, topology: Topology, act: Callable[[], str], failure: str
 ) -> HttpResponse:
     """Act and show the message that it returns, or the failure with its reason."""
@@ -328,7 +356,7 @@ def _try(
         messages.error(request, f"{failure} {refusal}")
     except BrokerError as error:
         return _failed(request, topology, f"{failure} {error}")
-    return _back(topology)
+    return _back(request, topology)
 
 
 def _failed(request: HttpRequest, topology: Topology, sentence: str) -> HttpResponse:
@@ -337,6 +365,7 @@ def _failed(request: HttpRequest, topology: Topology, sentence: str) -> HttpResp
     return redirect("topology:topology", slug=topology.slug)
 
 
-def _back(topology: Topology) -> HttpResponse:
+def _back(request: HttpRequest, topology: Topology) -> HttpResponse:
     latest.poll(topology.broker)
-    return redirect("topology:topology", slug=topology.slug)
+    page = reverse("topology:topology", args=[topology.slug])
+    return redirect(next_of(request, page))

@@ -173,7 +173,7 @@ def _trouble(found: Found, snapshot: Snapshot) -> Iterator[str]:
     if found.plan is None or not found.plan.changes:
         yield from found.use.missing
         return
-    for change in found.plan.signed("create"):
+    for change in found.plan.select("create"):
         yield f"Missing: {change.title}."
     for departure in departures(found, snapshot):
         if not departure.is_made_up_for:

@@ -51,7 +51,7 @@ FIELDS = (
 def lines(
     rows: QuerySet[ScheduledMessage], text: str, hidden: Mapping[int, Redaction] | None
 ) -> Iterator[Line]:
-    """Every row that holds the text, or simply every row, in due order, as it stands when read.
+    """Every row that contains the text, or every row, in due order, as it is when read.
 
     `hidden` as for Reader.
     """
@@ -61,9 +61,9 @@ def lines(
 
 
 def record(line: Line) -> dict[str, Any]:
-    """One message by FIELDS: moments are ISO texts in UTC, `_ms` whole milliseconds.
+    """One message by FIELDS: times are ISO texts in UTC, `_ms` whole milliseconds.
 
-    `masked` is true where rules may hide something: HIDDEN stands in its place.
+    `masked` is true when rules may redact something: HIDDEN is in its place.
     """
     row = line.row
     return {

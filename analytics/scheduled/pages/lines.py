@@ -18,7 +18,7 @@ from topology.patterns.pattern import ParamsError, Pattern
 from topology.redaction import HIDDEN, NOTHING, Redaction
 
 STAMPED = "delayboard"
-# Of when it was published: headers by name, our stamp in one, and what the recorder knows.
+# Sources of the publish time: headers by name, our stamp in one, and the recorder.
 SOURCES = {
     STAMPED: "Delayboard’s timestamp",
     "NServiceBus.Retries.Timestamp": "the header NServiceBus.Retries.Timestamp",
@@ -31,13 +31,12 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Line:
-    """`hops` is how many stays its delay is made of, `hops_left` how many are not over.
+    """`hops` is how many waits its delay consists of, `hops_left` how many are not over.
 
-    None where that cannot be told. `overdue_by` is None while it is not overdue. `is_stuck`: it is
-    due, and RabbitMQ keeps it because it cannot route it. `is_unobserved`: it is due, and nobody
-    sees what leaves its topology. `hidden` is
-    what the reader may not see of the messages of its broker: what is derived from a hidden
-    header is hidden with it.
+    None when unknown. `overdue_by` is None while it is not overdue. `is_stuck`: it is due, and
+    RabbitMQ keeps it because it cannot route it. `is_unobserved`: it is due, and deliveries of its
+    topology are not observed. `hidden` are the redacted parts of messages of its broker: values
+    derived from a redacted header are redacted too.
     """
 
     row: ScheduledMessage
@@ -75,12 +74,12 @@ class Line:
 
     @property
     def published_at(self) -> datetime | None:
-        """None also where the header that tells it is hidden."""
+        """None also when the header with the time is redacted."""
         return None if self.hides_published_at else self.row.published_at
 
     @property
     def published_by(self) -> str:
-        """HIDDEN where a header that may tell it is hidden; "" when it is not known."""
+        """HIDDEN when a header that may contain it is redacted; "" when unknown."""
         by = self.row.published_by
         return HIDDEN if by and any(map(self.hidden.hides_header, PUBLISHER_HEADERS)) else by
 
@@ -119,9 +118,9 @@ class Line:
 class Reader:
     """Reads rows; each topology's parameters are parsed once.
 
-    `hidden` says by broker what is hidden from whom the lines are for; with None nothing is.
-    `unseen` are the topologies of which nobody sees what leaves, and `stuck` the messages that are
-    stuck, for those who know them already.
+    `hidden` has the redaction rules by broker for the reader; None redacts nothing. `unseen` are
+    the topologies without observed deliveries, and `stuck` the stuck messages, if the caller has
+    them.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class Reader:
         self._stuck = stuck_ranges() if stuck is None else stuck
 
     def line(self, row: ScheduledMessage, now: datetime) -> Line:
-        """The row as it stands now."""
+        """The row in its current state."""
         known = self._of(row.topology)
         stays = self.stays(row)
         by = row.overdue_by(now)
@@ -154,7 +153,7 @@ class Reader:
         )
 
     def stays(self, row: ScheduledMessage) -> Sequence[timedelta] | None:
-        """The stays that its delay is made of; None where that cannot be told."""
+        """The waits that its delay consists of; None when unknown."""
         return self._of(row.topology).stays(row.requested_delay)
 
     def _of(self, topology: Topology | None) -> _Known:

@@ -33,9 +33,9 @@ BEYOND = timedelta(seconds=1)
 
 @dataclass(frozen=True)
 class ScheduledList:
-    """`summary` and `histogram` are None on later pages and where nothing was asked.
+    """`summary` and `histogram` are None on later pages and when they were not requested.
 
-    `span` is the histogram's in the address, "" where the filter gives its range. `remark` says
+    `span` is the histogram's in the address, "" when the filter contains its range. `remark` says
     why a search may have found more. `next_place` is where the next page begins, "" on the last.
     """
 
@@ -63,16 +63,13 @@ def load_list(
     place: Place | None = None,
     span: str = "",
 ) -> ScheduledList:
-    """What the page shows of these brokers; nothing is listed while the filter has problems.
+    """The page for these brokers; nothing is listed while the filter has problems.
 
-    `hidden` says by broker what is hidden from whom the page is for.
+    `hidden` has the redaction rules by broker for the reader.
     """
     topologies = list(Topology.objects.filter(broker__in=brokers).select_related("broker"))
     whole = counts.scope_of(topologies, now)
-    around = whole
-    if wanted.topology:
-        named = [one for one in topologies if one.slug == wanted.topology]
-        around = whole.only(named[0].pk if named else 0)
+    around = _narrow(whole, topologies, wanted)
     scope = replace(around, destination=wanted.destination) if wanted.destination else around
     shown = ScheduledList(
         now=now,
@@ -101,6 +98,19 @@ def load_list(
     return _with_numbers(shown, numbers, wanted, span) if place is None else shown
 
 
+def scope_of_list(topologies: Sequence[Topology], wanted: Filter, now: datetime) -> Scope:
+    """The counted messages of a filter's topology and destination, due at any time."""
+    around = _narrow(counts.scope_of(topologies, now), topologies, wanted)
+    return replace(around, destination=wanted.destination)
+
+
+def _narrow(whole: Scope, topologies: Sequence[Topology], wanted: Filter) -> Scope:
+    if not wanted.topology:
+        return whole
+    named = [one for one in topologies if one.slug == wanted.topology]
+    return whole.only(named[0].pk if named else 0)
+
+
 def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[Topology]:
     """The topologies of the scope in which messages are stuck."""
     numbers = counts.stuck_by_topology(scope)
@@ -110,7 +120,7 @@ def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[Topology]:
 def doubts(
     scope: Scope, brokers: Sequence[Broker], topologies: Iterable[Topology]
 ) -> list[Standing]:
-    """Why the list may be wrong, for each topology of the scope of which that can be said."""
+    """Why the list may be incomplete, for each topology of the scope with a known reason."""
     known = latest.fresh_all(brokers, DEPTHS_AGE)
     by_broker = {broker.pk: one for broker, one in zip(brokers, known, strict=True)}
     ids = set(scope.ids)
@@ -198,7 +208,7 @@ class _Pages:
     now: datetime
 
     def of(self, rows: Sequence[ScheduledMessage]) -> dict[str, Any]:
-        """What a ScheduledList says of a page and one row more, if there is one."""
+        """The values of a ScheduledList for a page, given its rows and one more, if any."""
         for row in rows:
             if topology := self.topologies.get(row.topology_id or 0):
                 row.topology = topology

@@ -1,6 +1,6 @@
-"""What of the waiting messages is asked for: read from an address or a command, and written back.
+"""The filter of scheduled messages: read from an address or a command, and written back.
 
-Pure: moments may be relative, and `now` is handed in.
+Pure: times may be relative, and `now` is a parameter.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ NAMES = ("topology", "destination", "from", "until", "text")
 
 
 class MomentError(ValueError):
-    """The text is no moment; the message says what one looks like."""
+    """The text is not a time; the message shows a valid one."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Empty texts ask for everything. `broker` is a slug, which who reads it looks up. `from_at` is
-    within what is asked for, `until_at` is not.
+    """Empty texts select everything. `broker` is a slug, which the reader looks up. `from_at` is
+    inclusive, `until_at` is exclusive.
 
-    `from_text` and `until_text` are as they were typed, `problems` says by name what is wrong
-    with what was typed: then nothing should be listed.
+    `from_text` and `until_text` are as typed, `problems` has a sentence for each invalid field:
+    then nothing should be listed.
     """
 
     topology: str = ""
@@ -54,7 +54,7 @@ class Filter:
         return bool(self.from_text or self.until_text)
 
     def as_values(self) -> dict[str, str]:
-        """What `parse` reads back; only what was asked for."""
+        """The values that `parse` reads back; only those that are set."""
         values = {
             "broker": self.broker,
             "topology": self.topology,
@@ -68,16 +68,16 @@ class Filter:
         return {name: value for name, value in values.items() if value}
 
     def query(self, **changes: str) -> str:
-        """A query string of this filter, some of it changed; "?" alone for everything.
+        """A query string of this filter, with changes; "?" alone for everything.
 
-        `from_` stands for "from".
+        `from_` means "from".
         """
         values = self.as_values() | {name.rstrip("_"): value for name, value in changes.items()}
         return "?" + urlencode({name: value for name, value in values.items() if value})
 
 
 def parse(values: Mapping[str, str], now: datetime) -> Filter:
-    """Read what a form or an address says; what cannot be read is kept and named in `problems`."""
+    """Read the values of a form or an address; invalid ones are kept and listed in `problems`."""
     typed = {name: values.get(name, "").strip() for name in NAMES}
     problems = {
         name: f"The text is longer than {longest} characters. Shorten it."

@@ -11,6 +11,7 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from analytics.models import Recording, ScheduledMessage
+from analytics.models.scheduled_message import measure_lateness
 from analytics.observation import SILENT_AFTER, is_stuck, left_unseen, stuck_ranges
 from analytics.scheduled.queries.filter import Filter
 from topology.database import paging
@@ -48,7 +49,7 @@ def observation(tracking_id: str) -> Observation | None:
         entered_at=first.entered_at,
         due_at=first.due_at,
         arrived_at=first.left_at,
-        lateness=first.lateness,
+        lateness=measure_lateness(first),
         attempt=first.attempt,
         caught_up=first.caught_up,
     )
@@ -61,10 +62,10 @@ def waiting(
     now: datetime | None = None,
     gone: Q | None = None,
 ) -> QuerySet[ScheduledMessage]:
-    """What waits in the delays of these brokers, the soonest due first.
+    """The waiting messages of these brokers, the soonest due first.
 
-    Where nobody sees what leaves, a message is taken to have left when it was due, unless it is
-    stuck: `gone` says of which rows that holds, for those who know it already.
+    Without observed deliveries, a message counts as delivered when it was due, unless it is stuck:
+    `gone` selects these rows, if the caller has it.
     """
     rows = ScheduledMessage.objects.filter(left_at=None, entered_at__isnull=False)
     visible = [broker.pk for broker in brokers]
@@ -102,7 +103,7 @@ def overdue(rows: QuerySet[ScheduledMessage], now: datetime) -> QuerySet[Schedul
 def asked(
     brokers: Iterable[Broker], wanted: Filter, now: datetime, *, gone: Q | None = None
 ) -> QuerySet[ScheduledMessage]:
-    """The waiting rows that a filter asks for, its text aside; `gone` as in `waiting`."""
+    """The waiting rows that match a filter, without its text; `gone` as in `waiting`."""
     rows = waiting(brokers, topology_slug=wanted.topology, now=now, gone=gone)
     if wanted.destination:
         rows = rows.filter(destination=wanted.destination)

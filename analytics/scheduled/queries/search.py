@@ -35,7 +35,7 @@ NAMED = 3
 
 
 class Match(NamedTuple):
-    """Where a message that was found stands in the list, and for whom it is."""
+    """The position of a match in the list, and its destination."""
 
     due_at: datetime
     pk: int
@@ -52,9 +52,9 @@ class Found:
 
 
 def allowed(wanted: Filter, brokers: Collection[Broker], hidden: Mapping[int, Redaction]) -> Filter:
-    """The same filter; its text is a problem where a search would tell what rules hide.
+    """The same filter; its text is a problem when a search would reveal redacted values.
 
-    `hidden` says by broker what is hidden from whom the filter is of.
+    `hidden` has the redaction rules by broker for the user of the filter.
     """
     hiding = {broker.pk: broker.name for broker in brokers if not hidden[broker.pk].is_empty}
     if wanted.text and wanted.topology and hiding:

@@ -50,7 +50,7 @@ def keep_up() -> int:
 
 
 def _has_settled(now: datetime) -> bool:
-    """Whether a row can be passed; asked without SQLite's write lock, that others want."""
+    """Whether a row can be skipped; read without SQLite's write lock, which others need."""
     rows = ScheduledMessage.objects.filter(pk__gt=read_to()).order_by("pk")
     first = rows.values_list("entered_at", "left_at").first()
     if first is None:
@@ -170,5 +170,5 @@ def _stuck(now: datetime, ids: Collection[int]) -> set[int]:
 
 
 def _unseen() -> set[int]:
-    """Topologies whose messages count as gone when they are due."""
+    """Topologies whose messages count as delivered when they are due."""
     return {topology.pk for topology in unobserved()}

@@ -1,9 +1,9 @@
-"""Closes the rows of messages that were moved to another topology, which lists them now."""
+"""Closes the rows of messages that were taken out of their delay: no tap sees them leave."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from django.db import transaction
@@ -15,19 +15,27 @@ from topology.models import Topology
 
 
 def close_moved(topology: Topology, keys: Iterable[str]) -> None:
-    """One open row for each key, the first that is due: no tap sees such a message leave."""
+    """One open row for each key of those moved to another topology, the first that is due."""
     wanted = Counter(keys)
+    closed = []
     with transaction.atomic():
         rows = ScheduledMessage.objects.filter(
             topology=topology, key__in=wanted, left_at=None, entered_at__isnull=False
         )
-        closed, counts = [], Counter[tuple[str, datetime]]()
-        columns = ("pk", "key", "destination", "due_at")
-        for pk, key, destination, due_at in rows.order_by("due_at", "pk").values_list(*columns):
+        for pk, key in rows.order_by("due_at", "pk").values_list("pk", "key"):
             if wanted[key]:
                 wanted[key] -= 1
                 closed.append(pk)
-                if due_at is not None:
-                    counts[destination, due_at] -= 1
-        ScheduledMessage.objects.filter(pk__in=closed).update(left_at=timezone.now())
+        close_rows(topology, closed)
+
+
+def close_rows(topology: Topology, chosen: Collection[int]) -> None:
+    """Close these of the topology that are open."""
+    counts = Counter[tuple[str, datetime]]()
+    with transaction.atomic():
+        rows = ScheduledMessage.objects.filter(topology=topology, pk__in=chosen, left_at=None)
+        for destination, due_at in rows.values_list("destination", "due_at"):
+            if due_at is not None:
+                counts[destination, due_at] -= 1
+        rows.update(left_at=timezone.now())
         due.change(topology, counts)

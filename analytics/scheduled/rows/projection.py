@@ -16,11 +16,11 @@ from topology.models import Topology
 
 
 def without_repeats(topology: Topology, events: Sequence[MessageEvent]) -> list[MessageEvent]:
-    """Leave out copies that came before, in these events or projected already.
+    """Remove copies that came before, in these events or in the rows.
 
-    Only a redelivered copy of a message with an id can be told to be one. A replayed message
-    begins at attempt 1 again, so its copies are never taken for repeats of its first life. An
-    exit that something still waits for is none: publishers use ids again.
+    Only a redelivered copy of a message with an id can be recognized as a repeat. A replayed
+    message begins at attempt 1 again, so its copies never count as repeats of its first delivery.
+    An exit is not a repeat while a message waits for it: publishers reuse ids.
     """
     doubtful = {event.key for event in events if _may_be_repeat(event)}
     if not doubtful:
@@ -56,7 +56,7 @@ def project(topology: Topology, events: Iterable[MessageEvent]) -> list[Trip]:
     """Bring the rows up to these events; the trips that came to an end among them.
 
     Within the caller's transaction. A tracked or replayed message published past every delay
-    leaves a row that has left at once, so that its arrival can be observed too.
+    leaves a row that has left at once, so that its arrival can be observed too; it ended no delay.
     """
     shown = [event for event in events if _is_projected(event)]
     trips = Trips(topology, {event.key for event in shown})
@@ -68,7 +68,8 @@ def project(topology: Topology, events: Iterable[MessageEvent]) -> list[Trip]:
         else:
             trips.pass_by(event)
     trips.save()
-    return [trip for trip in trips.touched if trip.left_at and trip.entered_at]
+    ended = (trip for trip in trips.touched if trip.left_at and trip.entered_at)
+    return [trip for trip in ended if trip.left_at != trip.entered_at]
 
 
 def _is_projected(event: MessageEvent) -> bool:

@@ -36,7 +36,7 @@ class BarNumber(Func):
 
 
 class Group:
-    """Topologies of which what was due before the same moment counts as gone."""
+    """Topologies whose messages due before the same time count as delivered."""
 
     def __init__(self, ids: Collection[int], destination: str, gone_at: datetime | None) -> None:
         self._ids = ids

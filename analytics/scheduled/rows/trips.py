@@ -45,13 +45,6 @@ class Trip:
     row_id: int | None = None
     event: MessageEvent | None = None
 
-    @property
-    def lateness(self) -> timedelta | None:
-        """How long after its due time it left; negative when early, None until both are known."""
-        if self.left_at is None or self.due_at is None:
-            return None
-        return self.left_at - self.due_at
-
 
 class Trips:
     """Those of a topology with these keys of which only the entry or only the exit was seen."""

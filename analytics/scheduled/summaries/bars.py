@@ -1,7 +1,7 @@
 """A histogram as SVG: stacked bars, each a link; pure.
 
-It is stretched to the width of its page, so that nothing in it is written: labels and the same
-numbers as a table stand beside it.
+It is stretched to the width of its page, so it contains no text: labels and a table with the same
+numbers are beside it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ LEAST = 2.0
 
 
 def draw(histogram: Histogram, link: Sequence[str], words: Sequence[str]) -> str:
-    """The picture; by bar `link` is where it leads, `words` what it says when pointed at.
+    """The diagram; `link` is the target of each bar, `words` its hover text.
 
-    Hidden from screen readers and from the keyboard, for which there is the table.
+    Hidden from screen readers and from the keyboard, which have the table.
     """
     step = WIDTH / max(1, len(histogram.bars))
     bars = [

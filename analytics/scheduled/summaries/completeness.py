@@ -1,8 +1,8 @@
-"""What the list of what waits may lack, since when, why, and by how many; pure.
+"""How many messages the list of scheduled messages may lack, since when, and why; pure.
 
-The broker counts its queues every five seconds and rows come up to a second after the message,
-so that list and queues are never quite equal while anything moves. A difference is told where
-something happened that explains it, or where it is larger than what moved meanwhile.
+The broker counts its queues every five seconds and rows appear up to a second after the message,
+so that list and queues are never quite equal under traffic. A difference is reported when an event
+explains it, or when it is larger than the traffic of that time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Seen:
     its delay queues hold, None when that is not known; `moved` at most how many entered or left
     while it was counted. `silent_since`: nobody has read its copies since. `behind` is how far
     the list is behind what was read. `longest` is its longest delay, `watched_at` when its
-    recording began. `is_watched` is false where nothing copies what enters, `sees_exits` where
+    recording began. `sees_entries` is false where nothing copies what enters, `sees_exits` where
     nothing copies what leaves.
     """
 
@@ -49,7 +49,7 @@ class Seen:
     longest: timedelta
     watched_at: datetime | None
     long_overdue: int = 0
-    is_watched: bool = True
+    sees_entries: bool = True
     sees_exits: bool = True
     silent_since: datetime | None = None
     behind: timedelta = timedelta(0)
@@ -60,20 +60,20 @@ class Seen:
 class Doubt:
     """Why the list may be wrong, in sentences, and since when.
 
-    `missing` waiting messages at least are not in it; `gone` at least are in it and wait no
-    longer; None where the queues do not tell. `is_watched` is false where nothing records what
-    enters: an entry tap or the firehose would.
+    At least `missing` waiting messages are not in it; at least `gone` are in it and no longer wait;
+    None when the queues do not show it. `sees_entries` is false when nothing records entries: an
+    entry tap or the firehose would.
     """
 
     since: datetime | None
     why: tuple[str, ...]
     missing: int | None
     gone: int | None
-    is_watched: bool = True
+    sees_entries: bool = True
 
     @property
     def sentence(self) -> str:
-        """By how many, in words; "" when that cannot be told or is none."""
+        """The difference in words; "" when it is unknown or zero."""
         if self.missing:
             return f"At least {_messages(self.missing)} not in this list."
         if self.gone:
@@ -108,7 +108,7 @@ def judge(seen: Seen) -> Doubt | None:
         why=tuple(dict.fromkeys(sentence for _, sentence in reasons)),
         missing=None if difference is None else max(0, difference),
         gone=None if difference is None else max(0, -difference, not_held),
-        is_watched=seen.is_watched,
+        sees_entries=seen.sees_entries,
     )
 
 
@@ -126,7 +126,7 @@ def _messages(number: int) -> str:
 
 def _now_failing(seen: Seen) -> list[Reason]:
     """What keeps the list from being right at this moment."""
-    if not seen.is_watched:
+    if not seen.sees_entries:
         only = (
             "This topology has no entry tap, so the list shows only messages published by "
             "Delayboard."

@@ -24,12 +24,11 @@ from topology.models import Broker, Topology
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose messages: topologies by id, and one destination of them or, for "", any.
+    """The counted messages: topologies by id, and one destination of them or, for "", any.
 
-    Of `unseen` topologies nobody sees what leaves, so that only what is not due at `now` waits.
-    What of `begun` ones was due before their moment counts as gone: nobody saw until then. What
-    was read for one number is kept for the next, so that a scope is for one look. What is `stuck`
-    never counts as gone.
+    In `unseen` topologies deliveries are not observed, so only messages not due at `now` wait. In
+    `begun` ones messages due before their time count as delivered: observation began then. Values
+    read once are cached, so a scope is for one page. A `stuck` message never counts as delivered.
     """
 
     seen: tuple[int, ...]
@@ -46,13 +45,13 @@ class Scope:
 
     @cached_property
     def kept(self) -> QuerySet[ScheduledMessage] | None:
-        """The stuck rows that would count as gone otherwise, for they were due; None for none."""
+        """The stuck rows that would count as delivered because they were due; None for none."""
         if not any(one.topology in self.gone_before for one in self.stuck):
             return None
         return self._waiting(observation.is_stuck(self.stuck, self.now, before=self.gone_before))
 
     def kept_beside(self, width: int) -> QuerySet[ScheduledMessage] | None:
-        """Those of them that the counts of this width leave out as gone; None for none."""
+        """Those of them that the counts of this width exclude as delivered; None for none."""
         if self.kept is None:
             return None
         moments = {pk: floor(at, width) for pk, at in self.gone_before.items()}
@@ -64,7 +63,7 @@ class Scope:
 
     @cached_property
     def gone_before(self) -> Mapping[int, datetime]:
-        """Topology -> what of it was due before this counts as gone."""
+        """Topology -> messages of it that were due before this time count as delivered."""
         return dict.fromkeys(self.unseen, self.now) | dict(self.begun)
 
     @cached_property
@@ -73,7 +72,7 @@ class Scope:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The topologies by the moment before which what was due counts as gone."""
+        """The topologies by the time before which due messages count as delivered."""
         together: dict[datetime | None, list[int]] = defaultdict(list)
         for pk in self.ids:
             together[self.gone_before.get(pk)].append(pk)
@@ -86,7 +85,7 @@ class Scope:
         By whole days.
         """
         is_late = Q(due_at__lt=floor(self.now, DAY))
-        sums = _still_to_come(self, DAY).order_by().values_list("topology", "destination")
+        sums = still_to_come(self, DAY).order_by().values_list("topology", "destination")
         late = Sum("waiting", filter=is_late, default=0)
         return list(sums.annotate(number=Sum("waiting"), late=late))
 
@@ -166,7 +165,7 @@ def destinations(
         for _, destination, number, _ in scope.totals:
             numbers[destination] += number
     else:
-        rows = _within(_still_to_come(scope, HOUR), from_at and floor(from_at, HOUR), until_at)
+        rows = _within(still_to_come(scope, HOUR), from_at and floor(from_at, HOUR), until_at)
         sums = rows.order_by().values_list("destination").annotate(number=Sum("waiting"))
         numbers.update(dict(sums))
     kept = scope.kept_beside(DAY if is_all else HOUR)
@@ -197,9 +196,9 @@ def by_time(
 ) -> list[tuple[datetime, str | None, int]]:
     """The counts of a width that begin within a range: (when, destination, number).
 
-    Summed up in bars of so many seconds. Destinations that are not `named` are told as None.
+    Summed in bars of so many seconds. Destinations that are not `named` have the name None.
     """
-    within = _within(_still_to_come(scope, width), from_at, until_at).order_by()
+    within = _within(still_to_come(scope, width), from_at, until_at).order_by()
     series = Case(When(destination__in=named, then="destination"), default=None)
     sums = within.values_list(BarNumber("due_at", bar), series).annotate(number=Sum("waiting"))
     bars = Counter({(number, name): waiting for number, name, waiting in sums if waiting > 0})
@@ -235,7 +234,7 @@ def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
 
 
 def due_before(scope: Scope, at: datetime, ids: Collection[int]) -> dict[int, int]:
-    """Topology -> how many of it wait that are due before this moment, of those asked for."""
+    """Topology -> how many of its waiting messages are due before this time."""
     numbers = {pk: before(scope.only(pk), [at])[0] for pk in ids if pk in scope.gone_before}
     plain = [pk for pk in ids if pk not in scope.gone_before]
     if not plain:
@@ -253,7 +252,7 @@ def edges(scope: Scope) -> tuple[datetime, datetime] | None:
     hours = []
     if days:
         ends = Q(due_at__lt=min(days) + timedelta(seconds=DAY)) | Q(due_at__gte=max(days))
-        rows = _within(_still_to_come(scope, HOUR), min(days), None).filter(ends)
+        rows = _within(still_to_come(scope, HOUR), min(days), None).filter(ends)
         hours = [at for at, number in summed(rows) if number > 0]
     if scope.kept is not None:
         kept = scope.kept.aggregate(first=Min("due_at"), last=Max("due_at"))
@@ -295,8 +294,8 @@ def _within(
     return rows if until_at is None else rows.filter(due_at__lt=until_at)
 
 
-def _still_to_come(scope: Scope, width: int) -> QuerySet[DueCount]:
-    """The counts of the scope, without those of what counts as gone."""
+def still_to_come(scope: Scope, width: int) -> QuerySet[DueCount]:
+    """The counts of the scope, without messages that count as delivered."""
     rows = _rows(scope, scope.ids, width)
     if not scope.gone_before:
         return rows
@@ -307,7 +306,7 @@ def _still_to_come(scope: Scope, width: int) -> QuerySet[DueCount]:
 
 
 def _gone_within_the_day(scope: Scope) -> Counter[int]:
-    """Topology -> how many count as gone and are due on the day of their moment."""
+    """Topology -> how many count as delivered and are due on the day of their time."""
     gone = Counter[int]()
     for at in set(scope.gone_before.values()):
         ids = [pk for pk, its_at in scope.gone_before.items() if its_at == at]

@@ -1,8 +1,8 @@
-"""Which destinations RabbitMQ cannot route to, who waits for them, and what is stuck.
+"""Destinations that RabbitMQ cannot route to, the messages that wait for them, and stuck ones.
 
-The binding is what a walk on the snapshot says. Which destinations there are is known from the
-messages that are listed and from what Delayboard bound. How many are stuck the broker says: of the
-listed messages that are due, the newest so many are taken to be the stuck ones.
+A walk on the snapshot checks the binding. Destinations are known from listed messages and from
+Delayboard's own bindings. The broker reports how many messages are stuck: among the listed messages
+that are due, the newest ones count as stuck.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ COUNTED_WITHIN = timedelta(seconds=10)
 STOPS_AT = 32
 # Of a topology; the destinations with the most waiting messages are checked.
 MOST_DESTINATIONS = 1000
-# So many stuck messages are told apart by their destination.
+# Up to so many stuck messages are distinguished by destination.
 MOST_STUCK = 50_000
 
 
 @dataclass(frozen=True)
 class DestinationCheck:
-    """What one check of a topology found out.
+    """The result of one check of a topology.
 
-    `earlier_at` is when the look before was, None for the first of the worker. `stuck` is how many
-    messages the broker keeps by queue, None where it does not say.
-    `unroutable` are destinations by name, `before` the rows of the last look by destination.
+    `earlier_at` is the time of the check before, None for the worker's first. `stuck` is how many
+    messages the broker keeps by queue, None when not reported. `unroutable` are destinations by
+    name, `before` the rows of the last check by destination.
     """
 
     topology: Topology

@@ -49,7 +49,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Histogram:
-    """`series` are destinations, the largest first; None stands for the others."""
+    """`series` are destinations, the largest first; None is the sum of all others."""
 
     series: tuple[str | None, ...]
     bars: tuple[Bar, ...]
@@ -86,7 +86,7 @@ def of_counts(scope: Scope, from_at: datetime, until_at: datetime) -> Histogram:
     width = width_for(until_at - from_at)
     first = floor(from_at, width)
     named = list(counts.destinations(scope, first, until_at))[:NAMED]
-    # Of what counts as gone a whole day would be too much.
+    # For messages that count as delivered, a whole day would be too long.
     finest = HOUR if width < DAY or scope.gone_before else DAY
     entries = counts.by_time(scope, first, until_at, min(width, finest), named, bar=width)
     return _histogram(entries, named, first, until_at, width)

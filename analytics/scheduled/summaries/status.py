@@ -73,7 +73,7 @@ def doubts(
 
 
 class _Known:
-    """What the database knows of several topologies, read at once."""
+    """Database values of several topologies, read at once."""
 
     def __init__(self, scope: Scope, topologies: Collection[Topology]) -> None:
         self._now = scope.now
@@ -105,7 +105,7 @@ class _Known:
             moved=self._moved.get(topology.pk, 0) + passing,
             longest=_longest(topology),
             watched_at=topology.applied_at,
-            is_watched="entry" not in untapped(topology) or topology.broker_id in self._firehoses,
+            sees_entries="entry" not in untapped(topology) or topology.broker_id in self._firehoses,
             sees_exits=topology.pk not in self._scope.unseen,
             silent_since=self._silent_since(topology),
             behind=self._behind,

@@ -16,9 +16,9 @@ from analytics.scheduled.summaries.histogram import SPANS
 
 @dataclass(frozen=True)
 class Summary:
-    """`soon` is by SPANS and counts from now on; `asked` is what the whole filter leaves.
+    """`soon` is by SPANS and counts from now on; `asked` is the count for the whole filter.
 
-    What is `stuck` is overdue too.
+    Stuck messages are overdue too.
     """
 
     waiting: int
@@ -29,7 +29,7 @@ class Summary:
 
 
 def of_counts(scope: Scope, wanted: Filter) -> Summary:
-    """Of the scope; the filter's range, and overdue or stuck alone, count for `asked` only."""
+    """Of the scope; the filter's range, and overdue or stuck alone, apply to `asked` only."""
     now = scope.now
     ends = [now + span for span in SPANS.values()]
     until = wanted.until_at

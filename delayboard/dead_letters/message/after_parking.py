@@ -86,7 +86,7 @@ def _is_sent_by(item: ReplayItem, parked_message: ParkedMessage) -> bool:
 
 
 def _came_from(parked_message: ParkedMessage) -> tuple[str, str]:
-    """What is told of the replay that it names, and the page of where it came from."""
+    """A sentence on the replay that its headers name, and the page of the original message."""
     item = _earlier(parked_message)
     if item is None:
         return "", ""
@@ -121,7 +121,7 @@ def _replays(parked_message: ParkedMessage, rules: Redaction) -> Iterator[Step]:
 
 
 def _sent(item: ReplayItem, *, is_hidden: bool) -> Step:
-    """Where it was sent tells where it was published first, which rules may hide."""
+    """The target shows where the message was published first, which rules may redact."""
     where = "" if item.route is None else item.route.exchange or item.route.routing_key
     where = HIDDEN if where and is_hidden else where
     sentences = []

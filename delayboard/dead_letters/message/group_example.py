@@ -21,7 +21,7 @@ class Example:
 
 
 def example(key: int, rules: Redaction) -> Example | None:
-    """The message with this id; None where it is gone. Never reads a long body whole."""
+    """The message with this id; None when it was deleted. Never reads a whole long body."""
     # One more than rules look into: what is longer is hidden whole, as everywhere.
     begun = Substr("data", 1, MASKED_BYTES + 1)
     row = ParkedMessage.objects.filter(pk=key).first()

@@ -17,10 +17,10 @@ Kind = Literal["start", "death", "again", "now", "end"]
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happened. `at` is None where nobody tells when.
+    """One event. `at` is None when its time is unknown.
 
-    `what` is a word or two, `place` the queue or exchange that it concerns, `detail` a sentence on
-    how that is known. `link` leads to a page of what was done.
+    `what` is one or two words, `place` its queue or exchange, `detail` a sentence on the evidence.
+    `link` leads to a page about the event.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""The picture of the way that a message tells in x-death; pure, and without any broker."""
+"""The diagram of a message's path according to x-death; pure, without requests to a broker."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def path_picture(message: Message, history: History, queue: str) -> str:
 
 
 def path_graph(message: Message, history: History, queue: str) -> Graph:
-    """Its queues in the order of the first deaths in them, and what it passed between them.
+    """Its queues in the order of their first deaths, and the exchanges between them.
 
-    An arrow that only the order or the counts speak for says so.
+    An arrow is marked as inferred when only the order or the counts support it.
     """
     deaths = _drawn(history.deaths)
     edges: dict[tuple[str, str], Edge] = {}
@@ -72,7 +72,7 @@ def _way(edges: dict[tuple[str, str], Edge], before: str, death: Death, *, is_su
 def _last(
     edges: dict[tuple[str, str], Edge], message: Message, history: History, before: str, queue: str
 ) -> None:
-    """From its latest death to where it lay, as the delivery itself said."""
+    """The edge from its latest death to its queue, according to the delivery."""
     newest = newest_death(message.headers)
     known = {f"queue/{death.queue}" for death in history.deaths}
     last = f"queue/{newest[0]}" if newest else ""
@@ -88,7 +88,7 @@ def _last(
 
 
 def _add(edges: dict[tuple[str, str], Edge], edge: Edge) -> None:
-    """What was said first of two ends stays."""
+    """Keep the first edge between two ends."""
     edges.setdefault((edge.source, edge.target), edge)
 
 

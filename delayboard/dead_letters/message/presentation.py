@@ -11,7 +11,7 @@ from typing import Any
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.queues.peek import PeekedMessage
-from delayboard.dead_letters.replay.check.verdict import Target, find_default_target
+from delayboard.dead_letters.replay.check.default_target import Target, find_default_target
 from topology.broker.properties.field_values import FieldError, Reader, table_entries
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
 from topology.definitions import Definitions
@@ -81,7 +81,7 @@ def show(
     forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
 ) -> Shown:
-    """`queue` is where it lies: what becomes of it there by itself is said in `onward`.
+    """`queue` is the message's queue; `onward` describes its further path without any action.
 
     `forwarders` are at work at the broker; `now_ms` is now in UTC, for the headers that they read.
     """

@@ -1,7 +1,7 @@
-"""What libraries write into a message that failed: its exception, its type, where it came from.
+"""Reads what libraries write into a failed message: exception, message type, origin.
 
-Pure and tolerant: a header of another kind than its library writes tells nothing. Each rule names
-the library and where the header is documented.
+Pure and tolerant: a header in another format than its library's is ignored. Each rule names the
+library and the documentation of its header.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from topology.content.text import make_encodable
 from topology.message import Headers, Message
 
-# What of a stack trace is read: the class stands in its first lines.
+# The part of a stack trace that is read: its first lines contain the class.
 READ_CHARACTERS = 20_000
 SEARCHED_CHARACTERS = 1_000
 SPRING_NAMES = ("x-original-exchange", "x-original-routingKey")
@@ -37,9 +37,9 @@ _EXCEPTION = re.compile(r"[^\W\d]\w*(?:[.+][^\W\d]\w*)+Exception\b")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a message was that its consumer published on when it failed; "" for what is not told.
+    """The queue of a message that its consumer republished after a failure; "" when unknown.
 
-    `exchange` and `routing_key` are what it had been published to before.
+    `exchange` and `routing_key` are those of its publish before.
     """
 
     queue: str = ""
@@ -48,31 +48,31 @@ class Origin:
 
 
 def exception_of(headers: Headers) -> str:
-    """The type of the exception that it failed with, "" when nobody tells."""
+    """The exception type of its failure, "" when no header has it."""
     return _first(headers, EXCEPTIONS)
 
 
 def exception_message_of(headers: Headers) -> str:
-    """The first line of what the exception said, "" when no header has it."""
+    """The first line of the exception's message, "" when no header has it."""
     return _first(headers, MESSAGES)
 
 
 def message_type_of(message: Message) -> str:
-    """What kind of message it is, as its publisher says; "" when it does not.
+    """The message type according to its publisher, "" when unknown.
 
-    Headers come before the AMQP property `type`, for which everybody has another use.
+    Headers come before the AMQP property `type`, which everybody uses differently.
     """
     name = _first(message.headers, TYPES)
     return name or _name_of_type(message.properties.type or "")
 
 
 def origin_of(headers: Headers) -> Origin | None:
-    """Where it failed, of a message without a death of its own; None when nobody tells.
+    """Where a message without deaths of its own failed; None when no header has it.
 
     spring-rabbit, RepublishMessageRecoverer: x-original-exchange, x-original-routingKey, and
     x-exception-*; NServiceBus, “Error forwarding headers”: NServiceBus.FailedQ; MassTransit,
-    MessageHeaders: MT-Fault-InputAddress; Rebus, Headers: rbs2-source-queue. What spring-rabbit
-    writes tells no queue.
+    MessageHeaders: MT-Fault-InputAddress; Rebus, Headers: rbs2-source-queue. The headers of
+    spring-rabbit do not contain the queue.
     """
     if ORIGIN_NAMES.isdisjoint(headers):
         return None
@@ -87,7 +87,7 @@ def origin_of(headers: Headers) -> Origin | None:
 
 
 def class_of_trace(trace: str) -> str:
-    """The class that a stack trace begins with, or that Spring's wrapper was thrown for."""
+    """The class at the beginning of a stack trace, or the cause that Spring's wrapper names."""
     lines = trace[:READ_CHARACTERS].splitlines()
     first = _class_of(lines[0]) if lines else ""
     if first.endswith(SPRING_WRAPPER):
@@ -127,7 +127,7 @@ def _first_line(text: str) -> str:
 
 
 def _message_of_trace(trace: str) -> str:
-    """What stands behind the class in the first line: “java.io.IOException: gone”."""
+    """The text behind the class in the first line: “java.io.IOException: gone”."""
     first = _first_line(trace)
     if _class_of(first).endswith(SPRING_WRAPPER):
         return ""

@@ -1,4 +1,4 @@
-"""Of what a dead letter died, as far as it tells: what makes messages belong together; pure."""
+"""The cause of a dead letter's death, which decides its group; pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ REPUBLISHED = "republished"
 
 @dataclass(frozen=True)
 class Failure:
-    """Its first failure: the queue, the reason, and what it had been published to.
+    """Its first failure: the queue, the reason, and the exchange and key of its publish.
 
     `exception`, `message_type` and `exception_message` come from headers that libraries write.
-    All are texts that a database can hold, at most 255 characters, "" for what is not told.
+    All are texts that a database can store, at most 255 characters, "" when unknown.
     `routing_key` and `exception_message` have placeholders for ids (`placeholders.RULES`).
     """
 

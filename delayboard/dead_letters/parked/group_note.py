@@ -19,7 +19,7 @@ LONGEST_LINK = 500
 
 
 class NoteError(ValueError):
-    """Nothing was saved; the sentence says what is wrong."""
+    """Nothing was saved; the message says what is wrong."""
 
 
 def owners(broker: Broker) -> list[Any]:

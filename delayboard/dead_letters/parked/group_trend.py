@@ -106,7 +106,7 @@ def begin(span: Span, now: datetime) -> datetime:
 
 
 def counted(rows: Iterable[tuple[datetime, int]], span: Span, now: datetime) -> Trend:
-    """Pure: the trend of these hours and their counts; what is outside of it is left out."""
+    """Pure: the trend of these hours and their counts; hours outside of the span are ignored."""
     from_at = begin(span, now)
     counts = [0] * span.steps
     for hour, number in rows:

@@ -41,11 +41,11 @@ _SEARCHED = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What of the groups is asked for, as an address says it.
+    """The query parameters of the list of groups.
 
-    `after` is where a page begins: the value that it is sorted by (a count, or microseconds since
-    1970) and the id of the last group before; None for the first page. `with_gone` asks for those
-    of which every message was discarded or replayed too.
+    `after` is where a page begins: the sort value (a count, or microseconds since 1970) and the id
+    of the last group before; None for the first page. `with_gone` includes groups of which every
+    message was discarded or replayed.
     """
 
     text: str = ""
@@ -56,14 +56,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Page:
-    """`next_place` is what `after` says on the next page, "" on the last."""
+    """`next_place` is the `after` of the next page, "" on the last."""
 
     groups: Sequence[MessageGroup]
     next_place: str
 
 
 def parse(values: Mapping[str, str]) -> Asked:
-    """Read an address; what cannot be read is left out."""
+    """Read query parameters; invalid ones are ignored."""
     sort = values.get("sort", "")
     value, _, row = values.get("after", "").partition(",")
     place = (row_number(value), row_number(row))

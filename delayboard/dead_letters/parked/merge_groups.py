@@ -1,8 +1,9 @@
-"""Merging groups of parked messages, and undoing it.
+"""Merging groups of parked messages, and the undo.
 
-A merged group keeps its row, messages and counts, and new messages of its cause go on to it; only
-`merged_into` says that another group shows them. So an undo restores every group exactly. The note,
-owner, link and redirect of the group that stays hold for all; the others' rest until the undo.
+A merged group keeps its row, messages and counts, and new messages of its cause are still added to
+it; only `merged_into` names the group that shows them. So an undo restores every group exactly. The
+note, owner, link and redirect of the remaining group apply to all; those of the others are unused
+until the undo.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LONGEST_NAME = 100
 
 
 class MergeError(ValueError):
-    """Nothing was changed; the sentence says why."""
+    """Nothing was changed; the message says why."""
 
 
 def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str) -> MessageGroup:
@@ -93,7 +94,7 @@ def _check(found: dict[int, MessageGroup], into: int) -> None:
 
 
 def _check_pending(found: Collection[int]) -> None:
-    """What was asked of a group must not change while the worker does it."""
+    """A group must not change while the worker carries out a request on it."""
     is_changing = ParkedChange.objects.filter(group__in=found, work__isnull=False).exclude(
         work__state__in=ENDED
     )

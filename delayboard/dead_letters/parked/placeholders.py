@@ -42,7 +42,7 @@ _YEAR, _OF_YEAR, _OF_MONTH = (
 _POD = r"[bcdfghjklmnpqrstvwxz2456789]"
 _UNIT = r"(?:[mun]?s|µs|secs?|seconds?|mins?|minutes?|[mhdx]|[kKMGT]?i?B|[kMG]b|bytes|px)"
 _LOCAL, _HOST = r"[0-9A-Za-z_%+-]{1,64}", r"[0-9A-Za-z-]{1,63}"
-# What stands before a number that is a code, or the number of a region or a version.
+# Words before a number that is a code, or the number of a region or a version.
 _KEPT_BEFORE = re.compile(
     r"(?:(?<![a-z])(?:http(?:/[0-9.]{1,3})?|status(?:[ _-]?code)?|code|sqlstate|err(?:or|no)?"
     r"|does not indicate success)[ :=#.\[(\"'/-]{1,3}"

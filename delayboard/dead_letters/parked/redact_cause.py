@@ -1,7 +1,7 @@
-"""What Delayboard itself tells of headers that a rule hides: why a message died, where, how often.
+"""Redacts what Delayboard derives from headers: why, where and how often a message died.
 
-Those columns of messages and groups are worked out from headers. One is hidden from whom a rule
-hides any header that it may come from, whatever the message holds; pure.
+These columns of messages and groups are computed from headers. A column is redacted when a rule
+redacts any header that it may come from, whatever the message contains; pure.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from delayboard.dead_letters.parked.causes import EXCEPTIONS, MESSAGES, TYPES
 from delayboard.models import MessageGroup, ParkedMessage
 from topology.redaction import HIDDEN, Redaction
 
-# RabbitMQ's and the libraries' (causes.origin_of); those of the first and last death are written
-# beside x-death and say the same.
+# By RabbitMQ and by libraries (causes.origin_of); the headers of the first and last death repeat
+# x-death.
 _PLACES = (
     "x-death",
     *(
@@ -47,19 +47,19 @@ _HISTORY = frozenset(_BEHIND).difference(_CAUSES)
 
 @lru_cache(maxsize=256)
 def hidden_columns(rules: Redaction) -> frozenset[str]:
-    """Those of a group, and `deaths` and `died_at` of a message, that may not be told."""
+    """The redacted columns of a group, and `deaths` and `died_at` of a message."""
     return frozenset(
         column for column, names in _BEHIND.items() if any(map(rules.hides_header, names))
     )
 
 
 def hides_history(rules: Redaction) -> bool:
-    """Whether anything of where and how it died may not be told."""
+    """Whether a rule redacts any part of where and how a message died."""
     return not _HISTORY.isdisjoint(hidden_columns(rules))
 
 
 def seen_group(group: MessageGroup, rules: Redaction) -> MessageGroup:
-    """The group to be shown, never to be saved; HIDDEN also stands for what is not told."""
+    """The group for display, never to be saved; redacted values are HIDDEN."""
     hidden = hidden_columns(rules).intersection(_OF_GROUP)
     if not hidden:
         return group

@@ -75,7 +75,7 @@ def _change(
     **values: Any,
 ) -> list[int]:
     """Change locked messages, and add to `groups` what becomes of their counts."""
-    # Where the states too are asked for, SQLite goes through all messages in them.
+    # With a condition on states, SQLite would read all messages in these states.
     rows = ParkedMessage.objects.filter(among(keys)).order_by()
     counted = list(rows.values_list("group_id", "state").annotate(Count("pk")))
     if sum(number for _, state, number in counted if state in before) < len(keys):

@@ -24,7 +24,7 @@ from topology.models import Broker
 
 # A header can claim more than a column holds.
 MOST_DEATHS = 2**31 - 1
-# An x-death that says another time than this was not written by a broker's clock.
+# No broker's clock writes an earlier time into x-death.
 FIRST_YEAR = datetime(2000, 1, 1, tzinfo=UTC)
 AHEAD = timedelta(days=1)
 # SQLite takes at most 32,766 values in one statement (sqlite.org/limits.html).
@@ -41,9 +41,9 @@ class ReturnedMessage(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A message with all that is worked out of it before anything is written.
+    """A message with everything that is computed from it before the write.
 
-    `first_at` is its first failure as it says itself.
+    `first_at` is its first failure according to its headers.
     """
 
     message: Message
@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
     first_at: datetime | None
 
     def died_at(self, now: datetime) -> datetime | None:
-        """Its first failure; None where no clock can have said so."""
+        """The time of its first failure; None when it is not plausible."""
         at = self.first_at
         return at if at is not None and FIRST_YEAR <= at <= now + AHEAD else None
 
@@ -82,7 +82,7 @@ def put(
     session: ParkSession | None = None,
     by: Any = None,
 ) -> list[ParkedMessage]:
-    """Write messages as they lay in `queue`, in order, in the caller's transaction."""
+    """Write messages of `queue`, in order, in the caller's transaction."""
     prepared = [prepare(message) for message in messages]
     keys = put_prepared(broker, queue, prepared, at=at, session=session, by=by)
     return list(ParkedMessage.objects.filter(pk__in=keys).order_by("pk"))
@@ -98,7 +98,7 @@ def put_prepared(
     by: Any = None,
     repeats: Sequence[int | None] = (),
 ) -> list[int]:
-    """The same; the ids of their messages. `repeats` says which earlier one each may be, if any."""
+    """The same; returns the ids. `repeats` names the earlier message that each may repeat."""
     bodies = {p.sha256: p.message.body for p in prepared}
     # In one order everywhere: two that write the same keys in another would wait for each other.
     insert(

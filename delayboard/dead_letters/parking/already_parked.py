@@ -11,7 +11,7 @@ from delayboard.dead_letters.queues.peek import history_id
 from delayboard.models import ParkedMessage, Parking, ReplayItem
 from topology.broker.properties.read import read_properties
 
-# So long before it was asked for the look may have been that its messages were chosen on.
+# The peek on which the messages were selected may be this much older than the request.
 SEEN_WITHIN = timedelta(hours=1)
 MOST_SHOWN = 20
 MOST_REPLAYS = 3
@@ -29,9 +29,9 @@ class Elsewhere:
 
 
 def parked_elsewhere(parking: Parking) -> Elsewhere:
-    """What others parked out of the same queue, equal to what this one still looks for.
+    """Messages of this queue that others parked, equal to those that this parking still looks for.
 
-    Equal in content and history: of several equal messages nobody can tell which one it was.
+    Equal in content and history: several equal messages cannot be distinguished.
     """
     missing = Counter(handle.rpartition(".")[0] for handle in parking.handles or ())
     if not missing:

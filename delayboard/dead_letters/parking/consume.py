@@ -49,7 +49,7 @@ class Taking:
                 [delivery.message for delivery in run],
                 stop=stop,
                 say=say,
-                # What is given up here puts back those behind it too.
+                # A nack of this message also requeues those behind it.
                 for_good=run[0].tag <= max(near, default=0),
             )
             self.taken += len(run)

@@ -63,9 +63,9 @@ class Limits:
 
 
 def limits_of(broker: Broker, queue: str) -> Limits:
-    """What the broker says of the queue now. Raises BrokerError.
+    """The limits of the queue as the broker reports them now. Raises BrokerError.
 
-    Parking acknowledges what it takes, so it goes on with an account that may not read policies.
+    Parking acknowledges messages, so it also works with an account that may not read policies.
     """
     with Management(broker.address, seconds=PATIENCE_SECONDS) as management:
         try:
@@ -88,9 +88,9 @@ def limits_of(broker: Broker, queue: str) -> Limits:
 
 
 def read(report: Mapping[str, Any], window: int) -> Limits:
-    """Pure: by the management API's words; what they do not say is taken for the worst.
+    """Pure: read the management API's answer; for missing values the worst is assumed.
 
-    At most `window` messages are on the way: so many may a crash park twice.
+    At most `window` messages are in flight: a crash may park so many twice.
     """
     deliveries = _deliveries(report)
     if deliveries is not None and deliveries <= MARGIN:

@@ -38,7 +38,7 @@ PATIENCE = 10.0
 
 
 class _Ending(Exception):
-    """The worker ends; another goes on at once."""
+    """The worker stops; another continues at once."""
 
 
 class Progress:

@@ -23,7 +23,7 @@ HANDLE = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.[1-9][0-9]{0,5}", re.ASCII)
 
 
 class ParkError(Exception):
-    """Nothing was changed; the sentence says why."""
+    """Nothing was changed; the message says why."""
 
 
 def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
@@ -45,7 +45,7 @@ def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
 
 
 def warning(queue: Queue, snapshot: Snapshot) -> str:
-    """What a person should know before; "" for nothing."""
+    """A warning to show before parking; "" for none."""
     numbers = snapshot.numbers.get(queue.name)
     if numbers and numbers.consumers:
         return (
@@ -56,7 +56,7 @@ def warning(queue: Queue, snapshot: Snapshot) -> str:
 
 
 def watch(user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on: bool) -> str:
-    """Switch the watching of a queue; what to know of it, or "". Raises ParkError."""
+    """Switch automatic parking of a queue; returns a warning, or "". Raises ParkError."""
     row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
     sentence = ""
     if on:
@@ -75,7 +75,7 @@ def watch(user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on
 
 
 def park_all(user: Any, broker: Broker, name: str, snapshot: Snapshot | None) -> Parking:
-    """Ask for all that is in the queue now. Raises ParkError."""
+    """Request the parking of all messages in the queue now. Raises ParkError."""
     row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
     _queue(row, snapshot, name)
     return _asked(user, broker, name, None)
@@ -84,7 +84,7 @@ def park_all(user: Any, broker: Broker, name: str, snapshot: Snapshot | None) ->
 def park_these(
     user: Any, broker: Broker, name: str, snapshot: Snapshot | None, handles: Sequence[str]
 ) -> Parking:
-    """Ask for chosen messages, as a look has named them. Raises ParkError."""
+    """Request the parking of messages selected from a peek. Raises ParkError."""
     row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
     queue = _queue(row, snapshot, name)
     chosen = list(dict.fromkeys(handles))
@@ -132,7 +132,7 @@ def _asked(user: Any, broker: Broker, name: str, handles: list[str] | None) -> P
         parking = Parking.objects.create(
             broker=broker, queue=clean(name), handles=handles, asked=number, created_by=user
         )
-        parking.work = work.ask(KIND, parking.pk, broker=broker, user=user, total=number or 0)
+        parking.work = work.create(KIND, parking.pk, broker=broker, user=user, total=number or 0)
         parking.save(update_fields=["work"])
         audit.record(
             user,

@@ -28,7 +28,7 @@ SPARE_BYTES = 262_144
 
 
 class StoreFailed(RecordingFailed):
-    """The database does not take messages; the sentence says why."""
+    """The database does not accept messages; the message says why."""
 
 
 def store_failure(error: Exception) -> StoreFailed:
@@ -44,10 +44,10 @@ class SpaceCheck:
     refused_bytes: int = 0
 
     def check(self) -> None:
-        """Write so much, and take it back. Raises StoreFailed.
+        """Test-write so much, and roll it back. Raises StoreFailed.
 
-        A delivery costs a message of a quorum queue one of those that it has, so none is asked
-        for that cannot be kept.
+        Each delivery from a quorum queue counts against its delivery limit, so no message is
+        consumed that cannot be stored.
         """
         try:
             with transaction.atomic():
@@ -96,10 +96,10 @@ class ParkingWriter:
         for_good: bool = False,
         handles: Sequence[str] | None = None,
     ) -> list[int]:
-        """Keep them, trying again for a while if the database refuses; their messages' ids.
+        """Store messages, retrying for a while when the database refuses; returns their ids.
 
-        `say` is told why. `for_good` goes on trying until `stop` is set, for messages that do not
-        survive being given back. Raises StoreFailed.
+        `say` receives the reason. `for_good` retries until `stop` is set, for messages that a
+        requeue would destroy. Raises StoreFailed.
         """
         until = monotonic() + HOLD_SECONDS
         has_failed = False

@@ -26,11 +26,11 @@ Beat = Callable[[Mapping[str, object]], None]
 
 
 def watch(queue_id: int, *, stop: Event, beat: Beat, room: SpaceCheck) -> None:
-    """Park what comes into a watched queue until `stop` is set.
+    """Park new messages of a queue until `stop` is set.
 
-    `beat` gets kept and repeats (of this connection), last_at and trouble, about twice a second.
-    Raises BrokerError and StoreFailed, each a sentence; calling again goes on. `room` is the
-    same for all calls.
+    `beat` receives stored and repeated counts (of this connection), last_at and problems, about
+    twice a second. Raises BrokerError and StoreFailed, each with a sentence; another call
+    continues. `room` is the same for all calls.
     """
     row = DeadLetterQueue.objects.select_related("broker", "watched_by").get(pk=queue_id)
     room.check()

@@ -10,11 +10,12 @@ from delayboard.dead_letters.queues.feeds import Feed, Feeds, feeds
 from topology.definitions import Queue, is_tap
 from topology.snapshot import QueueNumbers, Snapshot
 
-# What libraries call the queues that their consumers publish failures to: NServiceBus, MassTransit,
-# EasyNetQ, Wolverine, Spring Cloud Stream. No structure tells of these.
+NOT_FED = "no queue dead-letters into this queue"
+# The names that libraries give to queues for failures published by consumers: NServiceBus,
+# MassTransit, EasyNetQ, Wolverine, Spring Cloud Stream. Their structure does not show it.
 _ERROR_NAMES = re.compile(
     r"error|.*_(?:error|skipped)|EasyNetQ_Default_Error_Queue.*|wolverine-dead-letter-queue"
-    r"|.*[._-](?:dlq|dead|parking-?lot)",
+    r"|.*[._-](?:dlq|dead|parking-?lot|parked|given-?up)",
     re.IGNORECASE,
 )
 
@@ -31,18 +32,23 @@ class Candidate:
     feeds: Sequence[Feed] = ()
     has_telling_name: bool = False
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether consumers probably publish the messages to it that they give up."""
+        return self.has_telling_name and self.why == NOT_FED
+
 
 def candidates(
     snapshot: Snapshot,
     in_topologies: Collection[str],
     fed: Feeds | None = None,
 ) -> list[Candidate]:
-    """All queues but Delayboard's own, the likely dead-letter queues and the deepest first.
+    """All queues except Delayboard's own: likely dead-letter queues first, then the deepest.
 
-    `in_topologies` are the work queues and destinations of topologies. Likely: messages die into it
-    by a failure, nobody consumes it, no TTL takes its messages away, and it is none of these. What
-    is only fed by expiries is where a delay ends. `fed` is what `feeds` told of this snapshot, for
-    those who know it already.
+    `in_topologies` are the work queues and destinations of topologies. Likely: failed messages are
+    dead-lettered into it, it has no consumers and no TTL, and it is none of these. A queue that
+    only receives expired messages is the end of a delay. `fed` is the result of `feeds` for this
+    snapshot, if the caller has it.
     """
     fed = feeds(snapshot) if fed is None else fed
     found = []
@@ -65,9 +71,9 @@ def _place(one: Candidate) -> tuple[bool, bool, int, str]:
 def find_obstacle(
     queue: Queue, numbers: QueueNumbers, into: Sequence[Feed], *, in_topology: bool
 ) -> str:
-    """Why it is probably no dead-letter queue; "" when nothing speaks against it.
+    """Why it is probably not a dead-letter queue; "" without such a reason.
 
-    Whoever advises somebody to confirm, watch or park a queue asks this first.
+    Checked before any advice to confirm, watch or park a queue.
     """
     if queue.type == "stream":
         return "stream: consumers remove no messages"
@@ -78,7 +84,7 @@ def find_obstacle(
     if numbers.consumers:
         return "work queue: has consumers"
     if not into:
-        return "no queue dead-letters into this queue"
+        return NOT_FED
     if not any(feed.is_failure for feed in into):
         return "end of a delay: receives only expired messages"
     return ""

@@ -1,4 +1,4 @@
-"""The queues of a broker that hold dead letters, or may: what people said of them, and the rest."""
+"""The queues of a broker that may contain dead letters, with the decisions of users about them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LONGEST_NAME = 255
 
 
 class Undecided(Exception):
-    """Nothing was written down, and the sentence says why."""
+    """Nothing was saved; the message says why."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A queue: what is seen of it in the broker (None: nothing), and what a person said.
+    """A queue: its state in the broker (None: not there), and a user's decision.
 
-    `growth` is None where it is not known; `parked` counts to COUNTED + 1 at most.
+    `growth` is None when unknown; `parked` counts to COUNTED + 1 at most.
     """
 
     name: str
@@ -60,7 +60,9 @@ class Line:
 
     @property
     def is_proposed(self) -> bool:
-        return self.row is None and self.seen is not None and self.seen.is_likely
+        if self.row is not None or self.seen is None:
+            return False
+        return self.seen.is_likely or self.seen.is_given_up
 
     @property
     def is_dismissed(self) -> bool:
@@ -73,9 +75,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Queues:
-    """By what is known of them; `unparked` is in the confirmed ones, None where not all is known.
+    """Queues by state; `unparked` counts messages in confirmed ones, None when one is unknown.
 
-    `total` counts the proposed and the other ones that fit, of which some may be left out.
+    `total` counts the proposed and the other ones that match, of which some may not be listed.
     """
 
     confirmed: Sequence[Line] = ()
@@ -98,10 +100,10 @@ def queues(
     most: int,
     is_current: bool = True,
 ) -> Queues:
-    """Those whose names hold the text, at most so many of those that nobody confirmed.
+    """Queues whose names contain the text; the number of unconfirmed ones is limited.
 
-    `found` is None while the broker has not answered: then only what people said is known. From
-    numbers that are not of now (`is_current`) no growth is told.
+    `found` is None until the broker answers: then only users' decisions are known. Growth is
+    omitted unless the numbers are current (`is_current`).
     """
     rows = {row.queue: row for row in DeadLetterQueue.objects.filter(broker=broker)}
     seen = {one.queue: one for one in found or ()}
@@ -145,7 +147,7 @@ def _parked(broker: Broker, queue: str) -> int:
 
 
 def _unparked(rows: Sequence[DeadLetterQueue], seen: Mapping[str, Candidate]) -> int | None:
-    """In all of them; those that are gone from the broker hold none."""
+    """Messages in all of them; a queue that no longer exists has none."""
     depths = [seen[row.queue].numbers.messages for row in rows if row.queue in seen]
     return None if None in depths else sum(depth or 0 for depth in depths)
 
@@ -168,9 +170,9 @@ def destinations(broker: Broker, snapshot: Snapshot) -> set[str]:
 def decide(
     user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, is_confirmed: bool
 ) -> DeadLetterQueue:
-    """Write down what a person says of a queue. Raises Undecided.
+    """Save a user's decision on a queue. Raises Undecided.
 
-    Who says that it holds none ends its watching and its parkings too.
+    Dismissing a queue also ends its automatic parking and its parkings.
     """
     problem = _problem(broker, name, snapshot, is_confirmed=is_confirmed)
     if problem:

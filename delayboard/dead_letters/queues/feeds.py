@@ -29,10 +29,10 @@ _HOW = {
 
 @dataclass(frozen=True)
 class Feed:
-    """Queues whose messages die into another by one way, for the same reasons.
+    """Queues whose messages are dead-lettered into another by one route, for the same reasons.
 
-    `routing_key` None stands for the messages' own keys; `key_matters` is false where the exchange
-    asks for none.
+    `routing_key` None means the messages' own keys; `key_matters` is false when the exchange
+    ignores keys.
     """
 
     queues: tuple[str, ...]
@@ -103,7 +103,7 @@ def _asks_for_key(exchange: Exchange | None) -> bool:
 
 
 class _Keys:
-    """Where messages go that keep their own keys, which only the bindings of their queue tell."""
+    """The routes of messages that keep their own keys, by the bindings of their queue."""
 
     def __init__(self, index: Index, version: tuple[int, ...]) -> None:
         self._index = index

@@ -17,7 +17,7 @@ Beat = Callable[[Mapping[str, object]], None]
 EVERY = timedelta(minutes=1)
 KEPT = timedelta(hours=48)
 SPAN = timedelta(hours=1)
-# A sample that is so much older than the span still tells of it.
+# A sample may be so much older than the time span and still count.
 TOLERANCE = timedelta(minutes=10)
 CHECK_SECONDS = 2.0
 

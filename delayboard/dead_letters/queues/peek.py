@@ -76,10 +76,10 @@ class PeekedMessage:
 
 @dataclass(frozen=True)
 class Peek:
-    """The messages at the head of a queue, in order. `more` says that there are others.
+    """The messages at the head of a queue, in order. `more`: the queue contains others.
 
-    `permission` is for the next peek. `has_stored` says that the last message of the list left
-    the queue, because putting it back would have destroyed it.
+    `permission` is for the next peek. `has_stored`: the last message of the list was parked,
+    because a requeue would have destroyed it.
     """
 
     peeked_messages: tuple[PeekedMessage, ...]
@@ -89,7 +89,7 @@ class Peek:
 
 
 class PeekRefused(Unsupported):
-    """The message says why; `permission` is what holds now."""
+    """The message says why; `permission` is the current one."""
 
     def __init__(self, permission: Permission) -> None:
         super().__init__(" ".join(permission.sentences))
@@ -97,9 +97,9 @@ class PeekRefused(Unsupported):
 
 
 def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -> Permission:
-    """Pure: may this queue be looked into on this broker?
+    """Pure: whether a peek into this queue is allowed on this broker.
 
-    `budget` is what `look_budget` says of it; without one nothing was spent.
+    `budget` is the result of `look_budget`; without one, no delivery was used.
     """
     if queue.type == "stream":
         return Permission(
@@ -198,7 +198,7 @@ def _taken(
 
 
 def number(messages: list[Message]) -> tuple[PeekedMessage, ...]:
-    """Pure: tell equal messages apart by their order."""
+    """Pure: number equal messages by their order."""
     seen: Counter[str] = Counter()
     peeked_messages = []
     for message in messages:
@@ -222,7 +222,7 @@ def handle_of(message: Message, content_id: str, seen: Counter[str]) -> str:
 
 
 def history_id(headers: Mapping[str, Any]) -> str:
-    """8 hex digits of what x-death says; pure."""
+    """8 hex digits of the content of x-death; pure."""
     deaths = repr(headers.get("x-death"))
     return hashlib.sha256(deaths.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 

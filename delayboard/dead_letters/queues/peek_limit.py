@@ -1,8 +1,8 @@
-"""What looks have cost, where each costs every message at the head one of its deliveries.
+"""Counts peeks where each peek uses a delivery of every message at the head of the queue.
 
-On quorum queues of 4.0-4.2, and of 3.x with a delivery limit, the return after the last one
-destroys the message (observed on 3.10.8 and 4.0.5). So each look is counted, durably, before it
-is made, and what the messages themselves say of their deliveries raises the count.
+On quorum queues of 4.0-4.2, and of 3.x with a delivery limit, the requeue after the last allowed
+delivery destroys the message (observed on 3.10.8 and 4.0.5). So each peek is counted durably
+before it starts, and delivery counts in the messages raise the number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from topology.snapshot import Snapshot
 # Each of the three calls that read a queue and its policies takes at most this long.
 READ_SECONDS = 1.0
 NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages. Park them instead."
-# The broker counts every five seconds: what is said to be empty was so at some time before.
+# The broker counts every five seconds: a queue reported as empty was empty some time before.
 STATISTICS_LAG = timedelta(seconds=15)
 # So many deliveries are left to whoever the messages are meant for.
 RESERVE = 3
@@ -36,10 +36,10 @@ RESERVE = 3
 
 @dataclass(frozen=True)
 class Budget:
-    """How often a message may be delivered, and how often it was, as far as anybody knows.
+    """The delivery limit of a queue, and the highest delivery count known.
 
-    `empty_at` is a moment at which the queue was empty, if any: looks before it cost nothing of
-    what is in it now.
+    `empty_at` is a time when the queue was empty, if known: earlier peeks cost none of the messages
+    in it now.
     """
 
     limit: int
@@ -134,7 +134,7 @@ def learn(broker: Broker, queue: Queue, counted: int, most: int, *, saw_all: boo
 
 
 def deliveries(message: Message) -> int:
-    """How often the broker says that it was delivered and came back."""
+    """How often it was delivered and requeued, according to the broker."""
     found = [message.headers.get(name) for name in ("x-delivery-count", "x-acquired-count")]
     return max((n for n in found if isinstance(n, int) and not isinstance(n, bool)), default=0)
 

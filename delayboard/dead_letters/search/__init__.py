@@ -1,6 +1,6 @@
-"""Searching parked messages: `query` reads the text, `match` is its one meaning in the database.
+"""Search in parked messages: `query` reads the text, `match` has its one meaning in the database.
 
-`find` is a page of what matches, `index` writes what is searched, `rights` is who may ask what.
+`find` is a page of matches, `index` writes the search index, `rights` checks permissions.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["QueryError", "Search", "matching", "search_by"]
 
 
 def matching(user: User | None, broker: Broker, text: str) -> QuerySet[ParkedMessage]:
-    """All messages that a query means, the newest first; `user` None is Delayboard itself.
+    """All messages that match a query, newest first; `user` None is Delayboard itself.
 
-    Raises QueryError for what is no query, or what this person may not ask. Messages that are not
-    indexed yet are left out where it asks about headers, bodies or ids.
+    Raises QueryError for an invalid query, and for one that this user may not use. Messages that
+    are not indexed yet are omitted when the query is about headers, bodies or ids.
     """
     return search_by(user, broker, text).messages()
 

@@ -1,8 +1,8 @@
-"""A page of what matches, with a bound on what is read for it.
+"""A page of matches, with a limit on the rows read.
 
-The newest few hundred are checked first, which finds what is common at once. Then the shortest
-list of ids that an index has for a part of the query, else the newest thousands. The answer says
-down to which id it searched, so that the next one can continue there.
+The newest few hundred messages are checked first, which finds frequent matches at once. Then the
+shortest list of ids that an index has for a part of the query, else the newest thousands. The
+result contains the last id that was checked, so that the next page can continue there.
 """
 
 from __future__ import annotations

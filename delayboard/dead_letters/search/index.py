@@ -31,8 +31,8 @@ NEWEST = 300
 
 @dataclass
 class Progress:
-    """How far one indexer is. Up to `reached` it went; up to `swept_to` nothing was left out when
-    it looked again, some time after it had been there first.
+    """The position of one indexer. It went up to `reached`; up to `swept_to` a second pass found no
+    message without an entry.
     """
 
     reached: int

@@ -36,10 +36,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Listed:
-    """`number` is None where nobody counted; `is_exact` is false where there are more.
+    """`number` is None when nobody counted; `is_exact` is false when there are more.
 
-    `next_before` leads to what is older, found or not: then `was_cut` says that the search ended
-    on its way. `hidden` are the columns that rules hide from the person.
+    `next_before` leads to older messages, with `was_cut` also when the search reached its limit
+    before a match. `hidden` are the columns that rules redact for this user.
     """
 
     lines: tuple[Line, ...]

@@ -63,7 +63,7 @@ class Search:
 
     @property
     def reads_messages(self) -> bool:
-        """Whether each message has to be read to know if it matches."""
+        """Whether each message must be read to decide if it matches."""
         return bool(self.query.words or self.conditions)
 
     @property
@@ -95,7 +95,7 @@ class Search:
         return rows.order_by("-pk")
 
     def not_indexed(self) -> QuerySet[ParkedMessage]:
-        """Those that may match, and are left out because they are not indexed yet."""
+        """Messages that may match, and are omitted because they are not indexed yet."""
         if not self.needs_index:
             return ParkedMessage.objects.none()
         return self._of_columns().filter(pk__gt=read_to(), searched__isnull=True).order_by()
@@ -227,7 +227,7 @@ def _is_met(condition: Condition) -> Q:
 
 
 def value_filter(wanted: Pattern | Compared | Span, text: str, number: str) -> Q:
-    """To filter by a value: of the column `text` or `number`, whichever can tell."""
+    """A filter on a value: on the column `text` or `number`, whichever can decide."""
     match wanted:
         case Compared():
             return Q(**{number + _LOOKUPS[wanted.how]: wanted.bound})

@@ -1,7 +1,7 @@
-"""The language in which parked messages are asked for: a text -> a Query; pure.
+"""The query language of parked messages: a text -> a Query; pure.
 
-Words are looked for in ids, headers and text bodies, `field:value` in one field. Everything that
-is said must hold; what begins with “-” must not.
+Words are searched in ids, headers and text bodies, `field:value` in one field. All conditions must
+hold; one that begins with “-” must not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_PARTS = 20
 MOST_STARS = 8
 # Longer values are cut when they are indexed.
 LONGEST_VALUE = 255
-# Whole numbers beyond are not told apart by a float.
+# A float cannot distinguish larger whole numbers.
 EXACT = 2**53
 
 TEXT_FIELDS = ("reason", "died", "exchange", "key", "exception", "type", "queue", "id")
@@ -68,7 +68,7 @@ _OPERATORS: dict[Comparison | None, Callable[[float, float], bool]] = {
 
 
 class QueryError(ValueError):
-    """The text is no query; the sentence says what is wrong and where."""
+    """The text is not a valid query; the message says what is wrong and where."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Pattern:
 
     @property
     def number(self) -> float | None:
-        """What it says as a number."""
+        """The value as a number."""
         return number_of(self.pieces[0]) if self.is_exact else None
 
     def matches(self, folded: str) -> bool:
@@ -143,7 +143,7 @@ class Query:
 
     @property
     def reads_content(self) -> bool:
-        """Whether it asks about what is in the messages."""
+        """Whether it has conditions on the content of messages."""
         return bool(self.words) or any(one.is_content for one in self.conditions)
 
 
@@ -162,7 +162,7 @@ class _Part:
 
 
 def number_of(text: str) -> float | None:
-    """The number that a text says; None where it says none, or one that cannot be told exactly."""
+    """The number in a text; None when there is none, or none that a float represents exactly."""
     if len(text) > 40 or not _NUMBER.fullmatch(text):
         return None
     value = float(text)
@@ -302,7 +302,7 @@ def _yes(part: _Part) -> bool:
 
 
 def _pieces(value: str) -> tuple[str, ...]:
-    """Folded, divided where a star stands that has no backslash before it."""
+    """Folded, split at each star that has no backslash before it."""
     texts = [""]
     for piece in _STARS.findall(value):
         if piece == "*":

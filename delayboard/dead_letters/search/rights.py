@@ -1,4 +1,4 @@
-"""What a person may ask: a search in what is hidden would tell what is hidden."""
+"""What a user may search: a search in redacted values would reveal them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topology.redaction import Redaction
 
 # The parts of a name that could be the name of a header.
 MOST_STEPS = 20
-# What a field tells that is worked out from headers.
+# The headers that a derived field may reveal.
 COLUMNS = {
     "reason": "reason",
     "died": "died_in",
@@ -59,9 +59,9 @@ def tells(hidden: Redaction, text: str) -> bool:
 
 
 def hides(hidden: Redaction, condition: Condition) -> bool:
-    """Whether a rule hides what the field stands for, or anything that it could stand for.
+    """Whether a rule redacts the field, or anything that it may mean.
 
-    A dot in a name is read as one between names, too: the index does not tell them apart.
+    A dot in a name also counts as a separator of names: the index does not distinguish them.
     """
     if not condition.is_content:
         return COLUMNS.get(condition.field) in hidden_columns(hidden)

@@ -33,7 +33,7 @@ TOLD = 20
 
 @dataclass
 class Tally:
-    """`wrong` has the number and sentence of the first TOLD lines that were left out."""
+    """`wrong` has the number and reason of the first TOLD lines that were skipped."""
 
     lines: int = 0
     added: int = 0
@@ -54,8 +54,8 @@ def import_messages(
     lines: Iterable[bytes],
     tell: Callable[[int, str], None] = lambda number, sentence: None,
 ) -> Tally:
-    """Import lines from the file `name`; `tell` gets each that is left out. Killed at any
-    moment, it goes on where it was when the same file is imported again.
+    """Import lines from the file `name`; `tell` receives each skipped one. After a kill, another
+    import of the same file continues.
     """
     tally = Tally()
     details: dict[str, int] = {}
@@ -103,7 +103,7 @@ def _chunks(read: Iterator[tuple[Imported, int]]) -> Iterator[list[Imported]]:
 
 @transaction.atomic
 def _write(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
-    """How many were added; the others stand there already."""
+    """Returns how many were added; the others exist already."""
     # One import at a time: what another one just added would not be seen.
     Broker.objects.select_for_update(no_key=True).get(pk=broker.pk)
     known = _known(broker, chunk)

@@ -18,7 +18,7 @@ from delayboard.models import ParkedState
 from topology.broker.properties.read import read_properties
 from topology.message import Message
 
-# A body of 128 MiB, RabbitMQ's most, in base64, and what stands around it.
+# A body of 128 MiB, RabbitMQ's maximum, in base64, with the fields around it.
 LONGEST_LINE = 200_000_000
 # A frame of properties is 128 kB by default and can be made larger.
 MOST_PROPERTIES = 1_000_000
@@ -28,7 +28,7 @@ FIRST_YEAR = datetime(1000, 1, 1, tzinfo=UTC)
 
 
 class LineError(ValueError):
-    """The line is no message; the sentence says why."""
+    """The line is not a message; the sentence says why."""
 
 
 @dataclass(frozen=True)

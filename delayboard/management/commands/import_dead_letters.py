@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from delayboard.dead_letters.transfer.import_lines import import_messages
 from delayboard.management.commands.export_dead_letters import broker_of
-from delayboard.management.input_file import opened
+from topology.management.input_file import opened
 
 LEFT_OUT_CODE = 3
 

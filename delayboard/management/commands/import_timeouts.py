@@ -9,11 +9,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.management.confirmation import add_confirmation, unconfirmed
-from delayboard.management.input_file import opened
-from delayboard.publishing.check_lines import LineResult, Tally
+from delayboard.publishing.import_tally import LineResult, Tally
 from delayboard.publishing.import_timeouts import import_timeouts, try_import
 from delayboard.publishing.timeouts import numbered_lines
 from topology.broker.errors import BrokerError
+from topology.management.input_file import opened
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.pattern import delay_levels

@@ -8,26 +8,21 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error
 from django.utils import timezone
 
-from delayboard.management.input_file import opened
 from delayboard.run_command import is_file
 from topology.broker.management.exported import NotDefinitions, read_export
 from topology.findings import baseline, report
 from topology.findings.find import find
 from topology.findings.finding import Finding, Severity
 from topology.graph.layout.geometry import visible
-from topology.snapshot import Snapshot
+from topology.management.input_file import BadInput, read_json
+from topology.snapshot import Snapshot, version_numbers
 
 FOUND_CODE, BAD_INPUT_CODE = 1, 2
-MAXIMUM_BYTES = 500_000_000
 SEVERITIES = [severity.key for severity in sorted(Severity, reverse=True)]
-
-
-class BadInput(Exception):
-    """A sentence on what cannot be read."""
 
 
 class Command(BaseCommand):
@@ -106,10 +101,12 @@ class Command(BaseCommand):
 def _read_source(options: Mapping[str, Any]) -> tuple[dict[str, Snapshot], Collection[str]]:
     """Snapshots by vhost, and the keys of muted findings. Raises BadInput."""
     source, version = options["source"], options["rabbitmq_version"]
+    if version and not version_numbers(version):
+        raise BadInput(f"“{version}” is no version of RabbitMQ. Give a number such as 4.3.")
     if not is_file(source):
         return _of_broker(source)
     try:
-        return read_export(_read(source), version), ()
+        return read_export(read_json(source), version), ()
     except NotDefinitions as error:
         raise BadInput(str(error)) from error
 
@@ -134,26 +131,6 @@ def _of_broker(slug: str) -> tuple[dict[str, Snapshot], Collection[str]]:
     return {broker.vhost: known.snapshot}, find_mutes(broker, timezone.now())
 
 
-def _read(file: str) -> Any:
-    """A file's JSON. Raises BadInput."""
-    name = "The standard input" if file == "-" else f"The file “{file}”"
-    try:
-        with opened(file) as stream:
-            raw = stream.read(MAXIMUM_BYTES + 1)
-    except CommandError as error:
-        raise BadInput(str(error)) from error
-    except OSError as error:
-        raise BadInput(f"{name} cannot be read: {error.strerror}.") from error
-    if len(raw) > MAXIMUM_BYTES:
-        raise BadInput(f"{name} is larger than {MAXIMUM_BYTES // 1_000_000} MB.")
-    if not raw.strip():
-        raise BadInput(f"{name} is empty.")
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is not JSON.") from error
-
-
 def _chosen(snapshots: dict[str, Snapshot], vhost: str | None) -> dict[str, Snapshot]:
     """Raises BadInput."""
     if vhost is None:
@@ -170,7 +147,7 @@ def _chosen(snapshots: dict[str, Snapshot], vhost: str | None) -> dict[str, Snap
 def _known(file: str | None) -> baseline.Known:
     """Raises BadInput."""
     try:
-        return baseline.read(_read(file)) if file else frozenset()
+        return baseline.read(read_json(file)) if file else frozenset()
     except baseline.NotABaseline as error:
         raise BadInput(str(error)) from error
 

@@ -11,7 +11,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.delay_migration.check import check
-from delayboard.delay_migration.migrate import malformed_queue, migrate
+from delayboard.delay_migration.migrate import migrate
+from delayboard.delay_migration.move_messages import malformed_queue
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.worker.supervise import until_stopped
 from topology import work
@@ -69,8 +70,7 @@ class Command(BaseCommand):
     def _show(self, source: Topology, target: Topology) -> None:
         found = check(source, target, datetime.now(UTC))
         for number, step in enumerate(found.steps, 1):
-            done = "done" if step.is_done else "open"
-            self.stdout.write(f"{number}. {step.text} [{done}] {step.known}")
+            self.stdout.write(f"{number}. {step.text} [{step.state}] {step.known}")
         self.stdout.write("Known messages (their due times do not change):")
         for line in found.lines:
             problem = f"  not moved: {line.problem}" if line.problem else ""

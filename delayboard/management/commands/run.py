@@ -89,7 +89,7 @@ def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> str:
         broker = seed.register_own_broker(own.amqp, own.management)
         for trial in try_connection(broker.address):
             say(f"{trial.name}: {trial.sentence}")
-        return reverse("topology:broker", args=[broker.slug])
+        return reverse("broker_start", args=[broker.slug])
     return reverse("now")
 
 

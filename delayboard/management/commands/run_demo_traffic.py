@@ -10,9 +10,12 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
 
 from delayboard.demo.history import show_history
+from delayboard.demo.incidents import show_incidents
 from delayboard.demo.reminders import remind
+from delayboard.demo.removal import is_removed
 from delayboard.demo.retries import TRADES, trade
 from delayboard.demo.run import STEADY_SECONDS, pause
 from delayboard.demo.seed import DEMO_BROKER
@@ -41,11 +44,13 @@ class Command(BaseCommand):
         parts: list[Part] = [
             partial(remind, broker),
             partial(show_history, broker),
+            partial(show_incidents, broker),
             *(partial(trade, broker, one) for one in TRADES),
         ]
         # A part that still sets up the reminders must not hold up the end.
         threads = [
-            threading.Thread(target=self._keep, args=(part, stop), daemon=True) for part in parts
+            threading.Thread(target=self._keep, args=(part, broker, stop), daemon=True)
+            for part in parts
         ]
         for thread in threads:
             thread.start()
@@ -54,9 +59,13 @@ class Command(BaseCommand):
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _keep(self, part: Part, stop: threading.Event) -> None:
+    def _keep(self, part: Part, broker: Broker, stop: threading.Event) -> None:
         failures = 0
         while not stop.is_set():
+            if is_removed(broker):
+                connection.close()
+                stop.wait()
+                break
             began = time.monotonic()
             try:
                 part(stop)

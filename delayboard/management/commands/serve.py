@@ -18,7 +18,7 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=settings.SERVE_PORT)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # Whitenoise streams a file synchronously, and Django says so for each one.
+        # Whitenoise streams files synchronously, and Django warns for each one.
         warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume")
         uvicorn.run(
             "delayboard.asgi:application",

@@ -56,7 +56,7 @@ def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
 @require_safe
 @access.with_broker(Role.OPERATOR)
 def parked_message_body(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
-    """The body as it lay in the queue, byte for byte, to be kept as a file."""
+    """The body as it was in the queue, byte for byte, as a download."""
     row = _row(broker, pk)
     if redaction.rules_for(request.user, broker).body_paths:
         audit.record(

@@ -63,14 +63,14 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 
 def _searches(request: HttpRequest, broker: Broker) -> list[SavedSearch]:
-    """Those that tell nothing of what is hidden from who asks."""
+    """Saved searches that reveal no redacted values to this user."""
     hidden = redaction.rules_for(request.user, broker)
     rows = SavedSearch.objects.filter(broker=broker)
     return [row for row in rows if not rights.tells(hidden, row.query)]
 
 
 def query_of(request: HttpRequest) -> str:
-    """The query of an address; `group` and `state` may stand beside it."""
+    """The query of an address; `group` and `state` may be beside it."""
     values = request.GET
     parts = [clean(values.get("q", "")).strip()]
     group = paging.row_number(values.get("group", ""))

@@ -15,41 +15,50 @@ from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.parking import park_request
 from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_elsewhere
+from delayboard.dead_letters.queues.confirmed import Undecided, decide
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.rights import tells
 from delayboard.models import MessageGroup, ParkedChange, Parking
 from delayboard.models.background_task import PARKED_MESSAGES, PARKING, is_missing
 from delayboard.views.confirm_production import Effect, confirmed_on_production
-from delayboard.views.redirect_back import next_of, queue_page
+from delayboard.views.queue_page import queue_page
 from topology import access, latest, redaction
 from topology.database import paging
 from topology.latest import Latest
 from topology.models import Broker, Role
 from topology.redaction import HIDDEN
+from topology.views.redirect_back import next_of
 
 # As many as a page of messages has, and then some.
 MOST_PARKED_MESSAGES = 1000
+# As many queues as one button starts to watch.
+MOST_WATCHED = 50
 
 
 @require_POST
 @access.with_broker(Role.OPERATOR)
 def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
-    name, on = clean(request.POST.get("name", "")), request.POST.get("on") == "1"
+    """Start or stop automatic parking; with `mark` of queues that are not marked yet."""
+    names = [clean(name) for name in request.POST.getlist("name")[:MOST_WATCHED]] or [""]
+    on = request.POST.get("on") == "1"
     known = latest.fresh(broker) if on else None
-    try:
-        warning = park_request.watch(
-            request.user, broker, name, known.snapshot if known else None, on=on
-        )
-    except park_request.ParkError as error:
-        messages.error(request, f"Nothing was changed. {error}")
-    else:
-        done = "is parked automatically" if on else "is no longer parked automatically"
-        messages.success(request, f"“{name}” {done}.")
-        if warning:
-            messages.warning(request, warning)
-        if known is not None:
-            _say_silent(request, broker, known)
-    return redirect(next_of(request, queue_page(broker, name)))
+    snapshot = known.snapshot if known else None
+    for name in names:
+        try:
+            if on and request.POST.get("mark") == "1":
+                decide(request.user, broker, name, snapshot, is_confirmed=True)
+            warning = park_request.watch(request.user, broker, name, snapshot, on=on)
+        except (park_request.ParkError, Undecided) as error:
+            which = f" for “{name}”" if len(names) > 1 else ""
+            messages.error(request, f"Nothing was changed{which}. {error}")
+        else:
+            done = "is parked automatically" if on else "is no longer parked automatically"
+            messages.success(request, f"“{name}” {done}.")
+            if warning:
+                messages.warning(request, warning)
+    if known is not None:
+        _say_silent(request, broker, known)
+    return redirect(next_of(request, queue_page(broker, names[0])))
 
 
 @require_POST
@@ -189,7 +198,7 @@ def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str)
 
 
 def _say_silent(request: HttpRequest, broker: Broker, known: Latest) -> None:
-    """What was asked for stands, and waits for the broker."""
+    """The request is saved, and waits for the broker."""
     if known.trouble:
         messages.warning(
             request,

@@ -10,9 +10,9 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_POST
 
 from delayboard.dead_letters.queues.confirmed import Undecided, decide
-from delayboard.views.redirect_back import next_of
 from topology import access, latest
 from topology.models import Broker, Role
+from topology.views.redirect_back import next_of
 
 
 @require_POST

@@ -50,6 +50,7 @@ def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) ->
         place = read_place(request.GET.get("after", ""))
         context |= {
             "latest": known,
+            "operated": list(access.visible_brokers(request.user, Role.OPERATOR)),
             **(_others(broker, known.snapshot) if known.snapshot else {}),
             "wanted": wanted,
             "listing": retry_list.retrying(

@@ -77,7 +77,7 @@ def replay_batch(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 
 
 def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpResponse:
-    """The page of a batch; `more` of the context takes the place of what the batch says."""
+    """The page of a batch; `more` overrides its context."""
     rules = redaction.rules_for(request.user, batch.broker)
     now, known = timezone.now(), latest.fresh(batch.broker)
     hides = items_page.hides_targets(batch, rules)
@@ -111,7 +111,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
 
 
 def _ended(batch: ReplayBatch) -> dict[str, Any]:
-    """What is told of those that were not replayed, and of those that may be there twice."""
+    """Messages that were not replayed, and those that may be duplicated."""
     found: dict[str, Any] = {"why": ended_batch.explain_state(batch)}
     if batch.source == Source.QUEUE:
         return found

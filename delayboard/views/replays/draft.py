@@ -21,12 +21,13 @@ from delayboard.dead_letters.search import QueryError
 from delayboard.models import ItemState, MessageGroup, ReplayBatch
 from delayboard.models.replay import Source
 from delayboard.views.confirm_production import Effect, confirmed_on_production
-from delayboard.views.redirect_back import next_of, queue_page
+from delayboard.views.queue_page import queue_page
 from delayboard.views.replays.batches import batch_page, with_batch
 from delayboard.views.replays.options import is_sent, options_sent, sent_options
 from topology import access
 from topology.database import paging
 from topology.models import Broker, Role
+from topology.views.redirect_back import next_of
 
 LONGEST_QUERY = 500
 # As many as a page of messages has, and then some.
@@ -41,10 +42,10 @@ CHANGED = (
 @require_POST
 @access.with_broker(Role.OPERATOR)
 def parked_messages_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
-    """A draft of chosen messages, of a group, or of all that match a search.
+    """A draft of selected messages, of a group, or of all that match a search.
 
-    An exchange and key that were typed stand for where each came from.
-    `newest` leaves out what came after the page was made; `edit` leads to editing the first.
+    A typed exchange and key replace the original ones. `newest` excludes messages that came after
+    the page was made; `edit` leads to editing the first.
     """
     back = next_of(request, reverse("parked_messages", args=[broker.slug]))
     sent = request.POST

@@ -61,7 +61,7 @@ def replay_item(request: HttpRequest, batch: ReplayBatch, position: int) -> Http
 
 
 def _changed(request: HttpRequest, item: ReplayItem) -> str:
-    """Do what the form says; a sentence. Raises EditError."""
+    """Apply the form; returns a sentence. Raises EditError."""
     if request.POST.get("undo") == "1":
         undo_edit(request.user, item)
         return f"Message {item.position} has no edits."

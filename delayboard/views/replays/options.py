@@ -45,7 +45,7 @@ def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
         found["key"] = sent.get("destination", "")
     if batch.limit is not None:
         found["limit"] = str(batch.limit)
-    # Only a draft that has repeats asks about them.
+    # Only a draft with repeats has this question.
     found["include_repeats"] = (
         sent.get("include_repeats", "") if batch.repeats else "yes" * batch.include_repeats
     )

@@ -43,11 +43,11 @@ class Channel:
         self.errors: dict[str, BrokerError] = {}
         self.published: list[Publish] = []
         self.declared: list[Thing] = []
-        self._flying: list[tuple[Publish, Any]] = []
+        self._in_flight: list[tuple[Publish, Any]] = []
 
     @property
-    def flying(self) -> int:
-        return len(self._flying)
+    def in_flight(self) -> int:
+        return len(self._in_flight)
 
     def declare(self, definitions: Definitions) -> None:
         (binding,) = definitions.bindings
@@ -58,12 +58,12 @@ class Channel:
         self.seen = a_snapshot(self.seen.definitions | definitions)
 
     def publish(self, publish: Publish, token: Any) -> None:
-        self._flying.append((publish, token))
+        self._in_flight.append((publish, token))
 
     def answers(self, seconds: float) -> list[tuple[Any, Answer]]:
         answered = []
-        while self._flying:
-            publish, token = self._flying.pop()
+        while self._in_flight:
+            publish, token = self._in_flight.pop()
             error = self.errors.get(delay_levels_pattern.split_key(LEVELS, publish.routing_key)[1])
             if isinstance(error, OutcomeUnknown):
                 raise error

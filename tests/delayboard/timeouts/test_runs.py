@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from analytics.models import Fact
 from delayboard.models import ImportedTimeout
-from delayboard.publishing.check_lines import LineResult
+from delayboard.publishing.import_tally import LineResult
 from delayboard.publishing.import_timeouts import import_timeouts, try_import
 from tests.delayboard.timeouts.lines import LONGEST, Channel, a_line, numbered, text
 from topology.broker.errors import Unreachable

@@ -9,7 +9,7 @@ import pytest
 from delayboard.models import ImportedTimeout
 from delayboard.publishing import destinations
 from delayboard.publishing import import_timeouts as importing
-from delayboard.publishing.check_lines import LineResult
+from delayboard.publishing.import_tally import LineResult
 from delayboard.publishing.import_timeouts import import_timeouts, try_import
 from tests.delayboard.timeouts.lines import LONGEST, Channel, a_line, numbered, standing
 from tests.topology.builders import a_queue, a_snapshot
@@ -20,6 +20,7 @@ from topology.models import AuditEntry, State, Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.snapshot import Snapshot
 
 
 @pytest.mark.parametrize("error", [Nacked("full"), NotFound("no queue")])
@@ -82,8 +83,67 @@ def test_levels_that_fall_meanwhile_end_the_run(channel: Channel, levels: Topolo
         channel.seen = a_snapshot(standing().without([("queue", "shop.delay-level-03")]))
 
     tally = import_timeouts(levels, "file", numbered(a_line(), a_line("sales")), fall)
-    assert (tally.published, tally.stopped[:39]) == (1, "Stopped at line 2: The delay levels dif")
-    assert ImportedTimeout.objects.count() == 1
+    assert (tally.published, tally.stopped[:39]) == (0, "Stopped at line 2: The delay levels dif")
+    # A tap beside the binding may be all that took it.
+    assert (tally.marks["refused"], tally.destinations["orders"]["waits"]) == (1, 0)
+    assert ImportedTimeout.objects.get().published_at is None
+    channel.seen = a_snapshot(standing())
+    tally = import_timeouts(levels, "file", numbered(a_line(), a_line("sales")), lambda _: None)
+    assert (tally.published, tally.doubled) == (2, 1)
+
+
+def test_a_destination_that_loses_its_binding_after_the_confirm_is_not_taken_for_published(
+    channel: Channel, levels: Topology
+) -> None:
+    verdicts: list[LineResult] = []
+
+    def unbind(verdict: LineResult) -> None:
+        verdicts.append(verdict)
+        channel.seen = a_snapshot(standing().without([("queue", "sales")]))
+
+    lines = numbered(a_line(), a_line("sales"))
+    tally = import_timeouts(levels, "file", lines[1:], unbind)
+    assert (tally.published, tally.stopped) == (0, "")
+    assert "may be lost" in verdicts[-1].sentence
+    assert not ImportedTimeout.objects.exclude(published_at=None).exists()
+
+
+def test_a_failed_look_proves_nothing_and_the_next_look_checks_the_same_lines(
+    channel: Channel, levels: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(destinations, "LOOK_AGAIN_SECONDS", 0.0)
+    errors: list[BrokerError] = []
+
+    def look(*_: object) -> Snapshot:
+        if errors:
+            raise errors.pop()
+        return channel.seen
+
+    def unbind(verdict: LineResult) -> None:
+        channel.seen = a_snapshot(standing().without([("queue", "sales")]))
+        errors.append(Unreachable("Gone."))
+
+    monkeypatch.setattr(latest, "for_action", look)
+    lines = numbered(a_line("sales"), a_line())
+    tally = import_timeouts(levels, "file", lines, unbind)
+    assert (tally.published, tally.stopped) == (0, "Stopped at line 2: Gone.")
+    assert ImportedTimeout.objects.get().published_at is None
+
+
+def test_lines_that_the_last_look_could_not_check_are_named(
+    channel: Channel, levels: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(*_: object) -> Snapshot:
+        raise Unreachable("Gone.")
+
+    def lose(verdict: LineResult) -> None:
+        monkeypatch.setattr(latest, "for_action", look)
+
+    tally = import_timeouts(levels, "file", numbered(a_line()), lose)
+    assert tally.stopped == (
+        "Stopped at line 1: Gone. Published lines whose bindings were not checked: 1, "
+        "from line 1 on. Their messages may be lost."
+    )
 
 
 def test_a_broker_with_an_alarm_is_given_nothing(channel: Channel, levels: Topology) -> None:

@@ -70,6 +70,8 @@ CLAIMS: Mapping[str, Callable[[str, Claim, Run], bool]] = {
     "F13": is_held,
     "F15": is_duplicated,
     "F21": comes_back,
+    "F24": is_lost,
+    "F25": comes_back,
 }
 
 
@@ -115,7 +117,7 @@ def _is_told(rule: str, queue: Queue, context: Context) -> bool:
     """
     if rule in ("F13", "F15") and len(context.reasons(queue)) > 1:
         return False
-    return rule in ("F01", "F03") or KEY in queue.arguments
+    return rule in ("F01", "F03", "F24") or KEY in queue.arguments
 
 
 def _dies(random: Case, queue: Queue, evidence: Evidence) -> Case:

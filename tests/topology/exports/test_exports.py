@@ -59,22 +59,69 @@ def test_kubernetes_gets_one_resource_of_its_own_name_for_each_object(pattern: P
 
 
 # The fields of the operator's CustomResourceDefinitions (config/crd/bases, v1beta1).
-_OBJECT_FIELDS = {"name", "type", "durable", "autoDelete"}
-_FIELDS = {
-    "Queue": _OBJECT_FIELDS,
-    "Exchange": _OBJECT_FIELDS,
-    "Binding": {"source", "destination", "destinationType", "routingKey"},
+_REFERENCE: dict[str, type] = {"vhost": str, "arguments": dict, "rabbitmqClusterReference": dict}
+_OBJECT: dict[str, type] = {"name": str, "type": str, "durable": bool, "autoDelete": bool}
+_BINDING: dict[str, type] = {
+    "source": str,
+    "destination": str,
+    "destinationType": str,
+    "routingKey": str,
 }
+_FIELDS = {"Queue": _OBJECT, "Exchange": _OBJECT, "Binding": _BINDING}
 
 
 @every_pattern
-def test_kubernetes_gets_only_fields_of_its_schema(pattern: Pattern) -> None:
+def test_kubernetes_gets_the_fields_of_its_schema(pattern: Pattern) -> None:
     if pattern.KIND == "delayed_exchange":
         return
     for one in yaml.safe_load_all(as_kubernetes(things(pattern), "shop")):
-        if one is not None:
-            common = {"vhost", "arguments", "rabbitmqClusterReference"}
-            assert one["spec"].keys() - common == _FIELDS[one["kind"]]
+        assert one["apiVersion"] == "rabbitmq.com/v1beta1"
+        spec, schema = one["spec"], _FIELDS[one["kind"]]
+        assert schema.keys() <= spec.keys()
+        assert {name: type(value) for name, value in spec.items()}.items() <= (
+            schema | _REFERENCE
+        ).items()
+
+
+# The arguments of the provider's resources, "required" or not, and those of their block `settings`
+# (docs/resources/exchange.md, queue.md and binding.md of cyrilgdn/rabbitmq).
+_OPTIONAL = {"durable": False, "auto_delete": False, "arguments": False}
+_RESOURCES = {
+    "rabbitmq_exchange": {"name": True, "vhost": False},
+    "rabbitmq_queue": {"name": True, "vhost": False},
+    "rabbitmq_binding": {
+        "source": True,
+        "vhost": True,
+        "destination": True,
+        "destination_type": True,
+        "routing_key": False,
+        "arguments": False,
+        "arguments_json": False,
+    },
+}
+_SETTINGS = {
+    "rabbitmq_exchange": {"type": True, **_OPTIONAL},
+    "rabbitmq_queue": {**_OPTIONAL, "arguments_json": False},
+}
+_RESOURCE = re.compile(r'^resource "(\w+)" "\w+" \{\n(.*?)^\}', re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^  settings \{\n(.*?)^  \}\n", re.MULTILINE | re.DOTALL)
+
+
+@every_pattern
+def test_terraform_gets_the_arguments_of_its_schema(pattern: Pattern) -> None:
+    for kind, body in _RESOURCE.findall(as_terraform(things(pattern), "shop")):
+        (settings,) = _BLOCK.findall(body) or ("",)
+        assert bool(settings) == (kind in _SETTINGS)
+        assert_schema(_BLOCK.sub("", body), _RESOURCES[kind], indent=2)
+        assert_schema(settings, _SETTINGS.get(kind, {}), indent=4)
+
+
+def assert_schema(body: str, schema: dict[str, bool], *, indent: int) -> None:
+    """It has all required arguments, each once, and none that is not known."""
+    names = re.findall(rf"^ {{{indent}}}(\w+) =", body, re.MULTILINE)
+    assert len(set(names)) == len(names)
+    assert {name for name, is_required in schema.items() if is_required} <= set(names)
+    assert set(names) <= schema.keys()
 
 
 def test_a_queue_and_a_binding_for_kubernetes() -> None:

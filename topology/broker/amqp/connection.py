@@ -69,7 +69,7 @@ def parameters(address: Address, *, heartbeat: int, name: str) -> pika.Connectio
 
 
 def silence(heartbeat: int) -> float:
-    """How many seconds without a byte mean that the broker is gone: it sends two a heartbeat."""
+    """Seconds without a byte until the connection is dead: RabbitMQ sends two per heartbeat."""
     return 1.5 * heartbeat
 
 
@@ -183,6 +183,8 @@ def _closed(code: int, text: str, address: Address) -> BrokerError:
         return refusal
     sentence = f"RabbitMQ reported: {text}"
     match code:
+        case 403 if "in exclusive use" in text:
+            return Conflict(f"The queue has consumers. Stop the consumers. {sentence}")
         case 403:
             return Refused(
                 f"The user “{address.username}” lacks a permission on the virtual host "

@@ -49,13 +49,13 @@ class Delivery:
 class Consumer:
     """Consumes one queue on a connection and thread of its own.
 
-    The thread stamps each message the moment it comes, however busy the caller is with the
-    last batch, and keeps the heartbeats going. Leaving the block closes the connection, and
-    the broker puts back what was not acknowledged.
+    The thread stamps each message on arrival and sends heartbeats, even while the caller processes
+    the last batch. Leaving the block closes the connection, and RabbitMQ requeues all messages
+    without an ack.
 
-    A stream is read from `start`: an offset, its first message that is still there, or the
-    first of its last chunk. An offset that it has not reached yet is waited for in silence,
-    and of what was dropped nothing is said but by a leap of the offsets.
+    A stream is read from `start`: an offset, its first message, or the first of its last chunk. The
+    consumer waits for an offset that does not exist yet. Messages that retention removed are
+    visible only as a jump of the offsets.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class Consumer:
     def batch(
         self, *, limit: int, limit_bytes: int, wait: float, linger: float = 0.2
     ) -> list[Delivery]:
-        """Wait up to `wait` seconds for a message, then gather until a limit or `linger` is up.
+        """Wait up to `wait` seconds for a message, then collect up to a limit or until `linger`.
 
-        Empty when none came. Raises BrokerError when the connection or the queue is gone.
+        Empty when none came. Raises BrokerError when the connection or the queue no longer exists.
         """
         self._await(1, wait)
         if not self._come:
@@ -202,7 +202,7 @@ class Consumer:
                 while not self._stopping.is_set():
                     connection.process_data_events(HEARTBEAT_SECONDS)
         except BaseException as error:
-            # Whatever it was, whoever waits for this thread must be told of its end.
+            # Whatever the error is, the caller that waits for this thread must get it.
             self._ready.put(error)
             self._ended(error)
 
@@ -283,10 +283,10 @@ def _message(method: Any, properties: Any, body: bytes | None) -> Message:
 
 
 def take_offset(properties: Properties) -> int:
-    """Take the offset that a stream says in a header, whatever the publisher put there.
+    """Read the offset that RabbitMQ adds as a header, whatever headers the publisher set.
 
-    `raw` keeps it. It is searched for where some other header makes all of them unreadable.
-    Raises Unreachable when there is none: then it is no stream that is read.
+    `raw` keeps the header. The raw bytes are searched when another header makes the table
+    unreadable. Raises Unreachable when there is no offset: the queue is not a stream.
     """
     headers = cast(dict[str, Any], properties.headers)
     offset = headers.pop(OFFSET_HEADER, None)

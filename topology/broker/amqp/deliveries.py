@@ -43,7 +43,7 @@ class Arrival:
 
     @property
     def message(self) -> Message:
-        """Decoded anew each time that it is asked for."""
+        """The message, decoded again at each access."""
         properties = read_properties(self.raw)
         return Message(self.exchange, self.routing_key, properties, self.body, self.redelivered)
 

@@ -13,9 +13,9 @@ NOT_FOUND = 404
 
 
 def live_depths(address: Address, queues: Iterable[str]) -> dict[str, int]:
-    """Ready messages by queue, asked one by one; a queue that is gone is left out.
+    """Ready messages by queue, one passive declare each; queues that no longer exist are omitted.
 
-    What at-least-once dead-lettering holds is not ready, and not counted. Raises BrokerError.
+    Messages held by at-least-once dead-lettering are not ready and not counted. Raises BrokerError.
     """
     depths = {}
     with connected(address, "counting") as connection:

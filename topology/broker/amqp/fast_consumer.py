@@ -31,11 +31,17 @@ class Intake:
     """Consumes one queue with manual acks, `prefetch` at once; one thread at a time."""
 
     def __init__(
-        self, connection: pika.BlockingConnection, address: Address, queue: str, prefetch: int
+        self,
+        connection: pika.BlockingConnection,
+        address: Address,
+        queue: str,
+        prefetch: int,
+        is_exclusive: bool = False,
     ) -> None:
         self._connection = connection
         self._address = address
         self._queue = queue
+        self._is_exclusive = is_exclusive
         self._come: deque[Arrival] = deque()
         self._bytes = 0
         self._is_deleted = False
@@ -50,9 +56,9 @@ class Intake:
         self._consume()
 
     def arrivals(self, room: int, seconds: float) -> Iterator[Arrival]:
-        """At most `room` of what has come; waits up to that long for the first.
+        """At most `room` of the messages that arrived; waits up to `seconds` for the first.
 
-        Raises BrokerError when the connection is broken or the queue is gone.
+        Raises BrokerError when the connection failed or the queue no longer exists.
         """
         if self._bytes < BUFFERED:
             self._read(0.0 if self._come else seconds)
@@ -101,11 +107,11 @@ class Intake:
         """Acknowledge these, and all through `through`; it is sent at the next reading."""
         frames = [ack_frame(self._number, through, multiple=True)] if through else []
         frames += [ack_frame(self._number, tag) for tag in tags]
-        if self._bare.is_open:
+        if frames and self._bare.is_open:
             send(self._connection, b"".join(frames))
 
     def more(self) -> None:
-        """Let as many come again as the prefetch says, whatever is not acknowledged."""
+        """Allow as many new messages as the prefetch, whatever has no ack yet."""
         with translated(self._address):
             self._channel.basic_cancel(self._consumer)
             self._consume()
@@ -135,7 +141,9 @@ class Intake:
         self.is_given_back = True
 
     def _consume(self) -> None:
-        self._consumer = self._channel.basic_consume(self._queue, lambda *_: None)
+        self._consumer = self._channel.basic_consume(
+            self._queue, lambda *_: None, exclusive=self._is_exclusive
+        )
 
     def _read(self, seconds: float) -> None:
         self._read_at = time.monotonic()
@@ -161,13 +169,15 @@ class Intake:
 
 
 @contextmanager
-def intake(address: Address, queue: str, *, prefetch: int) -> Iterator[Intake]:
+def intake(
+    address: Address, queue: str, *, prefetch: int, is_exclusive: bool = False
+) -> Iterator[Intake]:
     """Consume a queue for the length of a block; what is not acknowledged goes back.
 
-    Raises BrokerError.
+    With `is_exclusive` no other consumer may be there, and none can come. Raises BrokerError.
     """
     with connected(address, f"intake of {queue}") as connection:
-        taking = Intake(connection, address, queue, prefetch)
+        taking = Intake(connection, address, queue, prefetch, is_exclusive)
         try:
             yield taking
         finally:

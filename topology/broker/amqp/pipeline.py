@@ -29,11 +29,11 @@ Token = TypeVar("Token")
 
 
 class Answer(NamedTuple):
-    """What became of a publish; `error` is a sentence, "" when it is confirmed.
+    """The outcome of a publish; `error` is a sentence, "" when it is confirmed.
 
-    With `again` it was published a second time, after its channel was closed under it, or one
-    came back that was none of those on the way: it may be there twice. `unknown` is what had no
-    answer when it was given up.
+    `again`: it was published a second time, because its channel was closed or a returned message
+    did not match any in flight; the message may exist twice. `unknown`: no confirm arrived before
+    the wait ended.
     """
 
     kind: Literal["confirmed", "returned", "nacked", "failed", "unknown"]
@@ -57,11 +57,11 @@ class _Flight(Generic[Token]):
 class Pipeline(Generic[Token]):
     """Publishes on one channel of one connection; one thread at a time.
 
-    When the broker closes the channel (no such exchange, no permission, a property that it does
-    not take), another is opened and what had no answer is published again, one at a time: who
-    closes the channel then is known, and each gets its answer. So is what may have come back,
-    when what comes back is not told apart. What is published again is what `mark_again` makes
-    of it.
+    When RabbitMQ closes the channel (no such exchange, no permission, an invalid property), the
+    pipeline opens another and publishes again what had no confirm, one message at a time: so the
+    message that closes the channel is known, and each message gets its answer. The same happens
+    when a returned message may be any of several in flight. `mark_again` makes the second publish
+    from the first.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Pipeline(Generic[Token]):
         self._address = address
         self._mark_again = mark_again
         self._frame_max: int = connection._impl.params.frame_max
-        self._flying: OrderedDict[int, _Flight[Token]] = OrderedDict()
+        self._in_flight: OrderedDict[int, _Flight[Token]] = OrderedDict()
         self._careful: deque[_Flight[Token]] = deque()
         self._answered: list[tuple[Token, Answer]] = []
         self._gathered: list[bytes] = []
@@ -83,9 +83,9 @@ class Pipeline(Generic[Token]):
         self._open()
 
     @property
-    def flying(self) -> int:
+    def in_flight(self) -> int:
         """How many have no answer."""
-        return len(self._flying) + len(self._careful)
+        return len(self._in_flight) + len(self._careful)
 
     @property
     def is_broken(self) -> bool:
@@ -95,8 +95,8 @@ class Pipeline(Generic[Token]):
     def declare(self, definitions: Definitions) -> None:
         """Declare in order, waiting for each answer.
 
-        Raises Conflict where other arguments stand, NotFound where a binding has no end: then
-        what is on the way stays so.
+        Raises Conflict when an object has other arguments, NotFound when an end of a binding does
+        not exist; messages in flight stay in flight.
         """
         self._flush()
         with translated(self._address):
@@ -141,8 +141,8 @@ class Pipeline(Generic[Token]):
     def abandon(self) -> list[tuple[Token, Answer]]:
         """Give up what is on the way: nothing is known of it."""
         unknown = Answer("unknown", UNKNOWN)
-        left = [*self._flying.values(), *self._careful]
-        self._flying.clear()
+        left = [*self._in_flight.values(), *self._careful]
+        self._in_flight.clear()
         self._careful.clear()
         return [(flight.token, unknown._replace(again=flight.again)) for flight in left]
 
@@ -172,8 +172,8 @@ class Pipeline(Generic[Token]):
     def _reopen(self) -> None:
         """Whoever was alone on the way closed the channel; of many, each is tried again."""
         reason = self._channel._closing_reason
-        flights = list(self._flying.values())
-        self._flying.clear()
+        flights = list(self._in_flight.values())
+        self._in_flight.clear()
         self._gathered.clear()
         if len(flights) == 1:
             self._answer(flights[0], Answer("failed", self._why(reason, flights[0].publish)))
@@ -193,7 +193,7 @@ class Pipeline(Generic[Token]):
         return str(explained(reason, self._address))
 
     def _send_next_careful(self) -> None:
-        if self._careful and not self._flying:
+        if self._careful and not self._in_flight:
             self._send(self._careful.popleft())
 
     def _send(self, flight: _Flight[Token]) -> None:
@@ -203,7 +203,7 @@ class Pipeline(Generic[Token]):
             self._answer(flight, Answer("failed", str(error)))
             return
         self._published += 1
-        self._flying[self._published] = flight
+        self._in_flight[self._published] = flight
         self._gathered += frames
         self._gathered_bytes += sum(map(len, frames))
         if self._gathered_bytes >= GATHERED:
@@ -221,12 +221,12 @@ class Pipeline(Generic[Token]):
         if not method.multiple:
             self._settle(method.delivery_tag, is_ack)
             return
-        flying = self._flying
-        while flying and (number := next(iter(flying))) <= method.delivery_tag:
+        in_flight = self._in_flight
+        while in_flight and (number := next(iter(in_flight))) <= method.delivery_tag:
             self._settle(number, is_ack)
 
     def _settle(self, number: int, is_ack: bool) -> None:
-        flight = self._flying.pop(number)
+        flight = self._in_flight.pop(number)
         if flight.is_returned:
             publish = flight.publish
             why = unroutable_sentence(publish.exchange, publish.routing_key)
@@ -248,12 +248,14 @@ class Pipeline(Generic[Token]):
 
         A confirm of one that came back is none: when it is not found, any may be it.
         """
-        flying = [one for one in self._flying.values() if not one.is_returned]
+        in_flight = [one for one in self._in_flight.values() if not one.is_returned]
         there = (method.exchange, method.routing_key)
-        alike = [one for one in flying if (one.publish.exchange, one.publish.routing_key) == there]
+        alike = [
+            one for one in in_flight if (one.publish.exchange, one.publish.routing_key) == there
+        ]
         is_same = same(properties.raw, body)
         found = next((one for one in alike if is_same(one.publish)), None)
-        possible = alike or flying
+        possible = alike or in_flight
         if found is None and len(possible) == 1:
             found = possible[0]
         if found is not None:

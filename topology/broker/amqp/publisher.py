@@ -59,7 +59,8 @@ class Publisher:
     def declare(self, definitions: Definitions) -> None:
         """Declare in order, waiting for each answer.
 
-        Raises Conflict where other arguments stand, NotFound where a binding has no end.
+        Raises Conflict when an object has other arguments, NotFound when an end of a binding does
+        not exist.
         """
         declare(self._usable(), definitions)
 

@@ -63,7 +63,7 @@ class Answer:
     url: str
 
     def json(self) -> Any:
-        """What the body says, None for an empty one. Raises Unreachable."""
+        """The decoded body, None for an empty one. Raises Unreachable."""
         return _parse(self.body, self.url) if self.body else None
 
     @property

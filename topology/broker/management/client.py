@@ -22,7 +22,7 @@ from topology.broker.management.vhost_update import switched
 from topology.definitions import Binding, Exchange, Queue
 from topology.snapshot import version_numbers
 
-# Whoever switched verification off was told on the form.
+# The form warns the user who disables verification.
 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 CONNECT_SECONDS = 1.5
 REQUEST_SECONDS = 2.7
@@ -122,17 +122,17 @@ class Management:
         )
 
     def is_tracing(self) -> bool:
-        """Whether the firehose is on, as the node says that answers (3.10.8 to 4.3.6).
+        """Whether the firehose is on, according to the node that answers (3.10.8 to 4.3.6).
 
         Raises Refused for an account without the tag “administrator”.
         """
         return self._vhost().get("tracing") is True
 
     def trace(self, *, on: bool) -> bool:
-        """Switch the firehose on the node that answers; whether that changed anything.
+        """Switch the firehose on the node that answers; returns whether it changed.
 
-        Description, tags and default queue type are sent again as they are (see tracing). The
-        same PUT would create a vhost that is not there: so it is asked for first.
+        The request repeats description, tags and default queue type (see vhost_update). The PUT
+        would create a missing vhost, so the vhost is read first.
         """
         vhost = self._vhost()
         if vhost.get("tracing") is on:
@@ -185,7 +185,7 @@ class Management:
         self._call("POST", self._binding_path(binding), body)
 
     def unbind(self, binding: Binding) -> None:
-        """Remove the binding; it is no error when it is gone already."""
+        """Remove the binding; a missing binding is not an error."""
         whole = self._binding_path(binding)
         for found in read_objects(self._call("GET", whole)):
             same_key = found.get("routing_key") == binding.routing_key
@@ -220,7 +220,7 @@ class Management:
         try:
             return self._call("GET", f"{where}?{query}" if query else where)
         except NotFound as error:
-            # From 4.3 on it says so too of a virtual host that the user may not see.
+            # From 4.3 on RabbitMQ answers so too for a virtual host that the user may not access.
             raise no_vhost(self._address) from error
 
     def _delete(self, where: str) -> None:
@@ -238,8 +238,8 @@ class Management:
         self._begin()
         answer = self._send(method, where, body)
         if method == "GET" and answer.status == 500:
-            # A queue that goes between the node's own two looks at it: asked again, it is a 404
-            # (seen on 4.0.5 and 4.3.6 with x-expires).
+            # RabbitMQ reads the queue twice for one request. If the queue expires in between, the
+            # second request answers 404 (seen on 4.0.5 and 4.3.6 with x-expires).
             answer = self._send(method, where)
         self._check(answer)
         return answer.json()

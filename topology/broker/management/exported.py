@@ -24,7 +24,7 @@ _PREDECLARED = (
 
 
 class NotDefinitions(ValueError):
-    """The file is no export of definitions; the message is a sentence that says why."""
+    """The file is not an export of definitions; the message says why in one sentence."""
 
 
 def read_export(document: Any, version: str = "") -> dict[str, Snapshot]:
@@ -38,6 +38,8 @@ def read_export(document: Any, version: str = "") -> dict[str, Snapshot]:
             "bindings."
         )
     rows = {kind: _rows(document, kind) for kind in _KINDS}
+    if not all(raw.get("name") for raw in rows["queues"]):
+        raise NotDefinitions("A queue in the file has no name.")
     stated = version or str(document.get("rabbitmq_version") or document.get("rabbit_version", ""))
     own = str(document.get("original_vhost_name", "")) or _own_name(rows)
     named = _rows(document, "vhosts") if "vhosts" in document else []

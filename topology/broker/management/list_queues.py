@@ -1,9 +1,9 @@
-"""The queues of a vhost, asked for in the way that its broker can answer in time.
+"""List the queues of a vhost in the cheapest way that has the needed numbers.
 
-The details of ten thousand queues take a broker ten seconds and more (measured, 3.10.8), totals
-two or three, and on a busy machine up to twenty; above LARGE queues the totals are asked for, with
-who consumes. Source: RabbitMQ's management API, `disable_stats` and `enable_queue_totals`. Totals
-name no policy (tried, 3.10.8 to 4.3.6), so those of the vhost are worked out here.
+The details of ten thousand queues take RabbitMQ ten seconds and more (measured, 3.10.8), totals
+two or three, and up to twenty on a busy machine. Above LARGE queues only totals and consumers are
+requested. Source: RabbitMQ's management API, `disable_stats` and `enable_queue_totals`. Totals do
+not include policies (tried, 3.10.8 to 4.3.6), so they are computed here from those of the vhost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def patience_for(
 def queues_of(
     overview: Mapping[str, Any], management: Management
 ) -> tuple[list[Raw], tuple[str, ...]]:
-    """Every queue as the API tells it, and what could not be seen of them. Raises BrokerError."""
+    """Every queue as the API returns it, and sentences on what it hides. Raises BrokerError."""
     if not _is_large(overview) or management.count_queues() <= LARGE:
         return management.queues(), ()
     rows = management.queue_totals()

@@ -48,7 +48,7 @@ _POLICY_WINS_IN_QUORUM = {"x-overflow", "x-delayed-retry-type"}
 
 
 def observe(management: Management) -> Snapshot:
-    """See a whole vhost as it stands. Raises BrokerError."""
+    """Take a snapshot of a whole vhost. Raises BrokerError."""
     started = time.monotonic()
     overview = management.overview()
     with patience_for(overview, management):
@@ -239,13 +239,19 @@ def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
         head_at=_moment(head),
         state=str(raw.get("state", "")),
         published=_whole(_stats(raw).get("publish")),
+        consumed=_consumed(_stats(raw)),
     )
 
 
-def newest_numbers(management: Management, queues: Iterable[str]) -> dict[str, QueueNumbers]:
-    """Each queue asked for alone: the listing that `observe` reads may be a cached one.
+def _consumed(stats: Mapping[str, Any]) -> int | None:
+    delivered = _whole(stats.get("deliver_get"))
+    return None if delivered is None else delivered - (_whole(stats.get("redeliver")) or 0)
 
-    A queue that is gone is left out. Raises BrokerError.
+
+def newest_numbers(management: Management, queues: Iterable[str]) -> dict[str, QueueNumbers]:
+    """Read each queue by a request of its own: the list that `observe` reads may be cached.
+
+    Queues that no longer exist are omitted. Raises BrokerError.
     """
     found = {}
     for name in queues:

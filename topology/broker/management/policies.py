@@ -1,8 +1,8 @@
-"""Which policy each queue has, where the broker's answer does not say: pure.
+"""Which policy applies to each queue, where RabbitMQ's answer does not include it: pure.
 
-The matching policy of the highest priority is in force, and so is one operator policy beside it;
-of a number in both the smaller one holds, of anything else the operator's (rabbit_policy.erl and
-rabbit_policies.erl, 3.10.8 to 4.3.5).
+The matching policy with the highest priority applies, together with one operator policy. For a
+number in both the smaller one applies, for any other argument the operator policy's
+(rabbit_policy.erl and rabbit_policies.erl, 3.10.8 to 4.3.5).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from re import _constants as tokens  # type: ignore[attr-defined]
+from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
 # What a policy may apply to -> the types of queues, none for every type.
@@ -21,6 +23,10 @@ _TO_QUEUES: Mapping[str, tuple[str, ...]] = {
     "streams": ("stream",),
 }
 _TO_EXCHANGES: Mapping[str, tuple[str, ...]] = {"all": (), "exchanges": ()}
+# Python's search has no time limit: a pattern with more repeats, or nested ones, is not searched.
+MOST_REPEATS, MOST_LENGTH = 4, 1000
+_REPEATS = (tokens.MAX_REPEAT, tokens.MIN_REPEAT, tokens.POSSESSIVE_REPEAT)
+_IN_NO_REPEAT = (*_REPEATS, tokens.BRANCH, tokens.GROUPREF)
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ def put_in_force(
 ) -> list[str]:
     """Add the policies' names and `effective_policy_definition` to queues, as the API's details do.
 
-    Returns the names of policies whose pattern Python cannot read: those are left out.
+    Returns the names of policies whose pattern Python cannot read; they are ignored.
     """
     unread: list[str] = []
     own = _ordered(policies, unread)
@@ -62,7 +68,7 @@ def put_in_force(
 def name_policies(
     exchanges: Iterable[dict[str, Any]], policies: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Add the `policy` to exchanges, as the API does; one that Python cannot read is left out."""
+    """Add `policy` to exchanges, as the API does; a pattern that Python cannot read is ignored."""
     own = _ordered(policies, [], _TO_EXCHANGES)
     for row in exchanges:
         name = str(row.get("name", ""))
@@ -84,12 +90,35 @@ def _ordered(
             continue
         name = str(raw.get("name", ""))
         try:
-            pattern = re.compile(str(raw.get("pattern", "")))
+            text = str(raw.get("pattern", ""))
+            pattern = re.compile(text)
+            if not _is_fast(text):
+                unread.append(name)
+                continue
         except (re.error, OverflowError, RecursionError):
             unread.append(name)
             continue
         found.append(_Policy(name, pattern, types, definition))
     return found
+
+
+def _is_fast(pattern: str) -> bool:
+    """Whether a search cannot take longer than a polynomial of low degree in the name's length."""
+    repeats = 0
+
+    def fits(part: Any, *, is_repeated: bool) -> bool:
+        nonlocal repeats
+        if isinstance(part, tuple) and part and part[0] in _IN_NO_REPEAT and is_repeated:
+            return False
+        if isinstance(part, tuple) and part and part[0] in _REPEATS:
+            repeats += 1
+            is_repeated = True
+        if isinstance(part, tuple | list | _parser.SubPattern):
+            return all(fits(one, is_repeated=is_repeated) for one in part)
+        return True
+
+    is_short = len(pattern) <= MOST_LENGTH
+    return is_short and fits(_parser.parse(pattern), is_repeated=False) and repeats <= MOST_REPEATS
 
 
 def _priority(raw: Mapping[str, Any]) -> int:

@@ -1,7 +1,7 @@
-"""Looking anew at a few things of a vhost, at a price that does not grow with the vhost.
+"""Read a few objects of a vhost again, at a cost that does not grow with the vhost.
 
-A whole listing of ten thousand queues takes a broker seconds; each thing asked for alone takes
-some milliseconds (measured, 3.10.8 to 4.3.6).
+A list of ten thousand queues takes RabbitMQ seconds; a request for one object takes some
+milliseconds (measured, 3.10.8 to 4.3.6).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _named(things: Iterable[Thing]) -> _Named:
             case Binding():
                 exchanges.add(thing.source)
                 (queues if thing.destination_is_queue else exchanges).add(thing.destination)
-    # Nobody can ask for the default exchange.
+    # The API has no details of the default exchange.
     return _Named(frozenset(exchanges - {""}), frozenset(queues))
 
 

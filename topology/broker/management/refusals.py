@@ -42,7 +42,7 @@ def late(address: Address) -> Unreachable:
 
 
 def _refused(reason: str, address: Address) -> Refused:
-    """Told apart by RabbitMQ's words, which are the same from 3.10 to 4.3: all are a 401."""
+    """Classify a 401 by RabbitMQ's words, which are the same from 3.10 to 4.3."""
     user, vhost = f"The user “{address.username}”", f"the virtual host “{address.vhost}”"
     if "Not management user" in reason:
         return Refused(

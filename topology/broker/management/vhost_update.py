@@ -1,10 +1,10 @@
-"""What to send with the switch of a vhost's firehose, so that nothing of it is destroyed: pure.
+"""The request body that switches a vhost's firehose without changing other metadata: pure.
 
-The firehose is switched by the PUT that sets a vhost's metadata too. What that PUT leaves out was
-set back, as tried: description and tags become empty on 3.10.8, 4.0.5 and 4.3.6, and the default
-queue type that of the node on 4.3.6 (4.0.5 keeps it, 3.10.8 has none: it says “undefined” and
-ignores what it is sent). Limits, permissions and the protection from deletion stay on all of them.
-Tags are taken as a list or as one text with commas; a list alone keeps a tag that holds a comma.
+The PUT that switches the firehose also sets the vhost's metadata, and resets what it omits (tried):
+description and tags become empty on 3.10.8, 4.0.5 and 4.3.6, and the default queue type becomes the
+node's on 4.3.6 (4.0.5 keeps it; 3.10.8 has none, reports “undefined” and ignores a value). Limits,
+permissions and the protection from deletion stay on all versions. Tags are accepted as a list or as
+one text with commas; only a list keeps a tag that contains a comma.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ NO_QUEUE_TYPE = (None, "", "undefined")
 
 
 def switched(vhost: Mapping[str, Any], *, on: bool) -> dict[str, Any]:
-    """The body that switches tracing and says the rest as it was read.
+    """The body that switches tracing and repeats everything else as it was read.
 
-    Raises Unsupported for tags that 3.10 would garble: it reads their UTF-8 as Latin-1.
+    Raises Unsupported for tags that 3.10 would corrupt: it reads their UTF-8 as Latin-1.
     """
     metadata = vhost.get("metadata")
     kept = metadata if isinstance(metadata, Mapping) else {}

@@ -18,7 +18,7 @@ from topology.content.text import make_encodable
 
 _made = cache(struct.Struct)
 
-# Tag -> the form of a value whose length the tag says: a decimal is its scale and its digits.
+# Tag -> format of a value whose length depends on the tag; a decimal is scale and digits.
 _FORMS = {
     b"b": ">b",
     b"B": ">B",

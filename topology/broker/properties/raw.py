@@ -32,7 +32,7 @@ NAMES = (
 FLAGS = {name: 1 << (15 - place) for place, name in enumerate(NAMES)}
 _FLAGS_FORM = struct.Struct(">H")
 _HEADERS, _USER = FLAGS["headers"], FLAGS["user_id"]
-# Bytes of a value; all others but the headers are short texts, which say their size themselves.
+# Length in bytes of a value; all others except the headers are short strings with own length.
 WIDTHS = {"delivery_mode": 1, "priority": 1, "timestamp": 8}
 _LEFT_OUT = DEATH_HEADERS | {"CC", "BCC"}
 _LEFT_OUT_RAW = frozenset(name.encode() for name in _LEFT_OUT)
@@ -97,7 +97,7 @@ def strip_raw(raw: bytes, replaced: Collection[bytes]) -> Stripped:
 
 
 def _skipped(raw: bytes, position: int, sizes: Sequence[int]) -> int:
-    """Where what follows begins; a size of 0 is that of a short text, which says it itself."""
+    """The position after these values; a size of 0 means a short string with its own length."""
     try:
         for size in sizes:
             position += size or 1 + raw[position]

@@ -52,9 +52,9 @@ def _part(definitions: Definitions, names: set[str]) -> Definitions:
 
 
 def _lacks(lacking: Iterable[Thing]) -> defaultdict[str, list[str]]:
-    """Name of a level or of delivery -> words for what of it is missing.
+    """Name of a level or of delivery -> words for its missing objects.
 
-    Without its exchange a level cannot have a binding either: that is not said as well.
+    A level without its exchange cannot have a binding, so the binding is not listed too.
     """
     words: defaultdict[str, list[str]] = defaultdict(list)
     for thing in lacking:

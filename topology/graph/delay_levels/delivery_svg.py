@@ -67,7 +67,7 @@ def _ends(own: str, ladder: Ladder, top: float, left: float, middle: float) -> s
 
 
 def _shown(ladder: Ladder) -> tuple[list[Destination], int]:
-    """Those in trouble first; when not all can be shown, one row says how many more."""
+    """Destinations with problems first; one row counts those that do not fit."""
     ends = sorted(ladder.destinations, key=lambda end: TROUBLE.get(end.mark, 2))
     if len(ends) <= MOST_ENDS:
         return ends, 0

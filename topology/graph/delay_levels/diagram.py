@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from topology.definitions import Queue
@@ -59,10 +59,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Rung:
-    """A level. `queue` and `numbers` are None where the broker has or says none.
+    """A level. `queue` and `numbers` are None where RabbitMQ has no queue or reports no numbers.
 
-    `ttl` is what its queue waits, or should; `proper` what a level of this height waits.
-    `lacks` names what is missing of it in the broker. `mark` is one of `cells.MARK_WORDS`.
+    `ttl` is the TTL that its queue has, or should have; `proper` the wait of a level this high.
+    `lacks` names the missing objects. `mark` is one of `cells.MARK_WORDS`.
     """
 
     level: int
@@ -81,7 +81,7 @@ class Rung:
 
     @property
     def is_off(self) -> bool:
-        """It waits longer or shorter than its place in the ladder says."""
+        """Whether its TTL differs from the wait of its level number."""
         return self.ttl != self.proper
 
     @property
@@ -179,7 +179,8 @@ class Destination:
 class Ladder:
     """The rungs from the longest wait down; destinations by name.
 
-    `is_seen`: the broker was seen; else this is a plan and nothing is known of it.
+    `is_seen`: the broker was seen; else this is a plan and nothing is known of it. `folded` is how
+    many levels are left out.
     """
 
     rungs: tuple[Rung, ...]
@@ -187,6 +188,7 @@ class Ladder:
     delivery_missing: bool
     destinations: tuple[Destination, ...]
     is_seen: bool
+    folded: int = 0
 
     @property
     def level_words(self) -> dict[str, str]:
@@ -211,8 +213,23 @@ class Ladder:
         )
 
 
+def fold(ladder: Ladder) -> Ladder:
+    """Without the levels that hold and receive nothing; the highest and the lowest remain."""
+    if not ladder.is_seen or ladder.is_absent:
+        return ladder
+    ends = (ladder.rungs[0], ladder.rungs[-1])
+    rungs = tuple(rung for rung in ladder.rungs if rung in ends or _is_in_use(rung))
+    return replace(ladder, rungs=rungs, folded=len(ladder.rungs) - len(rungs))
+
+
+def _is_in_use(rung: Rung) -> bool:
+    numbers = rung.numbers or QueueNumbers()
+    is_idle = rung.mark == "empty" and not rung.is_off and not rung.lacks
+    return not is_idle or bool(numbers.publish_rate)
+
+
 def short_delay(delay: timedelta) -> str:
-    """A wait as people say it, to two places: "50ms", "6.4s", "64s", "2m 8s", "1d 12h"."""
+    """A wait in short form, to two units: "50ms", "6.4s", "64s", "2m 8s", "1d 12h"."""
     wait_ms = milliseconds(delay)
     if wait_ms < 1000:
         return f"{wait_ms}ms"

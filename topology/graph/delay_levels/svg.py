@@ -82,7 +82,7 @@ def sentence(rung: Rung) -> str:
 def _room(ladder: Ladder) -> _Room:
     levels = len(ladder.rungs)
     pitch, height = next((pitch, high) for most, pitch, high in PITCHES if levels <= most)
-    return _Room(pitch, height, levels - 1)
+    return _Room(pitch, height, ladder.rungs[0].level)
 
 
 def _described(ladder: Ladder) -> str:
@@ -190,7 +190,7 @@ def _numbers(rung: Rung, y: float, base: float) -> list[str]:
 
 
 def _states(rung: Rung, base: float) -> str:
-    """What stands at the rung's end: one text for each state, CSS shows the one in force."""
+    """The texts at the rung's end, one for each state; CSS shows the current one."""
     if rung.lacks and not rung.is_missing:
         return text("fault", STATE, base, f"no {SHORT_LACKS.get(rung.lacks[0], rung.lacks[0])}")
     if rung.lacks:

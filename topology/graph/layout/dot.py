@@ -27,19 +27,19 @@ from topology.graph.layout.geometry import (
 from topology.graph.layout.rows import arrange_rows
 
 MARGIN = 8.0
-# What stands on the upper edge of a box rises so far above it, with its border.
+# A text on the upper edge of a box rises so far above it, border included.
 BADGE_ROOM = 13.0
 POINTS_PER_INCH = 72.0
 LABEL_HEIGHT = 16
 FEW_NODES = 8
-# So many queues that die into one exchange stand in columns.
+# From so many queues that dead-letter into one exchange on, they are drawn in columns.
 MANY_QUEUES = 7
 COLUMNS = 4
 WITHOUT_ARROWS = "The diagram omits arrows. The table lists the connections."
 
 
 class LayoutError(Exception):
-    """dot could not arrange the picture; the message says why in one sentence."""
+    """dot could not lay out the diagram; the message says why in one sentence."""
 
 
 def arrange(graph: Graph, *, direction: Direction | None = None) -> Layout:

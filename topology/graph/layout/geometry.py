@@ -1,4 +1,4 @@
-"""Sizes and places of a picture, in CSS pixels; what is measured here is never asked of dot."""
+"""Sizes and positions in a diagram, in CSS pixels, without dot."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Layout:
-    """Everything in its place. `note` says why it is not as good as it could be."""
+    """All positions. `note` is a sentence when the layout is simplified, else ""."""
 
     width: float
     height: float
@@ -89,7 +89,7 @@ def cells(text: str) -> int:
 
 
 def shorten(text: str, limit: int) -> str:
-    """A text of at most `limit` columns, cut in the middle: both ends of a name tell."""
+    """A text of at most `limit` columns, shortened in the middle: names differ at both ends."""
     if cells(text) <= limit:
         return text
     head = _take(text, (limit - 1) * 3 // 5)
@@ -112,7 +112,7 @@ def name_lines(name: str) -> tuple[str, ...]:
 
 
 def label_of(edge: Edge) -> str:
-    """What stands on an arrow, short enough to stand there: of many keys the first."""
+    """The label of an arrow, shortened to fit: the first of many keys."""
     label = visible(edge.label)
     if cells(label) > LABEL_CELLS and edge.kind == "binding" and len(edge.keys) > 1:
         more = f" +{len(edge.keys) - 1}"

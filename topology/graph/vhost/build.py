@@ -29,10 +29,10 @@ REST: Mapping[str, tuple[str, Shape]] = {
 
 @dataclass(frozen=True)
 class Card:
-    """A box of the picture and a row of its table.
+    """A box of the diagram and a row of its table.
 
-    `mark` is one of WORST, "" where there is no queue in it; `troubled` counts the queues in
-    trouble and `matches` what fits the search. `unit` says what `messages` counts.
+    `mark` is one of WORST, "" without a queue; `troubled` counts the queues with problems and
+    `matches` those that match the search. `unit` is what `messages` counts.
     """
 
     key: str
@@ -51,7 +51,7 @@ class Card:
 
     @property
     def is_many(self) -> bool:
-        """Whether it stands for a group or a kind and not for one thing."""
+        """Whether it represents a group or a kind instead of one object."""
         return "/" not in self.key or self.shape == "group"
 
     @property

@@ -17,9 +17,9 @@ QUEUES, EXCHANGES, MISSING = "queues", "exchanges", "missing"
 class Group:
     """Exchanges and queues that belong together; `members` are ids such as "queue/orders".
 
-    `key` is none of QUEUES, EXCHANGES and MISSING. A member of several is drawn with the first
-    only. `ways` are arrows that no definition tells of. `waiting` counts the messages in its
-    delays, None where that is not known. `trouble` are sentences on what it lacks.
+    `key` is none of QUEUES, EXCHANGES and MISSING. A member of several groups is drawn in the first
+    only. `ways` are arrows that definitions do not contain. `waiting` counts the messages in its
+    delay queues, None when unknown. `trouble` are sentences on missing objects.
     """
 
     key: str
@@ -58,8 +58,8 @@ class Survey:
 
 
 def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
-    """Delayboard's own taps are left out."""
-    definitions = snapshot.definitions.without_taps()
+    """Group everything except Delayboard's own taps and probe queues."""
+    definitions = snapshot.definitions.without_taps().without_probes()
     arrows = [*_arrows(definitions), *(way for group in groups for way in group.ways)]
     owners = {member: group.key for group in reversed(groups) for member in group.members}
     rest = _rest(definitions, arrows, owners)

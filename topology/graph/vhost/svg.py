@@ -107,7 +107,7 @@ def _texts(box: Box, card: Card) -> list[str]:
 
 
 def things(card: Card) -> str:
-    """How many of which; "" for a single thing, whose kind says it."""
+    """How many of each kind; "" for a single object, whose kind is its label."""
     if not card.is_many:
         return ""
     numbers = ((card.exchanges, "exchange"), (card.queues, "queue"))

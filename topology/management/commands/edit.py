@@ -7,9 +7,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from topology.management.input_file import BadInput
 from topology.management.topology_command import (
     EXIT_CODES,
-    BadInput,
     Result,
     TopologyCommand,
     plan_fields,
@@ -72,8 +72,17 @@ def _read(topology: Topology, texts: Iterable[str]) -> dict[str, str]:
 
 def _lines(found: Edit) -> Iterable[str]:
     yield from (f"+ {change.title}" for change in found.plan.changes)
+    for number, one in enumerate(found.reroutes, start=1):
+        yield f"Key {number} of {len(found.reroutes)} that leads to another queue:"
+        yield from (f"    {step}" for step in one.steps)
     yield from replacement_lines(one for one in found.queues if not one.refusal)
+    yield from found.kept_sentences
 
 
 def _fields(found: Edit) -> dict[str, Any]:
-    return {"changes": plan_fields(found.plan), "replacements": replacement_fields(found.queues)}
+    return {
+        "changes": plan_fields(found.plan),
+        "reroutes": [{"binding": one.stored, "from": one.old} for one in found.reroutes],
+        "kept": [list(one.identity) for one in found.kept],
+        "replacements": replacement_fields(found.queues),
+    }

@@ -10,10 +10,10 @@ from django.core.management.base import BaseCommand, CommandParser
 from topology import latest
 from topology.definitions import Definitions
 from topology.exports.names import NotExportable
+from topology.management.input_file import BadInput
 from topology.management.topology_command import (
     BAD_INPUT_CODE,
     FAILED_CODE,
-    BadInput,
     find_topology,
 )
 from topology.operations.export_topology import FORMATS, export_topology
@@ -36,7 +36,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             topology = find_topology(options["topology"])
-            # Only permissions name what is bound in the broker, and without it say DESTINATION.
+            # Only permissions contain the names that are bound; without them the line has
+            # DESTINATION.
             needs_broker = options["format"] == "permissions"
             known = latest.poll(topology.broker, PATIENCE_SECONDS) if needs_broker else None
             found = known.snapshot.definitions if known and known.snapshot else Definitions()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandParser
 
 from topology.broker.management.exported import NotDefinitions
 from topology.graph.layout.geometry import visible
+from topology.management.input_file import BadInput, read_json
 from topology.management.topology_command import BAD_INPUT_CODE, FAILED_CODE
 from topology.models import Broker
 from topology.operations.import_definitions import import_definitions
@@ -36,16 +35,11 @@ class Command(BaseCommand):
             self._refuse(
                 f"The broker “{options['broker']}” does not exist. Existing brokers: {known}."
             )
-        file = options["file"]
         try:
-            document = json.loads(_read(file))
+            document = read_json(options["file"])
             imported = import_definitions(None, broker, document, options["vhost"])
-        except (NotDefinitions, Refusal) as error:
+        except (BadInput, NotDefinitions, Refusal) as error:
             self._refuse(str(error))
-        except OSError as error:
-            self._refuse(f"“{file}” cannot be read: {error.strerror}.")
-        except (ValueError, RecursionError):
-            self._refuse(f"“{file}” is not JSON.")
         for topology in imported.planned:
             self.stdout.write(visible(f"Planned: {topology.slug} ({topology.kind})"))
         for sentence in imported.skipped:
@@ -57,8 +51,3 @@ class Command(BaseCommand):
     def _refuse(self, sentence: str) -> NoReturn:
         self.stderr.write(visible(sentence))
         sys.exit(BAD_INPUT_CODE)
-
-
-def _read(file: str) -> bytes:
-    """Raises OSError."""
-    return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()

@@ -29,7 +29,7 @@ class Command(TopologyCommand):
         refuse_deleted(topology)
         plan, refusal = provision.preview_plan(topology)
         replacing = QueueReplacement.open_of(topology)
-        is_stuck = plan.signed("conflict") and not replacing
+        is_stuck = plan.select("conflict") and not replacing
         replacements = replace_queue.preview(topology) if is_stuck else ()
         is_done = plan.is_empty and not refusal and topology.state == State.APPLIED
         lines = [*plan_lines(plan)]

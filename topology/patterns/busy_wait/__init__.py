@@ -1,1 +1,1 @@
-"""Busy wait: messages go round one delay queue until a header says that they are due."""
+"""Busy wait: messages pass one delay queue repeatedly until a header says that they are due."""

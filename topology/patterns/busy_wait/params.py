@@ -52,7 +52,7 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Params:
-    """The processing queue, the delays on offer, and the header that says when a message is due."""
+    """The processing queue, the available delays, and the header with the due time."""
 
     queue: str
     delays: tuple[timedelta, ...]

@@ -118,7 +118,7 @@ class BusyWait(Pattern):
             return problem
         return "" if found.queue(params.queue) else _no_queue(params)
 
-    def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+    def trials(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
         return [(delay, params.queue, params.queue) for delay in params.delays]
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
@@ -133,13 +133,13 @@ class BusyWait(Pattern):
         return sentences
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
-        """The first publish into the delay queue is an entry, the forwarder's to the processing
-        queue an exit; the laps in between are neither.
+        """The first publish into the delay queue is an entry, the forwarder's publish to the
+        processing queue an exit; the laps between them are neither.
 
-        The forwarder writes into WAITED_HEADER for which due time it has passed a message on; a
-        consumer that publishes it once more with another one begins anew. The delay is the
-        time from the entry, or where that is not known from the publisher's stamp or 0, to the
-        due time; an entry that does not tell it is not read, an exit as one of a lap.
+        The forwarder writes into WAITED_HEADER the due time for which it forwarded a message; a
+        consumer that publishes it again with another due time begins a new trip. The delay is the
+        time from the entry (if unknown, the publisher's timestamp, else 0) to the due time. An
+        entry without a due time is not read; an exit without one counts as a lap.
         """
         queues = (delay_name(params), params.queue)
         if copy.exchange or copy.routing_key not in queues:
@@ -210,7 +210,7 @@ def _attempt(copy: Copy) -> int:
 
 
 def _delay(params: Params, headers: Mapping[str, Any], at_ms: int) -> timedelta | None:
-    """From the publish to the due time in whole laps; None where nothing tells it."""
+    """The time from the publish to the due time in whole laps; None when unknown."""
     due, published = headers.get(params.due_header), at_ms or headers.get(PUBLISHED_AT_HEADER, 0)
     if not isinstance(due, int) or not isinstance(published, int):
         return None

@@ -23,10 +23,10 @@ from topology.patterns.uses import managed_use, unmanaged_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
-    """A delay queue and the busy-waiting queue that it dies into, by their names.
+    """A delay queue and the busy-waiting queue that it dead-letters into, by their names.
 
-    By structure alone it is a delay queue of its busy-waiting queue, for nothing in a broker says
-    what a consumer does. The due header cannot be seen either: it is taken to be the usual one.
+    By structure alone it is a delay queue of its busy-waiting queue: the broker has no information
+    on what a consumer does. The due header is not visible either; the usual one is assumed.
     """
     rooms = sorted(found.dying_into(""), key=lambda queue: queue.name)
     uses = (_use(found, room) for room in rooms if room.name.endswith(DELAY_SUFFIX))

@@ -13,16 +13,16 @@ from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 from topology.delays import format_delay
 
 _BIT = re.compile(r"((?:\*\.)*)([01])\.#")
-# One level alone is too little to tell a chain by.
+# A chain is recognized by at least two levels.
 FEWEST_WHOLE = 2
 
 
 @dataclass(frozen=True)
 class Level:
-    """An exchange that looks at the bit behind so many others.
+    """An exchange that routes by the bit at this place of the key.
 
-    `waits` leads a 1 into `queue`, `passes` leads a 0 to the exchange `below`; one of them may be
-    gone.
+    `waits` leads a 1 into `queue`, `passes` leads a 0 to the exchange `below`; one of the two may
+    be missing.
     """
 
     exchange: str
@@ -137,7 +137,7 @@ def _next(level: Level, levels: Mapping[str, Level]) -> Level | None:
 
 
 def _down(level: Level, levels: Mapping[str, Level], above: Mapping[str, str]) -> Iterator[Level]:
-    """Down to where another chain goes on: of two levels above one, a chain has one."""
+    """Follow a chain down to where another begins; of two levels above one, a chain has one."""
     yield level
     below = _next(level, levels)
     while below is not None and above[below.exchange] == level.exchange:

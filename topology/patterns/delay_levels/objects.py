@@ -11,7 +11,7 @@ from topology.definitions import (
     Definitions,
     Exchange,
     Queue,
-    is_tap,
+    is_own_queue,
 )
 from topology.delays import milliseconds
 from topology.patterns.delay_levels.params import Params, delivery_name, level_name, next_name
@@ -40,7 +40,7 @@ def definitions(params: Params) -> Definitions:
 
 def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
     leaving = found.leaving(delivery_name(params))
-    return [binding for binding in leaving if not is_tap(binding.destination)]
+    return [b for b in leaving if not is_own_queue(b.destination)]
 
 
 def _arguments(params: Params, level: int) -> Arguments:

@@ -1,4 +1,4 @@
-"""The parameters of delay levels: presets, names, bounds; how a form asks for them."""
+"""The parameters of delay levels: presets, names, bounds, and the fields of their form."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def odd_prefix(lowest: str) -> str:
     return ""
 
 
-# What stands behind a prefix in the lowest level's name.
+# The text behind the prefix in the lowest level's name.
 ENDINGS = {"celery": "_celery_delayed_0", "own": ".delay-level-00"}
 
 

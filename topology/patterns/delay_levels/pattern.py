@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 
 from topology.deaths import newest_death
-from topology.definitions import Binding, Definitions, is_tap
+from topology.definitions import Binding, Definitions, is_own_queue
 from topology.delays import format_delay
 from topology.message import Route
 from topology.patterns.delay_levels import objects
@@ -114,8 +115,8 @@ class DelayLevels(Pattern):
         words = target.split(".")
         if not target:
             return "The destination is missing. Enter a queue or an exchange."
-        if is_tap(target):
-            return "Delayboard uses this queue as a tap. Enter another destination."
+        if is_own_queue(target):
+            return "Delayboard uses this queue itself. Enter another destination."
         if "*" in words or "#" in words:
             return (
                 "A destination with the word “*” or “#” would receive messages of other "
@@ -135,7 +136,7 @@ class DelayLevels(Pattern):
                 )
         return ""
 
-    def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+    def trials(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
         """One step and the longest way, to each bound destination or to a made-up one.
 
         A destination that is an exchange counts by whatever queue is behind it.
@@ -148,6 +149,15 @@ class DelayLevels(Pattern):
             for name, end in zip(names, ends, strict=True)
             for delay in (params.unit, params.maximum)
         ]
+
+    def probe_obstacle(self, params: Params, found: Definitions) -> str:
+        return ""
+
+    def probe_bindings(self, params: Params, probe: str) -> Sequence[Binding]:
+        return [Binding(delivery_name(params), probe, f"#.{probe}")]
+
+    def probe_route(self, params: Params, delay: timedelta, probe: str) -> Route:
+        return replace(self.route(params, delay, probe), declares=Definitions())
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         sentences = []

@@ -1,4 +1,4 @@
-"""Delay levels in a vhost: what stands there of the sets that we would declare, and others."""
+"""Delay levels in a vhost: objects of the sets that we would declare, and other sets."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ class LevelSet:
 
 
 def find_level_sets(found: Definitions) -> list[LevelSet]:
-    """Every set of which a level stands whole, by name; what most of its levels tell is believed.
+    """Every set with at least one complete level, by name; the majority of its levels decides.
 
-    That level says by its key how many are above it, by its name how many are below, and by its
-    TTL what the lowest waits.
+    A level's key contains how many levels are above it, its name how many are below, and its TTL
+    how long the lowest waits.
     """
     counted: dict[str, Counter[tuple[int, int]]] = {}
     for exchange in sorted(found.exchanges, key=lambda exchange: exchange.name):

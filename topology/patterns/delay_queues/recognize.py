@@ -53,7 +53,7 @@ def _foreign(rooms: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[
             taken = taken | {free[0]}
 
 
-# A busy wait has one delay queue, and nothing in a broker tells what a consumer does.
+# A busy wait has one delay queue, and the broker cannot show what a consumer does.
 _EITHER_OR = (
     "“{0}” delays messages to “{1}”, or both form a busy wait whose consumer returns messages "
     "to “{0}” until they are due. RabbitMQ does not show which."
@@ -61,7 +61,7 @@ _EITHER_OR = (
 
 
 def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
-    """With the delays in the names; where a TTL is another, that is told."""
+    """With the delays in the names; a different TTL is reported."""
     named = {queue.name: split_name(queue.name) for queue in queues}
     try:
         params = Params(work, tuple(split[1] for split in named.values() if split))

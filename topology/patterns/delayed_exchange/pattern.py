@@ -93,8 +93,8 @@ class DelayedExchange(Pattern):
     def obstacle(
         self, params: Params, version: tuple[int, ...], exchange_types: Collection[str]
     ) -> str:
-        """It is there where the broker lists the type; else what stands in the way and what
-        replaces it."""
+        """Available where the broker lists the type; else the reason why not, and the
+        replacement."""
         if DELAYED_TYPE in exchange_types:
             return ""
         if version >= FIRST_WITHOUT:
@@ -130,7 +130,7 @@ class DelayedExchange(Pattern):
         return () if is_free else params.keys
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
-        """Delayboard does not publish here: what it could say of the outcome would be wrong."""
+        """Delayboard does not publish to this pattern: it cannot report the outcome correctly."""
         if is_tap(target):
             return "Delayboard uses this queue as a tap. Enter another queue."
         return (
@@ -139,11 +139,17 @@ class DelayedExchange(Pattern):
             "explanation."
         )
 
-    def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+    def trials(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
         """Each binding's key, to the first queue of it; a pattern matches the key that spells
         it."""
         first = dict(reversed(params.bound))
         return [(PROBE_DELAY, key, first[key]) for key in params.keys]
+
+    def probe_obstacle(self, params: Params, found: Definitions) -> str:
+        return (
+            "Probes are not available, because a delayed exchange returns mandatory messages "
+            "although it stores them, so Delayboard cannot know whether it sent a probe."
+        )
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         sentences = [
@@ -160,9 +166,9 @@ class DelayedExchange(Pattern):
         return sentences
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
-        """The header tells: positive before the delay, negative after it.
+        """The header shows it: positive before the delay, negative after it.
 
-        Rounds are not counted anywhere, so each is the first.
+        The plugin counts no rounds, so each trip is the first.
         """
         if copy.exchange != params.name:
             return None

@@ -71,7 +71,7 @@ def queue_name(params: Params, delay: timedelta, key: str) -> str:
 
 
 def expires_ms(params: Params, delay: timedelta) -> int:
-    """How long the hold queue stands after its last declare."""
+    """How long the hold queue exists after its last declare (milliseconds)."""
     ms = milliseconds(delay)
     return 2 * ms if params.lease == "double" else max(2 * ms, ms + SHORTEST_LEASE_MS)
 
@@ -142,5 +142,5 @@ def _problems(params: Params) -> dict[str, str]:
 
 
 def definitions(params: Params) -> Definitions:
-    """Nothing stands for good: `route` declares a hold queue when it is used."""
+    """No permanent objects: `route` declares a hold queue when it is used."""
     return Definitions()

@@ -18,12 +18,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
-from topology.definitions import MAXIMUM_TTL_MS, Definitions, Queue, is_tap
+from topology.definitions import (
+    MAXIMUM_TTL_MS,
+    Arguments,
+    Binding,
+    Definitions,
+    Queue,
+    is_own_queue,
+)
 from topology.delays import format_delay
-from topology.message import Route
+from topology.message import PROBE_HEADER, Route
 from topology.patterns.hold_queues import params as parameters
 from topology.patterns.hold_queues import recognize as recognition
 from topology.patterns.hold_queues.params import (
@@ -45,6 +53,8 @@ from topology.patterns.pattern import (
 )
 
 PROBE_DELAY = timedelta(minutes=1)
+# The types that can keep a key or a header apart from all others.
+ROUTES_APART = ("direct", "topic", "headers")
 
 
 _EXPLANATION = Explanation(
@@ -124,8 +134,8 @@ class HoldQueues(Pattern):
         return params.keys
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
-        if is_tap(target):
-            return "Delayboard uses this queue as a tap. Enter another destination."
+        if is_own_queue(target):
+            return "Delayboard uses this queue itself. Enter another destination."
         if params.exchange and found.exchange(params.exchange) is None:
             return (
                 f"The exchange “{params.exchange}” does not exist, so RabbitMQ would drop the "
@@ -133,7 +143,7 @@ class HoldQueues(Pattern):
             )
         return ""
 
-    def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+    def trials(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
         """Each delay with each key on offer; the queues behind the exchange are anybody's,
         hence ""."""
         keys = params.keys or ((MADE_UP,) if not params.exchange else ())
@@ -141,6 +151,34 @@ class HoldQueues(Pattern):
         return [
             (delay, key, ending[key]) for key in keys for delay in (params.delays or (PROBE_DELAY,))
         ]
+
+    def probe_obstacle(self, params: Params, found: Definitions) -> str:
+        exchange = found.exchange(params.exchange)
+        if not params.exchange or (exchange and exchange.type in ROUTES_APART):
+            return ""
+        if exchange is None:
+            return (
+                f"Probes are not available, because the exchange “{params.exchange}” does not "
+                "exist."
+            )
+        return (
+            f"Probes are not available, because the {exchange.type} exchange “{exchange.name}” "
+            "would route them to real queues too."
+        )
+
+    def probe_bindings(self, params: Params, probe: str) -> Sequence[Binding]:
+        """By key and header: a headers exchange matches the header alone, others the key alone.
+
+        The default exchange needs none.
+        """
+        matched = Arguments({"x-match": "all", PROBE_HEADER: probe})
+        return (
+            [Binding(params.exchange, probe, probe, arguments=matched)] if params.exchange else []
+        )
+
+    def probe_route(self, params: Params, delay: timedelta, probe: str) -> Route:
+        """Through a hold queue of its own: each pair of delay and key has one."""
+        return self.route(replace(params, keys=()), delay, probe)
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         sentences = []
@@ -165,15 +203,15 @@ class HoldQueues(Pattern):
         return sentences
 
     def members(self, params: Params, found: Definitions) -> Sequence[Queue]:
-        """The hold queues of this namespace that stand in the vhost, the shortest delay first."""
+        """The hold queues of this namespace that exist in the vhost, the shortest delay first."""
         dying = found.dying_into(params.exchange)
         own = [queue for queue in dying if is_held_for(params.exchange, queue)]
         return sorted(own, key=lambda queue: (queue.message_ttl_ms or 0, queue.name))
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
-        """A copy at the destination exchange came out of a hold queue, or was published past them.
+        """A copy at the destination exchange left a hold queue, or was published without a delay.
 
-        The hold queue's name tells the delay; at the default exchange it is the routing key.
+        The hold queue's name contains the delay; at the default exchange it is the routing key.
         """
         if copy.exchange == "" and (held := _split_name(params, copy.routing_key)):
             trips = read_history(copy.headers).count(copy.routing_key, "expired")

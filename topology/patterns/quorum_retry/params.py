@@ -1,4 +1,4 @@
-"""The parameters of a quorum retry, how long each attempt waits, and how a form asks for them."""
+"""The parameters of a quorum retry, the wait of each attempt, and the fields of its form."""
 
 from __future__ import annotations
 

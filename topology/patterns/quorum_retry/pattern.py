@@ -76,7 +76,7 @@ class QuorumRetry(Pattern):
     def obstacle(
         self, params: Params, version: tuple[int, ...], exchange_types: Collection[str]
     ) -> str:
-        """A version that nobody knows is taken for the newest."""
+        """An unknown version is treated as the newest."""
         if not version or version >= FIRST_VERSION:
             return ""
         return (

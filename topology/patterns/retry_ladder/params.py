@@ -1,4 +1,4 @@
-"""The parameters of a retry ladder, its rungs' names and keys, and how a form asks for them."""
+"""The parameters of a retry ladder, its rungs' names and keys, and the fields of its form."""
 
 from __future__ import annotations
 

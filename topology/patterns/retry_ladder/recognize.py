@@ -20,10 +20,11 @@ from topology.patterns.uses import managed_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
-    """Queues that die into one exchange with the keys `<key>.try.1`, `<key>.try.2` and so on.
+    """Queues that dead-letter into one exchange with the keys `<key>.try.1`, `<key>.try.2`, etc.
 
-    Only queues `<name>-rung-1` and so on give parameters that rebuild the ladder; with other
-    names, or with a rung between others gone, it is one as long as a work queue dies into it.
+    Only queues `<name>-rung-1` and so on give parameters that recreate the ladder. With other
+    names, or with a rung missing in between, it is a ladder as long as a work queue dead-letters
+    into it.
     """
     by_name: dict[str, Use] = {}
     uses = (use for ladder in find_ladder_sets(found) if (use := _use(found, ladder)))

@@ -1,4 +1,4 @@
-"""How a form asks for a retry loop: one name gives all the others; texts <-> parameters."""
+"""The form of a retry loop: one name gives all the others; texts <-> parameters."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _key(params: Params, queue: str) -> str:
 
 
 def asked(params: Params, timeout: Timeout) -> Arguments:
-    """What a binding of a headers exchange asks for; nothing by the other types."""
+    """The arguments that a binding of a headers exchange matches; none for the other types."""
     if params.split != "header":
         return Arguments()
     return Arguments({"x-match": "all", params.header: timeout.match})

@@ -15,10 +15,10 @@ from topology.patterns.uses import managed_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
-    """Queues whose rejected messages come back through a fanout exchange, whatever the names.
+    """Queues whose rejected messages return through a fanout exchange, whatever the names.
 
-    A loop of which one leg is gone is found by the other. Where no parameters describe it, as when
-    two timeouts take the same message, it has none.
+    A loop with one missing leg is found by the other. A loop that no parameters describe, such as
+    one where two timeouts take the same message, has none.
     """
     return [_use(found, loop) for loop in find_loops(found)]
 

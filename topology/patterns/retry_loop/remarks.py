@@ -1,4 +1,4 @@
-"""What of a vhost the users of a retry loop should know: who shares it, and what is lost."""
+"""Notes for users of a retry loop: what shares its objects, and what is lost."""
 
 from __future__ import annotations
 

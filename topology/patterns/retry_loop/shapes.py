@@ -61,7 +61,7 @@ Ways: TypeAlias = Mapping[str, Sequence[Way]]
 
 @dataclass(frozen=True)
 class _Vhost:
-    """What is there. What is asked of an exchange is kept: thousands of queues may die into one."""
+    """The objects of a vhost. Answers are cached: thousands of queues may share one exchange."""
 
     found: Definitions
     _ways: dict[str, Ways] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def params_of(found: Definitions, loop: Loop) -> Params | None:
 
 
 def _preset(found: Definitions, loop: Loop) -> str:
-    """What is left of its exchanges tells whether they are transient."""
+    """The remaining exchanges show whether they are transient."""
     left = filter(None, map(found.exchange, (loop.back, loop.dead_exchange)))
     return "durable" if all(exchange.durable for exchange in left) else "article"
 
@@ -181,7 +181,7 @@ def _input_exchange(vhost: _Vhost, work: str, back: str, others: Collection[str]
 
 
 def _without_way_in(vhost: _Vhost, work: Queue) -> Loop | None:
-    """The dead exchange is gone or bare, and one bare queue alone would send messages back."""
+    """The dead exchange is missing or unbound, and only one unbound queue would return messages."""
     if not vhost.leads_nowhere(_dies_into(work)):
         return None
     waiting = [queue for back in vhost.fanouts_into(work.name) for queue in vhost.bare(back)]
@@ -189,7 +189,7 @@ def _without_way_in(vhost: _Vhost, work: Queue) -> Loop | None:
 
 
 def _without_way_back(vhost: _Vhost, work: Queue) -> Loop | None:
-    """What waits comes back to an exchange that is gone or bare; nobody else dies into there."""
+    """Waiting messages return to a missing or unbound exchange that no other queue uses."""
     dead = _dies_into(work)
     if not vhost.is_fanout(dead) or len(vhost.found.dying_into(dead)) != 1:
         return None
@@ -221,7 +221,7 @@ def _timeout(loop: Loop, way: Way) -> Timeout:
 
 
 def _header_of(binding: Binding) -> str:
-    """The one header that the binding asks for; "" when it asks for none or several."""
+    """The one header that the binding matches; "" when it matches none or several."""
     names = [name for name in binding.arguments if name != "x-match"]
     return names[0] if len(names) == 1 else ""
 

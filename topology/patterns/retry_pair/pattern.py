@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
+from topology.definitions import Binding, Definitions
 from topology.message import Route
 from topology.patterns.pattern import Copy, Explanation, Pattern, Reading, Tap
 from topology.patterns.retry_pair import params as parameters
@@ -73,6 +74,17 @@ class RetryPair(Pattern):
 
     def targets(self, params: Params) -> Sequence[str]:
         return (work_name(params),)
+
+    def probe_obstacle(self, params: Params, found: Definitions) -> str:
+        return ""
+
+    def probe_bindings(self, params: Params, probe: str) -> Sequence[Binding]:
+        """A message keeps its key when it dies, so that a key of its own leads past the work."""
+        retry = retry_name(params)
+        return [Binding(retry, retry, probe), Binding(work_name(params), probe, probe)]
+
+    def probe_route(self, params: Params, delay: timedelta, probe: str) -> Route:
+        return Route(retry_name(params), probe)
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
         """A copy on the retry exchange is an entry, one on the work exchange an exit or a publish.

@@ -13,16 +13,16 @@ from topology.patterns.retry_pair.params import KIND, Params, definitions, retry
 from topology.patterns.retry_pair.shapes import claims_of, find_pairs, is_taken
 from topology.patterns.uses import managed_use, unmanaged_use
 
-# Of its six things: an exchange that is gone took its binding along.
+# Of its six objects; a missing exchange has no bindings.
 LEAST_LEFT = 4
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
     """Two queues, each with the exchange that feeds the other as its dead-letter exchange.
 
-    The retry side has a TTL, the work side has none; the exchanges' names do not matter to find
-    one, but only queues `<name>` and `<name>-retry` and a key that is not empty give parameters
-    that rebuild it. Where parts are gone, what is left has the names too.
+    The retry queue has a TTL, the work queue has none. The exchanges' names do not matter to find
+    a pair, but only queues `<name>` and `<name>-retry` and a non-empty key give parameters that
+    recreate it. An incomplete pair is recognized by these names too.
     """
     named = [
         use
@@ -42,9 +42,9 @@ def _whole(found: Definitions, retry: Queue) -> Use | None:
 
 
 def _partial(found: Definitions, retry: Queue) -> Use | None:
-    """The work queue is gone, or an exchange, or a binding, but one is left to tell the key.
+    """The work queue, an exchange or a binding is missing, but one binding shows the key.
 
-    Where nothing is left to tell it, two queues that name each other's exchange still are a pair.
+    If no binding is left, two queues that name each other's exchange still are a pair.
     """
     name = retry.name.removesuffix("-retry")
     work = found.queue(name)
@@ -60,7 +60,7 @@ def _partial(found: Definitions, retry: Queue) -> Use | None:
 
 
 def _bare(found: Definitions, work: Queue, retry: Queue) -> Use | None:
-    """Both exchanges are gone, and their bindings with them."""
+    """Both exchanges are missing, and their bindings with them."""
     names = (work.name, retry.name)
     if not retry.message_ttl_ms or any(map(found.exchange, names)):
         return None

@@ -20,9 +20,9 @@ _LOOPED = frozenset(EXCHANGE_TYPES.values())
 
 @dataclass(frozen=True)
 class Pair:
-    """A work queue by its queues that wait, and the bindings that lead there and back.
+    """A work queue with its waiting queues, and the bindings that lead there and back.
 
-    `lost` names an exchange that is gone, "" for none: what waits has no way back without it.
+    `lost` names a missing exchange, "" for none: waiting messages cannot return without it.
     """
 
     work: Queue
@@ -50,9 +50,9 @@ class _Way:
 
 @dataclass
 class _Ways:
-    """All ways from one exchange, by what a message dies into from there: an exchange, or a queue
-    through the default one. In addition by the key that it came in or goes on with, as far as the
-    binding or the queue states it, for thousands may share their exchanges and differ by it.
+    """All routes from one exchange, by what a message dead-letters into from there: an exchange, or
+    a queue through the default one. Also by its routing key, where a binding or queue states it:
+    thousands of pairs may share their exchanges and differ by the key.
     """
 
     by_end: dict[Identity, list[_Way]] = field(default_factory=lambda: defaultdict(list))
@@ -74,7 +74,7 @@ class _Ways:
 
 @dataclass(frozen=True)
 class _Vhost:
-    """What is there, and what was asked of an exchange."""
+    """The objects of a vhost, with the routes of each exchange cached."""
 
     found: Definitions
     _ways: dict[str, _Ways] = field(default_factory=dict)
@@ -195,7 +195,7 @@ def _own_key(vhost: _Vhost, work: Queue, way: _Way) -> str | None:
 
 
 def _without_way_back(vhost: _Vhost, work: Queue) -> Pair | None:
-    """What waits dies into an exchange that is gone; nobody else waits there or comes to wait."""
+    """Waiting messages dead-letter into a missing exchange, and nothing else waits there."""
     dead = vhost.found.exchange(work.dead_letter_exchange or "")
     if dead is None or dead.type == "fanout" or len(vhost.found.dying_into(dead.name)) != 1:
         return None

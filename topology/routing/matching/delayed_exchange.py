@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,255}")
 
 
 def kind_of(exchange: Exchange) -> str:
-    """The type by which it chooses; "" for a delayed one that does not say."""
+    """The exchange type by which it routes; "" for a delayed exchange without one."""
     if exchange.type != DELAYED:
         return exchange.type
     return exchange.arguments.text("x-delayed-type") or ""

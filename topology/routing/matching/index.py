@@ -1,4 +1,4 @@
-"""Definitions made quick to ask: built once, matched and walked many times."""
+"""Definitions indexed for many matches and walks: built once, used often."""
 
 from __future__ import annotations
 

@@ -47,11 +47,11 @@ def match(
 ) -> Matched:
     """Follow the bindings from `exchange`; "" is the default one: every queue by its name.
 
-    `routing_keys` is the key and what CC and BCC add; headers are asked once for all of them.
-    An exchange passed twice is not passed again, so rings end, and an alternate exchange takes
-    what no binding of its own exchange took, even one that leads nowhere. Neither a binding nor an
-    alternate exchange can name the default exchange to any effect (rabbit_exchange.erl route/2
-    3.10.8, route/3 4.3.6).
+    `routing_keys` is the key and those of CC and BCC; headers are matched once for all of them. An
+    exchange is passed only once, so cycles end. An alternate exchange gets what no binding of its
+    own exchange matched, even if that binding leads nowhere. Neither a binding nor an alternate
+    exchange can name the default exchange with any effect (rabbit_exchange.erl route/2 3.10.8,
+    route/3 4.3.6).
     """
     if exchange == "":
         return Matched(tuple(sorted({key for key in routing_keys if key in index.queues})))

@@ -1,4 +1,4 @@
-"""The routing keys that the messages in a queue may have, as far as bindings tell."""
+"""The possible routing keys of messages in a queue, by its bindings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class MessageKeys:
         self._bound: dict[str, set[str] | None] | None = None
 
     def of(self, queue: str) -> set[str] | None:
-        """The keys that messages in this queue may have; None when they may have any.
+        """The possible keys of messages in this queue; None when any key is possible.
 
-        Its own name, by which the default exchange knows it, and those of its bindings, where
+        Its own name, which is its key at the default exchange, and the keys of its bindings, if
         these are to direct exchanges or have no wildcard.
         """
         if self._bound is None:

@@ -1,7 +1,7 @@
-"""Replay batches as people steer them: start, pause, resume, cancel.
+"""Actions of users on a replay: start, pause, resume, cancel.
 
-Whoever changes one that was started locks its Work first: the worker does too, so that of two
-who press at once one is told that it has happened.
+Each action locks the Work of a started batch first, as the worker does: of two simultaneous
+actions the second gets a message that the first has happened.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BAD = {
 
 
 class BatchError(Exception):
-    """Nothing was changed; the sentence says why."""
+    """Nothing was changed; the message says why."""
 
 
 def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
@@ -70,7 +70,7 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
 def pause(user: Any, batch: ReplayBatch) -> None:
     """Publish nothing more until it is resumed. Raises BatchError if there is nothing to pause.
 
-    A worker that is at it stops within a second; until then only `pause_wanted` says so.
+    The worker stops within a second; until then only `pause_wanted` is set.
     """
     with transaction.atomic():
         locked = _lock_batch(batch)
@@ -133,7 +133,7 @@ def cancel(user: Any, batch: ReplayBatch) -> None:
 
 
 def count_bad_verdicts(batch: ReplayBatch) -> dict[str, int]:
-    """How many items have a bad verdict, by how the dry run says that they end."""
+    """How many items have a failing verdict, by the predicted ending."""
     bad = batch.routes.filter(is_good=False).order_by().values_list("ending")
     return {ending: number for ending, number in bad.annotate(Sum("items_number")) if number}
 
@@ -159,7 +159,7 @@ def _begin_work(user: Any, batch: ReplayBatch) -> None:
     batch.state_at = batch.started_at = now
     batch.started_by = user
     batch.publish_at = now + timedelta(seconds=batch.undo_seconds) if waits else None
-    batch.work = work.ask(KIND, batch.pk, broker=batch.broker, user=user, total=batch.to_send)
+    batch.work = work.create(KIND, batch.pk, broker=batch.broker, user=user, total=batch.to_send)
     batch.save(
         update_fields=["state", "state_at", "started_at", "started_by", "publish_at", "work"]
     )
@@ -175,7 +175,7 @@ def _cancel_work(user: Any, batch: ReplayBatch) -> None:
         _update(batch, state_why=why)
         return
     if batch.work is None or batch.work.kind != KIND:
-        batch.work = work.ask(KIND, batch.pk, broker=batch.broker, user=user)
+        batch.work = work.create(KIND, batch.pk, broker=batch.broker, user=user)
     now = timezone.now()
     if batch.pending <= AT_ONCE:
         claims.release_chunk(batch, number=AT_ONCE)

@@ -32,10 +32,10 @@ DISCARDED = "It was discarded."
 
 
 def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
-    """Claim the messages of the next so many items; at how many it looked, 0 when it is through.
+    """Claim the messages of the next items; returns how many items were read, 0 at the end.
 
-    An item whose message is not free is cancelled, and says why. `state_why` sums that up. Items
-    whose messages may be one message get one replay id.
+    An item whose message is not available is cancelled with a reason. `state_why` summarizes them.
+    Items whose messages may be copies of one message share a replay id.
     """
     last = min(batch.claimed_to + number, batch.selected)
     looked = last - batch.claimed_to
@@ -105,7 +105,7 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
         at,
     )
     items = ReplayItem.objects.filter(pk__in=[item for item, _, _, _ in found])
-    # What was begun while it was read says so, whatever was read.
+    # Items that the worker began meanwhile keep their mark, whatever was read here.
     still = items.filter(state__in=OPEN).order_by("pk").select_for_update()
     now = list(still.values_list("pk", "state", "may_be_duplicated"))
     pending = [item for item, state, _ in now if state == ItemState.PENDING]

@@ -80,9 +80,9 @@ class BatchLease:
                 change_state.set_paused(self.batch, self.batch.state_why)
 
     def complete(self, why: str | None = None, **values: Any) -> None:
-        """Close the batch as done; not when people request its cancellation. Raises LeaseLost.
+        """Close the batch as done; not when its cancellation is requested. Raises LeaseLost.
 
-        Without a `why` it says which messages the batch could not have.
+        The default `why` lists the messages that were not available.
         """
         with transaction.atomic():
             if self.renew() == "cancel":

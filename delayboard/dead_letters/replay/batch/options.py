@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.content.text import is_encodable
-from topology.definitions import is_tap
+from topology.definitions import find_own_queue_problem
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.routing.matching.match import MAXIMUM_KEY_BYTES
 
@@ -30,9 +30,9 @@ STOP_AFTER = "Enter how many messages dead-lettered again pause the replay; 0 is
 
 
 class OptionError(ValueError):
-    """Options that describe no replay.
+    """Options that are not valid for a replay.
 
-    `problems` maps the name of an option to a sentence; "" stands for the whole.
+    `problems` maps the name of an option to a sentence; the key "" is for all of them together.
     """
 
     def __init__(self, problems: Mapping[str, str]) -> None:
@@ -42,12 +42,12 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """What can be chosen of a replay; the columns of its batch say what each means.
+    """The options of a replay; the columns of its batch explain each.
 
-    `exchange` and `key` are the target of the mode `typed`; in the mode `delay`, `key` is where
-    the delay leads, "" for where each message first failed. `rate` None is as fast as it goes,
-    `limit` None is all. Without `canary_seconds` the first ones are watched for one round of the
-    longest retry.
+    `exchange` and `key` are the target of the mode `typed`; in the mode `delay`, `key` is the
+    destination of the delay, "" for the queue where each message first failed. `rate` None is
+    unlimited, `limit` None is all messages. Without `canary_seconds` the first ones are observed
+    for one round of the longest retry.
     """
 
     mode: TargetMode = TargetMode.DEFAULT
@@ -68,7 +68,7 @@ class Options:
 
     @property
     def checked_values(self) -> tuple[object, ...]:
-        """What verdicts depend on; the rest says how the sending goes."""
+        """The options that verdicts depend on; the others control the sending."""
         target = (self.mode, self.exchange, self.key, self.topology_id, self.delay)
         return (*target, self.most_replays, self.limit, self.include_repeats)
 
@@ -135,8 +135,8 @@ def find_target_problems(exchange: str, key: str) -> dict[str, str]:
         problems["key"] = (
             "Type an exchange and a key, or the name of a queue as the key without an exchange."
         )
-    if not exchange and is_tap(key):
-        problems["key"] = "This queue is a tap of Delayboard. Enter another queue."
+    if not exchange and (problem := find_own_queue_problem(key)):
+        problems["key"] = problem
     return problems
 
 

@@ -16,9 +16,9 @@ MOST_KNOWN = 20_000
 
 
 class CheckedTarget(NamedTuple):
-    """A target with what the dry run says of it: the columns of a ReplayRoute.
+    """A target with its verdict of the dry run: the columns of a ReplayRoute.
 
-    Both names are empty where there is no target.
+    Both names are empty when there is no target.
     """
 
     exchange: str

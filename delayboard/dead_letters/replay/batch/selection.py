@@ -23,9 +23,9 @@ Pulse = Callable[[], None]
 
 
 class SelectedMessage(NamedTuple):
-    """What is frozen and checked of a message; `properties` None where it is gone.
+    """The frozen and checked parts of a message; `properties` None when it was deleted.
 
-    `repeat_of` is the earlier message that it may be a repeat of.
+    `repeat_of` is the earlier message that it may repeat.
     """
 
     pk: int
@@ -88,9 +88,9 @@ class Selection:
     def read_next(
         self, after: int, number: int, pulse: Pulse | None = None
     ) -> list[SelectedMessage]:
-        """The next ones after the id `after`, at most `number`; none when there are no more.
+        """The next ones after the id `after`, at most `number`; none at the end.
 
-        With a `pulse` a search goes on slice by slice, and calls it before each.
+        With a `pulse` a search proceeds in slices, and calls it before each.
         """
         if self._ids is not None:
             return self._read_next_of_ids(after, number)

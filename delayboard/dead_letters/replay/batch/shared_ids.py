@@ -41,7 +41,7 @@ class Published(NamedTuple):
 def find_families(parked_messages: Collection[int]) -> dict[int, int]:
     """The first message of the family of each of these messages and of each relative.
 
-    Messages without a relative are left out.
+    Messages without a relative are omitted.
     """
     if not parked_messages:
         return {}

@@ -1,5 +1,5 @@
-"""The last step of a dry run: what no single verdict tells, since it takes all items to fill a
-queue.
+"""The last step of a dry run: whether all items together fill a queue, which no single verdict
+shows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _BoundedRoute(NamedTuple):
-    """A route that leads into bounded queues; `source` is where its first item lay."""
+    """A route that leads into bounded queues; `source` is the queue of its first item."""
 
     row: ReplayRoute
     looked: CheckedMessage
@@ -31,11 +31,11 @@ class _BoundedRoute(NamedTuple):
 def check_full_queues(
     batch: ReplayBatch, checker: MessageChecker, pulse: Callable[[], None] = lambda: None
 ) -> None:
-    """Tell each route what its queues cannot hold of the whole batch.
+    """Write to each route how many messages of the whole batch its queues cannot hold.
 
-    It may be called again after items went other ways. Items of one route end in the same
-    queues, so that its first one tells for all. `pulse` is called between chunks, in the
-    transaction of the next.
+    It may be called again after items changed their routes. Items of one route end in the same
+    queues, so its first item represents all. `pulse` is called between chunks, in the transaction
+    of the next.
     """
     if not checker.bounds:
         return
@@ -89,7 +89,7 @@ def _is_bounded(checker: MessageChecker, looked: CheckedMessage) -> bool:
 def _check_route(
     way: _BoundedRoute, checker: MessageChecker, coming: dict[str, Incoming]
 ) -> CheckedTarget:
-    """What a single verdict says of a queue that is full comes behind all else that is bad."""
+    """Add to a verdict, behind its other sentences, that a queue is full."""
     checked = way.looked.checked
     for queue, _ in way.looked.enters:
         bound = checker.bounds.get(queue)

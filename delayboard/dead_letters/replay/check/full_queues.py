@@ -15,9 +15,9 @@ _NONE = QueueNumbers()
 
 @dataclass(frozen=True)
 class BoundedQueue:
-    """A queue with a maximum length; None is no maximum, and for `has` (ready) that nobody knows.
+    """A queue with a maximum length; None means no maximum, and for `has` (ready) unknown.
 
-    `refuses`: what comes when it is full is refused, instead of pushing out the oldest.
+    `refuses`: when it is full, new messages are refused instead of the oldest being dropped.
     """
 
     queue: Queue
@@ -79,7 +79,7 @@ def find_bounded_queues(snapshot: Snapshot) -> Mapping[str, BoundedQueue]:
 def find_overflow(
     bound: BoundedQueue, coming: Incoming, index: Index, key: str, source: Collection[str]
 ) -> Overflow | None:
-    """What the queue cannot hold of it, None where it holds all; `source` is where they lay."""
+    """What the queue cannot hold, None when it holds all; `source` is the messages' queue."""
     into = () if bound.refuses else _find_dead_letter_queues(bound.queue, index, key)
     fate = _describe_fate(bound, coming, into)
     excess = None if bound.has is None else _describe_excess(bound, coming, bound.has)
@@ -114,7 +114,7 @@ def _describe_excess(bound: BoundedQueue, coming: Incoming, has: int) -> str | N
 
 
 def _describe_unknown(bound: BoundedQueue, coming: Incoming) -> str:
-    """What would have to be known to tell that it holds all; "" where it does."""
+    """What is unknown, so that it may not hold all messages; "" when it holds all."""
     if bound.has is None:
         return "how many it has is not known"
     is_told = bound.most_bytes is None or (bound.has == 0 and coming.size is not None)

@@ -12,10 +12,11 @@ from delayboard.dead_letters.parked.failure import LONGEST
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import Options, find_target_problems
 from delayboard.dead_letters.replay.batch.routes import CheckedTarget
+from delayboard.dead_letters.replay.check.default_target import Target
 from delayboard.dead_letters.replay.check.full_queues import BoundedQueue, find_bounded_queues
 from delayboard.dead_letters.replay.check.route_checker import RouteChecker
 from delayboard.dead_letters.replay.check.targets import Destination, Targets
-from delayboard.dead_letters.replay.check.verdict import Target, Verdict, make_refused
+from delayboard.dead_letters.replay.check.verdict import Verdict, make_refused
 from topology import latest
 from topology.broker.management.refusals import late
 from topology.broker.properties.read import read_properties
@@ -37,7 +38,7 @@ class BrokerUnknown(BatchError):
 
 
 class BrokerState(NamedTuple):
-    """A broker as it stood at that time (UTC)."""
+    """The state of a broker at this time (UTC)."""
 
     snapshot: Snapshot
     at: datetime
@@ -58,7 +59,7 @@ class CheckedMessage(NamedTuple):
 
 
 def observe_broker(broker: Broker) -> Snapshot:
-    """The broker as it is now, asked anew: it may have been changed a second ago.
+    """A new snapshot of the broker, which may have changed a second ago.
 
     Raises BrokerUnknown.
     """
@@ -71,7 +72,7 @@ def poll_broker(broker: Broker, *, is_late_good: bool = False) -> BrokerState:
     """
     asked_at = datetime.now(UTC)
     known = latest.latest(broker.pk)
-    # A look that ended after this was asked is as good.
+    # A snapshot that another caller finished after this call began is new enough.
     if known is None or known.tried_at < asked_at:
         known = latest.poll(broker, PATIENCE_SECONDS)
     if known.snapshot is not None and not known.error:

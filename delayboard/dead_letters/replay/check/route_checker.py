@@ -1,4 +1,4 @@
-"""Judging very many messages: a way is walked once for all that would go the same; pure."""
+"""Checks very many messages: one walk for all messages with the same route; pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
+from delayboard.dead_letters.replay.check.default_target import Target
 from delayboard.dead_letters.replay.check.restricted_exchanges import RestrictedExchanges
 from delayboard.dead_letters.replay.check.verdict import (
-    Target,
     Verdict,
     keep_replayed_headers,
     make_guarded,
@@ -32,7 +32,7 @@ MOST_KNOWN = 20_000
 
 
 def count_replays(headers: Mapping[str, Any]) -> int:
-    """How often a message was replayed already, as it says itself."""
+    """How often a message was replayed before, according to its header."""
     stated = headers.get(REPLAYS_HEADER)
     is_number = isinstance(stated, int) and not isinstance(stated, bool)
     return max(0, stated) if is_number and isinstance(stated, int) else 0
@@ -53,11 +53,11 @@ def is_finite(value: Any) -> bool:
 
 
 class RouteChecker:
-    """Walks from the target of each message and says where every copy ends, or why it cannot go.
+    """Walks from the target of each message and returns where every copy ends, or why not.
 
-    Deaths, CC and BCC are left out, as a replay leaves them out. `found` is all that the broker
-    holds, taps included. A message that says that it was replayed `most_replays` times is
-    guarded; None guards none.
+    Deaths, CC and BCC are omitted, as a replay omits them. `found` is everything in the broker,
+    taps included. A message whose header counts `most_replays` replays is guarded; None guards
+    none.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class RouteChecker:
     def check(
         self, target: Target, source: str, properties: Properties, way: Route | None = None
     ) -> Verdict:
-        """Of a message with these properties that lay in `source`. `way` leads into a delay, by
-        which it goes instead of straight to the target."""
+        """The verdict of a message with these properties from `source`. `way` leads into a delay,
+        which replaces the direct publish to the target."""
         if why := self._unsendable(target, properties, way):
             return make_refused(why)
         verdict = self._walked(target, source, properties, way)
@@ -104,9 +104,9 @@ class RouteChecker:
             exchange, key = way.exchange, way.routing_key
             expiration = expiration if way.expiration_ms is None else str(way.expiration_ms)
         stated = tuple(sorted((name, repr(value)) for name, value in headers.items()))
-        # The target stands for what a way declares.
-        known_as = (exchange, key, target.routing_key, source, expiration, stated)
-        known = self._known.get(known_as)
+        # The target determines what a route declares.
+        cache_key = (exchange, key, target.routing_key, source, expiration, stated)
+        known = self._known.get(cache_key)
         if known is None:
             walked = walk(
                 self._index_of(target, way),
@@ -122,7 +122,7 @@ class RouteChecker:
             known = make_verdict(walked, source)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[known_as] = known
+            self._known[cache_key] = known
         return known
 
     def _steering(self, headers: Mapping[str, Any], way: Route | None) -> dict[str, Any]:
@@ -135,10 +135,10 @@ class RouteChecker:
     def _index_of(self, target: Target, way: Route | None) -> Index:
         if way is None or all(self.index.definitions.get(t.identity) for t in way.declares):
             return self.index
-        known_as = (way.exchange, way.routing_key, target.routing_key)
-        if known_as not in self._indexes:
-            self._indexes[known_as] = Index(self.index.definitions | way.declares)
-        return self._indexes[known_as]
+        cache_key = (way.exchange, way.routing_key, target.routing_key)
+        if cache_key not in self._indexes:
+            self._indexes[cache_key] = Index(self.index.definitions | way.declares)
+        return self._indexes[cache_key]
 
     def _unsendable(self, target: Target, properties: Properties, way: Route | None) -> str:
         """Why it cannot be published; "" when it can."""

@@ -10,7 +10,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from delayboard.dead_letters.replay.batch.options import OptionError, Options, read_batch_options
-from delayboard.dead_letters.replay.check.verdict import Target, find_first_death, find_target
+from delayboard.dead_letters.replay.check.default_target import (
+    Target,
+    find_first_death,
+    find_target,
+)
 from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
 from topology.deaths import Death, read_history
 from topology.definitions import Definitions
@@ -28,9 +32,9 @@ _REDIRECTED = "redirect rule of the group"
 
 
 class Destination(NamedTuple):
-    """Where a message goes, and the `way` into a delay if it goes through one.
+    """The target of a message, and the `way` into a delay if it uses one.
 
-    Without a target `refusal` says why there is none.
+    Without a target, `refusal` says why.
     """
 
     target: Target | None
@@ -89,12 +93,12 @@ class Targets:
         if death is None:
             return Destination(None, refusal=NOT_TOLD)
         key = death.routing_keys[0] if death.routing_keys else ""
-        known_as = (death.exchange, key, death.queue)
-        if known_as not in self._known:
+        cache_key = (death.exchange, key, death.queue)
+        if cache_key not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[known_as] = self._find(death)
-        return self._known[known_as]
+            self._known[cache_key] = self._find(death)
+        return self._known[cache_key]
 
     def _find(self, death: Death) -> Destination:
         if self._delay is not None:
@@ -207,9 +211,9 @@ def find_delay(broker: Broker, options: Options) -> Delay:
 
 
 def find_delay_route(batch: ReplayBatch, target: str) -> Route:
-    """How a message of a batch of the mode `delay` gets to its route's key, the delay's target.
+    """The route of a message in a batch of the mode `delay` to its destination.
 
-    Raises OptionError, ParamsError when the topology was changed or torn down since.
+    Raises OptionError, and ParamsError when the topology was changed or deleted since.
     """
     return find_delay(batch.broker, read_batch_options(batch)).route(target)
 

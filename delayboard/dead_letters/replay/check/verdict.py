@@ -1,17 +1,13 @@
-"""Where a dead letter would go back to and what would become of it there: pure."""
+"""Whether a replayed message would be delivered, by its predicted route: pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from topology.broker.properties.raw import is_left_out
-from topology.deaths import Death, History
-from topology.definitions import Definitions
 from topology.delays import format_delay, milliseconds
 from topology.message import Headers
-from topology.routing.matching.index import Index
-from topology.routing.walk import RouteOutcome, Walk, walk
+from topology.routing.walk import RouteOutcome, Walk
 
 GIVEN_BACK = (
     "An exchange of this type gives back what it keeps, so that nothing confirms it: the message "
@@ -22,20 +18,11 @@ _WORST = {"dropped": "lost", "stuck": "stuck", "uncertain": "uncertain", "delive
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where to publish a replay; `why` says how it was found."""
-
-    exchange: str
-    routing_key: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Verdict:
-    """What the walk says of a replay; not good when it is lost or loops back.
+    """The predicted outcome of a replay; not good when the message is lost or loops back.
 
     `ending` and `after_ms` are those of a ReplayRoute. `enters` are the queues that it gets into,
-    each with whether it is published there and does not come from another queue.
+    each with whether the message comes from an exchange and not from another queue.
     """
 
     is_good: bool
@@ -59,52 +46,13 @@ def make_guarded(verdict: Verdict, replays: int) -> Verdict:
     return replace(verdict, is_good=False, sentence=sentence, ending="guarded")
 
 
-def find_default_target(
-    history: History, found: Definitions | Index, delay_queues: Collection[str]
-) -> Target | None:
-    """The exchange and key of the earliest death that was no expiry; None without one.
-
-    If all are `expired`, the earliest in a queue that is no known delay. When the walk from
-    there reaches any other queue than the one it died in, that queue itself, through the
-    default exchange, so that a fanout does not hand copies to those that had theirs.
-    """
-    death = find_first_death(history, delay_queues)
-    return None if death is None else find_target(death, Index.of(found))
-
-
-def find_first_death(history: History, delay_queues: Collection[str]) -> Death | None:
-    """The death that tells where a message came from."""
-    return history.first_failure or next(
-        (death for death in history.deaths if death.queue not in delay_queues), None
-    )
-
-
-def find_target(death: Death, index: Index) -> Target | None:
-    """The default target of a message that died so; None where there is no such queue any more."""
-    if reaches_only(index, death):
-        key = death.routing_keys[0] if death.routing_keys else ""
-        return Target(
-            death.exchange, key, f"where it was published before it first died in {death.queue}"
-        )
-    if death.queue not in index.queues:
-        return None
-    return Target("", death.queue, f"straight to {death.queue}, where it first died")
-
-
-def reaches_only(index: Index, death: Death) -> bool:
-    key = death.routing_keys[0] if death.routing_keys else ""
-    walked = walk(index, death.exchange, key)
-    first = {outcome.hops[0].queue for outcome in walked.outcomes if outcome.hops}
-    return first == {death.queue}
-
-
 def keep_replayed_headers(headers: Headers) -> Headers:
     """Those of a message that a replay sends again."""
     return {name: value for name, value in headers.items() if not is_left_out(name)}
 
 
 def make_verdict(walked: Walk, source: str) -> Verdict:
-    """What a walk means for a message that lay in the queue `source`."""
+    """The verdict on a walk for a message from the queue `source`."""
     return replace(_make_verdict(walked, source), enters=_find_entered(walked))
 
 

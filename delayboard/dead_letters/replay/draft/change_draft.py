@@ -59,7 +59,7 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
             Routes(locked).add(Counter({check_whole_queue(checker, locked.queue): locked.selected}))
             check_full_queues(locked, checker)
         else:
-            asked = work.ask(
+            asked = work.create(
                 KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=batch.selected
             )
             values |= {"state": BatchState.PREPARING, "prepared_to": 0, "work": asked}

@@ -48,7 +48,7 @@ from topology.models import Broker
 # With more messages than this, a search that reads them one by one is left to the worker.
 FEW = 5000
 MOST_CHOSEN = 10_000
-# What a batch of a group must not have, lest it means everything when the group is gone.
+# A batch of a group without it would select everything once the group is deleted.
 EVERYTHING = "state:parked"
 
 
@@ -152,7 +152,7 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
 
 
 def check_whole_queue(checker: MessageChecker, queue: str) -> CheckedTarget:
-    """What is said of all that lies in a queue, where nobody has looked into it."""
+    """The verdict on all messages in a queue, without a peek."""
     sentence = (
         "Delayboard finds the target of each message during the move. What cannot be sent stays "
         "queued."
@@ -175,7 +175,7 @@ def _count_messages(broker: Broker, queue: str) -> int:
 
 
 def _explain_unmovable(queue: Queue | None) -> str:
-    """What is said otherwise of a parking."""
+    """The same reason as for parking, in words for a move."""
     if queue is not None and queue.type == "stream":
         return "A stream is not replayed: reading it takes nothing out."
     if queue is not None and queue.type not in ("classic", "quorum"):

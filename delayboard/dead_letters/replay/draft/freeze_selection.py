@@ -90,7 +90,7 @@ def freeze_selection(
 def leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
     """In the caller's transaction; `number` is about how many, 0 where nobody has counted."""
     batch.save()
-    batch.work = work.ask(KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=number)
+    batch.work = work.create(KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=number)
     batch.save(update_fields=["work"])
     record_draft(user, batch, number)
 

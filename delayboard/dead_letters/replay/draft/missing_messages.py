@@ -1,4 +1,4 @@
-"""What is told of a dry run as a whole: what is not in it, and why; what it waits for."""
+"""Sentences on a dry run as a whole: messages that are missing and why; what it waits for."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def explain_nothing(batch: ReplayBatch) -> str:
 
 
 def describe_missing(batch: ReplayBatch) -> str:
-    """How many of the chosen ones are not in it; "" for none, or where nobody counted them.
+    """How many selected messages are missing; "" for none, or when they were not counted.
 
-    Of a search that is what was found to be left out when it was frozen.
+    For a search: those that were excluded when the selection was frozen.
     """
     if batch.query:
         found = LEFT_OUT.search(batch.state_why)
@@ -63,7 +63,7 @@ def explain_no_route(batch: ReplayBatch) -> str:
 
 
 def _describe_parked(elsewhere: Elsewhere) -> str:
-    """Where the messages are that were not found; "" where nobody knows."""
+    """Where the missing messages are; "" when unknown."""
     if not elsewhere.number:
         return ""
     sentence = "they are" if elsewhere.number > 1 else "it is"

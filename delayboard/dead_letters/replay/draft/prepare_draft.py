@@ -51,11 +51,11 @@ PARKS = "The chosen messages are parked first."
 
 
 class _Ending(Exception):
-    """The worker ends; another goes on at once."""
+    """The worker stops; another continues at once."""
 
 
 class _NotYet(Exception):
-    """It is tried again after a second; the sentence says what it waits for."""
+    """It is tried again after a second; the message says what it waits for."""
 
 
 def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:

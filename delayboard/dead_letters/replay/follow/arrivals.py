@@ -44,7 +44,7 @@ _IS_FOLLOWED = RawSQL(
 
 
 class Item(NamedTuple):
-    """The columns of an item that are asked for."""
+    """The columns of an item that are needed."""
 
     pk: int
     position: int
@@ -104,7 +104,7 @@ def _find_arrived(
     """
     rows = ScheduledMessage.objects.filter(broker=batch.broker_id, tracking_id__in=named)
     arrived: dict[str, list[tuple[datetime, ScheduledMessage]]] = {}
-    # Said as the index has it, or the index is not used.
+    # Written as the index has it, or the database does not use the index.
     for row in rows.exclude(tracking_id="").only(*_SEEN):
         if (at := _find_arrival_time(row)) is not None:
             arrived.setdefault(row.tracking_id, []).append((at, row))

@@ -1,4 +1,4 @@
-"""One followed batch: what taps and looks tell of its messages, until its time is over."""
+"""Follows one batch: what taps and peeks report of its messages, until its follow time ends."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Follower:
         return found
 
     def is_over(self, batch: ReplayBatch, now: datetime) -> bool:
-        """Whether nothing more can be expected of its messages, as far as anybody knows."""
+        """Whether no more reports on its messages are expected."""
         if not batch.is_ended or now < batch.state_at + LEAST:
             return False
         return now > find_follow_end(batch, self._scene(batch, now))
@@ -117,7 +117,7 @@ class Follower:
 
 
 def find_follow_end(batch: ReplayBatch, scene: Scene | None) -> datetime:
-    """When nothing more can be expected of an ended batch; None is a broker nobody can ask."""
+    """The end of the follow time of an ended batch; `scene` is None for an unreachable broker."""
     longest = (
         observers.LONGEST_ROUND if scene is None else observers.estimate_round_in(batch, scene)
     )
@@ -140,9 +140,9 @@ def close_batch(batch: ReplayBatch, now: datetime) -> None:
 
 
 def find_died_delayed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
-    """The messages of those that died again, and are said to be in a delay still.
+    """The messages of items that died again and are marked as delayed still.
 
-    Beginning with the items that died, never with all messages that are in a delay.
+    Starts from the items that died, never from all messages in a delay.
     """
     state = Coalesce("parked_message__state", Value(""))
     dead = batch.items.filter(_HAS_DIED, route__after_ms__gt=0).annotate(parked_message_state=state)

@@ -23,7 +23,7 @@ What = Literal["wait", "go on", "stop", "ask"]
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """What the first ones say of the rest; `ask`: a person has to decide. `why` is a sentence."""
+    """The result of the first messages; `ask`: a user has to decide. `why` is a sentence."""
 
     what: What
     why: str

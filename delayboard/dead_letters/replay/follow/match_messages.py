@@ -37,10 +37,10 @@ def group_by_position(
 def find_sent(
     broker: Broker, named: Sequence[tuple[str, ReturnedMessage]]
 ) -> list[tuple[int, dict[int, int | None]]]:
-    """What these messages, each with the replay id that it names, were sent as.
+    """The items that these messages, each with the replay id in its header, were sent as.
 
-    Batches in the order of their keys, each with the positions and the messages as `sent_by`. Of
-    several items under one replay id each is found once: the message tells no more.
+    Batches in the order of their keys, each with positions and messages as in `sent_by`. Several
+    items under one replay id are each found once, because the message does not distinguish them.
     """
     sharing = shared_ids.find_sharing(broker.pk, [name for name, _ in named])
     plain = group_by_position(one for one in named if one[0] not in sharing)
@@ -78,12 +78,12 @@ def _assign_messages(
 def find_sent_positions(
     batch: ReplayBatch, came: Mapping[int, Sequence[ReturnedMessage]]
 ) -> dict[int, int | None]:
-    """The positions of which one of these messages is what was sent, and the first one's message.
+    """The positions of the items that one of these messages came from, with the first message.
 
-    What dying and a replay change does not matter, nor what steers it through a delay, nor how
-    often a consumer says that it failed. Libraries write into the headers of what they publish to
-    an error queue: the same body under the same message id is the same message too. Of an item
-    whose message is no longer kept nothing is known, and nothing counts.
+    Changes by deaths and replays are ignored, as are headers that steer a delay or count a
+    consumer's failures. Libraries add headers to what they publish to an error queue: the same body
+    under the same message id is the same message too. An item whose message was deleted cannot
+    match.
     """
     items = ReplayItem.objects.filter(batch=batch.pk, attempts__gt=0).order_by()
     plain = items.filter(position__in=came, edit=None)
@@ -112,7 +112,7 @@ def is_arrival(content: Content, seen_id: str, headers: Headers, steering: Colle
 
 
 def find_steering_headers(batch: ReplayBatch) -> frozenset[str]:
-    """The headers that say where or when a message goes, or how often it failed."""
+    """The headers that determine where or when a message goes, or count its failures."""
     names = {ATTEMPT_HEADER, DELAY_HEADER}
     if batch.target_mode == TargetMode.DELAY:
         for key in batch.routes.values_list("routing_key", flat=True)[:1]:

@@ -42,10 +42,10 @@ ZERO = timedelta(0)
 
 @dataclass(frozen=True)
 class Scene:
-    """A batch's targets in one snapshot: where its messages end, and where they lie when they die.
+    """A batch's targets in one snapshot: where its messages end, and their dead-letter queues.
 
-    `fed` tells what dies into which queue. `ends` are the names of queues that are there, those
-    from which the messages were parked among them.
+    `fed` lists the queues that dead-letter into each queue. `ends` are the names of existing
+    queues, including those that the messages were parked from.
     """
 
     snapshot: Snapshot
@@ -74,7 +74,7 @@ def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
 
 
 def _find_source_queues(batch: ReplayBatch) -> set[str]:
-    """Whatever the structure says, there its messages were found dead."""
+    """Queues with its dead letters, whatever their structure shows."""
     items = batch.items.filter(position__lte=MOST_ITEMS, parked_message__isnull=False).order_by()
     return set(items.values_list("parked_message__queue", flat=True))
 
@@ -188,9 +188,9 @@ def _advise_watch(
 def _find_obstacles(
     broker: Broker, seen: Scene, names: Sequence[str], confirmed: Collection[str]
 ) -> dict[str, str]:
-    """Why each of these is not to be watched; "" for a dead-letter queue.
+    """Why each of these must not be watched; "" for a dead-letter queue.
 
-    A person may know a queue that no structure tells of, but whatever has consumers is theirs.
+    A user may confirm a queue that no structure shows, but a queue with consumers is theirs.
     """
     in_topologies = destinations(broker, seen.snapshot)
     found = {}

@@ -1,4 +1,4 @@
-"""What became of replayed messages: seen to arrive, died again, or not seen."""
+"""The outcome of replayed messages: delivered (observed), died again, or not observed."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PAUSE_SECONDS = 1.0
 def record_returned(
     broker: Broker, named: Iterable[tuple[str, ReturnedMessage]], at: datetime
 ) -> None:
-    """These messages (what their replay header says, and what they are) may be replayed messages
-    that came back.
+    """Record that these messages, by replay header and content, may be replayed messages that
+    died again.
 
-    In the transaction that writes them, be they parked or imported. Anybody can write the header:
-    what is not what an item of the broker sent is passed over.
+    Runs in the transaction that parks or imports them. Anybody can write the header: messages that
+    do not match an item of this broker are ignored.
     """
     for batch, positions in match_messages.find_sent(broker, list(named)):
         record_died(batch, positions, at)
@@ -118,7 +118,7 @@ def follow_batches(*, stop: Event, beat: Beat) -> None:
 
 
 def follow_batch(batch: ReplayBatch, follower: batch_follower.Follower, now: datetime) -> None:
-    """Write down what taps and looks tell of its messages since the last time."""
+    """Record what taps and peeks reported of its messages since the last call."""
     follower.record_arrivals(batch)
     looked = follower.peek_dead(batch, now)
     for found, positions in match_messages.find_sent(batch.broker, looked) if looked else ():

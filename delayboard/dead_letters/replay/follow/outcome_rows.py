@@ -1,5 +1,5 @@
-"""What became of items, written to their rows: past the ORM's objects, which takes many times
-as long, while thousands of messages may come back at once and be parked.
+"""Writes the outcome of items to their rows by SQL: the ORM's objects take many times as long,
+and thousands of messages may return at once.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ class Reached(NamedTuple):
 
 
 def find_paths(snapshot: Snapshot, fed: Feeds | None = None) -> Paths:
-    """Of every queue with a dead-letter exchange; Delayboard's taps aside.
+    """The paths of every queue with a dead-letter exchange, without Delayboard's taps.
 
-    `fed` is what `feeds` found in this snapshot, for those who know it already.
+    `fed` is the result of `feeds` for this snapshot, if the caller has it.
     """
     found: dict[str, list[str]] = {}
     for target, into in (feeds(snapshot) if fed is None else fed).items():

@@ -16,7 +16,7 @@ PARK = "Park the queue and replay the parked messages instead."
 
 
 class Costly(Exception):
-    """Taking messages would destroy some; the sentence says what to do instead."""
+    """Consuming would destroy messages; the message says what to do instead."""
 
 
 def explain_costly(queue: Queue, version: tuple[int, ...]) -> str:

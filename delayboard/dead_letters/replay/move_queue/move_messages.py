@@ -1,11 +1,11 @@
-"""A replay straight through: what lies in a live queue goes to its target, as it is.
+"""Moves the messages of a live queue to their targets, unchanged and without parking.
 
-Nothing is parked and no message has a row: only the counts of the batch tell how far it is. A
-message is acknowledged after the broker has confirmed its copy, and what was not taken goes back.
+No message has a row: only the counts of the batch show the progress. A message is acknowledged
+after RabbitMQ confirmed its copy, and messages without a copy are requeued.
 
-In the batch, numbers up to `claimed_to` may have been given out as replay ids. While a run sends,
-`prepared_to` is a lower one: where a run finds them so, the one before it broke off, and of what
-went under the numbers between them nobody knows whether it is back.
+In the batch, numbers up to `claimed_to` may be in use as replay ids. While a run sends,
+`prepared_to` is lower. A run that finds it lower knows that the run before was interrupted, and
+that messages with the numbers between the two may have been published.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from delayboard.dead_letters.replay.move_queue.moved_counts import COUNTED, SENT
 from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages
 from delayboard.dead_letters.replay.move_queue.queue_source import EMPTY_SECONDS, LiveQueueSource
 from delayboard.dead_letters.replay.move_queue.watch_queue import QueueWatch
-from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from delayboard.models import ReplayBatch
 from topology.broker.amqp.depths import live_depths
@@ -53,11 +53,11 @@ LINGER_SECONDS = 15.0
 
 
 def move_queue(lease: BatchLease, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Move messages until none is left, people request something, or `stop`.
+    """Move messages until none is left, a user requests something, or `stop` is set.
 
-    The lease is let go where the run ends by itself; the caller does what people request.
-    `alive` is called every second. Raises LeaseLost, BrokerError and db.Error, with what was
-    answered written down as far as that goes; running again goes on.
+    The lease is released when the run ends by itself; the caller carries out the user's request.
+    `alive` is called every second. Raises LeaseLost, BrokerError and db.Error, after saving known
+    results as far as possible; another run continues.
     """
     running = _Run(lease, stop, alive)
     try:
@@ -142,7 +142,7 @@ class _Run:
                         taking,
                         deciding,
                         lambda: TapCheck(management, watch.definitions),
-                        Bucket(batch.rate, time.monotonic()),
+                        RateLimiter(batch.rate, time.monotonic()),
                         self._reserve,
                         left=batch.pending,
                         window=window,
@@ -230,7 +230,7 @@ class _Run:
         return bool(self._request)
 
     def _turn(self) -> None:
-        """A database that fails for a moment is asked again; what it missed is kept until then."""
+        """Retry a database error; unsaved counts are kept until then."""
         now = time.monotonic()
         if now - self._committed_at < COMMIT_SECONDS:
             return

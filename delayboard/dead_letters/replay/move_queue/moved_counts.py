@@ -14,7 +14,7 @@ REFUSED_AGAIN = "What was refused is back in the queue, and is tried again."
 def add_counts(
     batch: ReplayBatch, base: Mapping[str, int], counted: Mapping[str, int]
 ) -> dict[str, int]:
-    """What stood there when the run began, and what it counted; together at most all there is."""
+    """The counts at the start of the run plus its own; together at most all messages."""
     room = batch.selected - batch.cancelled
     counts = {"doubled": min(batch.selected, base["doubled"] + counted.get("doubled", 0))}
     for name in SENT:

@@ -28,7 +28,7 @@ DELAY = (
 
 
 class Unfit(Exception):
-    """It cannot be sent; the sentence says why."""
+    """The message cannot be sent; the sentence says why."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class OutgoingMessages:
         return self._mark in arrival.raw
 
     def is_tapped(self, publish: Publish) -> bool:
-        """Whether a tap of ours may be all that takes it: a confirm does not say enough then."""
+        """Whether only a tap of ours may receive it: then a confirm does not prove delivery."""
         return publish.exchange in self._tapped
 
     def publish(self, arrival: Arrival, number: int) -> Publish:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from delayboard.dead_letters.replay.move_queue.delivery_limit import explain_near_limit
 from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages, Unfit
-from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import Intake
@@ -22,18 +22,18 @@ CHECKED_NUMBER = 250
 CHECKED_SECONDS = 0.2
 # What stays in the queue is held so long (seconds); after 30 minutes a broker closes the channel.
 HELD_SECONDS = 1500.0
-# So long nothing comes (seconds) before the queue is asked whether it is empty.
+# Seconds without a message before the queue is checked for being empty.
 EMPTY_SECONDS = 1.0
 _REFUSED = ("returned", "nacked", "failed")
 _COUNTED = {"confirmed": "done", "returned": "returned", "nacked": "nacked", "failed": "failed"}
 
 
 class LiveQueueSource:
-    """At most `left` messages. `counts` says how each ended since they were taken from it.
+    """At most `left` messages. `counts` has their outcomes since they were consumed.
 
-    `reserve` commits that numbers beyond those of before are given out, and returns up to which.
-    `limit` is the queue's delivery limit; at a message that is near it, `costly` says so, and no
-    more are to be taken.
+    `reserve` commits that further numbers are in use, and returns the highest. `limit` is the
+    queue's delivery limit; when a message is near it, `costly` says so, and no more may be
+    consumed.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class LiveQueueSource:
         intake: Intake,
         deciding: OutgoingMessages,
         check: Callable[[], TapCheck],
-        bucket: Bucket,
+        limiter: RateLimiter,
         reserve: Callable[[], int],
         *,
         left: int,
@@ -52,7 +52,7 @@ class LiveQueueSource:
         empty_seconds: float = EMPTY_SECONDS,
     ) -> None:
         self._intake, self._deciding = intake, deciding
-        self._check, self._bucket, self._reserve = check, bucket, reserve
+        self._check, self._limiter, self._reserve = check, limiter, reserve
         self._limit, self._window = limit, window
         self._queue = QueueSource[Publish](
             intake, self._decide, self._count_answer, prefetch=prefetch, most=left
@@ -71,7 +71,7 @@ class LiveQueueSource:
 
     @property
     def is_exhausted(self) -> bool:
-        """All that lay there was taken, or it is empty."""
+        """Whether all messages were consumed, or the queue is empty."""
         return self._queue.is_exhausted or self._is_empty
 
     @property
@@ -94,14 +94,14 @@ class LiveQueueSource:
         """The next ones, as the rate allows. Raises BrokerError, and what `reserve` raises."""
         self.flush(due_only=True)
         most = min(
-            room, self._window - self._queue.unsettled, self._bucket.allows(time.monotonic())
+            room, self._window - self._queue.unsettled, self._limiter.allows(time.monotonic())
         )
         if most <= 0:
             return []
         while self._reserved - self.number < most:
             self._reserved = self._reserve()
         steps = self._queue.take(most)
-        self._bucket.take(len(steps))
+        self._limiter.take(len(steps))
         self._check_empty(bool(steps))
         return steps
 

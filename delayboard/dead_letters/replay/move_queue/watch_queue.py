@@ -20,7 +20,7 @@ from topology.broker.management.refresh import read_queue, refresh_objects
 from topology.definitions import Queue
 from topology.routing.consumer import delivery_limit
 
-# So often it is asked whether it has a delivery limit, and so long for its answer (seconds).
+# How often the queue is checked for a delivery limit, and the longest wait for it (seconds).
 LOOK_SECONDS = 5.0
 LOOK_PATIENCE_SECONDS = 2.0
 
@@ -49,11 +49,11 @@ class QueueWatch:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to ask whether it is costly now."""
+        """Whether the next check for a delivery limit is due."""
         return time.monotonic() - self._looked_at > LOOK_SECONDS
 
     def costly(self) -> str:
-        """Why it is costly now, by a policy; "" when it is not, or cannot be asked just now."""
+        """Why consuming is costly now, by a policy; "" when it is not, or the broker is silent."""
         self._looked_at = time.monotonic()
         with suppress(BrokerError), self._management.patience(LOOK_PATIENCE_SECONDS):
             return self._costly(self._in_force())

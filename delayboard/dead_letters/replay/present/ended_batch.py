@@ -1,5 +1,5 @@
-"""What the page of a replay tells of those that it did not replay, or may have sent twice, and of
-a worker that went silent.
+"""What a replay's page shows of messages that were not replayed, or may have been sent twice, and
+of a worker without a heartbeat.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from delayboard.models.replay import Source
 from topology.graph.live_values import make_version
 from topology.work import LEASE
 
-# So many reasons are told one by one; the others are counted.
+# So many reasons are listed one by one; the others are counted.
 REASONS = 10
 # A worker renews its lease every few seconds. One that did not for so long may be dead.
 SILENT_AFTER = timedelta(seconds=8)
@@ -26,7 +26,7 @@ BESIDE = "the reason is listed with each below"
 
 @dataclass(frozen=True)
 class Unavailable:
-    """So many that the replay could not have. `why` goes on after the name of `replay`, if any."""
+    """Messages that were not available. `why` continues after the name of `replay`, if any."""
 
     number: int
     why: str
@@ -78,7 +78,7 @@ def count_rest(batch: ReplayBatch) -> Rest:
 
 
 def explain_state(batch: ReplayBatch) -> str:
-    """Why it is as it is, without what `rest` tells."""
+    """The reason of its state, without what `rest` contains."""
     is_told = batch.source == Source.PARKED and batch.state == BatchState.DONE
     return (
         "" if is_told and batch.state_why == claims.describe_unavailable(batch) else batch.state_why

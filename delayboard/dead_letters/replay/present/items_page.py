@@ -14,7 +14,7 @@ from delayboard.models.replay import OPEN, ReplayOutcome, TargetMode
 from topology.redaction import HIDDEN, Redaction
 
 PAGE = 50
-# Why a message was not free, as `claims` says it.
+# Why a message was not available, in the words of `claims`.
 _TAKEN = re.compile(
     r"(The message is in |The message was already replayed in )replay ([1-9][0-9]{0,17})\."
 )
@@ -42,9 +42,9 @@ class ItemFilter:
 
 @dataclass(frozen=True)
 class Other:
-    """Another replay that had the message; `is_known` when the broker has it still.
+    """Another replay that claimed the message; `is_known` when it still exists.
 
-    `prefix` is what the error says before its name.
+    `prefix` is the error text before its name.
     """
 
     prefix: str
@@ -76,7 +76,7 @@ class Items:
 
 
 def hides_targets(batch: ReplayBatch, rules: Redaction) -> bool:
-    """Whether where its messages go tells what a rule hides."""
+    """Whether the targets of its messages show what a rule redacts."""
     return batch.target_mode in _FOUND and hides_history(rules)
 
 
@@ -131,8 +131,8 @@ def _filter_items(batch: ReplayBatch, asked: ItemFilter) -> QuerySet[ReplayItem]
 
 
 def list_filters(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, str, int | None]]:
-    """Values of SHOWN that something of the batch has, and the one asked for: with its words and
-    how many there are, None where nobody counts.
+    """The values of SHOWN that occur in the batch, and the selected one: with its label and count,
+    None when nobody counts.
     """
     if batch.is_draft:
         numbers: dict[str, int | None] = {"bad": bad, "edited": None}

@@ -1,4 +1,4 @@
-"""What the page of a replay tells: its dry run in words, and how far it is, as bars."""
+"""The summary on a replay's page: its dry run in words, and its progress as bars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topology import redaction
 from topology.access import User
 from topology.redaction import HIDDEN, Redaction
 
-# So many targets are told one by one; the others are counted.
+# So many targets are listed one by one; the others are counted.
 ROUTES = 20
 # In one question to the database.
 MOST_ROUTES = 500
@@ -103,7 +103,7 @@ class DryRun:
 
 
 def make_bar(numbers: Iterable[tuple[str, str, int]]) -> tuple[Part, ...]:
-    """Kinds, words and numbers as parts of one bar; what is none is left out."""
+    """Kinds, labels and counts as parts of one bar; zero counts are omitted."""
     some = [one for one in numbers if one[2] > 0]
     total = sum(number for _, _, number in some)
     widths = [max(LEAST, BAR * number // total) for _, _, number in some]
@@ -151,9 +151,9 @@ def summarize_dry_run(batch: ReplayBatch) -> DryRun:
 
 
 def count_taken(batch: ReplayBatch) -> int:
-    """How many that a draft would send are in another replay, or replayed, discarded, or gone.
+    """How many messages of a draft are in another replay, or were replayed, discarded or deleted.
 
-    Only of those that are claimed while the page waits: more are not counted.
+    Only of the messages that are claimed while the page waits.
     """
     if batch.selected > AT_ONCE:
         return 0
@@ -181,8 +181,8 @@ def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
 
 @dataclass(frozen=True)
 class OutcomeCounts:
-    """What was seen of those that were replayed: `delayed` ones lie in a delay, of `unseen` ones
-    nothing told.
+    """The observed outcomes of replayed messages: `delayed` ones are in a delay, `unseen` ones were
+    not observed.
     """
 
     delivered: int

@@ -26,13 +26,13 @@ _COLUMNS = (
 
 
 class Unsendable(Exception):
-    """It was not sent and cannot be; the sentence says why."""
+    """The message was not sent and cannot be; the sentence says why."""
 
 
 class Content(NamedTuple):
-    """`queue`, `exchange` and `routing_key` are where the message lay; `known` is its content id.
+    """`queue`, `exchange` and `routing_key` are those of the message; `known` is its content id.
 
-    Of an edit `known` is "".
+    For an edited message `known` is "".
     """
 
     properties: Properties
@@ -65,9 +65,9 @@ class Content(NamedTuple):
 
 
 def read_contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> dict[int, Content]:
-    """Of these items and their messages, by item; without those whose message is gone.
+    """The contents of these items and their messages, by item; deleted messages are omitted.
 
-    `edits` says whether there may be any.
+    `edits`: whether there may be any.
     """
     parked_messages = {parked_message for _, parked_message in items if parked_message is not None}
     if not parked_messages:

@@ -127,7 +127,7 @@ def _explain_lock(entry: _Entry) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON tells all of it."""
+    """Whether JSON can represent the value completely."""
     match value:
         case Mapping():
             return all(_is_plain(item) for item in value.values())

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 
 
-class Bucket:
-    """How many may go at a rate (a second), by a clock in seconds; None is as many as one likes."""
+class RateLimiter:
+    """Limits publishing to `rate` messages a second; None is no limit. `now` is in seconds."""
 
     def __init__(self, rate: float | None, now: float) -> None:
         self._rate, self._at, self._filled = rate, now, 1.0
 
     def allows(self, now: float) -> int:
+        """How many messages may be published now."""
         if self._rate is None:
             return sys.maxsize
-        # What was not used is kept for a quarter of a second, so that the rate is kept evenly.
+        # An unused share lasts a quarter of a second, so that no burst follows a pause.
         most = max(1.0, self._rate / 4)
         self._filled = min(most, self._filled + (now - self._at) * self._rate)
         self._at = now

@@ -23,7 +23,7 @@ def strip_properties(raw: bytes, headers: Mapping[str, Any] | None = None) -> St
 
 
 def count_stated_replays(stripped: Stripped) -> int:
-    """How often the message was replayed already, as it says itself."""
+    """How often the message was replayed before, according to its header."""
     entry = stripped.replaced.get(_REPLAYS)
     if entry is None:
         return 0

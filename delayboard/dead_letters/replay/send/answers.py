@@ -18,7 +18,7 @@ from topology.broker.errors import BrokerError
 # What is answered is written down when it is so much, or so old.
 FLUSH_NUMBER = 1000
 FLUSH_SECONDS = 0.2
-# So long a broker that could not be asked is left alone before it is asked again.
+# Seconds until a broker that did not answer is asked again.
 CHECK_AGAIN_SECONDS = 1.0
 _STATES: Mapping[str, ItemState] = {
     "confirmed": ItemState.DONE,
@@ -53,10 +53,10 @@ class Answers:
                 self._endings.append(Ending(taken, state, answer.error, answer.again))
 
     def flush(self, *, due_only: bool, at_once: bool) -> None:
-        """Write them down, with `due_only` when they are due, which `at_once` makes them.
+        """Write the answers; with `due_only` when they are due, which `at_once` makes them.
 
-        Raises LeaseLost: what was confirmed is written then too. What cannot be checked just now is
-        kept and checked later; without `due_only` BrokerError says so.
+        Raises LeaseLost; confirmed publishes are written even then. Answers that cannot be checked
+        now are kept and checked later; without `due_only` they raise BrokerError.
         """
         is_due = (
             at_once
@@ -75,7 +75,7 @@ class Answers:
             raise self.trouble
 
     def _check(self) -> None:
-        """At a tapped exchange it is asked after the confirm whether a real queue has it."""
+        """At a tapped exchange, check after the confirm that another queue than the tap exists."""
         after = self._routes.check()
         try:
             for place, one in enumerate(self._endings):

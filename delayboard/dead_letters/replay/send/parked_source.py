@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
 from delayboard.dead_letters.replay.publish.content import Content, Unsendable, read_contents
-from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.send import settle_items
 from delayboard.dead_letters.replay.send.answers import Answers
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
@@ -25,12 +25,12 @@ from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
 from topology.transfer.move import Step
 
-# Of bodies that are on their way; one of any size can be, alone.
+# Bytes of bodies in flight. A larger message is sent alone.
 MOST_BYTES = 32_000_000
-# So often the same message may be on its way while the connection breaks.
+# Connections that may fail during the publish of one message, before the replay abandons it.
 TRIES = 4
-# So many go together while which the connection broke so often: what breaks it each time goes
-# alone in the end, and takes few others with it.
+# The number of messages sent together, by their failed connections: a message that closes the
+# connection each time is sent alone in the end, and delays few others.
 TOGETHER = {2: 50, 3: 1}
 
 GIVEN_UP = (
@@ -54,8 +54,8 @@ class Row(NamedTuple):
     shared_replay_id: str
 
     @property
-    def breaks(self) -> int:
-        """While so many connections broke it was on its way. A killed worker counts none."""
+    def connection_failures(self) -> int:
+        """How many connections failed during its publish. A killed worker is not counted."""
         return max(0, self.attempts - 1)
 
     @property
@@ -75,17 +75,17 @@ class ParkedMessageSource:
         self,
         lease: BatchLease,
         ways: PublishRoutes,
-        bucket: Bucket,
+        limiter: RateLimiter,
         write: Callable[[Callable[[], None]], None],
         *,
         window: int,
         left: int | None = None,
     ) -> None:
-        self._lease, self._routes, self._bucket, self._write = lease, ways, bucket, write
+        self._lease, self._routes, self._limiter, self._write = lease, ways, limiter, write
         self._left, self._window = left, window
         self._cursor: int | None = None
         self._answered = Answers(lease, ways, write)
-        self._flying: dict[int, int] = {}
+        self._in_flight: dict[int, int] = {}
         self._together = window
         self._is_through = False
         self._has_edits = ReplayEdit.objects.filter(item__batch=self._batch.pk).exists()
@@ -112,22 +112,22 @@ class ParkedMessageSource:
         """The next ones, marked as begun. Raises LeaseLost."""
         # Half a window is begun in a commit, while the other half is on its way.
         half = max(1, self._window // 2)
-        most = min(room, half, self._bucket.allows(time.monotonic()))
-        self._answered.flush(due_only=True, at_once=most > 0 or not self._flying)
+        most = min(room, half, self._limiter.allows(time.monotonic()))
+        self._answered.flush(due_only=True, at_once=most > 0 or not self._in_flight)
         if self._left is not None:
             most = min(most, self._left)
         # Only when half of them have arrived, as with their number: each time is a commit.
-        is_full = self._flying and sum(self._flying.values()) * 2 >= MOST_BYTES
+        is_full = self._in_flight and sum(self._in_flight.values()) * 2 >= MOST_BYTES
         if most <= 0 or is_full or self.trouble:
             return []
         rows = self._next(most)
         if not rows:
             return []
-        steps, ended = self._steps([row for row in rows if row.breaks < TRIES])
+        steps, ended = self._steps([row for row in rows if row.connection_failures < TRIES])
         ended += [
             Ending(_make_taken(row), ItemState.FAILED, GIVEN_UP, again=True)
             for row in rows
-            if row.breaks >= TRIES
+            if row.connection_failures >= TRIES
         ]
         return steps if self._begin(rows, steps, ended) else []
 
@@ -137,7 +137,7 @@ class ParkedMessageSource:
         A lost lease is found by `take`: here it would keep the next answers from being heard.
         """
         for taken, _ in answers:
-            self._flying.pop(taken.position, None)
+            self._in_flight.pop(taken.position, None)
         self._answered.add(answers)
         with suppress(LeaseLost):
             self.flush(due_only=True)
@@ -146,13 +146,13 @@ class ParkedMessageSource:
         """The connection broke, and what has no answer was on its way. Raises LeaseLost."""
         with transaction.atomic():
             self._lease.renew()
-            settle_items.lock_items(self._batch, self._flying)
-            flying = settle_items.filter_items(self._batch, self._flying)
-            flying.filter(state=ItemState.PUBLISHING).update(attempts=F("attempts") + 1)
+            settle_items.lock_items(self._batch, self._in_flight)
+            in_flight = settle_items.filter_items(self._batch, self._in_flight)
+            in_flight.filter(state=ItemState.PUBLISHING).update(attempts=F("attempts") + 1)
 
     def flush(self, *, due_only: bool = False) -> None:
         """Write down what was answered. Raises LeaseLost, and at the end BrokerError."""
-        self._answered.flush(due_only=due_only, at_once=not self._flying)
+        self._answered.flush(due_only=due_only, at_once=not self._in_flight)
 
     def _next(self, most: int) -> list[Row]:
         """As many as their bodies allow, and as may go together."""
@@ -171,11 +171,11 @@ class ParkedMessageSource:
         return self._cut(found)
 
     def _cut(self, rows: list[Row]) -> list[Row]:
-        room, kept, flying = MOST_BYTES - sum(self._flying.values()), 0, len(self._flying)
-        together = self._together if flying else self._window
+        room, kept, in_flight = MOST_BYTES - sum(self._in_flight.values()), 0, len(self._in_flight)
+        together = self._together if in_flight else self._window
         for row in rows:
-            most = min(together, TOGETHER.get(row.breaks, self._window))
-            if (kept or flying) and (kept + flying >= most or row.size > room):
+            most = min(together, TOGETHER.get(row.connection_failures, self._window))
+            if (kept or in_flight) and (kept + in_flight >= most or row.size > room):
                 break
             room -= row.size
             together = most
@@ -239,8 +239,8 @@ class ParkedMessageSource:
                 ReplayBatch.objects.filter(pk=self._batch.pk).update(doubled=F("doubled") + marks)
         settle_items.add_counts(self._batch, written)
         self._cursor = rows[-1].position
-        self._bucket.take(len(steps))
-        self._flying.update((row.position, row.size) for row in rows if row.position in begun)
+        self._limiter.take(len(steps))
+        self._in_flight.update((row.position, row.size) for row in rows if row.position in begun)
         if self._left is not None:
             self._left -= len(steps)
         return True

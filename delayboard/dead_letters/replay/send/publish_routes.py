@@ -1,4 +1,4 @@
-"""The routes of a batch as the sender takes them, and what is asked before and after a publish."""
+"""The routes of a batch for the sender, with the checks before and after a publish."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ MOST_KNOWN = 20_000
 class PublishRoute:
     """Where the items of a route are published.
 
-    `refusal` says why they cannot be, "" when they can. `is_tapped`: a tap of ours may be all that
-    takes them, so that a confirm does not say enough. `is_restricted`: not every message may go
-    there.
+    `refusal` says why publishing is impossible, "" when it is possible. `is_tapped`: only a tap of
+    ours may receive the messages, so a confirm does not prove delivery. `is_restricted`: only some
+    messages may be published there.
     """
 
     route: Route
@@ -118,7 +118,7 @@ class PublishRoutes:
         )
 
     def check(self) -> TapCheck:
-        """What can be asked of what was confirmed until now."""
+        """A check for everything that was confirmed until now."""
         return TapCheck(self.management, self.definitions)
 
     def _make_route(self, row: ReplayRoute) -> PublishRoute:

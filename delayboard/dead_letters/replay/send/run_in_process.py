@@ -33,10 +33,10 @@ RUNNERS: dict[str, Callable[..., None]] = {
 
 
 def carry_out(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], None]) -> ReplayBatch:
-    """The batch as it rests: a draft, paused or ended; or as it is soon after `stop` is set.
+    """Run a batch until it is a draft, paused or ended, or until shortly after `stop` is set.
 
-    Its work is done here in a thread unless a worker holds it. `tell` is called about once a
-    second. Raises what doing it raised.
+    Its work runs here in a thread unless a worker holds it. `tell` is called about once a second.
+    Raises the errors of the work.
     """
     raised: list[BaseException] = []
     is_over = Event()
@@ -62,7 +62,7 @@ def carry_out(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], Non
 
 
 def has_worker() -> bool:
-    """Whether a worker runs that goes on with what is left."""
+    """Whether a worker runs that can continue the rest."""
     return not is_missing(REPLAYS)
 
 

@@ -24,7 +24,7 @@ from delayboard.dead_letters.replay.batch.lease import (
 )
 from delayboard.dead_letters.replay.follow import canary, outcome
 from delayboard.dead_letters.replay.move_queue import move_messages
-from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.send.answers import CHECK_AGAIN_SECONDS
 from delayboard.dead_letters.replay.send.parked_source import ParkedMessageSource
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
@@ -80,7 +80,7 @@ def replay(
 
 @dataclass
 class Sending:
-    """One worker's turn at a batch: steps, each as its state asks for, until the lease ends."""
+    """One worker's turn at a batch: the steps of its states, until the lease ends."""
 
     lease: BatchLease
     stop: Event
@@ -166,10 +166,10 @@ class Sending:
             pipeline(address, f"replay {batch.pk}") as channel,
         ):
             ways = PublishRoutes(batch, observe(management).definitions, management, channel)
-            bucket = Bucket(batch.rate, time.monotonic())
+            limiter = RateLimiter(batch.rate, time.monotonic())
             window = settings.MESSAGES_IN_FLIGHT
             source = ParkedMessageSource(
-                self.lease, ways, bucket, self._write_patiently, window=window, left=left
+                self.lease, ways, limiter, self._write_patiently, window=window, left=left
             )
 
             def turn() -> None:
@@ -223,9 +223,9 @@ class Sending:
             self.alive()
 
     def _write_patiently(self, write: Callable[[], None]) -> None:
-        """Write it in a transaction, and again until the database takes it, or it is to stop.
+        """Write in a transaction, and retry until the database accepts it, or the worker stops.
 
-        What is written down here was sent: given up, it would be sent once more.
+        These messages were sent: without the write they would be sent again.
         """
         while True:
             try:
@@ -239,7 +239,7 @@ class Sending:
                 self._report(f"{NOT_WRITTEN} {error}")
 
     def _report(self, error: str) -> None:
-        """Say that it is in trouble, as far as the database lets it."""
+        """Record a problem, if the database accepts it."""
         with suppress(db.Error):
             self.lease.report(error)
             self.alive()

@@ -1,4 +1,4 @@
-"""What became of the messages of a batch, written down: items, messages, counts and facts."""
+"""Writes the outcome of a batch's messages: items, messages, counts and facts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Taken(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How it ended; `again` when there may be one more of it in the broker than that says."""
+    """How an item ended; `again` when one more copy may be in the broker."""
 
     taken: Taken
     state: ItemState
@@ -107,7 +107,7 @@ def _filter_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Endi
 
 
 def _choose_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, ParkedState]:
-    """Gone, given to a delay, or as they were before this batch claimed them."""
+    """The new state: replayed, in a delay, or the state before this batch claimed the message."""
     wanted = {}
     for one in endings:
         if one.taken.parked_message is not None:

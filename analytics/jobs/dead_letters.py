@@ -1,0 +1,111 @@
+"""Dead letters: how many arrived, what Delayboard did with them, and the outcome of replays."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from analytics.buckets import DELAY_EDGES_MS
+from analytics.jobs.retries import micros
+from analytics.jobs.schema import OBSERVED
+from analytics.jobs.trails import history_us
+
+KINDS = ("parked", "replayed", "discarded")
+LETTER = ("broker", "queue", "reason", "origin", "exception_type")
+
+
+def is_dead_letter() -> Column:
+    """A recorded death, or what Delayboard did with a dead letter."""
+    done = f.col("kind").isin(*KINDS) & (f.col("source") == "delayboard")
+    died = (f.col("kind") == "died") & f.col("source").isin(*OBSERVED)
+    return ~f.col("is_malformed") & (done | died)
+
+
+def letters(events: DataFrame) -> DataFrame:
+    """Events -> one row per dead letter that died or that Delayboard handled."""
+    return (
+        events.where(is_dead_letter())
+        .dropDuplicates(["event_id"])
+        .select(
+            *("broker", "key", "has_id", "kind", "queue", "recorded_us", "attempt", "replay_id"),
+            f.coalesce("death_reason", f.lit("")).alias("reason"),
+            f.coalesce("death_queue", f.lit("")).alias("origin"),
+            f.coalesce("exception_type", f.lit("")).alias("exception_type"),
+            *("event_id", history_us().alias("history_us")),
+        )
+    )
+
+
+def counts(letters: DataFrame, end: datetime) -> DataFrame:
+    """Letters -> per broker, queue, reason, origin, exception and kind: those before `end`."""
+    of_day = letters.where(f.col("recorded_us") < micros(end))
+    done = of_day.where(f.col("kind") != "died").groupBy(*LETTER, "kind")
+    handled = done.agg(f.count("*").alias("messages"))
+    return handled.unionByName(_arrived(of_day))
+
+
+def _arrived(letters: DataFrame) -> DataFrame:
+    """Of a message the larger of two numbers: its recorded deaths, and how often it was parked.
+
+    Both count the same arrivals, and each may have missed some. The recorder can read the copy of
+    a death twice after a crash: of a message with an id each attempt dies once.
+    """
+    is_death = f.col("kind") == "died"
+    trip = f.concat_ws(":", f.col("attempt").cast("string"), "replay_id")
+    death = f.when(is_death, f.when(f.col("has_id"), trip).otherwise(f.col("event_id")))
+    each = (
+        letters.where(f.col("kind").isin("died", "parked"))
+        .groupBy("broker", "key", "reason", "origin")
+        .agg(
+            f.max("queue").alias("queue"),
+            f.max("exception_type").alias("exception_type"),
+            f.greatest(f.countDistinct(death), f.count_if(~is_death)).alias("messages"),
+        )
+    )
+    arrived = each.groupBy(*LETTER).agg(f.sum("messages").alias("messages"))
+    return arrived.withColumn("kind", f.lit("arrived")).select(*LETTER, "kind", "messages")
+
+
+def replays(letters: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
+    """Letters and events -> replays before `end` per broker, outcome and bucket of the time since
+    the message first died (null if nothing says when).
+
+    Died again: another death, or it was parked again later. Delivered: it left a delay.
+    """
+    is_death = (f.col("kind") == "died") | (f.col("kind") == "scheduled") & (
+        f.coalesce("death_reason", f.lit("")) != ""
+    )
+    seen = (
+        events.where(~f.col("is_malformed") & f.col("source").isin(*OBSERVED))
+        .where(f.col("replay_id") != "")
+        .groupBy("broker", "replay_id")
+        .agg(
+            f.max(is_death).alias("has_died"),
+            f.max(f.col("kind") == "delivered").alias("was_delivered"),
+        )
+    )
+    parked = (
+        letters.where("kind = 'parked'")
+        .groupBy("broker", "key")
+        .agg(f.max("recorded_us").alias("last_us"), f.min("recorded_us").alias("first_us"))
+    )
+    replayed = letters.where((f.col("kind") == "replayed") & (f.col("recorded_us") < micros(end)))
+    found = replayed.join(seen, ["broker", "replay_id"], "left").join(
+        parked, ["broker", "key"], "left"
+    )
+    outcome = (
+        f.when(f.col("has_died") | (f.col("last_us") > f.col("recorded_us")), "died again")
+        .when(f.col("was_delivered"), "delivered")
+        .otherwise("not observed")
+    )
+    parked_us = f.when(f.col("first_us") <= f.col("recorded_us"), f.col("first_us"))
+    age_ms = (f.col("recorded_us") - f.coalesce("history_us", parked_us)) / 1000
+    bucket = sum((f.when(age_ms >= edge, 1).otherwise(0) for edge in DELAY_EDGES_MS), f.lit(0))
+    return (
+        found.withColumn("outcome", outcome)
+        .withColumn("age_bucket", f.when(age_ms.isNotNull(), bucket))
+        .groupBy("broker", "outcome", "age_bucket")
+        .agg(f.count("*").alias("messages"))
+    )

@@ -1,0 +1,138 @@
+"""Messages with an id, by one hash aggregation: no window, no sorting of the day.
+
+Nearly every copy of such a message is the only one of its kind and attempt. Those messages of
+which this is not so (a repeat, a replay, two sources) are few, and go the way of messages
+without an id.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from analytics.jobs import trails
+from analytics.jobs.accuracy import clock, compute_lateness, is_taken, is_trip
+from analytics.jobs.retries import COUNTED_KINDS, counted_at_us, counts_between
+from analytics.jobs.schema import release_id
+
+MESSAGE = ("broker", "topology", "key")
+
+
+def by_attempt(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """Observed events -> one row per message with an id and attempt: its entry and its exit.
+
+    `is_single`: at most one copy of each kind, the entry before the exit. `is_counted` and
+    `is_retried` on the day from `begin` to `end`.
+    """
+    is_entry, is_exit = f.col("kind") == "scheduled", f.col("kind") == "delivered"
+    is_counted = counts_between(begin, end)
+
+    def only(side: Column, value: Column | str) -> Column:
+        return f.max(f.when(side, f.col(value) if isinstance(value, str) else value))
+
+    exits = is_exit & is_trip()
+    named = observed.where(f.col("has_id") & f.col("kind").isin(*COUNTED_KINDS))
+    # By message, so that what is counted by message needs no second exchange.
+    return (
+        named.repartition(*MESSAGE)
+        .groupBy(*MESSAGE, "attempt")
+        .agg(
+            f.count_if(is_entry).alias("entries"),
+            f.count_if(is_exit).alias("exits"),
+            f.count_if(f.col("kind") == "published").alias("publishes"),
+            f.count_if(f.col("kind") == "died").alias("ends"),
+            only(is_entry, "recorded_us").alias("entered_us"),
+            only(exits, "recorded_us").alias("left_us"),
+            only(is_entry, "requested_delay_ms").alias("entry_delay_ms"),
+            only(exits, "requested_delay_ms").alias("exit_delay_ms"),
+            only(is_entry, f.xxhash64("destination")).alias("entry_destination_id"),
+            only(exits, f.xxhash64("destination")).alias("exit_destination_id"),
+            only(is_entry, clock()).alias("entry_clock"),
+            only(exits, clock()).alias("exit_clock"),
+            only(exits, is_taken()).alias("is_taken"),
+            f.min(f.when(is_entry | exits, f.col("caught_up"))).alias("were_caught_up"),
+            f.min(f.when(is_counted, counted_at_us())).alias("first_us"),
+            f.max(is_counted).alias("is_counted"),
+            f.max(is_counted & trails.is_retry()).alias("is_retried"),
+            f.max(trails.is_retry()).alias("is_retry"),
+            f.min(trails.history_us()).alias("history_us"),
+            f.max(release_id()).alias("release_id"),
+        )
+        .withColumn("is_single", _is_single())
+        .drop("entries", "exits", "publishes", "ends")
+    )
+
+
+def _is_single() -> Column:
+    is_backwards = f.coalesce(f.col("left_us") < f.col("entered_us"), f.lit(False))
+    once = (f.greatest("entries", "exits", "publishes") <= 1) & (f.col("ends") == 0)
+    return once & ~is_backwards
+
+
+def pairs(singles: DataFrame) -> DataFrame:
+    """Single messages by attempt -> pairs as of accuracy.pair."""
+    has_side = f.col("entered_us").isNotNull() | f.col("left_us").isNotNull()
+    return compute_lateness(singles.where(has_side).withColumn("queue", f.lit("")))
+
+
+def retried(singles: DataFrame) -> DataFrame:
+    """Single messages by attempt -> as of retries.by_message."""
+    return (
+        singles.where("is_counted")
+        .groupBy(*MESSAGE)
+        .agg(
+            f.lit(1).cast("long").alias("messages"),
+            f.max(f.col("is_retried").cast("long")).alias("retried"),
+            f.min("first_us").alias("first_us"),
+            f.max("release_id").alias("release_id"),
+        )
+    )
+
+
+def attempts(singles: DataFrame) -> DataFrame:
+    """Single messages by attempt -> as of retries.by_attempt."""
+    return singles.where("is_retried").select(*MESSAGE, "attempt", f.lit(1).alias("messages"))
+
+
+def deaths(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """Observed events of single messages -> as of retries.by_death.
+
+    Each copy proves by itself: of a history the greatest count are its deaths, and if it is older
+    than the day each count is one.
+    """
+    is_death = f.col("kind").isin("scheduled", "died") & (f.col("death_reason") != "")
+    recorded = f.when(
+        is_death,
+        f.array(
+            f.struct(
+                f.col("death_queue").alias("queue"),
+                f.col("death_reason").alias("reason"),
+                f.lit(0).cast("long").alias("count"),
+                f.lit(None).cast("long").alias("began_s"),
+            )
+        ),
+    )
+    none = f.array().cast("array<struct<queue:string,reason:string,count:bigint,began_s:bigint>>")
+    shown = f.concat(f.coalesce("failures", none), f.coalesce(recorded, none))
+    death = (*MESSAGE, "queue", "reason")
+    is_recorded = f.col("count") == 0
+    is_older = f.coalesce(f.col("began_s") < int(begin.timestamp()), f.lit(False))
+    return (
+        observed.where(f.col("has_id") & f.col("kind").isin(*COUNTED_KINDS))
+        .where(counts_between(begin, end))
+        .where(f.col("failures").isNotNull() | is_death)
+        .select(*MESSAGE, f.explode(shown).alias("death"))
+        .select(*MESSAGE, "death.*")
+        .repartition(*MESSAGE)
+        .groupBy(*death, "began_s", "count")
+        .agg(f.count("*").alias("copies"))
+        .groupBy(*death, "began_s")
+        .agg(
+            f.sum(f.when(is_recorded, f.col("copies")).otherwise(0)).alias("recorded"),
+            f.when(is_older, f.count_if(~is_recorded)).otherwise(f.max("count")).alias("proven"),
+        )
+        .groupBy(*death)
+        .agg(f.greatest(f.sum("recorded"), f.sum("proven")).alias("deaths"))
+    )

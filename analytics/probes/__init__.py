@@ -1,0 +1,1 @@
+"""Probes: small messages of ours that measure the delays which no tap observes."""

@@ -1,0 +1,88 @@
+"""What passed a topology by hour or day, from its counts per minute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from django.db.models import Sum
+from django.db.models.functions import TruncDay, TruncHour
+from django.utils import timezone
+
+from analytics.charts.topology_history import Span
+from analytics.models import Gap, Minute
+from analytics.scheduled.summaries import counts
+from topology.models import State, Topology
+
+Width = Literal["hour", "day"]
+SHOWN: dict[Width, int] = {"hour": 48, "day": 28}
+FORMS: dict[Width, str] = {"hour": "%a %H:00", "day": "%b %d"}
+
+
+@dataclass(frozen=True)
+class History:
+    """`unobserved` names the missing sides in words; `no_depth` says why the depth is unknown."""
+
+    spans: tuple[Span, ...]
+    unobserved: str
+    no_depth: str
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(one.entered or one.left for one in self.spans)
+
+
+def read_history(
+    topology: Topology, width: Width, now: datetime, unseen: frozenset[str]
+) -> History:
+    """The newest hours or days, oldest first; `unseen` are the sides that nobody observes."""
+    local = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
+    last_at = local if width == "hour" else local.replace(hour=0)
+    step = timedelta(hours=1) if width == "hour" else timedelta(days=1)
+    starts = [last_at - step * place for place in reversed(range(SHOWN[width]))]
+    truncated = TruncHour("minute_at") if width == "hour" else TruncDay("minute_at")
+    rows = Minute.objects.filter(topology=topology, minute_at__gte=starts[0])
+    sums = rows.annotate(at=truncated).values_list("at").order_by("at")
+    by_start = {
+        at: (entered, left, late)
+        for at, entered, left, late in sums.annotate(Sum("entered"), Sum("left"), Sum("late"))
+    }
+    no_depth = _no_depth(topology, starts[0], unseen)
+    known_from = min((at for at in (topology.applied_at, *by_start) if at), default=now)
+
+    def is_recorded(at: datetime) -> bool:
+        return at + step > known_from
+
+    waiting = None if no_depth else counts.by_topology(counts.scope_of([topology], now))
+    depth = waiting[topology.pk][0] if waiting is not None else 0
+    spans = []
+    for at in reversed(starts):
+        if not is_recorded(at):
+            spans.append(Span(f"{at:{FORMS[width]}}", None, None, None, None))
+            continue
+        entered, left, late = by_start.get(at, (0, 0, 0))
+        spans.append(
+            Span(
+                f"{at:{FORMS[width]}}",
+                None if "entry" in unseen else entered,
+                None if "exit" in unseen else left,
+                None if "exit" in unseen else late,
+                None if no_depth else max(0, depth),
+            )
+        )
+        depth -= entered - left
+    missing = {"entry": "entries", "exit": "deliveries"}
+    words = " and ".join(missing[side] for side in ("entry", "exit") if side in unseen)
+    return History(tuple(reversed(spans)), words, no_depth)
+
+
+def _no_depth(topology: Topology, from_at: datetime, unseen: frozenset[str]) -> str:
+    """Why the waiting messages of the past are unknown, "" where they are computed."""
+    if unseen:
+        return "Waiting messages are unknown, because not all entries and deliveries are observed."
+    if topology.state != State.APPLIED:
+        return "Waiting messages are unknown, because the topology is not applied."
+    if Gap.objects.filter(topology=topology, until_at__gt=from_at).exists():
+        return "Waiting messages are unknown, because the recording has gaps in this time."
+    return ""

@@ -1,0 +1,127 @@
+"""The calendar of due messages, as a page shows it: a table of days and hours, and the herds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from analytics import consumption
+from analytics.scheduled.pages.scheduled_page import scope_of_list
+from analytics.scheduled.queries.filter import Filter, written_moment
+from analytics.scheduled.summaries.calendar import Calendar, Herd, days_of, read_calendar
+from topology.graph.live_values import count_text
+from topology.models import Broker, Topology
+
+HOURS = 24
+LEVELS = 6
+SHOWN_HERDS = 5
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An hour: `level` is from 0 (nothing) to LEVELS, `description` says all of it in words."""
+
+    number: int
+    text: str
+    level: int
+    url: str
+    description: str
+    is_herd: bool
+
+
+@dataclass(frozen=True)
+class Day:
+    label: str
+    cells: Sequence[Cell]
+    total: int
+
+
+@dataclass(frozen=True)
+class HerdLine:
+    herd: Herd
+    url: str
+
+
+@dataclass(frozen=True)
+class DueCalendar:
+    days: Sequence[Day]
+    herds: Sequence[HerdLine]
+    herd_count: int
+    unmeasured: Sequence[str]
+    zone: str
+
+    @property
+    def hours(self) -> range:
+        return range(HOURS)
+
+    @property
+    def total(self) -> int:
+        return sum(day.total for day in self.days)
+
+
+def due_calendar(
+    brokers: Sequence[Broker], topologies: Sequence[Topology], wanted: Filter, now: datetime
+) -> DueCalendar | None:
+    """Seven days from the first day of the filter or from today; None where a text is searched."""
+    if wanted.text or wanted.problems or wanted.is_stuck or wanted.is_overdue:
+        return None
+    local = timezone.localtime(max(wanted.from_at, now) if wanted.from_at else now)
+    first_at = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    days = days_of(first_at)
+    best = consumption.best_minutes(brokers)
+    scope = scope_of_list(topologies, wanted, now)
+    found = read_calendar(scope, first_at, days[-1] + timedelta(days=1), best)
+    return _calendar(found, days, wanted)
+
+
+def _calendar(found: Calendar, days: Sequence[datetime], wanted: Filter) -> DueCalendar:
+    by_hour = {timezone.localtime(at): number for at, number in found.hours.items()}
+    numbers = {(at.date(), at.hour): number for at, number in by_hour.items()}
+    starts = {(at.date(), at.hour): at for at in by_hour}
+    herds = {
+        (local.date(), local.hour) for local in (timezone.localtime(h.at) for h in found.herds)
+    }
+    most = max(numbers.values(), default=0)
+    lines = []
+    for day in days:
+        cells = []
+        for hour in range(HOURS):
+            place = (day.date(), hour)
+            number, is_herd = numbers.get(place, 0), place in herds
+            at = starts.get(place)
+            words = f"{day:%a %d %b} {hour:02}:00: {count_text(number)} due"
+            cells.append(
+                Cell(
+                    number,
+                    short_count(number),
+                    -(-LEVELS * number // most) if most else 0,
+                    _link(wanted, at, timedelta(hours=1)) if at and number else "",
+                    f"{words}, herd" if is_herd else words,
+                    is_herd,
+                )
+            )
+        lines.append(Day(f"{day:%a %d %b}", cells, sum(cell.number for cell in cells)))
+    shown = [
+        HerdLine(one, _link(wanted, one.at, timedelta(minutes=1), one.destination))
+        for one in found.herds[:SHOWN_HERDS]
+    ]
+    zone = f"{days[0]:%Z}"
+    return DueCalendar(lines, shown, len(found.herds), found.unmeasured, zone)
+
+
+def _link(wanted: Filter, at: datetime, span: timedelta, destination: str = "") -> str:
+    changes = {"destination": destination} if destination else {}
+    return wanted.query(
+        from_=written_moment(at), until=written_moment(at + span), span="", **changes
+    )
+
+
+def short_count(number: int) -> str:
+    """A count in at most four signs: "950", "1.2k", "34k", "5.1M"; "" for zero."""
+    if number < 1000:
+        return str(number or "")
+    size, unit = (number / 1000, "k") if number < 999_500 else (number / 1_000_000, "M")
+    return f"{size:.1f}{unit}" if size < 9.95 else f"{size:.0f}{unit}"

@@ -1,0 +1,63 @@
+"""The tabs of a topology's page that show recorded messages: the list and the history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from analytics import topology_history as history
+from analytics.charts import topology_history as charts
+from analytics.models import Firehose
+from analytics.observation import untapped
+from analytics.scheduled.pages.scheduled_page import load_list
+from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries.filter import parse
+from topology import access, redaction
+from topology.models import Role, Topology
+from topology.views.topologies import with_topology
+
+
+@require_safe
+@with_topology(Role.VIEWER)
+def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
+    now, broker = datetime.now(UTC), topology.broker
+    hidden = {broker.pk: redaction.rules_for(request.user, broker)}
+    wanted = search.allowed(parse({"topology": topology.slug}, now), [broker], hidden)
+    place = listing.read_place(request.GET.get("after", ""))
+    operated = list(access.visible_brokers(request.user, Role.OPERATOR))
+    context = {
+        "tab": "messages",
+        "topology": topology,
+        "broker": broker,
+        "wanted": wanted,
+        "listing": load_list([broker], wanted, now, hidden=hidden, place=place),
+        "operated": operated,
+        "may_change": broker in operated,
+    }
+    return render(request, "analytics/topology_messages.html", context)
+
+
+@require_safe
+@with_topology(Role.VIEWER)
+def topology_history(request: HttpRequest, topology: Topology) -> HttpResponse:
+    width: history.Width = "day" if request.GET.get("by") == "day" else "hour"
+    has_firehose = Firehose.objects.filter(broker=topology.broker).exists()
+    unseen = frozenset[str]() if has_firehose else frozenset[str](untapped(topology))
+    found = history.read_history(topology, width, datetime.now(UTC), unseen)
+    figures = [
+        ("throughput", "Messages in and out", charts.throughput(found.spans)),
+        ("depth", "Waiting messages", None if found.no_depth else charts.depth(found.spans)),
+        ("lateness", "Late messages", None if "exit" in unseen else charts.lateness(found.spans)),
+    ]
+    context = {
+        "tab": "history",
+        "topology": topology,
+        "broker": topology.broker,
+        "history": found,
+        "figures": [] if found.is_empty else figures,
+        "by": width,
+    }
+    return render(request, "analytics/topology_history.html", context)

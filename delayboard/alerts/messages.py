@@ -1,0 +1,133 @@
+"""Which problems there are, and the messages about them: written in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+
+from django.db.models import F, Q, QuerySet
+
+from delayboard.models.alert import AlertMessage, AlertNotice, AlertProblem, AlertReceiver
+from delayboard.now.problems import Problem
+
+# A problem that comes and goes within this time is not sent.
+STANDS_FOR = timedelta(minutes=1)
+# A message lists so many problems, and counts more.
+LISTED = 20
+LONGEST_IDENTITY = 300
+ALL_CLEAR = "Delayboard: all clear"
+
+
+def note_problems(troubles: Iterable[Problem], now: datetime) -> None:
+    """Bring the rows of problems up to what Now shows."""
+    shown = {one.identity[:LONGEST_IDENTITY]: one for one in troubles}
+    lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - STANDS_FOR)
+    rows = {row.identity: row for row in AlertProblem.objects.filter(lasting).order_by("pk")}
+    for identity, one in shown.items():
+        values = {"kind": one.kind.value, "severity": one.severity, "sentence": one.sentence}
+        row = rows.get(identity)
+        if row is None:
+            AlertProblem.objects.create(identity=identity, since_at=now, **values)
+        elif row.resolved_at or any(getattr(row, k) != v for k, v in values.items()):
+            AlertProblem.objects.filter(pk=row.pk).update(resolved_at=None, **values)
+    ended = [
+        row.pk for row in rows.values() if row.resolved_at is None and row.identity not in shown
+    ]
+    AlertProblem.objects.filter(pk__in=ended).update(resolved_at=now)
+
+
+def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None:
+    """The next message for this receiver, if there is something to send at this time.
+
+    Within the caller's transaction.
+    """
+    if receiver.is_quiet(now) or _is_grouping(receiver, now):
+        return None
+    begun = list(_new_problems(receiver, now))
+    ended = list(_ended_notices(receiver, now))
+    AlertNotice.objects.bulk_create(
+        AlertNotice(receiver=receiver, problem=one, is_cleared=_is_over(one, now)) for one in begun
+    )
+    AlertNotice.objects.filter(pk__in=[one.pk for one in ended]).update(is_cleared=True)
+    lasting = [one for one in begun if not _is_over(one, now)]
+    over = [one for one in begun if _is_over(one, now)]
+    over += [one.problem for one in ended] if receiver.sends_all_clear else []
+    if not lasting and not over:
+        return None
+    left = AlertNotice.objects.filter(receiver=receiver, is_cleared=False).count()
+    return AlertMessage.objects.create(
+        receiver=receiver,
+        title=make_title(len(lasting), len(over), left),
+        body=make_body(lasting, over, left - len(lasting)),
+        created_at=now,
+    )
+
+
+def write_test(receiver: AlertReceiver, now: datetime) -> AlertMessage:
+    """A message that shows whether the address works."""
+    return AlertMessage.objects.create(
+        receiver=receiver,
+        title="Delayboard: test alert",
+        body="This is a test alert. Delayboard sends problems of the page Now to this address.",
+        is_test=True,
+        created_at=now,
+    )
+
+
+def make_title(begun: int, over: int, left: int) -> str:
+    """In one line: new problems, else how many remain of those that were reported."""
+    if begun:
+        return f"Delayboard: {_problems(begun)}"
+    if left:
+        return f"Delayboard: {over} resolved, {left} open"
+    return ALL_CLEAR
+
+
+def make_body(begun: Sequence[AlertProblem], over: Sequence[AlertProblem], others: int) -> str:
+    """A line for each problem; `others` were reported before and last."""
+    parts = []
+    if begun:
+        parts.append("\n".join(_lines("New problems:", begun)))
+    if over:
+        parts.append("\n".join(_lines("Resolved:", over)))
+    if others > 0:
+        parts.append(f"{_problems(others)} reported before {'is' if others == 1 else 'are'} open.")
+    elif not begun:
+        parts.append("No reported problem is open.")
+    return "\n\n".join(parts)
+
+
+def _lines(heading: str, problems: Collection[AlertProblem]) -> list[str]:
+    shown = list(problems)[:LISTED]
+    lines = [
+        f"- {' '.join(one.sentence.split())[:500]} (since {one.since_at:%Y-%m-%d %H:%M} UTC)"
+        for one in shown
+    ]
+    rest = len(problems) - len(shown)
+    return [heading, *lines, *([f"- and {rest} more"] if rest else [])]
+
+
+def _is_grouping(receiver: AlertReceiver, now: datetime) -> bool:
+    since = now - timedelta(minutes=receiver.group_minutes)
+    return receiver.messages.filter(is_test=False, created_at__gt=since).exists()
+
+
+def _new_problems(receiver: AlertReceiver, now: datetime) -> QuerySet[AlertProblem]:
+    """Not reported yet; of those that are over, only what began and ended under its eyes."""
+    seen = Q(resolved_at=None) | Q(resolved_at__gt=receiver.created_at)
+    long = Q(resolved_at=None) | Q(resolved_at__gte=F("since_at") + STANDS_FOR)
+    rows = AlertProblem.objects.filter(seen, long, since_at__lte=now - STANDS_FOR)
+    return rows.exclude(kind__in=receiver.excluded_kinds).exclude(notices__receiver=receiver)
+
+
+def _ended_notices(receiver: AlertReceiver, now: datetime) -> Iterable[AlertNotice]:
+    rows = receiver.notices.filter(is_cleared=False, problem__resolved_at__lte=now - STANDS_FOR)
+    return rows.select_related("problem")
+
+
+def _is_over(problem: AlertProblem, now: datetime) -> bool:
+    return problem.resolved_at is not None and problem.resolved_at <= now - STANDS_FOR
+
+
+def _problems(number: int) -> str:
+    return "1 problem" if number == 1 else f"{number} problems"

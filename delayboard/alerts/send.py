@@ -1,0 +1,116 @@
+"""Sends what waits: claimed in a row before, so that a kill repeats a message at most once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import apprise
+from django.db.models import Q
+
+from delayboard.alerts.address import ASSET, hide_address, make_url
+from delayboard.alerts.messages import ALL_CLEAR
+from delayboard.models.alert import AlertChannel, AlertMessage, AlertState
+from topology.broker.errors import BrokerError
+
+TIMEOUT_SECONDS = 10
+# The pause before each next attempt; after the last one a user must request the next.
+PAUSES = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 240))
+# A worker that sends for longer was killed; the result of its attempt is not known.
+CLAIM = timedelta(minutes=2)
+REPEATED = "Delayboard may have sent this message before: an attempt ended without an answer."
+# Broker text must not make links or mentions in a chat.
+HARMLESS = str.maketrans({"<": "‹", ">": "›", "[": "(", "]": ")", "`": "'"})
+LEVELS = ("WARNING", "ERROR", "CRITICAL")
+CHATS = (AlertChannel.SLACK, AlertChannel.TEAMS)
+logger = logging.getLogger(__name__)
+
+
+class NotSent(Exception):
+    """The message was not accepted; the text is a sentence without secrets."""
+
+
+class NotAnswered(NotSent):
+    """Delayboard stopped waiting. The service may still deliver the message."""
+
+
+def send_due(now: datetime, alive: Callable[[], bool]) -> None:
+    """Send what is due once. `alive` is False when another worker took over."""
+    give_up_killed(now)
+    due = Q(next_at=None) | Q(next_at__lte=now)
+    waiting = AlertMessage.objects.filter(due, state=AlertState.WAITING)
+    for message in waiting.select_related("receiver").order_by("created_at", "pk"):
+        if not alive():
+            return
+        send(message, datetime.now(now.tzinfo))
+
+
+def give_up_killed(now: datetime) -> None:
+    """What was being sent by a killed worker is sent again once, then reported as failed."""
+    killed = AlertMessage.objects.filter(state=AlertState.SENDING, next_at__lte=now)
+    killed.filter(may_be_repeat=True).update(
+        state=AlertState.FAILED,
+        ended_at=now,
+        next_at=None,
+        error="The worker was killed while it repeated this message. It may have arrived.",
+    )
+    killed.filter(may_be_repeat=False).update(state=AlertState.WAITING, may_be_repeat=True)
+
+
+def send(message: AlertMessage, now: datetime) -> bool:
+    """Try once and store the result; False where it failed or another worker has it."""
+    claimed = AlertMessage.objects.filter(
+        pk=message.pk, state=AlertState.WAITING, attempts=message.attempts
+    )
+    attempts = message.attempts + 1
+    if not claimed.update(state=AlertState.SENDING, attempts=attempts, next_at=now + CLAIM):
+        return False
+    row = AlertMessage.objects.filter(pk=message.pk, state=AlertState.SENDING, attempts=attempts)
+    try:
+        notify(message)
+    except (NotSent, BrokerError, ValueError) as error:
+        is_last = attempts > len(PAUSES)
+        row.update(
+            state=AlertState.FAILED if is_last else AlertState.WAITING,
+            next_at=None if is_last else now + PAUSES[attempts - 1],
+            ended_at=now if is_last else None,
+            error=str(error)[:1000],
+            may_be_repeat=message.may_be_repeat or isinstance(error, NotAnswered),
+        )
+        logger.error("The alert for %s was not sent: %s", message.receiver.name, error)
+        return False
+    row.update(state=AlertState.SENT, ended_at=now, next_at=None, error="")
+    return True
+
+
+def notify(message: AlertMessage) -> None:
+    """Hand the message to the service. Raises NotSent, and DecryptionError or ValueError."""
+    receiver = message.receiver
+    address = receiver.address
+    title, body = message.title, message.body
+    if message.may_be_repeat:
+        body = f"{REPEATED}\n\n{body}"
+    if receiver.channel in CHATS:
+        title, body = title.translate(HARMLESS), body.translate(HARMLESS)
+    incident = f"delayboard-{receiver.pk}{'-test' if message.is_test else ''}"
+    url = make_url(receiver.channel, address, incident)
+    service = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
+    if service is None:
+        raise NotSent("The address is not valid. Delete this receiver and add it again.")
+    door = apprise.Apprise(asset=ASSET)
+    door.add(service)
+    is_clear = message.title == ALL_CLEAR
+    result = door.notify(
+        body=body,
+        title=title,
+        notify_type=apprise.NotifyType.SUCCESS if is_clear else apprise.NotifyType.FAILURE,
+        body_format=apprise.NotifyFormat.TEXT,
+        timeout=TIMEOUT_SECONDS,
+    )
+    if result.status == apprise.AppriseResultStatus.TIMEOUT:
+        raise NotAnswered(f"The service did not answer within {TIMEOUT_SECONDS} s.")
+    if not result:
+        said = " ".join(entry.message for entry in result.logs() if entry.level in LEVELS)
+        why = hide_address(" ".join(said.split()), receiver.channel, address)
+        raise NotSent(why or "The service did not accept the message.")

@@ -1,0 +1,179 @@
+"""Changing messages in a delay queue: reading it whole, and putting all others back in place.
+
+For delays that leave through the default exchange, where nothing can be intercepted. An exclusive
+consumer takes every message without an ack. Those with a change are written down, published
+anew where the change says so, and acknowledged. A nack puts the others back: a classic queue keeps
+their places and due times (tests/real_broker/test_read_queue.py). A kill puts all of them back, and
+the rows say what was begun.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from threading import Event
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from delayboard.changes import take
+from delayboard.changes.carry_out import Intercepted
+from delayboard.changes.copies import publish_in_place
+from delayboard.changes.point import MOST_READ, unreadable
+from delayboard.models import ChangeKind, ChangeState, ScheduledChange
+from delayboard.models.scheduled_change import OPEN
+from topology import work
+from topology.broker.amqp.fast_consumer import Intake, intake
+from topology.broker.amqp.publisher import publisher
+from topology.broker.errors import BrokerError, Conflict, NotFound, Unreachable
+from topology.broker.management.client import Management
+from topology.models import Work, WorkState
+
+# What is due meanwhile waits so long at most, and then the reading is given up.
+LONGEST_READING_SECONDS = 20.0
+WAIT_SECONDS = 0.2
+TRY_AGAIN_AFTER = timedelta(seconds=5)
+# So many are decoded, or changed, between two renewals of the lease.
+AT_ONCE = 500
+_LEFT = "The message left its delay before the worker read the queue. It was delivered unchanged."
+_ABSENT = "The delay queue does not contain this message."
+_DOUBTFUL = "The worker was killed at this message. It may have been delivered unchanged as well."
+
+
+def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
+    """Carry out what is requested for the messages of a queue; what hinders that is shown."""
+    lease = work.lease_of(claimed)
+    first = ScheduledChange.objects.filter(pk=claimed.subject).select_related("broker").first()
+    try:
+        if first is not None:
+            _Reading(first, lease, stop, alive).run()
+    except work.Stopped:
+        lease.give_back("", after=timedelta(0))
+    except BrokerError as error:
+        lease.give_back(str(error), after=TRY_AGAIN_AFTER)
+    else:
+        lease.end(WorkState.DONE)
+
+
+class _Reading:
+    """One reading of a queue, for all its changes that are not at their end."""
+
+    def __init__(
+        self, first: ScheduledChange, lease: work.Lease, stop: Event, alive: Callable[[], None]
+    ) -> None:
+        self._broker = first.broker
+        self._queue = first.queue
+        self._lease = lease
+        self._stop = stop
+        self._alive = alive
+        self._changes = ScheduledChange.objects.filter(broker=self._broker, queue=self._queue)
+
+    def run(self) -> None:
+        """Raises BrokerError and Stopped: calling again goes on."""
+        self._pulse()
+        tombstones = take.Tombstones(self._changes, is_at_due_time=False)
+        # One that is requested from here on has a reading of its own.
+        wanted = tombstones.changes
+        if not wanted:
+            return
+        try:
+            self._guard()
+            with intake(
+                self._broker.address, self._queue, prefetch=MOST_READ + 1, is_exclusive=True
+            ) as taking:
+                found = self._read(taking, tombstones, len(wanted))
+                with taking.attended():
+                    tags = self._carry_out(found)
+                taking.ack(tags)
+        except (NotFound, Conflict) as error:
+            self._end_late(self._changes, str(error))
+            raise
+        if not taking.is_given_back:
+            raise Unreachable(f"The connection closed while “{self._queue}” was read.")
+        seen = {change.pk for _, change, _ in found}
+        unsettled = self._changes.filter(state=ChangeState.DONE, is_settled=False)
+        unsettled.filter(pk__in=seen).update(is_settled=True)
+        self._end_absent(wanted - seen)
+
+    def _guard(self) -> None:
+        """Raises Conflict where the messages could not be put back as they were."""
+        with Management(self._broker.address) as management:
+            queue = management.queue(self._queue)
+        destinations = self._changes.values_list("destination", flat=True)
+        if problem := unreadable(queue, destinations.latest("pk")):
+            raise Conflict(problem)
+
+    def _read(
+        self, taking: Intake, tombstones: take.Tombstones, number: int
+    ) -> Sequence[Intercepted]:
+        """The messages with a change, once all are found, or no other message is in the queue."""
+        found: list[Intercepted] = []
+        until, seen = time.monotonic() + LONGEST_READING_SECONDS, 0
+        while len(found) < number:
+            self._pulse()
+            arrivals = list(taking.arrivals(AT_ONCE, WAIT_SECONDS))
+            # What was on its way comes before the answer to `depth`.
+            if not arrivals and taking.depth() == 0 and not taking.waiting:
+                break
+            seen += len(arrivals)
+            for arrival in arrivals:
+                change = tombstones.find(message := arrival.message)
+                if change is not None:
+                    tombstones.handed_over.add(change.pk)
+                    found.append(Intercepted(arrival.tag, change, message))
+            if seen > MOST_READ or time.monotonic() > until:
+                raise Conflict(
+                    f"“{self._queue}” has more messages than can be read at once. Wait until it "
+                    "has fewer."
+                )
+        return found
+
+    def _carry_out(self, found: Sequence[Intercepted]) -> list[int]:
+        """The tags of what is taken out; each is written down before."""
+        done = [one for one in found if one.change.state == ChangeState.DONE]
+        others = [one for one in found if one.change.state != ChangeState.DONE]
+        cancelled = [one for one in others if one.change.kind == ChangeKind.CANCEL]
+        moved = [one for one in others if one.change.kind != ChangeKind.CANCEL]
+        tags = [one.tag for one in done]
+        for first in range(0, len(cancelled), AT_ONCE):
+            self._pulse()
+            some = cancelled[first : first + AT_ONCE]
+            with transaction.atomic():
+                tags += [one.tag for one in some if take.finish(one.change, one.message)]
+        if not moved:
+            return tags
+        with publisher(self._broker.address, f"changes in {self._queue}") as channel:
+            for tag, change, message in moved:
+                self._pulse()
+                publish = publish_in_place(change, message, channel)
+                if publish is not None and take.finish(change, publish):
+                    tags.append(tag)
+        return tags
+
+    def _end_absent(self, absent: set[int]) -> None:
+        """The queue was read to its end without these."""
+        rows = self._changes.filter(pk__in=absent)
+        self._end_late(rows, _LEFT)
+        self._end(rows.filter(state__in=OPEN), _ABSENT)
+        rows.filter(state=ChangeState.DONE).update(is_settled=True)
+
+    def _end_late(self, rows: QuerySet[ScheduledChange], why: str) -> None:
+        """Those that are due by now were delivered, or were taken out before a kill."""
+        late = rows.filter(due_at__lt=timezone.now())
+        self._end(late.filter(state__in=OPEN), why)
+        late.filter(state=ChangeState.DONE, is_settled=False).update(
+            is_settled=True, may_be_duplicated=True, error=_DOUBTFUL
+        )
+
+    def _end(self, rows: QuerySet[ScheduledChange], why: str) -> None:
+        rows.filter(state=ChangeState.PUBLISHING).update(may_be_duplicated=True)
+        rows.update(state=ChangeState.MISSED, error=why, ended_at=timezone.now())
+
+    def _pulse(self) -> None:
+        """Raises Stopped when another has it, or it shall stop."""
+        self._lease.pulse(0, 0)
+        self._alive()
+        if self._stop.is_set():
+            raise work.Stopped("The worker stops.")

@@ -1,0 +1,61 @@
+"""The default target of a replay, from the deaths of a message: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from topology.deaths import Death, History
+from topology.definitions import Definitions
+from topology.routing.matching.index import Index
+from topology.routing.walk import walk
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to publish a replay; `why` is the reason, in words."""
+
+    exchange: str
+    routing_key: str
+    why: str
+
+
+def find_default_target(
+    history: History, found: Definitions | Index, delay_queues: Collection[str]
+) -> Target | None:
+    """Return exchange and key of the earliest death that was not an expiry; None without one.
+
+    If all deaths are expiries, the earliest in a queue that is not a known delay queue counts. If
+    the route from that exchange reaches any queue besides the one where the message died, the
+    target is that queue, through the default exchange: a fanout must not send copies to queues
+    that already got theirs.
+    """
+    death = find_first_death(history, delay_queues)
+    return None if death is None else find_target(death, Index.of(found))
+
+
+def find_first_death(history: History, delay_queues: Collection[str]) -> Death | None:
+    """Return the death that shows where a message came from."""
+    return history.first_failure or next(
+        (death for death in history.deaths if death.queue not in delay_queues), None
+    )
+
+
+def find_target(death: Death, index: Index) -> Target | None:
+    """Return the default target after this death; None if its queue no longer exists."""
+    if reaches_only(index, death):
+        key = death.routing_keys[0] if death.routing_keys else ""
+        return Target(
+            death.exchange, key, f"where it was published before it first died in {death.queue}"
+        )
+    if death.queue not in index.queues:
+        return None
+    return Target("", death.queue, f"straight to {death.queue}, where it first died")
+
+
+def reaches_only(index: Index, death: Death) -> bool:
+    """Whether the message would be routed to the queue where it died, and to no other."""
+    key = death.routing_keys[0] if death.routing_keys else ""
+    walked = walk(index, death.exchange, key)
+    first = {outcome.hops[0].queue for outcome in walked.outcomes if outcome.hops}
+    return first == {death.queue}

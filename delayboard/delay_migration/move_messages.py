@@ -1,0 +1,222 @@
+"""Moves the messages of a queue to delay levels, by the one loop of everything that moves.
+
+A message is written down before it is published, and acknowledged when the target has confirmed it
+and was looked at since: where a level has lost its binding, the tap beside it confirms alone. A
+kill before the ack leaves the row: when the message comes again, it is published again and marked,
+for it may be there twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from django.db.models import F
+
+from analytics.events import bounded
+from analytics.recorder.copies import content_of
+from delayboard.delay_migration.due import Malformed, Undated, remaining
+from delayboard.delay_migration.journal import WINDOW, Journal, Mark
+from delayboard.delay_migration.places import Place
+from delayboard.models import DelayMigration
+from delayboard.publishing.destinations import Destinations
+from delayboard.publishing.intercepted import without_intercepted
+from topology import work
+from topology.broker.amqp.deliveries import Arrival
+from topology.broker.amqp.depths import live_depths
+from topology.broker.amqp.fast_consumer import intake
+from topology.broker.amqp.pipeline import Answer, Pipeline
+from topology.broker.errors import BrokerError, NotFound
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import strip_for_replay
+from topology.message import DOUBLED_HEADER, Message, Properties, Publish
+from topology.models import Topology
+from topology.operations.ownership import Refusal
+from topology.patterns.pattern import ParamsError
+from topology.transfer.move import move
+from topology.transfer.queue_source import QueueSource, Taken
+
+MALFORMED = "delayboard.malformed."
+PREFETCH = 200
+# A queue counts as empty when nothing came for so long.
+QUIET_SECONDS = 0.3
+PULSE_SECONDS = 1.0
+
+
+@dataclass
+class Tally:
+    """`left` are those that stayed where they were, and why the last of them did."""
+
+    moved: int = 0
+    malformed: int = 0
+    doubled: int = 0
+    left: int = 0
+    why_left: str = ""
+    is_empty: bool = False
+
+
+def malformed_queue(source: Topology) -> str:
+    return f"{MALFORMED}{source.slug}"
+
+
+class Run:
+    def __init__(
+        self,
+        row: DelayMigration,
+        lease: work.Lease,
+        destinations: Destinations,
+        tally: Tally,
+        is_stopping: Callable[[], bool],
+        alive: Callable[[], None],
+    ) -> None:
+        self._row = row
+        self._lease = lease
+        self._destinations = destinations
+        self._params = destinations.topology.parsed
+        self._tally = tally
+        self._is_stopping = is_stopping
+        self._alive = alive
+        self.is_paused = False
+        self._doubtful = set(row.begun.values_list("key", flat=True))
+        self._declared: set[str] = set()
+        self._pulsed = 0.0
+        self._written = (0, 0, 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was paused, or the process stops."""
+        return self.is_paused or self._is_stopping()
+
+    def empty(self, place: Place, publishing: Pipeline[Taken[Mark]]) -> None:
+        """Move what is in a queue, and leave what cannot be moved. Raises BrokerError, Stopped."""
+        arrived = time.monotonic()
+        address = self._row.source.broker.address
+        # Most of 28 levels are empty, and consuming one takes far longer.
+        if not live_depths(address, [place.queue]).get(place.queue):
+            self._pulse()
+            return
+
+        def decide(arrival: Arrival) -> tuple[Publish, Mark] | Literal["drop"] | None:
+            nonlocal arrived
+            arrived = time.monotonic()
+            return self._decide(place, arrival.message, publishing)
+
+        def is_over() -> bool:
+            is_quiet = time.monotonic() - arrived > QUIET_SECONDS
+            is_idle = is_quiet and not source.unsettled and not taking.waiting
+            return self.is_over or (is_idle and taking.depth() == 0)
+
+        try:
+            with intake(address, place.queue, prefetch=PREFETCH) as taking:
+                source = QueueSource(taking, decide, self._settled, prefetch=PREFETCH)
+                journal = Journal(self._row, source, publishing, self._look_again)
+                move(
+                    journal,
+                    publishing,
+                    window=WINDOW // 2,
+                    is_stopping=is_over,
+                    turn=self._pulse,
+                    idle_seconds=0,
+                )
+        except NotFound:
+            return
+
+    def _decide(
+        self, place: Place, message: Message, publishing: Pipeline[Taken[Mark]]
+    ) -> tuple[Publish, Mark] | None:
+        now = datetime.now(UTC)
+        name, content = message.properties.message_id or "", content_of(message)
+        key, row_key = f"{name}:{content}"[:300], bounded(name) or content
+        # Not only what is redelivered: it may have gone on to another level since.
+        is_doubled = key in self._doubtful
+        headers = {DOUBLED_HEADER: "1"} if is_doubled else {}
+        try:
+            due = place.read(message, now)
+            properties = strip_for_replay(message.properties, headers)
+        except Undated as error:
+            self._leave(str(error))
+            return None
+        except (Malformed, FieldError):
+            return self._malformed(message), Mark(key, row_key, "", is_doubled)
+        try:
+            self._bind(due.destination, publishing)
+            route = self._destinations.topology.pattern.route(
+                self._params, remaining(due.at, now), due.destination
+            )
+        except (ParamsError, Refusal, BrokerError) as error:
+            self._leave(str(error))
+            return None
+        publish = Publish(route.exchange, route.routing_key, properties, message.body)
+        return publish, Mark(key, row_key, due.destination, is_doubled)
+
+    def _malformed(self, message: Message) -> Publish:
+        queue = malformed_queue(self._row.source)
+        return Publish("", queue, _stripped(message.properties), message.body)
+
+    def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
+        """Once for each destination. Raises Refusal and BrokerError."""
+        if destination in self._declared:
+            return
+        if problem := self._destinations.problem(destination):
+            raise Refusal(problem)
+        target = self._destinations.topology
+        route = target.pattern.route(self._params, timedelta(0), destination)
+        declares = without_intercepted(route.declares, target.broker)
+        with self._destinations.owning(destination, declares) as declared:
+            publishing.declare(declares)
+            declared()
+        self._declared.add(destination)
+
+    def _leave(self, why: str) -> None:
+        self._tally.left += 1
+        self._tally.why_left = why
+
+    def _look_again(self, marks: Sequence[Mark]) -> None:
+        """Whether more than a tap took them. Raises Refusal, and BrokerError."""
+        self._destinations.look_again()
+        for destination in {mark.destination for mark in marks if not mark.is_malformed}:
+            if problem := self._destinations.problem(destination):
+                raise Refusal(problem)
+
+    def _settled(self, mark: Mark, answer: Answer) -> None:
+        if answer.kind != "confirmed":
+            if answer.kind == "unknown":
+                self._doubtful.add(mark.key)
+            self._leave(answer.error)
+            return
+        self._tally.moved += not mark.is_malformed
+        self._tally.malformed += mark.is_malformed
+        self._tally.doubled += mark.is_doubled or answer.again
+
+    def _pulse(self) -> None:
+        """Raises Stopped when another has it."""
+        if time.monotonic() - self._pulsed > PULSE_SECONDS:
+            self._alive()
+            self._pulsed = time.monotonic()
+            own = DelayMigration.objects.filter(pk=self._row.pk)
+            self.is_paused = own.filter(is_paused=True).exists()
+            self._lease.pulse(self._tally.moved, 0)
+            self.write_counts()
+
+    def write_counts(self) -> None:
+        """Add to the row what was counted since."""
+        now = (self._tally.moved, self._tally.malformed, self._tally.doubled)
+        more = [number - known for number, known in zip(now, self._written, strict=True)]
+        self._written = now
+        if any(more):
+            moved, malformed, doubled = more
+            DelayMigration.objects.filter(pk=self._row.pk).update(
+                moved=F("moved") + moved,
+                malformed=F("malformed") + malformed,
+                doubled=F("doubled") + doubled,
+            )
+
+
+def _stripped(properties: Properties) -> Properties:
+    try:
+        return strip_for_replay(properties, {})
+    except FieldError:
+        return properties

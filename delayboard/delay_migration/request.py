@@ -1,0 +1,90 @@
+"""Requesting a migration of waiting messages, pausing it, and letting it go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from delayboard.delay_migration.check import refuse_unfit
+from delayboard.models import DelayMigration
+from topology import audit, work
+from topology.models import State, Topology, Work, WorkState
+from topology.operations.ownership import Refusal
+
+KIND = "migrate"
+
+
+def open_migrations() -> QuerySet[DelayMigration]:
+    """Those that did not come to their end."""
+    return DelayMigration.objects.filter(work__state__in=(WorkState.WAITING, WorkState.RUNNING))
+
+
+def open_migration(user: Any, source: Topology, target: Topology) -> DelayMigration:
+    """The open one of the source, else a new one; in the caller's transaction.
+
+    Raises Refusal where the open one has another target and cannot be replaced.
+    """
+    Topology.objects.select_for_update().get(pk=source.pk)
+    row = open_migrations().filter(source=source).select_related("work", "target").first()
+    if row is not None and row.target_id != target.pk:
+        # No worker claims it from here on.
+        row.work = Work.objects.select_for_update().get(pk=row.work_id)
+        if not is_replaceable(row):
+            raise Refusal(
+                f"A migration to “{row.target}” is not finished. Continue it until it ends."
+            )
+        work.cancel(row.work)
+        _record(user, "migration cancelled", row)
+        row = None
+    if row is None:
+        own = work.create(KIND, source.pk, broker=source.broker, user=user)
+        return DelayMigration.objects.create(
+            source=source, target=target, work=own, requested_by=user
+        )
+    return row
+
+
+def is_replaceable(row: DelayMigration) -> bool:
+    """Whether an open one can be cancelled for another target.
+
+    One to a deleted target never ends; one that is paused and has begun nothing repeats nothing.
+    """
+    is_free = row.work.state == WorkState.WAITING
+    is_untouched = row.is_paused and not row.begun.exists()
+    return is_free and (row.target.state == State.DELETED or is_untouched)
+
+
+def request(user: Any, source: Topology, target: Topology) -> None:
+    """Let a worker migrate the messages. Raises Refusal."""
+    refuse_unfit(source, target)
+    with transaction.atomic():
+        row = open_migration(user, source, target)
+        DelayMigration.objects.filter(pk=row.pk).update(is_paused=False)
+        _record(user, "migration requested", row)
+
+
+def pause(user: Any, source: Topology) -> bool:
+    """Let it end within a second, to be continued; False when none is running."""
+    return _set_paused(user, source, "migration paused", is_paused=True)
+
+
+def resume(user: Any, source: Topology) -> bool:
+    """Let a worker continue it; False when none is paused."""
+    return _set_paused(user, source, "migration continued", is_paused=False)
+
+
+def _set_paused(user: Any, source: Topology, action: str, *, is_paused: bool) -> bool:
+    with transaction.atomic():
+        row = open_migrations().filter(source=source, is_paused=not is_paused).first()
+        if row is None:
+            return False
+        DelayMigration.objects.filter(pk=row.pk).update(is_paused=is_paused)
+        _record(user, action, row)
+    return True
+
+
+def _record(user: Any, action: str, row: DelayMigration) -> None:
+    names = f"{row.source.name} to {row.target.name}"
+    audit.record(user, action, broker=row.source.broker, what=names)

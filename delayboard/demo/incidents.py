@@ -1,0 +1,173 @@
+"""Incidents of the demo: dead letters of three ages, two replays, a missing binding, a mistake."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from threading import Event
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import connection, transaction
+from django.utils import timezone
+
+from delayboard.dead_letters.parked import group_note, store
+from delayboard.dead_letters.parking.park_request import watch
+from delayboard.dead_letters.queues.confirmed import decide
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.draft.create_draft import draft_group
+from delayboard.demo import reminders
+from delayboard.demo.retries import CLASSIC, TRADES
+from delayboard.models import MessageGroup, ParkedMessage
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
+from topology.definitions import Arguments, Queue
+from topology.message import Message, Publish
+from topology.models import Broker, State, Topology
+from topology.operations.ownership import own_declared
+from topology.patterns.delay_levels.pattern import delay_levels
+
+REFUNDS, RETURNS, NEWSLETTER = "refunds", "returns", "newsletter"
+REFUNDS_DEAD = f"{REFUNDS}-given-up"
+STUCK = replace(reminders.SHOP, target=RETURNS)
+STUCK_DELAY = timedelta(seconds=10)
+REFUNDED = 12
+TICK_SECONDS = 0.5
+PARKING_SECONDS = 60.0
+NOTE = "Articles without a price. Fixed in release 42.\nReplay this group after the release."
+
+
+def show_incidents(broker: Broker, stop: Event) -> None:
+    """Make the incidents once, then reject every refund until `stop`.
+
+    Raises BrokerError, and Refusal when other objects have the names.
+    """
+    while not _is_prepared(broker):
+        if stop.wait(TICK_SECONDS):
+            return
+    if not MessageGroup.objects.filter(broker=broker, exception="shop.PriceMissing").exists():
+        make_incidents(broker)
+    connection.close()
+    with Consumer(broker.address, REFUNDS, prefetch=10) as consumer:
+        is_replayed = False
+        while not stop.is_set():
+            for delivery in consumer.batch(
+                limit=1, limit_bytes=1_000_000, wait=TICK_SECONDS, linger=0
+            ):
+                consumer.reject(delivery)
+            is_replayed = is_replayed or replay_refunds(broker)
+
+
+def make_incidents(broker: Broker) -> None:
+    """Declare the queues, park old messages, publish refunds, and unbind a destination."""
+    with Management(broker.address) as management, publisher(broker.address, "demo") as channel:
+        for queue in _queues():
+            management.declare_queue(queue)
+        snapshot = observe(management)
+        for name in (REFUNDS_DEAD, *(trade.parked for trade in TRADES if trade.parks)):
+            if snapshot.definitions.queue(name):
+                decide(None, broker, name, snapshot, is_confirmed=True)
+                watch(None, broker, name, snapshot, on=True)
+        for number in range(REFUNDED):
+            body = json.dumps({"refund": number, "amount": 9.5}).encode()
+            properties = build_properties(content_type="application/json", delivery_mode=2)
+            channel.publish(Publish("", REFUNDS, properties, body))
+        levels = Topology.objects.get(
+            broker=broker, params=delay_levels.store(STUCK.params), state=State.APPLIED
+        )
+        out = delay_levels.route(STUCK.params, STUCK_DELAY, RETURNS).declares
+        own_declared(levels, out, snapshot.definitions)
+        for binding in out.bindings:
+            management.bind(binding)
+        reminders.send(channel, STUCK, STUCK_DELAY)
+        # The message waits now: it gets stuck when it is due.
+        for binding in out.bindings:
+            management.unbind(binding)
+    park_old_messages(broker, timezone.now())
+
+
+def park_old_messages(broker: Broker, now: datetime) -> None:
+    """Two groups of dead letters: one with a note and an owner, one half replayed."""
+    days = timedelta(days=1)
+    orders = _park(broker, "orders", "shop.PriceMissing", 36, now - 9 * days, now - 6 * days)
+    owner = get_user_model().objects.filter(is_superuser=True, is_active=True).first()
+    username = owner.get_username() if owner else ""
+    group_note.write(None, orders, note=NOTE, owner=username, link="")
+    webhooks = _park(broker, "webhooks", "ConnectionError", 20, now - 1.2 * days, now - days)
+    batch = draft_group(None, webhooks, Options(limit=10), None)
+    change_state.start(None, batch, despite_verdict=True)
+
+
+def replay_refunds(broker: Broker) -> bool:
+    """Replay the refunds once they are parked; True when that is done.
+
+    They are rejected again, so the replay pauses itself after its canary.
+    """
+    parked = ParkedMessage.objects.filter(broker=broker, queue=REFUNDS_DEAD)
+    if parked.count() < REFUNDED:
+        return False
+    group = parked[0].group
+    if not group.replayed and not group.replaying and parked.count() == REFUNDED:
+        batch = draft_group(None, group, Options(canary=2, canary_seconds=60), None)
+        change_state.start(None, batch, despite_verdict=True)
+    return True
+
+
+def _is_prepared(broker: Broker) -> bool:
+    """Whether the topologies that the incidents need are applied."""
+    applied = Topology.objects.filter(broker=broker, state=State.APPLIED)
+    kinds = set(applied.values_list("kind", flat=True))
+    has_levels = applied.filter(params=delay_levels.store(STUCK.params)).exists()
+    return has_levels and {"retry_pair", "delay_queues"} <= kinds
+
+
+def _queues() -> Iterator[Queue]:
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": REFUNDS_DEAD}
+    yield Queue(REFUNDS_DEAD, arguments=CLASSIC)
+    yield Queue(REFUNDS, arguments=Arguments({**CLASSIC, **dead}))
+    yield Queue(RETURNS, arguments=CLASSIC)
+    # The mistake: there is no such exchange, so rejected messages would be lost.
+    lost = {"x-dead-letter-exchange": "newsletter-dead"}
+    yield Queue(NEWSLETTER, arguments=Arguments({**CLASSIC, **lost}))
+
+
+def _park(
+    broker: Broker, queue: str, exception: str, number: int, first_at: datetime, last_at: datetime
+) -> MessageGroup:
+    """The group of parked messages that died in `queue` between these times."""
+    exchange = queue if queue == "orders" else ""
+    for one in range(number):
+        died_at = first_at + (last_at - first_at) * (one / number)
+        message = _dead_letter(queue, exchange, exception, died_at)
+        with transaction.atomic():
+            store.put(broker, f"{queue}-given-up", [message], at=died_at + timedelta(minutes=2))
+    return MessageGroup.objects.get(broker=broker, died_in=queue, exception=exception)
+
+
+def _dead_letter(queue: str, exchange: str, exception: str, died_at: datetime) -> Message:
+    death: dict[str, Any] = {
+        "queue": queue,
+        "reason": "rejected",
+        "count": 3,
+        "time": died_at.replace(microsecond=0),
+        "exchange": exchange,
+        "routing-keys": [queue],
+    }
+    article = random.randint(1000, 9999)
+    headers = {
+        "x-death": [death],
+        "x-exception-type": exception,
+        "x-exception-message": f"No answer for article {article}",
+    }
+    properties = build_properties(
+        headers, content_type="application/json", delivery_mode=2, app_id="demo-shop"
+    )
+    body = json.dumps({"for": "Ada", "article": article, "hopeless": False}).encode()
+    return Message(exchange, queue, properties, body, redelivered=False)

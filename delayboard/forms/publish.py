@@ -1,0 +1,215 @@
+"""The publish form: checks what is typed, and makes the message of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from django import forms
+from django.db.models import QuerySet
+
+from delayboard.forms.publish_fields import PublishFields
+from delayboard.publishing.body import BodyError, format_json, read_body
+from delayboard.publishing.properties import make_properties
+from delayboard.publishing.send import OutgoingMessage
+from topology.definitions import Definitions, find_own_queue_problem
+from topology.delays import DelayError, format_delay, parse_delay
+from topology.forms import BrokerChoice
+from topology.message import Route
+from topology.models import Broker, State, Topology
+from topology.patterns.pattern import ParamsError
+
+RARE = (
+    "expiration",
+    "priority",
+    "message_id",
+    "correlation_id",
+    "reply_to",
+    "type",
+    "app_id",
+    "content_encoding",
+)
+BY_EXCHANGE = ("exchange", "routing_key")
+# The fields that only one mode has.
+MODES = {
+    "topology": ("topology", "delay", "due_at", "target"),
+    "exchange": ("broker", *BY_EXCHANGE),
+}
+NOTHING = {"topology": None, "broker": None, "due_at": None, "delay": timedelta(0)}
+OTHER_MODE = {"topology": "exchange", "exchange": "topology"}
+OTHERS_DECIDE = (
+    "A consumer outside Delayboard decides when messages of this adopted topology are due. "
+    "Leave the delay empty to publish at once."
+)
+
+
+class PublishForm(PublishFields):
+    """A message: through a topology with or without delay, or to any exchange of a broker."""
+
+    def __init__(self, *args: Any, brokers: QuerySet[Broker], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        applied = Topology.objects.filter(broker__in=brokers, state=State.APPLIED)
+        self.fields["topology"].queryset = applied.select_related("broker")  # type: ignore[attr-defined]
+        self.fields["broker"] = BrokerChoice(
+            brokers, required=False, empty_label="none: use the topology above"
+        )
+        self.fields["publication_id"].initial = uuid4
+        is_exchange = not self.initial.get("topology") and any(map(self.initial.get, BY_EXCHANGE))
+        self.initial.setdefault("mode", "exchange" if is_exchange else "topology")
+
+    def clean_delay(self) -> timedelta:
+        text = self.cleaned_data["delay"]
+        try:
+            return parse_delay(text) if text else timedelta(0)
+        except DelayError as error:
+            raise forms.ValidationError(str(error)) from error
+
+    def clean_expiration(self) -> timedelta | None:
+        text = self.cleaned_data["expiration"]
+        try:
+            return parse_delay(text) if text else None
+        except DelayError as error:
+            raise forms.ValidationError(str(error)) from error
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        self._drop_other_mode(cleaned)
+        self._read_body(cleaned)
+        self._read_due_at(cleaned)
+        if not cleaned.get("topology") and not cleaned.get("broker"):
+            self.add_error("topology", "Choose a topology, or a broker and an exchange.")
+        for name, words in (("delay", "A delay"), ("target", "A target")):
+            if cleaned.get(name) and not cleaned.get("topology"):
+                self.add_error(name, f"{words} needs a topology.")
+        topology, broker = cleaned.get("topology"), cleaned.get("broker")
+        is_elsewhere = bool(topology and broker and broker != topology.broker)
+        if topology and (is_elsewhere or cleaned.get("exchange") or cleaned.get("routing_key")):
+            self.add_error("topology", "Choose a topology, or a broker and an exchange, not both.")
+        if cleaned.get("topology") and not self.errors:
+            cleaned["route"] = self._route(cleaned["topology"], cleaned["delay"])
+        for name in ("target",) if cleaned.get("exchange") else ("target", "routing_key"):
+            if problem := find_own_queue_problem(cleaned.get(name, "")):
+                self.add_error(name, problem)
+        return cleaned
+
+    def _drop_other_mode(self, cleaned: dict[str, Any]) -> None:
+        """What the form does not show in the chosen mode is not used."""
+        for name in MODES.get(OTHER_MODE.get(cleaned.get("mode") or "", ""), ()):
+            cleaned[name] = NOTHING.get(name, "")
+            self.errors.pop(name, None)
+
+    def _read_body(self, cleaned: dict[str, Any]) -> None:
+        try:
+            cleaned["body"] = read_body(cleaned.get("body", ""), cleaned.get("body_format", ""))
+        except BodyError as error:
+            self.add_error("body", str(error))
+
+    def _read_due_at(self, cleaned: dict[str, Any]) -> None:
+        """Turn the time into a delay from now on."""
+        due_at = cleaned.get("due_at")
+        if due_at is None:
+            return
+        delay = due_at - datetime.now(UTC)
+        if cleaned.get("delay"):
+            self.add_error("due_at", "Enter a delay or a time, not both.")
+        elif delay <= timedelta(0):
+            self.add_error("due_at", "This time is in the past. Enter a later time.")
+        elif not cleaned.get("topology"):
+            self.add_error("due_at", "A time needs a topology.")
+        cleaned["delay"] = timedelta(milliseconds=delay // timedelta(milliseconds=1))
+
+    def _route(self, topology: Topology, delay: timedelta) -> Route | None:
+        """Into the topology's delay; None with the problems noted at their fields."""
+        pattern, params = topology.pattern, topology.parsed
+        offered, targets = pattern.delays(params), pattern.targets(params)
+        if delay and topology.is_read_by_others:
+            self.add_error("delay", OTHERS_DECIDE)
+            return None
+        if delay and any(offered) and delay not in offered:
+            few = ", ".join(format_delay(one) for one in offered)
+            self.add_error("delay", f"Choose one of these delays: {few}.")
+            return None
+        try:
+            return pattern.route(params, delay, self._target(targets))
+        except ParamsError as error:
+            for name, problem in error.problems.items():
+                self.add_error(name, problem)
+        return None
+
+    def _target(self, targets: Sequence[str]) -> str:
+        typed: str = self.cleaned_data["target"]
+        return targets[0] if not typed and len(targets) == 1 else typed
+
+    def check_target(self, found: Definitions) -> bool:
+        """Whether the target can be reached in this vhost; else the problem is noted."""
+        topology = self.cleaned_data.get("topology")
+        if topology is None:
+            return True
+        pattern, params = topology.pattern, topology.parsed
+        target = self._target(pattern.targets(params))
+        problem = pattern.target_problem(params, target, found)
+        if problem:
+            self.add_error("target", problem)
+        return not problem
+
+    @property
+    def has_rare_properties(self) -> bool:
+        """Whether something is typed, or wrong, in a field that is folded away."""
+        return any(self[name].errors or self[name].value() for name in RARE)
+
+    def format_body(self) -> None:
+        """Show the typed JSON formatted, or what is wrong with it."""
+        try:
+            text = format_json(self.data.get("body", ""))
+        except BodyError as error:
+            self.full_clean()
+            self.add_error("body", str(error))
+        else:
+            self.data = {**self.data.dict(), "body": text}  # type: ignore[attr-defined]
+
+    def chosen(self, name: str) -> Topology | Broker | None:
+        """The row of the field as typed, if the user may use it; of the shown mode only."""
+        mode = self["mode"].value()
+        if name in MODES.get(OTHER_MODE.get(mode, ""), ()):
+            return None
+        slug = str(self[name].value() or "")
+        found: Topology | Broker | None = self.fields[name].queryset.filter(slug=slug).first()  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def chosen_broker(self) -> Broker:
+        topology = self.cleaned_data.get("topology")
+        broker: Broker = topology.broker if topology else self.cleaned_data["broker"]
+        return broker
+
+    def outgoing(self) -> OutgoingMessage:
+        """The message of a valid form."""
+        data = self.cleaned_data
+        topology = data.get("topology")
+        properties = make_properties(data)
+        if topology is None:
+            return OutgoingMessage(
+                data["exchange"],
+                data["routing_key"],
+                data["body"],
+                data["headers"],
+                properties,
+                id=data["publication_id"] or uuid4(),
+            )
+        route, asked = data["route"], data["delay"]
+        given = topology.pattern.achievable(topology.parsed, asked)
+        rounded = f"{format_delay(asked)} is rounded up to {format_delay(given)}."
+        return OutgoingMessage(
+            route.exchange,
+            route.routing_key,
+            data["body"],
+            data["headers"],
+            properties,
+            way=route,
+            topology=topology,
+            target=self._target(topology.pattern.targets(topology.parsed)),
+            note=rounded if given != asked else "",
+            id=data["publication_id"] or uuid4(),
+        )

@@ -1,0 +1,189 @@
+"""The messages to a live page, computed from the state of brokers and the database."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, TypedDict
+
+from analytics.models import Run
+from delayboard.dead_letters.replay.present.ended_batch import find_silence, make_page_version
+from delayboard.models import ReplayBatch
+from delayboard.now.board import Overview
+from delayboard.now.system import TaskLine, make_tasks_version
+from delayboard.publishing.track import Track
+from topology.delays import in_words
+from topology.graph.live_values import (
+    count_text,
+    snapshot_cells,
+    snapshot_marks,
+    snapshot_version,
+)
+from topology.latest import Latest
+from topology.snapshot import Snapshot
+
+# Of a page: the largest shows five hundred things, each with some values, by a name of 255 bytes.
+MOST_KEYS = 6_000
+LONGEST_KEY = 400
+# Seconds: after a year the display shows that there is no end.
+LONGEST_LEFT = 31_536_000
+
+
+class State(TypedDict):
+    """A subject's live values: all of them in the feed; to a page those that it lacks (`lacking`).
+
+    `cells` are texts by key, `marks` states by key; `at` is the reference time of ages in ISO
+    format, `error` a sentence while the numbers are old, `reading` one while the broker is read for
+    the first time. A `version` other than the page's means that the page must be loaded again,
+    because more than a text changed.
+    """
+
+    type: Literal["state"]
+    seq: int
+    at: str
+    error: str
+    reading: str
+    cells: dict[str, str]
+    marks: dict[str, str]
+    version: str
+    done: bool
+
+
+class Shown:
+    """The values on one page, and which of them it has received: only changes are sent.
+
+    A page sends the keys of its values first, and again when they change:
+    {"type": "watch", "keys": […]}.
+    """
+
+    def __init__(self) -> None:
+        self._keys: frozenset[str] = frozenset()
+        self._cells: dict[str, str] = {}
+        self._marks: dict[str, str] = {}
+
+    def watch(self, request: object) -> bool:
+        """Read the page's request; False when invalid. More than MOST_KEYS keys are cut."""
+        if not isinstance(request, dict) or request.get("type") != "watch":
+            return False
+        keys = request.get("keys")
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            return False
+        self._keys = frozenset(key for key in keys[:MOST_KEYS] if len(key) <= LONGEST_KEY)
+        self._cells = {key: text for key, text in self._cells.items() if key in self._keys}
+        self._marks = {key: mark for key, mark in self._marks.items() if key in self._keys}
+        return True
+
+    def select_changes(self, newest: State) -> State:
+        """The state with those values alone that the page shows and has not; it has them now."""
+        cells, marks = (
+            self._new(newest["cells"], self._cells),
+            self._new(newest["marks"], self._marks),
+        )
+        self._cells |= cells
+        self._marks |= marks
+        return {**newest, "cells": cells, "marks": marks}
+
+    def _new(self, values: Mapping[str, str], sent: Mapping[str, str]) -> dict[str, str]:
+        found = ((key, values[key]) for key in self._keys if key in values)
+        return {key: value for key, value in found if sent.get(key) != value}
+
+
+def state(
+    *,
+    at: datetime | None,
+    cells: Mapping[str, str],
+    marks: Mapping[str, str] | None = None,
+    error: str = "",
+    reading: str = "",
+    version: str = "",
+    done: bool = False,
+) -> State:
+    return {
+        "type": "state",
+        "seq": 0,
+        "at": at.isoformat() if at else "",
+        "error": error,
+        "reading": reading,
+        "cells": dict(cells),
+        "marks": dict(marks or {}),
+        "version": version,
+        "done": done,
+    }
+
+
+def broker_state(latest: Latest) -> State:
+    """Depths and rates of every queue and exchange of a broker."""
+    snapshot = latest.snapshot
+    if snapshot is None:
+        reading = latest.error if latest.reading_since else ""
+        return state(at=None, cells={}, error=latest.trouble, reading=reading)
+    return state(
+        at=snapshot.taken_at,
+        cells=snapshot_cells(snapshot) | _broker_cells(snapshot),
+        marks=snapshot_marks(snapshot),
+        error=latest.error,
+        version=snapshot_version(snapshot),
+    )
+
+
+def _broker_cells(snapshot: Snapshot) -> dict[str, str]:
+    return {
+        "broker/version": snapshot.version,
+        "broker/alarms": ", ".join(snapshot.alarms) or "none",
+        "broker/messages": count_text(sum(n.messages or 0 for n in snapshot.numbers.values())),
+    }
+
+
+def track_state(track: Track, at: datetime) -> State:
+    """How far a publication is."""
+    cells = {"publication/status": track.sentence, "publication/lateness": track.lateness_text}
+    return state(at=at, cells=cells, marks={"publication": track.mark}, done=track.is_settled)
+
+
+def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) -> State:
+    """The counts of a replay; `pace` is how many a second are settled. Done when it has ended."""
+    work = batch.work
+    cells = {f"replay/{name}": count_text(count) for name, count in batch.counts().items()}
+    cells |= {
+        "replay/settled": count_text(batch.to_send - batch.pending),
+        "replay/prepared": count_text(work.done if work else 0),
+        "replay/to-prepare": count_text(work.total if work else 0),
+        "replay/doubled": count_text(batch.doubled),
+        "replay/delivered": count_text(batch.delivered),
+        "replay/died": count_text(batch.died),
+        "replay/pace": "" if pace is None else f"{pace:.{0 if pace >= 10 else 1}f} per second",
+        "replay/left": _left(batch.pending, pace),
+        "replay/state": batch.get_state_display(),
+    }
+    if silence := find_silence(batch, at):
+        cells["replay/silence"] = count_text(silence.seconds)
+    version = make_page_version(batch, at)
+    return state(at=at, cells=cells, version=version, done=batch.is_ended)
+
+
+def _left(pending: int, pace: float | None) -> str:
+    if not pace or not pending:
+        return ""
+    seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_LEFT)))
+    return f"about {in_words(seconds)} left"
+
+
+def run_state(run: Run | None, at: datetime) -> State:
+    """How far a nightly run is; done when nobody is at it."""
+    if run is None:
+        return state(at=at, cells={}, done=True)
+    cells = {"run/done": count_text(run.steps_done), "run/steps": count_text(run.steps)}
+    return state(at=at, cells=cells, done=not run.is_at_work)
+
+
+def now_state(overview: Overview, at: datetime) -> State:
+    """The board of Now."""
+    return state(at=at, cells=overview.cells, marks=overview.marks, version=overview.version)
+
+
+def system_state(lines: Sequence[TaskLine], at: datetime) -> State:
+    """The background tasks."""
+    cells = {key: text for line in lines for key, text in line.cells.items()}
+    marks = {line.key: line.mark for line in lines}
+    return state(at=at, cells=cells, marks=marks, version=make_tasks_version(lines))

@@ -1,0 +1,130 @@
+"""Who gets alerts, the problems that are alerted, and each message with its outcome."""
+
+from __future__ import annotations
+
+from datetime import datetime, time
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from topology.models.secrets import open_secret
+
+
+class AlertChannel(models.TextChoices):
+    EMAIL = "email", "E-mail"
+    WEBHOOK = "webhook", "Webhook"
+    SLACK = "slack", "Slack"
+    TEAMS = "teams", "Microsoft Teams"
+    PAGERDUTY = "pagerduty", "PagerDuty"
+
+
+class AlertReceiver(models.Model):
+    """An address that gets alerts. New kinds of problems are sent until they are excluded."""
+
+    channel = models.CharField(max_length=10, choices=AlertChannel.choices)
+    name = models.CharField(max_length=254, help_text="What pages show; never the address.")
+    encrypted_address = models.TextField()
+    excluded_kinds = models.JSONField(default=list, blank=True)
+    group_minutes = models.PositiveSmallIntegerField(default=5)
+    quiet_from = models.TimeField(null=True)
+    quiet_until = models.TimeField(null=True)
+    sends_all_clear = models.BooleanField(default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("channel", "name", "id")
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def address(self) -> str:
+        """Raises DecryptionError when the key is missing."""
+        return open_secret(self.encrypted_address)
+
+    def is_quiet(self, now: datetime) -> bool:
+        """Whether this is in its quiet hours, in the installation's time zone."""
+        if self.quiet_from is None or self.quiet_until is None:
+            return False
+        clock: time = timezone.localtime(now).time()
+        if self.quiet_from <= self.quiet_until:
+            return self.quiet_from <= clock < self.quiet_until
+        return clock >= self.quiet_from or clock < self.quiet_until
+
+
+class AlertProblem(models.Model):
+    """A problem of Now from its beginning to its end; `resolved_at` is empty while it lasts."""
+
+    identity = models.CharField(max_length=300)
+    kind = models.CharField(max_length=30)
+    severity = models.CharField(max_length=10)
+    sentence = models.TextField()
+    since_at = models.DateTimeField()
+    resolved_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("since_at", "pk")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("identity",), condition=Q(resolved_at=None), name="one_open_problem"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class AlertState(models.TextChoices):
+    WAITING = "waiting", "waiting"
+    SENDING = "sending", "sending"
+    SENT = "sent", "sent"
+    FAILED = "failed", "failed"
+
+
+class AlertMessage(models.Model):
+    """One message for one receiver, written in the transaction that marks what it reports.
+
+    `may_be_repeat`: an attempt ended without an answer, or by a kill of the worker.
+    """
+
+    receiver = models.ForeignKey(AlertReceiver, models.CASCADE, related_name="messages")
+    title = models.CharField(max_length=200)
+    body = models.TextField()
+    is_test = models.BooleanField(default=False)
+    state = models.CharField(
+        max_length=10, choices=AlertState.choices, default=AlertState.WAITING, db_index=True
+    )
+    may_be_repeat = models.BooleanField(default=False)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    next_at = models.DateTimeField(null=True)
+    error = models.TextField(blank=True)
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-created_at", "-pk")
+
+    def __str__(self) -> str:
+        return f"{self.title} to {self.receiver}"
+
+    @classmethod
+    def failed(cls) -> models.QuerySet[AlertMessage]:
+        """Those that were given up, and those whose last attempt failed."""
+        return cls.objects.exclude(state=AlertState.SENT).exclude(error="")
+
+
+class AlertNotice(models.Model):
+    """That a receiver was informed of a problem, and of its end."""
+
+    receiver = models.ForeignKey(AlertReceiver, models.CASCADE, related_name="notices")
+    problem = models.ForeignKey(AlertProblem, models.CASCADE, related_name="notices")
+    is_cleared = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("receiver", "problem"), name="one_notice_of_each"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.problem} to {self.receiver}"

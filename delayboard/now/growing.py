@@ -1,0 +1,48 @@
+"""Dead letters that grow: more in a queue than an hour ago, or parked within the hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from django.db.models import Count
+
+from delayboard.dead_letters.queues.growth import SPAN, growths
+from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState
+from delayboard.now.counters import read_depth
+from delayboard.now.problems import Link, Problem, ProblemKind
+from topology.graph.live_values import count_text
+from topology.latest import Latest
+from topology.models import Broker
+
+# Fewer in an hour come from single messages.
+GROWS_BY = 10
+
+
+def find_growing(
+    brokers: Sequence[Broker], known: Mapping[int, Latest], now: datetime
+) -> Iterator[Problem]:
+    """The confirmed queues with at least GROWS_BY new dead letters in the last hour."""
+    rows = DeadLetterQueue.objects.filter(broker__in=brokers, is_confirmed=True)
+    queues = list(rows.select_related("broker").order_by("queue", "pk"))
+    if not queues:
+        return
+    depths = {row.pk: read_depth(row, known[row.broker_id]) for row in queues}
+    in_queue = growths(depths, now)
+    # The time of the state has the index.
+    recent = ParkedMessage.objects.filter(
+        broker__in=brokers,
+        state=ParkedState.PARKED,
+        state_at__gt=now - SPAN,
+        parked_at__gt=now - SPAN,
+    )
+    counts = recent.order_by().values_list("broker", "queue").annotate(number=Count("pk"))
+    parked = {(broker, queue): number for broker, queue, number in counts}
+    for row in queues:
+        grown = in_queue[row.pk].change if row.pk in in_queue else 0
+        number = grown + parked.get((row.broker_id, row.queue), 0)
+        if number >= GROWS_BY:
+            link = Link("View dead letters", "dead_letters", query={"broker": row.broker.slug})
+            sentence = f"{row.queue}: {count_text(number)} more dead letters than an hour ago."
+            key = f"growing/{row.pk}"
+            yield Problem("warning", sentence, link, key, kind=ProblemKind.DEAD_LETTERS)

@@ -1,0 +1,129 @@
+"""Who gets alerts, about what and when, and the log of what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, time
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from delayboard.alerts.address import EXAMPLES, AddressRefused, check_address
+from delayboard.alerts.messages import write_test
+from delayboard.models import AlertChannel, AlertMessage, AlertProblem, AlertReceiver, AlertState
+from delayboard.now.problems import ProblemKind
+from topology import access, audit
+from topology.models import Role
+from topology.models.secrets import seal_secret
+
+LONGEST_GROUP_MINUTES = 1440
+SHOWN_ALERTS = 100
+
+
+@require_safe
+@access.everywhere(Role.ADMIN)
+def alerts(request: HttpRequest) -> HttpResponse:
+    """The receivers, the open problems that are alerted, and the log."""
+    context = {
+        "receivers": [(one, _kinds_of(one)) for one in AlertReceiver.objects.all()],
+        "channels": [(one.value, one.label, EXAMPLES[one]) for one in AlertChannel],
+        "kinds": ProblemKind.choices,
+        "log": AlertMessage.objects.select_related("receiver")[:SHOWN_ALERTS],
+        "older": max(AlertMessage.objects.count() - SHOWN_ALERTS, 0),
+        "open": AlertProblem.objects.filter(resolved_at=None).count(),
+        "has_mail_server": bool(settings.EMAIL_HOST),
+        "time_zone": settings.TIME_ZONE,
+    }
+    return render(request, "delayboard/alerts.html", context)
+
+
+@require_POST
+@access.everywhere(Role.ADMIN)
+def alert_receiver(request: HttpRequest) -> HttpResponse:
+    """Add a receiver, or delete or test the one whose id is posted."""
+    for action in ("delete", "test"):
+        if pk := request.POST.get(action, ""):
+            receiver = get_object_or_404(AlertReceiver, pk=pk if pk.isdigit() else 0)
+            return _delete(request, receiver) if action == "delete" else _test(request, receiver)
+    try:
+        values = _read_receiver(request.POST, request.POST.getlist("kind"))
+    except AddressRefused as refusal:
+        messages.error(request, f"Nothing was changed. {refusal}")
+        return redirect("alerts")
+    with audit.recorded(request.user, "alert receiver added", what=values["name"]):
+        AlertReceiver.objects.create(**values)
+    messages.success(request, f"{values['name']} gets alerts from now on.")
+    return redirect("alerts")
+
+
+@require_POST
+@access.everywhere(Role.ADMIN)
+def alert_send(request: HttpRequest, pk: int) -> HttpResponse:
+    """Send an alert again that was not sent."""
+    unsent = AlertMessage.objects.filter(state__in=(AlertState.WAITING, AlertState.FAILED))
+    message = get_object_or_404(unsent.select_related("receiver"), pk=pk)
+    with audit.recorded(request.user, "alert sent again", what=str(message)):
+        waiting = {"state": AlertState.WAITING, "attempts": 0, "next_at": None, "ended_at": None}
+        unsent.filter(pk=pk).update(**waiting)
+    messages.success(request, f"The worker sends the alert to {message.receiver} next.")
+    return redirect("alerts")
+
+
+def _delete(request: HttpRequest, receiver: AlertReceiver) -> HttpResponse:
+    with audit.recorded(request.user, "alert receiver deleted", what=receiver.name):
+        receiver.delete()
+    messages.success(request, f"{receiver.name} gets no more alerts.")
+    return redirect("alerts")
+
+
+def _test(request: HttpRequest, receiver: AlertReceiver) -> HttpResponse:
+    with audit.recorded(request.user, "test alert sent", what=receiver.name):
+        write_test(receiver, datetime.now(UTC))
+    messages.success(request, f"The worker sends a test alert to {receiver.name} next.")
+    return redirect("alerts")
+
+
+def _read_receiver(posted: Mapping[str, str], kinds: list[str]) -> dict[str, Any]:
+    """The columns of a new receiver. Raises AddressRefused."""
+    channel, address, name = check_address(posted.get("channel", ""), posted.get("address", ""))
+    name = posted.get("name", "").strip() or name
+    if AlertReceiver.objects.filter(channel=channel, name=name).exists():
+        raise AddressRefused(f"A receiver with the name {name} exists. Enter another name.")
+    minutes = posted.get("group_minutes", "")
+    is_number = minutes.isascii() and minutes.isdigit() and len(minutes) <= 4
+    if not is_number or not 1 <= int(minutes) <= LONGEST_GROUP_MINUTES:
+        raise AddressRefused(f"Enter 1 to {LONGEST_GROUP_MINUTES} minutes between alerts.")
+    quiet = [_clock(posted.get(name, "")) for name in ("quiet_from", "quiet_until")]
+    if (quiet[0] is None) != (quiet[1] is None):
+        raise AddressRefused("Enter both ends of the quiet hours, or none.")
+    if not set(kinds) & set(ProblemKind.values):
+        raise AddressRefused("Select at least one kind of problem.")
+    return {
+        "channel": channel,
+        "name": name[:254],
+        "encrypted_address": seal_secret(address),
+        "excluded_kinds": [one for one in ProblemKind.values if one not in kinds],
+        "group_minutes": int(minutes),
+        "quiet_from": quiet[0],
+        "quiet_until": quiet[1],
+        "sends_all_clear": posted.get("all_clear") == "1",
+    }
+
+
+def _clock(text: str) -> time | None:
+    """A time of day; None of nothing. Raises AddressRefused."""
+    if not text:
+        return None
+    try:
+        return time.fromisoformat(text).replace(tzinfo=None)
+    except ValueError as error:
+        raise AddressRefused("Enter quiet hours such as 22:00 to 06:30.") from error
+
+
+def _kinds_of(receiver: AlertReceiver) -> str:
+    labels = [kind.label for kind in ProblemKind if kind not in receiver.excluded_kinds]
+    return "All problems" if len(labels) == len(ProblemKind) else ", ".join(labels)

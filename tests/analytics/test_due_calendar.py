@@ -1,0 +1,98 @@
+"""The calendar of due messages on the page Scheduled, and its herds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from analytics.models import ConsumptionPeak
+from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.rows import projection
+from analytics.views.due_calendar import DueCalendar, due_calendar, short_count
+from tests.analytics.builders import an_entry
+from topology.models import Grant, Role, State, Topology
+
+NOW = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
+pytestmark = pytest.mark.both_databases
+
+
+def wait_for(topology: Topology, due_at: datetime, number: int, destination: str) -> None:
+    entries = [
+        an_entry(f"{destination}-{n}-{due_at}", NOW, due_at=due_at, destination=destination)
+        for n in range(number)
+    ]
+    projection.project(topology, entries)
+
+
+def peak(topology: Topology, queue: str, messages: int, day: int = 19) -> None:
+    ConsumptionPeak.objects.create(
+        broker=topology.broker,
+        queue=queue,
+        day_at=datetime(2026, 11, day, tzinfo=UTC),
+        messages=messages,
+    )
+
+
+def read(topology: Topology, /, **query: str) -> DueCalendar:
+    found = due_calendar([topology.broker], [topology], parse(query, NOW), NOW)
+    assert found is not None
+    return found
+
+
+def test_hours_are_counted_by_day_and_lead_to_their_messages(topology: Topology) -> None:
+    wait_for(topology, NOW + timedelta(minutes=5), 3, "work")
+    wait_for(topology, NOW + timedelta(days=2), 1, "work")
+    wait_for(topology, NOW + timedelta(days=8), 1, "work")
+    found = read(topology, destination="work")
+    assert [day.total for day in found.days] == [3, 0, 1, 0, 0, 0, 0]
+    cell = found.days[0].cells[12]
+    assert (cell.text, cell.level) == ("3", 6)
+    assert cell.url == (
+        "?destination=work&from=2026-11-20T12%3A00%3A00&until=2026-11-20T13%3A00%3A00"
+    )
+    assert read(topology, destination="other").total == 0
+    assert read(topology, topology="other").total == 0
+
+
+def test_a_minute_above_the_best_minute_of_its_destination_is_a_herd(topology: Topology) -> None:
+    at = datetime(2026, 11, 20, 13, 7, tzinfo=UTC)
+    wait_for(topology, at, 4, "work")
+    wait_for(topology, at + timedelta(minutes=1), 3, "work")
+    wait_for(topology, at, 9, "unmeasured")
+    peak(topology, "work", 2)
+    peak(topology, "work", 3, day=18)
+    found = read(topology)
+    (line,) = found.herds
+    assert (line.herd.destination, line.herd.at, line.herd.due, line.herd.best) == (
+        "work",
+        at,
+        4,
+        3,
+    )
+    assert "destination=work" in line.url
+    assert [cell.is_herd for cell in found.days[0].cells].index(True) == 13
+    assert found.unmeasured == ("unmeasured",)
+
+
+def test_the_page_shows_the_calendar_and_not_beside_a_search(topology: Topology) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    projection.project(topology, [an_entry("m1", datetime.now(UTC) + timedelta(hours=1))])
+    user = User.objects.create_user("vera")
+    Grant.objects.create(user=user, broker=topology.broker, role=Role.VIEWER)
+    client = Client()
+    client.force_login(user)
+    address = reverse("analytics:scheduled")
+    assert "Calendar of due messages" in client.get(address).content.decode()
+    assert "Calendar of due messages" not in client.get(address, {"text": "m1"}).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, ""), (999, "999"), (1000, "1.0k"), (9_960, "10k"), (999_499, "999k"), (999_500, "1.0M")],
+)
+def test_a_count_fits_its_cell(number: int, text: str) -> None:
+    assert short_count(number) == text

@@ -1,0 +1,128 @@
+"""The background task of probes, with a stand-in for its consumer."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from analytics.models import Probe
+from analytics.probes import keep_probing
+from tests.builders import make_broker, make_pair
+from topology import work
+from topology.broker.amqp.consumer import Delivery
+from topology.broker.errors import Unreachable
+from topology.broker.properties.read import build_properties
+from topology.message import Message
+from topology.models import Probing, Topology
+from topology.models.work import PROBES
+from topology.operations import probes
+
+pytestmark = pytest.mark.django_db
+SECOND = timedelta(seconds=1)
+
+
+class Arrivals:
+    """A consumer that has these deliveries once."""
+
+    def __init__(self, *deliveries: Delivery) -> None:
+        self._batches = [list(deliveries)] if deliveries else []
+        self.acked: list[int] = []
+
+    def __call__(self, *_: Any, **__: Any) -> Arrivals:
+        return self
+
+    def __enter__(self) -> Arrivals:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def batch(self, **_: Any) -> list[Delivery]:
+        return self._batches.pop() if self._batches else []
+
+    def ack_through(self, delivery: Delivery) -> None:
+        self.acked.append(delivery.tag)
+
+
+@pytest.fixture
+def pair() -> Topology:
+    made = make_pair(make_broker(), delay="5s")
+    Topology.objects.update(probing=Probing.ON)
+    work.create(PROBES, made.pk, broker=made.broker, user=None)
+    return made
+
+
+def sent(topology: Topology, ago: timedelta) -> Probe:
+    at = datetime.now(UTC) - ago
+    return Probe.objects.create(
+        topology=topology, message_id=f"{ago}", delay=SECOND, created_at=at, sent_at=at
+    )
+
+
+def delivery(message_id: str) -> Delivery:
+    properties = build_properties({}, message_id=message_id)
+    return Delivery(Message("", "", properties, b"", False), 1, datetime.now(UTC))
+
+
+def keep(topology: Topology) -> None:
+    claimed = work.claim([PROBES], "test")
+    assert claimed is not None
+    keep_probing.keep_probing(claimed, topology, stop=Event(), alive=lambda: None)
+
+
+def test_arrivals_are_read_although_no_probe_can_be_sent(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise Unreachable("Gone.")
+
+    monkeypatch.setattr(keep_probing, "send_probe", fail)
+    monkeypatch.setattr(keep_probing, "BACKLOG", -SECOND)
+    probe, late = sent(pair, timedelta(minutes=10)), sent(pair, timedelta(minutes=30))
+    arrivals = Arrivals(delivery(probe.message_id))
+    monkeypatch.setattr(keep_probing, "Consumer", arrivals)
+    for _ in range(2):
+        with pytest.raises(Unreachable, match="Gone"):
+            keep(pair)
+    assert arrivals.acked == [1]
+    probe.refresh_from_db()
+    late.refresh_from_db()
+    assert probe.arrived_at
+    assert late.overdue_at
+
+
+@pytest.mark.parametrize("is_enabled_again", [True, False])
+def test_probes_that_are_enabled_while_they_end_go_on(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch, is_enabled_again: bool
+) -> None:
+    Topology.objects.update(probing=Probing.ENDING)
+    monkeypatch.setattr(keep_probing, "BACKLOG", -SECOND)
+    monkeypatch.setattr(keep_probing, "Consumer", Arrivals())
+    remove = probes.remove_probe_queue
+
+    def enable_and_remove(topology: Topology, *arguments: Any) -> None:
+        if is_enabled_again:
+            Topology.objects.update(probing=Probing.ON)
+        remove(topology, *arguments)
+
+    monkeypatch.setattr(keep_probing, "remove_probe_queue", enable_and_remove)
+    monkeypatch.setattr(probes, "Management", MagicMock())
+    keep(pair)
+    pair.refresh_from_db()
+    expected = Probing.ON if is_enabled_again else Probing.OFF
+    assert (pair.probing, bool(probes.open_work(pair))) == (expected, is_enabled_again)
+
+
+def test_messages_of_others_in_the_probe_queue_are_logged(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Topology.objects.update(probing=Probing.ENDING)
+    monkeypatch.setattr(keep_probing, "BACKLOG", -SECOND)
+    monkeypatch.setattr(keep_probing, "Consumer", Arrivals(delivery("a stranger")))
+    monkeypatch.setattr(probes, "Management", MagicMock())
+    keep(pair)
+    assert f"{pair.probe_queue}: messages without a probe: 1" in caplog.text

@@ -1,0 +1,118 @@
+"""Tasks of docs/guide that the walk does after its first replay, as their pages describe them."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from analytics.models import ScheduledMessage
+from delayboard.models import BatchState, MessageGroup, ReplayBatch, ScheduledChange
+from tests.brokers import Vhost
+from tests.browser import contents
+from tests.builders import address_of, eventually
+from topology.broker.management.client import Management
+from topology.definitions import Arguments, Binding, Exchange, Queue
+from topology.models import Broker, Topology
+from topology.operations.provision import apply
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+
+LEVELS = 10
+MISTAKE = "newsletter"
+
+
+def do_the_tasks(page: Page, vhost: Vhost, parked_from: str) -> None:
+    """The rest of the guide: schedule, dead letter group, paused replay, finding, migration."""
+    broker = Broker.objects.get()
+    first, second = (_levels(broker, prefix) for prefix in ("later", "afterwards"))
+    contents.delayed(vhost, first, ["10m"], "orders")
+    describe_the_group(page, broker, parked_from)
+    pause_and_continue(page)
+    reschedule_and_undo(page)
+    check_the_migration(page, first, second)
+    correct_a_finding(page, vhost, broker)
+
+
+def describe_the_group(page: Page, broker: Broker, queue: str) -> None:
+    page.goto(f"/dead-letters/{broker.slug}/queue/?name={queue}")
+    page.get_by_role("button", name="Park all messages").click()
+    expect(page.get_by_text("All messages are stored in Delayboard")).to_be_visible()
+    group = MessageGroup.objects.get(parked=1)
+    page.goto("/dead-letters/")
+    page.locator(f'a[href^="/dead-letters/{broker.slug}/groups/{group.pk}/"]').first.click()
+    note = page.get_by_role("textbox", name="Note")
+    note.fill("The price service was down.")
+    page.get_by_label("Owner").select_option("ada")
+    page.get_by_role("button", name="Save notes").click()
+    expect(note).to_have_value("The price service was down.")
+
+
+def pause_and_continue(page: Page) -> None:
+    """On the page of the group: nothing is published within the undo time."""
+    page.get_by_role("button", name="Replay group").click()
+    page.locator("details", has=page.get_by_label("Undo time")).locator("summary").click()
+    page.get_by_label("Undo time").fill("10m")
+    page.get_by_role("button", name="Update dry run").click()
+    page.get_by_role("button", name=re.compile("^Start replay")).click()
+    page.get_by_role("button", name="Pause replay").click()
+    page.get_by_role("button", name="Resume replay").click()
+    expect(page.get_by_role("heading", name="Undo time")).to_be_visible()
+    page.get_by_role("button", name="Cancel replay").first.click()
+    eventually(
+        lambda: ReplayBatch.objects.latest("pk").state == BatchState.CANCELLED,
+        "the replay is cancelled",
+    )
+
+
+def reschedule_and_undo(page: Page) -> None:
+    waiting = ScheduledMessage.objects.filter(topology__name__startswith="later")
+    eventually(waiting.exists, "the list has the message that waits")
+    message = waiting.get()
+    page.goto("/scheduled/")
+    page.locator(f'a[href^="/scheduled/{message.pk}/"]').first.click()
+    page.get_by_role("button", name="Reschedule message").click()
+    page.get_by_label("New due time").fill("+12m")
+    page.get_by_role("button", name="Check messages").click()
+    page.get_by_role("button", name="Request 1 change").click()
+    eventually(ScheduledChange.objects.exists, "the change is requested")
+    page.goto("/scheduled/changes/")
+    page.get_by_role("button", name="Undo change").click()
+    expect(page.get_by_role("button", name="Undo change")).to_have_count(0)
+
+
+def check_the_migration(page: Page, source: Topology, target: Topology) -> None:
+    page.goto(f"/topologies/{source.slug}/migrate/")
+    page.get_by_label("Target").select_option(target.slug)
+    page.get_by_role("button", name="Check messages").click()
+    expect(page.get_by_role("heading", name="Known messages")).to_be_visible()
+    expect(page.get_by_role("button", name="Request migration")).to_be_visible()
+
+
+def correct_a_finding(page: Page, vhost: Vhost, broker: Broker) -> None:
+    """A queue whose dead-letter exchange is missing, until somebody declares it."""
+    with Management(address_of(vhost)) as management:
+        arguments = Arguments({"x-dead-letter-exchange": MISTAKE})
+        management.declare_queue(Queue(MISTAKE, arguments=arguments))
+        finding = page.get_by_role("link", name="Dead-letter exchange missing")
+
+        def is_listed() -> bool:
+            page.goto(f"/findings/{broker.slug}/")
+            return finding.count() == 1
+
+        eventually(is_listed, "the finding is listed")
+        finding.click()
+        expect(page.get_by_role("heading", name="Remedy")).to_be_visible()
+        expect(page.locator("pre").first).to_contain_text(MISTAKE)
+        management.declare_exchange(Exchange(MISTAKE))
+        management.declare_queue(Queue(f"{MISTAKE}-dead"))
+        management.bind(Binding(MISTAKE, f"{MISTAKE}-dead", MISTAKE))
+        eventually(lambda: not is_listed(), "the finding is resolved")
+
+
+def _levels(broker: Broker, prefix: str) -> Topology:
+    params = delay_levels_params.Params("own", prefix, LEVELS)
+    topology = create_topology(None, broker, delay_levels.KIND, params)
+    apply(None, topology)
+    return topology

@@ -1,0 +1,74 @@
+"""The demo's incidents on a real broker, and their removal."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from analytics.models import DayFigures, NightlyReport, Run
+from analytics.models.run import GENERATED, RunState
+from delayboard.demo import removal, retries
+from delayboard.demo.apply_topology import apply_topology
+from delayboard.demo.incidents import make_incidents, replay_refunds
+from delayboard.demo.reminders import SHOP
+from delayboard.demo.seed import DEMO_BROKER
+from delayboard.models import BatchState, DeadLetterQueue, MessageGroup, ReplayBatch
+from tests.brokers import Vhost
+from tests.builders import address_of, make_broker, make_pair
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.findings.find import find
+from topology.models import AuditEntry, Broker, Topology
+from topology.operations import provision
+from topology.operations.restore_binding import restore_binding
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def stage(vhost: Vhost) -> Broker:
+    """The demo's broker with what the incidents need, and the incidents."""
+    broker = make_broker(vhost, name=DEMO_BROKER)
+    apply_topology(broker, SHOP.kind, SHOP.params, keep_bodies=True)
+    for trade in retries.TRADES:
+        if trade.kind in ("retry_pair", "delay_queues"):
+            retries.prepare(broker, trade)
+    make_incidents(broker)
+    return broker
+
+
+def test_the_incidents_can_be_looked_at_solved_and_removed(vhost: Vhost) -> None:
+    User.objects.create_superuser("root")
+    broker = stage(vhost)
+    assert not replay_refunds(broker)
+    groups = {group.exception: group for group in MessageGroup.objects.all()}
+    assert groups["shop.PriceMissing"].parked == 36
+    assert str(groups["shop.PriceMissing"].owner) == "root"
+    assert groups["shop.PriceMissing"].note
+    webhooks = groups["ConnectionError"]
+    assert (webhooks.parked, webhooks.replaying) == (10, 10)
+    assert ReplayBatch.objects.get().state == BatchState.RUNNING
+    assert DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True).count() == 3
+
+    with Management(address_of(vhost)) as management:
+        found = {one.rule.id for one in find(observe(management))}
+        assert "F01" in found
+        levels = Topology.objects.get(keep_bodies=True)
+        assert restore_binding(None, levels, "returns") == 1
+        pair = make_pair(broker, name="mine")
+        provision.apply(None, pair)
+        day = timezone.now().date() - timedelta(days=1)
+        DayFigures.objects.create(day=day, broker=broker.slug)
+        Run.objects.create(day=day, state=RunState.DONE, error=GENERATED)
+        NightlyReport.objects.create(day=day, made_at=timezone.now(), html="")
+
+        assert not removal.is_removed(broker)
+        removal.remove_demo(None, broker)
+        assert removal.is_removed(broker)
+        left = {str(queue["name"]) for queue in management.queues()}
+    assert left == {queue.name for queue in pair.definitions.queues} | {pair.tap_queue}
+    for model in (MessageGroup, ReplayBatch, DayFigures, Run, NightlyReport):
+        assert not model._default_manager.exists()
+    assert AuditEntry.objects.get(action="demo removed").outcome == "done"

@@ -1,0 +1,93 @@
+"""Probes on and off: the queue that they arrive in, and the work of sending them."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from topology import audit, latest, work
+from topology.broker.management.client import Management
+from topology.models import DEFAULT_PROBE_MINUTES, Probing, State, Topology, Work, WorkState
+from topology.models.work import ENDED, PROBES
+from topology.operations.ownership import Refusal, alone_with, disown
+from topology.operations.provision import create_owned
+from topology.operations.topology_rows import User
+from topology.provisioning.probes import shortest_delay, stray_probe
+from topology.snapshot import Snapshot
+
+MOST_MINUTES = 24 * 60
+
+
+def probe_problem(topology: Topology, snapshot: Snapshot) -> str:
+    """Why this topology can have no probes; "" when it can."""
+    pattern, params = topology.pattern, topology.parsed
+    if problem := pattern.probe_obstacle(params, snapshot.definitions):
+        return problem
+    route = pattern.probe_route(params, shortest_delay(pattern, params), topology.probe_queue)
+    return stray_probe(pattern, params, topology.probe_queue, route, snapshot)
+
+
+def start_probes(user: User, topology: Topology, *, minutes: int = DEFAULT_PROBE_MINUTES) -> None:
+    """Send a probe every so many minutes from now on; enabled already, change the minutes.
+
+    Raises Refusal when a probe would reach real consumers, BrokerError when the broker fails: what
+    was created by then is in `owned`, and another call completes it.
+    """
+    broker = topology.broker
+    details = {"every_minutes": minutes}
+    with (
+        audit.recorded(user, "probes enabled", broker=broker, what=topology.name, details=details),
+        alone_with(topology),
+        Management(broker.address) as management,
+    ):
+        if not 1 <= minutes <= MOST_MINUTES:
+            raise Refusal(f"Enter a number of minutes from 1 to {MOST_MINUTES}.")
+        if topology.state != State.APPLIED:
+            raise Refusal("The topology is not applied. Apply it first.")
+        wanted = topology.probe_definitions
+        snapshot = latest.for_action(broker, management, wanted)
+        if problem := probe_problem(topology, snapshot):
+            raise Refusal(problem)
+        create_owned(topology, wanted, management)
+        Topology.objects.filter(pk=topology.pk).update(probing=Probing.ON, probe_minutes=minutes)
+        if open_work(topology) is None:
+            work.create(PROBES, topology.pk, broker=broker, user=user)
+    topology.refresh_from_db()
+
+
+def stop_probes(user: User, topology: Topology) -> None:
+    """Send no more; the worker removes the queue when those on the way have arrived.
+
+    Unbound before that, they would get stuck in levels with at-least-once dead-lettering.
+    """
+    with audit.recorded(user, "probes disabled", broker=topology.broker, what=topology.name):
+        rows = Topology.objects.filter(pk=topology.pk, probing=Probing.ON)
+        rows.update(probing=Probing.ENDING)
+    topology.refresh_from_db()
+
+
+def remove_probe_queue(topology: Topology, lease: work.Lease) -> None:
+    """Delete the queue and its bindings, where they are ours, and end the work of its probes.
+
+    Changes nothing when they are enabled again. Raises BrokerError; call again.
+    """
+    with alone_with(topology), Management(topology.broker.address) as management:
+        if topology.probing != Probing.ENDING:
+            return
+        owned, wanted = topology.owned_identities, topology.probe_definitions
+        for binding in wanted.bindings:
+            if binding.identity in owned:
+                management.unbind(binding)
+        for queue in wanted.queues:
+            if queue.identity in owned:
+                management.delete_queue(queue.name, only_if_empty=False)
+        disown(topology, [thing.identity for thing in wanted])
+        with transaction.atomic():
+            Topology.objects.filter(pk=topology.pk).update(probing=Probing.OFF)
+            lease.end(WorkState.DONE)
+    topology.refresh_from_db()
+
+
+def open_work(topology: Topology) -> Work | None:
+    """The work of sending its probes and consuming them, of which one worker holds the lease."""
+    rows = Work.objects.filter(kind=PROBES, subject=topology.pk)
+    return rows.exclude(state__in=ENDED).first()

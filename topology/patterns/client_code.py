@@ -1,0 +1,98 @@
+"""Code of several client libraries that publishes along a route; pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from topology.message import Route
+from topology.patterns.delay_levels import params as level_params
+from topology.patterns.pattern import ParamsError, Pattern
+
+EXAMPLE_TARGET, EXAMPLE_DELAY = "orders", timedelta(seconds=10)
+
+
+@dataclass(frozen=True)
+class CodeExample:
+    """`client` is the name of the library."""
+
+    client: str
+    code: str
+
+
+def list_examples(pattern: Pattern, params: Any) -> list[CodeExample]:
+    """Publishing one delayed message with each library; empty where a route is not permanent."""
+    delay = next(iter(pattern.delays(params)), EXAMPLE_DELAY)
+    target = next(iter(pattern.targets(params)), EXAMPLE_TARGET)
+    try:
+        route = pattern.route(params, delay, target)
+    except ParamsError:
+        return []
+    if route.lease is not None or route.due_header or route.headers:
+        return []
+    found = [_aio_pika(route), _spring(route), _amqplib(route)]
+    if isinstance(params, level_params.Params):
+        found = [*_of_preset(params.preset, target, delay), *found]
+    return found
+
+
+def _of_preset(preset: str, target: str, delay: timedelta) -> list[CodeExample]:
+    seconds = f"{delay.total_seconds():g}"
+    if preset == "celery":
+        return [CodeExample("Celery", f"task.apply_async(countdown={seconds})\n")]
+    if preset.startswith("nsb"):
+        code = (
+            "var options = new SendOptions();\n"
+            f"options.SetDestination({_text(target)});\n"
+            f"options.DelayDeliveryWith(TimeSpan.FromSeconds({seconds}));\n"
+            "await session.Send(message, options);\n"
+        )
+        return [CodeExample("NServiceBus", code)]
+    return []
+
+
+def _aio_pika(route: Route) -> CodeExample:
+    expires = f", expiration={route.expiration_ms / 1000:g}" if route.expiration_ms else ""
+    exchange = (
+        f"exchange = await channel.get_exchange({_text(route.exchange)})\n"
+        if route.exchange
+        else "exchange = channel.default_exchange\n"
+    )
+    code = (
+        f"channel = await connection.channel(publisher_confirms=True)\n{exchange}"
+        "message = aio_pika.Message(\n"
+        f"    body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT{expires}\n"
+        ")\n"
+        f"await exchange.publish(message, {_text(route.routing_key)}, mandatory=True)\n"
+    )
+    return CodeExample("aio-pika", code)
+
+
+def _spring(route: Route) -> CodeExample:
+    lines = ["message.getMessageProperties().setDeliveryMode(MessageDeliveryMode.PERSISTENT);"]
+    if route.expiration_ms:
+        lines.append(f'message.getMessageProperties().setExpiration("{route.expiration_ms}");')
+    inner = "".join(f"    {line}\n" for line in lines)
+    code = (
+        "rabbitTemplate.setMandatory(true);\n"
+        f"rabbitTemplate.convertAndSend({_text(route.exchange)}, {_text(route.routing_key)}, body,"
+        f" message -> {{\n{inner}    return message;\n}});\n"
+    )
+    return CodeExample("Spring AMQP", code)
+
+
+def _amqplib(route: Route) -> CodeExample:
+    expires = f', expiration: "{route.expiration_ms}"' if route.expiration_ms else ""
+    code = (
+        "const channel = await connection.createConfirmChannel();\n"
+        f"channel.publish({_text(route.exchange)}, {_text(route.routing_key)}, body,\n"
+        f"  {{ persistent: true, mandatory: true{expires} }});\n"
+        "await channel.waitForConfirms();\n"
+    )
+    return CodeExample("amqplib", code)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
