@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
-from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, key_problem, name_problem
-from topology.patterns.pattern import Field, ParamsError
-from topology.patterns.texts import refuse
+from topology.patterns.pattern import Field
+from topology.patterns.texts import number_format, refuse, text_functions
 
 KIND = "quorum_retry"
 
@@ -88,39 +87,7 @@ class Params:
         refuse(_problems(self))
 
 
-def parse(values: Mapping[str, str]) -> Params:
-    problems: dict[str, str] = {}
-    waits = {"shortest": DEFAULT_SHORTEST, "longest": DEFAULT_LONGEST}
-    for name in waits:
-        try:
-            waits[name] = parse_delay(values[name]) if values.get(name) else waits[name]
-        except DelayError as error:
-            problems[name] = str(error)
-    limit = values.get("limit") or str(DEFAULT_LIMIT)
-    if not (limit.isascii() and limit.isdecimal() and len(limit) <= len(str(MOST_RETRIES))):
-        problems["limit"] = f"Enter a number from 1 to {MOST_RETRIES}."
-    if problems:
-        raise ParamsError(problems)
-    return Params(
-        name=values.get("name", ""),
-        retry=values.get("retry") or "failed",
-        limit=int(limit),
-        routing_key=values.get("routing_key", ""),
-        parking=values.get("parking", ""),
-        **waits,
-    )
-
-
-def store(params: Params) -> dict[str, str]:
-    return {
-        "name": params.name,
-        "retry": params.retry,
-        "shortest": format_delay(params.shortest),
-        "longest": format_delay(params.longest),
-        "limit": str(params.limit),
-        "routing_key": params.routing_key,
-        "parking": params.parking,
-    }
+parse, store = text_functions(Params, limit=number_format(MOST_RETRIES))
 
 
 def _problems(params: Params) -> dict[str, str]:
