@@ -1,20 +1,15 @@
-"""Retry loop: what is rejected waits in a dead queue and comes back to the input exchange.
+"""Retry loop: rejected messages wait in a dead queue and return to the input exchange.
 
-Mechanism: an input fanout exchange feeds an input queue. What a consumer rejects there
-(requeue=false) goes through the dead exchange into the dead queue, waits until the TTL runs out,
-and dies back into the input exchange. With several timeouts the dead exchange is a topic or a
-headers exchange with a dead queue for each, for a message keeps its key and headers when it dies;
-what matches none takes its alternate exchange to a dead queue of its own, so that it is not lost.
-Guarantee: never before the TTL; classic queues dead-letter at most once.
-Cost: two exchanges and one queue per timeout, one stay per round.
-Hazard: through the input exchange a failed message comes back to every queue bound there. A
-separate return is for one queue: dead exchange, dead queues and return exchange are its own, for
-a shared one sends B's failure to A (tried). The rounds are the consumer's to count.
+A fanout exchange feeds the input queue. Its rejected messages pass the dead exchange into a dead
+queue, and dead-letter into the input exchange after the TTL. With several timeouts the dead
+exchange is a topic or headers exchange with a dead queue for each: a message keeps its key and
+headers. Its alternate exchange leads all others to a dead queue of their own. A separate return
+needs its own dead exchange and return exchange: a shared one sends B's failures to A (tried).
 Source: seed 002 (A. Kazakov, "Delayed Retrays by RabbitMQ"). Its code makes transient exchanges,
-which a restart takes away on 3.10.8 and 4.0.5 and leaves on 4.3.6 (tried), and leaves the queue
-type out; pika gives the queue's name as binding key where none is stated.
-Its consumer reads the newest entry of x-death, which is the dead queue's; the count of `rejected`
-in the input queue is the number of failures on every version, also of a delayed message.
+which a restart deletes on 3.10.8 and 4.0.5 and not on 4.3.6 (tried), and has no queue type; pika
+binds with the queue's name where no key is given. Its consumer reads the newest entry of x-death,
+the dead queue's; the count of `rejected` in the input queue is the number of failures on every
+version, also of a delayed message.
 """
 
 from __future__ import annotations
