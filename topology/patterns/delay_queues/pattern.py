@@ -108,14 +108,14 @@ class DelayQueues(Pattern):
         last = newest_death(copy.headers) or ("", "")
         trips = sum(read_history(copy.headers).count(name, "expired") for name in names)
         if copy.routing_key in names:
-            attempt = _counted(copy.headers) or trips + 1
+            attempt = _read_attempt(copy.headers) or trips + 1
             return Reading(
                 "entry", params.queue, copy.routing_key, names[copy.routing_key], attempt, *last
             )
         if copy.routing_key != params.queue:
             return None
         if last[0] in names and last[1] == "expired":
-            attempt = _counted(copy.headers) or trips
+            attempt = _read_attempt(copy.headers) or trips
             return Reading("exit", params.queue, last[0], names[last[0]], attempt, *last)
         return Reading("publish", params.queue, params.queue, timedelta(0), 0, *last)
 
@@ -148,7 +148,7 @@ class DelayQueues(Pattern):
 delay_queues = DelayQueues()
 
 
-def _counted(headers: Headers) -> int:
+def _read_attempt(headers: Headers) -> int:
     """The consumer's own count; 0 where there is none."""
     stated = headers.get(ATTEMPT_HEADER)
     is_number = isinstance(stated, int) and not isinstance(stated, bool)

@@ -179,7 +179,9 @@ class HoldQueues(Pattern):
         sentences = []
         if params.exchange and found.exchange(params.exchange) is None:
             sentences.append(f"The destination exchange “{params.exchange}” does not exist.")
-        sentences.extend(_collision(params, queue) for queue in _collisions(params, found))
+        sentences.extend(
+            _explain_collision(params, queue) for queue in _find_collisions(params, found)
+        )
         exchange = found.exchange(params.exchange)
         if not params.exchange:
             sentences.append(
@@ -258,14 +260,14 @@ def _split_name(params: Params, name: str) -> tuple[timedelta, str] | None:
     return timedelta(milliseconds=int(match[1])), match[2].removeprefix(f"{params.exchange}.")
 
 
-def _collisions(params: Params, found: Definitions) -> list[Queue]:
+def _find_collisions(params: Params, found: Definitions) -> list[Queue]:
     """Queues that have a name of this namespace and hold for somebody else."""
     named = [queue for queue in found.queues if _split_name(params, queue.name)]
     others = [queue for queue in named if not is_held_for(params.exchange, queue)]
     return sorted(others, key=lambda queue: queue.name)
 
 
-def _collision(params: Params, queue: Queue) -> str:
+def _explain_collision(params: Params, queue: Queue) -> str:
     exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
     held = (
         f"delays messages to the exchange “{exchange}” with key “{key or ''}”"

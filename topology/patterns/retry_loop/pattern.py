@@ -98,7 +98,7 @@ class RetryLoop(Pattern):
         """
         if delay <= timedelta(0):
             return Route(params.back_exchange, "")
-        timeout = _chosen(params, delay)
+        timeout = _choose_timeout(params, delay)
         if params.split == "header" and timeout not in params.unmatched:
             return Route(params.dead_exchange, "", headers={params.header: timeout.match})
         if params.split == "key":
@@ -108,7 +108,7 @@ class RetryLoop(Pattern):
         return Route(params.dead_exchange, "")
 
     def achievable(self, params: Params, delay: timedelta) -> timedelta:
-        return _chosen(params, delay).delay if delay > timedelta(0) else timedelta(0)
+        return _choose_timeout(params, delay).delay if delay > timedelta(0) else timedelta(0)
 
     def delays(self, params: Params) -> Sequence[timedelta]:
         return sorted({timeout.delay for timeout in params.all_timeouts})
@@ -128,7 +128,7 @@ class RetryLoop(Pattern):
         held = {timeout.queue: timeout.delay for timeout in params.all_timeouts}
         trips = sum(history.count(queue, "expired") for queue in held)
         if copy.exchange == params.dead_exchange:
-            timeout = _timeout_of(params, copy)
+            timeout = _find_timeout(params, copy)
             if timeout is None:
                 return None
             queue, reason = last if last and last[0] not in held else ("", "")
@@ -190,7 +190,7 @@ class RetryLoop(Pattern):
 retry_loop = RetryLoop()
 
 
-def _chosen(params: Params, delay: timedelta) -> Timeout:
+def _choose_timeout(params: Params, delay: timedelta) -> Timeout:
     enough = [timeout for timeout in params.all_timeouts if timeout.delay >= delay]
     if not enough:
         longest_one = format_delay(retry_loop.longest(params))
@@ -200,7 +200,7 @@ def _chosen(params: Params, delay: timedelta) -> Timeout:
     return min(enough, key=lambda timeout: timeout.delay)
 
 
-def _timeout_of(params: Params, copy: Copy) -> Timeout | None:
+def _find_timeout(params: Params, copy: Copy) -> Timeout | None:
     """Where the dead exchange puts it; None when it is lost there."""
     for timeout in params.timeouts:
         if params.split == "key" and matches(timeout.match, copy.routing_key):
