@@ -50,13 +50,13 @@ class Overflow:
         if fill.is_full:
             self._is_over = True
         elif self._is_over and not is_behind:
-            write(self._topology, self._sure_at, Loss(TOO_SLOW, self._dropped_since(fill)))
+            write(self._topology, self._sure_at, Loss(TOO_SLOW, self._count_dropped(fill)))
             self._is_over = False
         if not self._is_over:
             self._sure_at = datetime.now(UTC)
             self._dropped_before = fill.dropped
 
-    def _dropped_since(self, fill: Fill) -> int | None:
+    def _count_dropped(self, fill: Fill) -> int | None:
         if fill.dropped is None or self._dropped_before is None:
             return None
         return max(0, fill.dropped - self._dropped_before)

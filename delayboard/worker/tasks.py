@@ -161,7 +161,7 @@ def parker_of(row: DeadLetterQueue) -> Task:
 
 def interception_of(row: Interception, owner: str) -> Task:
     """The task that changes messages for a queue; whoever holds the lease of its work does it."""
-    run = partial(_intercept, row.work, owner)
+    run = partial(_work_off, partial(_claim_own, row.work), owner, intercept.attend)
     return Task(interception_key(row.pk), f"Changes for {row.queue}"[:200], run, row.broker_id)
 
 
@@ -193,15 +193,9 @@ def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> Non
     )
 
 
-def _intercept(own: Work, owner: str, *, stop: Event, beat: Beat) -> None:
-    alive = partial(beat, {})
-    while not stop.is_set():
-        own.refresh_from_db()
-        claimed = work.claim_this(own, owner)
-        if claimed is not None:
-            intercept.attend(claimed, stop=stop, alive=alive)
-        alive()
-        stop.wait(IDLE_SECONDS)
+def _claim_own(own: Work, owner: str) -> Work | None:
+    own.refresh_from_db()
+    return work.claim_this(own, owner)
 
 
 def _claims(kind: str) -> Callable[[str], Work | None]:

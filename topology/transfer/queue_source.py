@@ -77,7 +77,7 @@ class QueueSource(Generic[Mark]):
         since = self._held_since
         return 0.0 if since is None else time.monotonic() - since
 
-    def leave_out(self) -> None:
+    def exclude(self) -> None:
         """What is decided on at this moment counts as one of those that are taken."""
         if self._left is not None:
             self._left -= 1

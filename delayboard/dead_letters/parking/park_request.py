@@ -78,7 +78,7 @@ def park_all(user: Any, broker: Broker, name: str, snapshot: Snapshot | None) ->
     """Request the parking of all messages in the queue now. Raises ParkError."""
     row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
     _queue(row, snapshot, name)
-    return _asked(user, broker, name, None)
+    return _create_parking(user, broker, name, None)
 
 
 def park_these(
@@ -96,7 +96,7 @@ def park_these(
             raise ParkError(
                 "Parking single messages harms the others in this queue. Park the whole queue."
             )
-    return _asked(user, broker, name, chosen)
+    return _create_parking(user, broker, name, chosen)
 
 
 def cancel(user: Any, parking: Parking) -> None:
@@ -126,7 +126,7 @@ def _queue(row: DeadLetterQueue | None, snapshot: Snapshot | None, name: str) ->
     return queue
 
 
-def _asked(user: Any, broker: Broker, name: str, handles: list[str] | None) -> Parking:
+def _create_parking(user: Any, broker: Broker, name: str, handles: list[str] | None) -> Parking:
     number = None if handles is None else len(handles)
     with transaction.atomic():
         parking = Parking.objects.create(

@@ -21,10 +21,10 @@ from delayboard.demo.run import (
     CannotRun,
     Household,
     children,
-    demand_free_port,
-    interruptible,
-    only_one,
+    lock_installation,
     own_broker,
+    raise_on_interrupt,
+    require_free_port,
     say,
 )
 from topology.broker.errors import BrokerError
@@ -48,8 +48,8 @@ class Command(BaseCommand):
         """Set up, then watch until Ctrl-C or SIGTERM. Raises CommandError in one sentence."""
         try:
             own = own_broker(options["broker"], options["management"])
-            with only_one(settings.VAR), interruptible():
-                demand_free_port(options["port"])
+            with lock_installation(settings.VAR), raise_on_interrupt():
+                require_free_port(options["port"])
                 run(own, options["port"])
         except (CannotRun, NodeError, BrokerError) as error:
             raise CommandError(str(error)) from error
