@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from delayboard.dead_letters.parking.park_request import ParkError, watch
+from delayboard.dead_letters.parking.park_request import ParkError, set_automatic_parking
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.dead_letters.queues.confirmed import Undecided, decide, destinations
 from delayboard.models import DeadLetterQueue
@@ -36,7 +36,7 @@ def watch_queues(
         try:
             decide(user, broker, name, snapshot, is_confirmed=True)
             if name in parked:
-                watch(user, broker, name, snapshot, on=True)
+                set_automatic_parking(user, broker, name, snapshot, on=True)
         except (Undecided, ParkError) as problem:
             problems.append(f"{name[:100]}: {problem}")
     return problems

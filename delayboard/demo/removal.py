@@ -86,7 +86,7 @@ def remove_demo(user: Any, broker: Broker) -> None:
     with audit.recorded(user, "demo removed", broker=broker, what=broker.name):
         _cancel_replays(user, broker)
         # Before their rows go, so that the worker ends its parkers meanwhile.
-        DeadLetterQueue.objects.filter(broker=broker).update(is_watched=False)
+        DeadLetterQueue.objects.filter(broker=broker).update(parks_automatically=False)
         for topology in demo_topologies(broker).exclude(state=State.DELETED):
             provision.remove(user, topology, typed_name=topology.name)
         with Management(broker.address) as management:

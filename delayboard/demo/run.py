@@ -223,7 +223,7 @@ class Running:
         self.process, self.rest = None, b""
 
 
-class Household:
+class ManagedProcesses:
     """The node, if there is one, and the children: started in order, stopped in reverse."""
 
     def __init__(self, node: PrivateNode | None, wanted: Sequence[Child], port: int) -> None:

@@ -86,7 +86,7 @@ def next_due(topology: Topology) -> dict[str, Any]:
 @register.simple_tag
 def parker(row: DeadLetterQueue | None) -> BackgroundTask | None:
     """How the parker of a watched queue does."""
-    if row is None or not row.is_watched:
+    if row is None or not row.parks_automatically:
         return None
     return BackgroundTask.objects.filter(key=parker_key(row.pk)).first()
 

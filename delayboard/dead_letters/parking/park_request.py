@@ -55,7 +55,9 @@ def warning(queue: Queue, snapshot: Snapshot) -> str:
     return ""
 
 
-def watch(user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on: bool) -> str:
+def set_automatic_parking(
+    user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on: bool
+) -> str:
     """Switch automatic parking of a queue; returns a warning, or "". Raises ParkError."""
     row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
     sentence = ""
@@ -64,11 +66,11 @@ def watch(user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on
         sentence = warning(queue, snapshot) if snapshot else ""
     elif row is None:
         raise ParkError("This queue is not parked automatically.")
-    if row is None or row.is_watched == on:
+    if row is None or row.parks_automatically == on:
         return sentence
     with transaction.atomic():
-        row.is_watched, row.watched_by, row.watched_at = on, user, timezone.now()
-        row.save(update_fields=["is_watched", "watched_by", "watched_at"])
+        row.parks_automatically, row.watched_by, row.watched_at = on, user, timezone.now()
+        row.save(update_fields=["parks_automatically", "watched_by", "watched_at"])
         action = f"automatic parking {'started' if on else 'stopped'}"
         audit.record(user, action, broker=broker, what=name)
     return sentence

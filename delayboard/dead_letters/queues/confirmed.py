@@ -181,7 +181,7 @@ def decide(
         raise Undecided(problem)
     changed = {"is_confirmed": is_confirmed, "decided_by": user, "decided_at": timezone.now()}
     if not is_confirmed:
-        changed |= {"is_watched": False}
+        changed |= {"parks_automatically": False}
     with transaction.atomic():
         row, _ = DeadLetterQueue.objects.update_or_create(
             broker=broker, queue=name, defaults=changed

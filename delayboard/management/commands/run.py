@@ -19,7 +19,7 @@ from delayboard.demo.node import NodeError, PrivateNode
 from delayboard.demo.run import (
     BrokerUrls,
     CannotRun,
-    Household,
+    ManagedProcesses,
     children,
     lock_installation,
     own_broker,
@@ -59,19 +59,19 @@ def run(own: BrokerUrls | None, port: int) -> None:
     """Start everything in order, watch it, and stop it again, whatever happens."""
     node = None if own else PrivateNode(settings.VAR / "broker", "delayboard")
     manage = Path(settings.BASE_DIR) / "manage.py"
-    household = Household(
+    processes = ManagedProcesses(
         node, children(sys.executable, manage, port, with_traffic=node is not None), port
     )
     try:
         if node is not None:
             say("Starting the broker")
             node.start()
-        household.first_page = prepare(own, node)
-        household.watch()
+        processes.first_page = prepare(own, node)
+        processes.watch()
     except KeyboardInterrupt:
         say("\nStopping")
     finally:
-        household.stop()
+        processes.stop()
 
 
 def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> str:

@@ -1,4 +1,4 @@
-"""Watching a queue: its dead letters are parked as they come."""
+"""Parks new dead letters of a queue automatically."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BEAT_SECONDS = 0.5
 Beat = Callable[[Mapping[str, object]], None]
 
 
-def watch(queue_id: int, *, stop: Event, beat: Beat, room: SpaceCheck) -> None:
+def park_automatically(queue_id: int, *, stop: Event, beat: Beat, room: SpaceCheck) -> None:
     """Park new messages of a queue until `stop` is set.
 
     `beat` receives stored and repeated counts (of this connection), last_at and problems, about
