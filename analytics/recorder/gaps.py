@@ -51,7 +51,7 @@ def read_fill(queue: Mapping[str, Any]) -> Fill:
     stats = queue.get("message_stats") or {}
     counts = [stats.get("publish"), stats.get("ack"), queue.get("messages")]
     known = [count for count in counts if isinstance(count, int)]
-    # Without acknowledgements it counts anew since a restart, and not all there is.
+    # Without acknowledgements it counts again since a restart, and not all there is.
     dropped = known[0] - known[1] - known[2] if len(known) == 3 and known[1] else None
     held, bound = queue.get("message_bytes"), queue.get("arguments", {}).get("x-max-length-bytes")
     return Fill(

@@ -2,7 +2,7 @@
 
 For delays that leave through the default exchange, where nothing can be intercepted. An exclusive
 consumer takes every message without an ack. Those with a change are written down, published
-anew where the change says so, and acknowledged. A nack puts the others back: a classic queue keeps
+again where the change says so, and acknowledged. A nack puts the others back: a classic queue keeps
 their places and due times (tests/real_broker/test_read_queue.py). A kill puts all of them back, and
 the rows say what was begun.
 """

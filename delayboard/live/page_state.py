@@ -31,7 +31,7 @@ LONGEST_LEFT = 31_536_000
 
 
 class State(TypedDict):
-    """A subject's live values: all of them in the feed; to a page those that it lacks (`lacking`).
+    """A subject's live values: all of them in the feed; to a page those that it does not have.
 
     `cells` are texts by key, `marks` states by key; `at` is the reference time of ages in ISO
     format, `error` a sentence while the numbers are old, `reading` one while the broker is read for

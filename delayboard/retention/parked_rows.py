@@ -39,7 +39,7 @@ RESOLVED = (ParkedState.DISCARDED, ParkedState.REPLAYED)
 MEGABYTE = 1_000_000
 SIZE_BATCH = 50
 # A session without messages may be one that begins just now, or one of a queue to which nothing
-# comes; that one writes its row anew with its first message.
+# comes; that one writes its row again with its first message.
 BEGINNING = timedelta(hours=1)
 LONGEST_IDLE = timedelta(days=1)
 _HAS_BODY = Exists(ParkedMessage.objects.filter(body=OuterRef("pk"))) | Exists(

@@ -14,7 +14,7 @@ from topology.patterns.names import unseen
 from topology.patterns.pattern import Pattern, Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import Plan
-from topology.provisioning.recognition import Departure, Found, departures, recognise
+from topology.provisioning.recognition import Departure, Found, departures, recognize
 from topology.snapshot import Snapshot
 
 
@@ -111,7 +111,7 @@ def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, P
     BrokerError when the broker does not answer.
     """
     with Management(broker.address) as management:
-        recognition = recognise(latest.for_action(broker, management, []))
+        recognition = recognize(latest.for_action(broker, management, []))
     named = (one for one in recognition.found if (one.use.kind, one.use.name) == (kind, name))
     found = next(named, None)
     if found is None:

@@ -28,7 +28,7 @@ _is_stored: ContextVar[bool] = ContextVar("is_stored", default=False)
 
 @contextmanager
 def as_stored() -> Iterator[None]:
-    """For the length of the block names are not judged anew by what a person sees of them."""
+    """For the length of the block names are not judged again by what a person sees of them."""
     token = _is_stored.set(True)
     try:
         yield

@@ -97,7 +97,7 @@ def _end_laps(copy: Copy, forwarder: Forwarder, due: int, lap_ms: int) -> Copy:
 def _publish_anew(
     copy: Copy, queue: Queue, to: str, why: str, around: Circumstances
 ) -> Copy | RouteOutcome:
-    """Published anew to this queue: nothing is remembered of what it was before."""
+    """Published again to this queue: nothing is remembered of what it was before."""
     here = replace(copy, hops=(*copy.hops, copy.hop(queue.name, 0)))
     if to not in around.index.queues:
         return here.ends("stuck", sentences.forwarder_keeps(queue.name, to))

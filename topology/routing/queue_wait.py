@@ -35,7 +35,7 @@ class Dies:
     failed: int = 0
     doubts: tuple[str, ...] = ()
 
-    def told(self, queue: str) -> str:
+    def describe(self, queue: str) -> str:
         """What put it where it is next."""
         if self.reason == "expired":
             return sentences.expired(queue, self.ms)

@@ -241,7 +241,7 @@ def leave(
         exchange=queue.dead_letter_exchange,
         keys=copy.keys if key is None else (key,),
         headers=dead_letter_headers(copy.headers, queue.name, found.reason, copy.exchange, version),
-        why=found.told(queue.name),
+        why=found.describe(queue.name),
         expiration_ms=None,
         deaths=record(copy.deaths, queue.name, found.reason, version),
         failed=found.failed,

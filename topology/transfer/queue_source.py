@@ -32,9 +32,9 @@ class QueueSource(Generic[Mark]):
     """Takes what `decide` makes of each message, with a mark; None leaves the message there, and
     "drop" acknowledges it: what had to be noted of it is. "later" only has it wait for `settle`.
 
-    `settled` is told what became of each. What was refused, or left, is held until the end, so
-    that it does not come again and again. With `is_strict` the first that is refused ends it.
-    At most `most` are taken.
+    `settled` gets the answer of each. Refused and left messages are held until the end, so that
+    RabbitMQ does not deliver them again and again. With `is_strict` the first
+    refusal ends it. At most `most` are taken.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ from topology.patterns.names import unseen
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
-from topology.provisioning.recognition import Found, Recognition, recognise
+from topology.provisioning.recognition import Found, Recognition, recognize
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
 from topology.views.diagram import Picture, draw
@@ -101,7 +101,7 @@ class Label:
 def discovered(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
     wanted = _wanted(request)
-    worked = recognised(broker, known.snapshot) if known.snapshot else None
+    worked = recognize_snapshot(broker, known.snapshot) if known.snapshot else None
     context = {
         "broker": broker,
         "latest": known,
@@ -139,9 +139,9 @@ def _wanted(request: HttpRequest) -> Wanted:
     )
 
 
-def recognised(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None:
+def recognize_snapshot(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None:
     """Of a vhost with very much in it, beside this request; None while that is not done."""
-    return _results.get(broker, snapshot, lambda: recognise(snapshot))
+    return _results.get(broker, snapshot, lambda: recognize(snapshot))
 
 
 def _seen(
@@ -177,7 +177,7 @@ def _kind_title(use: Use) -> str:
 
 
 def _served(recognition: Recognition, wanted: Wanted) -> dict[str, Any]:
-    """The queues that something recognised works for, with its name and kind."""
+    """The queues that something recognized works for, with its name and kind."""
     matching = [
         one
         for one in recognition.served
@@ -191,7 +191,7 @@ def _served(recognition: Recognition, wanted: Wanted) -> dict[str, Any]:
 
 
 def _foreign_things(broker: Broker, recognition: Recognition) -> list[Thing]:
-    """What no use claims, and no topology of ours that was not recognised, or not whole."""
+    """What no use claims, and no topology of ours that was not recognized, or not whole."""
     ours: set[Identity] = set()
     for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         # A row that no longer reads says so on its own page.

@@ -219,7 +219,7 @@ class _Response(http.client.HTTPResponse):
 class _Bounded(io.RawIOBase):
     """A socket's bytes until the time or the room of `limits` ends.
 
-    A time-out of the socket itself begins anew with every byte that comes.
+    A time-out of the socket itself begins again with every byte that comes.
     """
 
     def __init__(self, sock: socket.socket, raw: Any, limits: Limits, url: str) -> None:

@@ -50,7 +50,7 @@ _SIZED = frozenset({b"S", b"x", b"F", b"A"})
 
 class Stripped(NamedTuple):
     """Raw properties without what a replay takes off, and apart; `replaced` is its last entry of
-    each name that shall be set anew. Flags, and the values before and behind the headers.
+    each name that shall be set again. Flags, and the values before and behind the headers.
     """
 
     flags: int

@@ -22,8 +22,8 @@ def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definiti
     numbers = found.numbers if isinstance(found, Snapshot) else None
     own = _select_part(whole, {*levels.names, levels.delivery})
     there = {thing.identity for thing in own}
-    lacking = [thing for thing in wanted if thing.identity not in there]
-    lacks = _describe_missing(lacking)
+    missing = [thing for thing in wanted if thing.identity not in there]
+    lacks = _describe_missing(missing)
     queues = {queue.name: queue for queue in own.queues}
     for name in levels.names:
         if name in queues and queues[name].message_ttl_ms is None:
@@ -32,7 +32,7 @@ def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definiti
         replace(_rung(levels, level, queues.get(name), numbers), lacks=tuple(lacks[name]))
         for level, name in enumerate(levels.names)
     )
-    ends = [*_ends(own, levels.delivery), *_ends(Definitions.of(lacking), levels.delivery)]
+    ends = [*_ends(own, levels.delivery), *_ends(Definitions.of(missing), levels.delivery)]
     return Ladder(
         rungs=tuple(reversed([_mark_missing(rung) for rung in rungs])),
         delivery=levels.delivery,
@@ -51,13 +51,13 @@ def _select_part(definitions: Definitions, names: set[str]) -> Definitions:
     )
 
 
-def _describe_missing(lacking: Iterable[Thing]) -> defaultdict[str, list[str]]:
+def _describe_missing(missing: Iterable[Thing]) -> defaultdict[str, list[str]]:
     """Name of a level or of delivery -> words for its missing objects.
 
     A level without its exchange cannot have a binding, so the binding is not listed too.
     """
     words: defaultdict[str, list[str]] = defaultdict(list)
-    for thing in lacking:
+    for thing in missing:
         if isinstance(thing, Exchange):
             words[thing.name].append("exchange")
         elif isinstance(thing, Queue):
