@@ -70,7 +70,7 @@ def _arrived(arrived: DataFrame) -> DataFrame:
 
 def replays(arrived: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
     """Dead letters and events -> replays before `end` per broker, outcome and bucket of the time
-    since     the message first died (null if nothing says when).
+    since the message first died (null if nothing says when).
 
     Died again: another death, or it was parked again later. Delivered: it left a delay.
     """
