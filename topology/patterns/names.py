@@ -57,12 +57,16 @@ def control_problem(text: str) -> str:
     return unicode_problem(text) or wrong
 
 
-def name_problem(name: str, longest_bytes: int) -> str:
-    """Why we name no exchange or queue so; "" where we do."""
+def name_problem(name: str, longest_bytes: int, ending: str = "") -> str:
+    """Why no exchange or queue gets this name; "" for a valid one.
+
+    `ending` is what the names of further objects add.
+    """
     if not name:
         return "The name is missing."
     if byte_length(name) > longest_bytes:
-        return f"A name has at most {longest_bytes} bytes."
+        room = f", so that “{ending}” still fits" if ending else ""
+        return f"A name has at most {longest_bytes} bytes{room}."
     if name.startswith("amq."):
         return "RabbitMQ reserves names that begin with “amq.”. Choose another name."
     if is_own_queue(name) and not _is_stored.get():

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import format_delay, milliseconds
-from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, key_problem, name_problem
+from topology.patterns.names import LONGEST_NAME_BYTES, key_problem, name_problem
 from topology.patterns.pattern import Field
 from topology.patterns.texts import number_format, refuse, text_functions
 
@@ -92,7 +92,7 @@ parse, store = text_functions(Params, limit=number_format(MOST_RETRIES))
 
 def _problems(params: Params) -> dict[str, str]:
     sentences = {
-        "name": _name_problem(params.name),
+        "name": name_problem(params.name, LONGEST_OWN_NAME_BYTES, "-parking"),
         "retry": "" if params.retry in KINDS else f"Choose one of {', '.join(KINDS)}.",
         "limit": ""
         if 1 <= params.limit <= MOST_RETRIES
@@ -109,12 +109,6 @@ def _problems(params: Params) -> dict[str, str]:
     if params.parking == params.name:
         sentences["parking"] = "The parking queue must differ from the work queue."
     return sentences
-
-
-def _name_problem(name: str) -> str:
-    if byte_length(name) > LONGEST_OWN_NAME_BYTES:
-        return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that “-parking” still fits."
-    return name_problem(name, LONGEST_OWN_NAME_BYTES)
 
 
 def definitions(params: Params) -> Definitions:

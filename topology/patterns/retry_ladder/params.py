@@ -99,7 +99,7 @@ def _problems(params: Params) -> dict[str, str]:
     last = len(params.delays)
     own = {params.name, *(rung_name(params, rung) for rung in params.rungs)}
     sentences = {
-        "name": _name_problem(params.name),
+        "name": name_problem(params.name, LONGEST_OWN_NAME_BYTES, f"-rung-{MOST_RUNGS}"),
         "delays": _delays_problem(params.delays),
         "routing_key": unicode_problem(params.routing_key),
         "parking": name_problem(params.parking, LONGEST_NAME_BYTES),
@@ -124,12 +124,6 @@ def _delays_problem(delays: Sequence[timedelta]) -> str:
     if list(delays) != sorted(delays):
         return "Each delay must be at least as long as the one before."
     return ""
-
-
-def _name_problem(name: str) -> str:
-    if byte_length(name) > LONGEST_OWN_NAME_BYTES:
-        return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that the rungs' names fit."
-    return name_problem(name, LONGEST_OWN_NAME_BYTES)
 
 
 def definitions(params: Params) -> Definitions:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds
-from topology.patterns.names import byte_length, key_problem, name_problem
+from topology.patterns.names import key_problem, name_problem
 from topology.patterns.pattern import Field
 from topology.patterns.texts import delay_problem, refuse, text_functions
 
@@ -45,7 +45,7 @@ class Params:
             object.__setattr__(self, "routing_key", self.name)
         refuse(
             {
-                "name": _name_problem(self.name),
+                "name": name_problem(self.name, MAXIMUM_NAME_BYTES, "-retry"),
                 "routing_key": key_problem(self.routing_key),
                 "delay": delay_problem(self.delay),
             }
@@ -85,9 +85,3 @@ def _arguments(dead_letter_exchange: str, ttl_ms: int | None = None) -> Argument
     if ttl_ms is not None:
         stated["x-message-ttl"] = ttl_ms
     return Arguments(stated)
-
-
-def _name_problem(name: str) -> str:
-    if byte_length(name) > MAXIMUM_NAME_BYTES:
-        return f"A name has at most {MAXIMUM_NAME_BYTES} bytes, so that “-retry” still fits."
-    return name_problem(name, MAXIMUM_NAME_BYTES)
