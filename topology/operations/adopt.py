@@ -10,7 +10,7 @@ from topology.broker.management.client import Management
 from topology.models import Broker, State, Topology
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import User, take_over
-from topology.patterns.names import unseen
+from topology.patterns.names import describe_invisible
 from topology.patterns.pattern import Pattern, Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import Plan
@@ -32,7 +32,7 @@ class Sighting:
 
     @property
     def unseen(self) -> str:
-        return unseen(self.found.use.name)
+        return describe_invisible(self.found.use.name)
 
     @property
     def is_adoptable(self) -> bool:

@@ -93,7 +93,7 @@ def sight_problem(name: str) -> str:
     return ""
 
 
-def unseen(name: str) -> str:
+def describe_invisible(name: str) -> str:
     """What of this name nobody sees, to be written beside it; "" where all of it can be seen."""
     if not name:
         return "no name"

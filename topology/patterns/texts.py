@@ -101,6 +101,11 @@ def delay_problem(delay: timedelta) -> str:
     return ""
 
 
+def choice_problem(value: str, known: Iterable[str]) -> str:
+    """Why this is none of the known values; "" if it is one."""
+    return "" if value in known else f"Choose one of {', '.join(known)}."
+
+
 def read_json_list(text: str, is_item: Callable[[Any], bool], problem: dict[str, str]) -> list[Any]:
     """A JSON list of such items. Raises ParamsError with the problem."""
     try:

@@ -26,7 +26,7 @@ from topology.graph.svg import draw as draw_svg
 from topology.models import Broker, Role, State, Topology
 from topology.operations import adopt
 from topology.operations.ownership import Refusal
-from topology.patterns.names import unseen
+from topology.patterns.names import describe_invisible
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
@@ -93,7 +93,7 @@ class Label:
 
     @property
     def unseen(self) -> str:
-        return unseen(self.name)
+        return describe_invisible(self.name)
 
 
 @require_safe
@@ -108,7 +108,7 @@ def discovered(request: HttpRequest, broker: Broker) -> HttpResponse:
         "seen": worked.snapshot if worked else known.snapshot,
         "is_worked_out": worked is not None,
         "wanted": wanted,
-        "unseen": unseen(wanted.name) if wanted.name else "",
+        "unseen": describe_invisible(wanted.name) if wanted.name else "",
         "text": request.GET.get("q", "").strip(),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         **(_seen(broker, worked, wanted, request.GET.get("page", "1")) if worked else {}),
@@ -212,7 +212,7 @@ def _foreign(things: Sequence[Thing], snapshot: Snapshot, wanted: Wanted) -> dic
 
 def _stranger(thing: Thing, snapshot: Snapshot) -> Stranger:
     numbers = snapshot.numbers.get(thing.name) if isinstance(thing, Queue) else None
-    hidden = "" if isinstance(thing, Binding) else unseen(thing.name)
+    hidden = "" if isinstance(thing, Binding) else describe_invisible(thing.name)
     return Stranger(title(thing), thing.identity[0], numbers.messages if numbers else None, hidden)
 
 

@@ -52,7 +52,7 @@ def observe(management: Management) -> Snapshot:
     started = time.monotonic()
     overview = management.overview()
     with patience_for(overview, management):
-        queues, unseen = queues_of(overview, management)
+        queues, hidden = queues_of(overview, management)
         exchanges = management.exchanges()
         bindings = management.bindings()
         alarms = management.alarms()
@@ -64,7 +64,7 @@ def observe(management: Management) -> Snapshot:
         bindings,
         alarms=alarms,
         policies=policies,
-        doubts=(*unseen, *doubts),
+        doubts=(*hidden, *doubts),
         taken_at=datetime.now(UTC),
         poll_seconds=time.monotonic() - started,
     )

@@ -9,7 +9,7 @@ from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import milliseconds
 from topology.patterns.names import name_problem, sight_problem
 from topology.patterns.pattern import Field, ParamsError
-from topology.patterns.texts import number_format, refuse, text_functions
+from topology.patterns.texts import choice_problem, number_format, refuse, text_functions
 
 KIND = "delay_levels"
 LEVELS = 28
@@ -130,14 +130,11 @@ def _celery_prefix(params: Params) -> str:
 
 
 def _problems(params: Params) -> dict[str, str]:
-    problems = {}
-    for name, known in (
-        ("preset", PRESETS),
-        ("queue_type", QUEUE_TYPES),
-        ("destinations", DESTINATIONS),
-    ):
-        if getattr(params, name) not in known:
-            problems[name] = f"Choose one of {', '.join(known)}."
+    problems = {
+        "preset": choice_problem(params.preset, PRESETS),
+        "queue_type": choice_problem(params.queue_type, QUEUE_TYPES),
+        "destinations": choice_problem(params.destinations, DESTINATIONS),
+    }
     if not 1 <= params.levels <= LEVELS:
         problems["levels"] = f"Enter a number from 1 to {LEVELS}."
     elif params.preset != "own" and params.levels != LEVELS:

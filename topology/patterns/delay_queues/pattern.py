@@ -88,13 +88,13 @@ class DelayQueues(Pattern):
         return ""
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
-        unseen = "A tap cannot record this topology, because no tap observes the default exchange."
+        no_tap = "A tap cannot record this topology, because no tap observes the default exchange."
         if found.queue(params.queue) is not None:
-            return (unseen,)
+            return (no_tap,)
         return (
             f"The work queue “{params.queue}” does not exist, so RabbitMQ drops messages after "
             "their delay. Create the queue.",
-            unseen,
+            no_tap,
         )
 
     def read(self, params: Params, copy: Copy) -> Reading | None:

@@ -12,7 +12,7 @@ from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, sight_probl
 from topology.patterns.pattern import (
     Field,
 )
-from topology.patterns.texts import Format, read_json_list, refuse, text_functions
+from topology.patterns.texts import Format, choice_problem, read_json_list, refuse, text_functions
 
 KIND = "hold_queues"
 SHORTEST_LEASE_MS = 60_000
@@ -101,9 +101,7 @@ def delay_problem(params: Params, delay: timedelta) -> str:
 
 
 def _problems(params: Params) -> dict[str, str]:
-    problems = {}
-    if params.lease not in LEASES:
-        problems["lease"] = f"Choose one of {', '.join(LEASES)}."
+    problems = {"lease": choice_problem(params.lease, LEASES)}
     if byte_length(params.exchange) > LONGEST_NAME_BYTES - len("delay.1.."):
         problems["exchange"] = (
             "The name of the hold queue would exceed 255 bytes. Use a shorter exchange or key."

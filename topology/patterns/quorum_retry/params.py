@@ -9,7 +9,7 @@ from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions
 from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, key_problem, name_problem
 from topology.patterns.pattern import Field
-from topology.patterns.texts import number_format, refuse, text_functions
+from topology.patterns.texts import choice_problem, number_format, refuse, text_functions
 
 KIND = "quorum_retry"
 
@@ -93,7 +93,7 @@ parse, store = text_functions(Params, limit=number_format(MOST_RETRIES))
 def _problems(params: Params) -> dict[str, str]:
     sentences = {
         "name": name_problem(params.name, LONGEST_OWN_NAME_BYTES, "-parking"),
-        "retry": "" if params.retry in KINDS else f"Choose one of {', '.join(KINDS)}.",
+        "retry": choice_problem(params.retry, KINDS),
         "limit": ""
         if 1 <= params.limit <= MOST_RETRIES
         else f"Enter a number from 1 to {MOST_RETRIES}.",
