@@ -43,7 +43,7 @@ def test_the_commands_of_findings_resolve_them(broker_node: PrivateNode, vhost: 
     call_api(broker_node, "POST", path, Example.of(THINGS).definitions())
     with Management(address_of(vhost)) as management:
         found = [one for one in find(observe(management)) if one.severity > Severity.STYLE]
-        assert {one.rule.id for one in found} == {"F01", "F02", "F03", "F10", "F15"}
+        assert {one.rule.id for one in found} == {"F01", "F02", "F03", "F10", "F16"}
         run(broker_node, vhost, [line for one in found for line in one.commands])
         admin = Admin(observe(management).version_tuple)
         odd = ("delays", "work-1", KEY)

@@ -240,6 +240,7 @@ def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
         state=str(raw.get("state", "")),
         published=_whole(_stats(raw).get("publish")),
         consumed=_consumed(_stats(raw)),
+        reductions=_whole(raw.get("reductions")),
     )
 
 

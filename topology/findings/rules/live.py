@@ -138,10 +138,10 @@ def _at_least_once(name: str, key: str) -> Raw:
 
 
 _LEVEL = _at_least_once("l02-wait", "l02-gone")
-_SLOW = (_at_least_once("l04-wait", "l04-next"), queue("l04-next"))
-_DEAD = (queue("l07-work", dlx="", key="l07-dead"), queue("l07-dead"))
-_READ = (queue("l09-work", dlx="", key="l09-dead"), queue("l09-dead"))
-_TAP = f"{TAP_PREFIX}l08"
+_SLOW = (_at_least_once("l05-wait", "l05-next"), queue("l05-next"))
+_DEAD = (queue("l08-work", dlx="", key="l08-dead"), queue("l08-dead"))
+_READ = (queue("l10-work", dlx="", key="l10-dead"), queue("l10-dead"))
+_TAP = f"{TAP_PREFIX}l09"
 
 
 STUCK = Rule(
@@ -166,7 +166,7 @@ STUCK = Rule(
 )
 
 SLOW = Rule(
-    "L04",
+    "L05",
     Severity.TIMING,
     "More messages expire than at-least-once dead-lettering sends on",
     f"RabbitMQ has at most {IN_FLIGHT} dead letters of an at-least-once queue in flight, and waits "
@@ -177,18 +177,18 @@ SLOW = Rule(
     _slow,
     failing=Example(
         queues=_SLOW,
-        numbers={"l04-wait": QueueNumbers(900, 400, 0, 0, 100.0, published=9_000)},
-        earlier={"l04-wait": QueueNumbers(600, 400, 0, 0, 100.0, published=2_000)},
+        numbers={"l05-wait": QueueNumbers(900, 400, 0, 0, 100.0, published=9_000)},
+        earlier={"l05-wait": QueueNumbers(600, 400, 0, 0, 100.0, published=2_000)},
     ),
     passing=Example(
         queues=_SLOW,
-        numbers={"l04-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=9_000)},
-        earlier={"l04-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=2_000)},
+        numbers={"l05-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=9_000)},
+        earlier={"l05-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=2_000)},
     ),
 )
 
 GROWING = Rule(
-    "L07",
+    "L08",
     Severity.COST,
     "Dead-letter queue grows",
     "RabbitMQ dead-letters more and more messages into this queue, and no consumer reads it. "
@@ -198,18 +198,18 @@ GROWING = Rule(
     _growing,
     failing=Example(
         queues=_DEAD,
-        numbers={"l07-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l07-dead": QueueNumbers(messages=2, consumers=0)},
+        numbers={"l08-dead": QueueNumbers(messages=9, consumers=0)},
+        earlier={"l08-dead": QueueNumbers(messages=2, consumers=0)},
     ),
     passing=Example(
         queues=_DEAD,
-        numbers={"l07-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l07-dead": QueueNumbers(messages=9, consumers=0)},
+        numbers={"l08-dead": QueueNumbers(messages=9, consumers=0)},
+        earlier={"l08-dead": QueueNumbers(messages=9, consumers=0)},
     ),
 )
 
 BEHIND = Rule(
-    "L08",
+    "L09",
     Severity.COST,
     "Copies wait in a tap",
     "A recorder reads copies of messages from this queue, and they come faster than it reads. "
@@ -231,7 +231,7 @@ BEHIND = Rule(
 )
 
 UNREAD = Rule(
-    "L09",
+    "L10",
     Severity.STYLE,
     "Dead letters wait",
     "RabbitMQ dead-lettered messages into this queue, and no consumer reads it. They remain until "
@@ -239,6 +239,6 @@ UNREAD = Rule(
     "https://www.rabbitmq.com/docs/dlx",
     "On the page Dead letters, mark the queue and park or replay its messages.",
     _unread,
-    failing=Example(queues=_READ, numbers={"l09-dead": QueueNumbers(messages=9, consumers=0)}),
-    passing=Example(queues=_READ, numbers={"l09-dead": QueueNumbers(messages=9, consumers=1)}),
+    failing=Example(queues=_READ, numbers={"l10-dead": QueueNumbers(messages=9, consumers=0)}),
+    passing=Example(queues=_READ, numbers={"l10-dead": QueueNumbers(messages=9, consumers=1)}),
 )

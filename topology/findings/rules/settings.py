@@ -132,7 +132,7 @@ NOT_REFUSING = Rule(
 )
 
 WITHOUT_EFFECT = Rule(
-    "F26",
+    "F27",
     Severity.STYLE,
     "Setting without effect",
     "For a dead-letter exchange and key the argument wins over the policy, and for the overflow of "
@@ -141,19 +141,19 @@ WITHOUT_EFFECT = Rule(
     "Remove the setting that has no effect.",
     _without_effect,
     failing=Example(
-        queues=(queue("f26-work", dlx="", key="f26-dead"), queue("f26-dead")),
-        policies=(policy("f26", "^f26-work", dead_letter_exchange="f26-other"),),
+        queues=(queue("f27-work", dlx="", key="f27-dead"), queue("f27-dead")),
+        policies=(policy("f27", "^f27-work", dead_letter_exchange="f27-other"),),
     ),
     passing=Example(
-        queues=(queue("f26-work"), queue("f26-dead")),
+        queues=(queue("f27-work"), queue("f27-dead")),
         policies=(
-            policy("f26", "^f26-work", dead_letter_exchange="", dead_letter_routing_key="f26-dead"),
+            policy("f27", "^f27-work", dead_letter_exchange="", dead_letter_routing_key="f27-dead"),
         ),
     ),
 )
 
 DELAYED_EXCHANGE = Rule(
-    "F28",
+    "F29",
     Severity.STYLE,
     "Exchange of the archived delay plugin",
     "The plugin rabbitmq_delayed_message_exchange is archived and does not run on RabbitMQ 4.3. "
@@ -162,8 +162,8 @@ DELAYED_EXCHANGE = Rule(
     "Move to a delay by TTL and dead-lettering before you upgrade.",
     _delayed_exchanges,
     failing=Example(
-        exchanges=(exchange("f28-delay", DELAYED_TYPE, delays_as="direct"),),
+        exchanges=(exchange("f29-delay", DELAYED_TYPE, delays_as="direct"),),
         version="4.0.5",
     ),
-    passing=Example(exchanges=(exchange("f28-delay"),), version="4.0.5"),
+    passing=Example(exchanges=(exchange("f29-delay"),), version="4.0.5"),
 )

@@ -225,20 +225,21 @@ EXPIRING_DEAD_LETTERS = Rule(
 )
 
 BOUNDED = Rule(
-    "F17",
+    "F18",
     Severity.TIMING,
     "Delay queue with a length limit",
     "A full queue with the overflow drop-head dead-letters its oldest message at once. The message "
     "ends its delay early.",
     "https://www.rabbitmq.com/docs/maxlength",
-    "Set the overflow to reject-publish, or remove the limit.",
+    "Remove the limit. The overflow reject-publish loses dead letters that come to a full classic "
+    "queue.",
     _bounded,
-    failing=_ring("f17", max_length=1000),
-    passing=_ring("f17"),
+    failing=_ring("f18", max_length=1000),
+    passing=_ring("f18"),
 )
 
 PRIORITISED = Rule(
-    "F18",
+    "F19",
     Severity.TIMING,
     "Delay queue with priorities",
     "RabbitMQ expires messages only at the head of a queue, where the highest priority stands. "
@@ -246,12 +247,12 @@ PRIORITISED = Rule(
     "https://www.rabbitmq.com/docs/priority",
     "Declare the delay queue without x-max-priority.",
     _prioritised,
-    failing=_ring("f18", priorities=5),
-    passing=_ring("f18"),
+    failing=_ring("f19", priorities=5),
+    passing=_ring("f19"),
 )
 
 SHORTENED = Rule(
-    "F19",
+    "F20",
     Severity.TIMING,
     "Policy shortens a TTL",
     "Where an argument and a policy set a TTL, RabbitMQ applies the smaller one. Messages leave "
@@ -260,17 +261,17 @@ SHORTENED = Rule(
     "Exclude the queue from the policy, or remove message-ttl from it.",
     _shortened,
     failing=Example(
-        queues=(queue("f19-wait", ttl=60_000, dlx="", key="f19-work"), queue("f19-work")),
-        policies=(policy("f19", "^f19-wait", message_ttl=1000),),
+        queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
+        policies=(policy("f20", "^f20-wait", message_ttl=1000),),
     ),
     passing=Example(
-        queues=(queue("f19-wait", ttl=60_000, dlx="", key="f19-work"), queue("f19-work")),
-        policies=(policy("f19", "^f19-wait", message_ttl=600_000),),
+        queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
+        policies=(policy("f20", "^f20-wait", message_ttl=600_000),),
     ),
 )
 
 KEPT_FOR_A_TIME = Rule(
-    "F27",
+    "F28",
     Severity.STYLE,
     "Dead-letter queue deletes messages",
     "RabbitMQ deletes dead letters of this queue by age or when it is full. A failure that nobody "
@@ -279,13 +280,13 @@ KEPT_FOR_A_TIME = Rule(
     "Park dead letters in time, or remove the limit.",
     _kept_for_a_time,
     failing=Example(
-        queues=(queue("f27-work", dlx="f27-dead"), queue("f27-failed", ttl=7 * RETENTION_MS)),
-        exchanges=(exchange("f27-dead", "fanout"),),
-        bindings=(binding("f27-dead", "f27-failed"),),
+        queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed", ttl=7 * RETENTION_MS)),
+        exchanges=(exchange("f28-dead", "fanout"),),
+        bindings=(binding("f28-dead", "f28-failed"),),
     ),
     passing=Example(
-        queues=(queue("f27-work", dlx="f27-dead"), queue("f27-failed")),
-        exchanges=(exchange("f27-dead", "fanout"),),
-        bindings=(binding("f27-dead", "f27-failed"),),
+        queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed")),
+        exchanges=(exchange("f28-dead", "fanout"),),
+        bindings=(binding("f28-dead", "f28-failed"),),
     ),
 )
