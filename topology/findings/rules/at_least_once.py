@@ -22,7 +22,8 @@ def _fallen_back(context: Context) -> Iterator[Hit]:
         asks = one.type == "quorum" and one.arguments.text(STRATEGY) == "at-least-once"
         if asks and not keeps_back(one):
             sentence = f"“{one.name}” dead-letters at most once."
-            yield Hit("", context.evidence(one, "x-overflow", sentence))
+            repair = context.give_policy(one, overflow="reject-publish")
+            yield Hit("", context.evidence(one, "x-overflow", sentence), repair)
 
 
 def _refusing(context: Context) -> Iterator[Hit]:
@@ -66,7 +67,9 @@ def _unsafe(context: Context) -> Iterator[Hit]:
         asks = one.arguments.text(STRATEGY) == "at-least-once"
         if one.type == "quorum" and one.message_ttl_ms is not None and not asks:
             sentence = f"“{one.name}” forgets a message before its target has it."
-            yield Hit("", context.evidence(one, STRATEGY, sentence))
+            safe = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
+            repair = () if STRATEGY in one.arguments else context.give_policy(one, **safe)
+            yield Hit("", context.evidence(one, STRATEGY, sentence), repair)
 
 
 FALLEN_BACK = Rule(

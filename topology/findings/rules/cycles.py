@@ -95,7 +95,7 @@ def _poison(context: Context) -> Iterator[Hit]:
         is_work = one.dead_letter_exchange is None and one.message_ttl_ms is None
         if limit is not None and is_work:
             sentence = f"“{one.name}” drops a message after {limit} failed deliveries."
-            yield Hit("", limit_evidence(context, one, sentence))
+            yield Hit("", limit_evidence(context, one, sentence), context.give_exchange(one))
 
 
 DROPPED = Rule(

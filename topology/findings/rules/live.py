@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from topology.definitions import TAP_PREFIX, Queue, is_tap
 from topology.findings.context import Context
@@ -23,8 +23,9 @@ def _stuck(context: Context) -> Iterator[Hit]:
     for one, number, is_leaving in _held(context):
         missing = _missing(context, one)
         if missing or not is_leaving:
-            sentence = f"{_messages(number)} stuck in “{one.name}”{missing}."
-            yield Hit("", number_evidence(one, "messages", number, sentence))
+            sentence = f"{_messages(number)} stuck in “{one.name}”{_named(one, missing)}."
+            evidence = number_evidence(one, "messages", number, sentence)
+            yield Hit("", evidence, _bind(context, one, missing))
 
 
 def _slow(context: Context) -> Iterator[Hit]:
@@ -56,16 +57,26 @@ def count_growth(numbers: QueueNumbers, earlier: QueueNumbers) -> int:
     return (numbers.messages or 0) - (earlier.messages or 0)
 
 
-def _missing(context: Context, one: Queue) -> str:
-    """The destinations that have no queue, by name, where the definitions show them."""
-    exchange = one.dead_letter_exchange or "(default exchange)"
-    keys = [
-        key for key in context.keys(one) or () if not context.die(one, "expired", key).delivered
-    ]
-    if not keys:
+def _missing(context: Context, one: Queue) -> Sequence[str]:
+    """The keys for which there is no queue, where the definitions show them."""
+    keys = context.keys(one) or ()
+    return [key for key in keys if not context.die(one, "expired", key).delivered]
+
+
+def _named(one: Queue, missing: Sequence[str]) -> str:
+    if not missing:
         return ""
-    names = ", ".join(f"“{key}”" for key in keys[:3])
+    exchange = one.dead_letter_exchange or "(default exchange)"
+    names = ", ".join(f"“{key}”" for key in missing[:3])
     return f": no queue gets {names} at the exchange “{exchange}”"
+
+
+def _bind(context: Context, one: Queue, missing: Sequence[str]) -> tuple[str, ...]:
+    """Not behind the default exchange, where a queue of this name is missing, nor another one."""
+    exchange = one.dead_letter_exchange
+    if not exchange or exchange not in context.index.exchanges:
+        return ()
+    return tuple(context.admin.bind(exchange, key=key) for key in missing)
 
 
 def _growing(context: Context) -> Iterator[Hit]:

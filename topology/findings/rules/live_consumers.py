@@ -48,7 +48,8 @@ def _lost_by_crashes(context: Context) -> Iterator[Hit]:
                 f"drops a message after {_failures(limit)}."
             )
             value, set_by = str(limit), context.set_by(one, "x-delivery-limit")
-            yield Hit("", Evidence(one.identity, "x-delivery-limit", value, set_by, sentence))
+            evidence = Evidence(one.identity, "x-delivery-limit", value, set_by, sentence)
+            yield Hit("", evidence, _save(context, one))
 
 
 def _drops(context: Context, one: Queue) -> bool:
@@ -57,6 +58,10 @@ def _drops(context: Context, one: Queue) -> bool:
         return True
     walks = (context.die(one, "delivery_limit", key) for key in context.keys(one) or ())
     return any(not walk.delivered for walk in walks)
+
+
+def _save(context: Context, one: Queue) -> tuple[str, ...]:
+    return context.give_exchange(one) if one.dead_letter_exchange is None else ()
 
 
 def _returned(context: Context) -> Iterator[Hit]:

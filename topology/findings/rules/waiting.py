@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.delays import format_delay
-from topology.findings import commands
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, policy, queue
@@ -43,15 +42,7 @@ def _discarding(context: Context) -> Iterator[Hit]:
             )
             who = context.set_by(one, TTL)
             cause = "" if who == "argument" else who
-            yield Hit(cause, context.evidence(one, TTL, sentence), _give_exchange(context, one))
-
-
-def _give_exchange(context: Context, one: Queue) -> tuple[str, ...]:
-    """None where it has a policy already: only one applies to a queue."""
-    if one.name in context.snapshot.policies:
-        return ()
-    target = {"dead_letter_exchange": "", "dead_letter_routing_key": commands.TARGET_QUEUE}
-    return (commands.set_policy(f"{one.name}-dead-letters", one.name, **target),)
+            yield Hit(cause, context.evidence(one, TTL, sentence), context.give_exchange(one))
 
 
 def _expiring_dead_letters(context: Context) -> Iterator[Hit]:
@@ -60,7 +51,7 @@ def _expiring_dead_letters(context: Context) -> Iterator[Hit]:
             after = time_of(ttl_ms)
             sentence = f"A message that dies into “{one.name}” is lost there after {after}."
             evidence = context.evidence(one, TTL, sentence)
-            yield Hit("", evidence, _give_exchange(context, one))
+            yield Hit("", evidence, context.give_exchange(one))
 
 
 def _kept_for_a_time(context: Context) -> Iterator[Hit]:
