@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.definitions import DELAYED_TYPE, Exchange, show_value
+from topology.definitions import DELAYED_TYPE, Exchange, Queue, show_value
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, policy, queue
@@ -19,14 +19,29 @@ def _transient(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         target = context.index.exchanges.get(one.dead_letter_exchange or "")
         if one.durable and target is not None and not _lasts(target):
-            gone = "when its last binding goes" if target.durable else "when the broker restarts"
-            sentence = (
-                f"“{target.name}” is deleted {gone}, and messages that die in “{one.name}” then."
-            )
-            yield Hit(target.name, context.evidence(one, "x-dead-letter-exchange", sentence))
+            yield _gone(context, one, target, "binding")
+    yield from _transient_queues(context)
 
 
-def _lasts(target: Exchange) -> bool:
+def _transient_queues(context: Context) -> Iterator[Hit]:
+    """Not where one of several targets lasts, nor what a queue that goes too dies into."""
+    seen = set()
+    for death in context.deaths:
+        one, ends = death.queue, death.walk.outcomes
+        targets = [context.index.queues[end.hops[1].queue] for end in ends if len(end.hops) > 1]
+        is_lasting = _lasts(one) and "x-expires" not in one.arguments
+        if is_lasting and targets and one.name not in seen and not any(map(_lasts, targets)):
+            seen.add(one.name)
+            yield _gone(context, one, targets[0], "consumer")
+
+
+def _gone(context: Context, one: Queue, target: Exchange | Queue, user: str) -> Hit:
+    when = f"when its last {user} goes" if target.durable else "when the broker restarts"
+    sentence = f"“{target.name}” is deleted {when}, and messages that die in “{one.name}” then."
+    return Hit(target.name, context.evidence(one, "x-dead-letter-exchange", sentence))
+
+
+def _lasts(target: Exchange | Queue) -> bool:
     return target.durable and not target.auto_delete
 
 
@@ -81,11 +96,11 @@ _BOUND = (binding("f08-dead", "f08-failed"),)
 TRANSIENT = Rule(
     "F08",
     Severity.LOSS,
-    "Dead-letter exchange does not last",
-    "This durable queue outlives its dead-letter exchange. RabbitMQ drops dead letters once the "
-    "exchange is gone.",
-    "https://www.rabbitmq.com/docs/exchanges",
-    "Delete the exchange and declare it as durable, without auto-delete.",
+    "Dead-letter target does not last",
+    "This durable queue outlives the exchange or the queue that gets its dead letters. RabbitMQ "
+    "drops dead letters once that is gone.",
+    "https://www.rabbitmq.com/docs/queues#durability",
+    "Declare the exchange and the queue as durable, without auto-delete.",
     _transient,
     failing=Example(
         queues=_QUEUES,
