@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -303,6 +303,8 @@ def _look(broker_id: int, poll: _Poll) -> Latest:
 
 def _with_earlier(known: Latest | None, snapshot: Snapshot) -> Latest:
     """The snapshot with the oldest numbers that are young enough to compare it with."""
+    if known and known.snapshot:
+        snapshot = replace(snapshot, numbers=dict(_with_still_ms(known.snapshot, snapshot)))
     at = snapshot.taken_at
     samples = tuple(one for one in (known.samples if known else ()) if at - one.at <= TREND)
     if samples:
@@ -310,6 +312,18 @@ def _with_earlier(known: Latest | None, snapshot: Snapshot) -> Latest:
     if not samples or at - samples[-1].at >= SAMPLES_APART:
         samples = (*samples, Sample(at, snapshot.numbers))
     return Latest(snapshot, datetime.now(UTC), samples=samples)
+
+
+def _with_still_ms(before: Snapshot, now: Snapshot) -> Iterator[tuple[str, QueueNumbers]]:
+    """The numbers of each queue, with how long its process has done nothing."""
+    passed_ms = (now.taken_at - before.taken_at) // timedelta(milliseconds=1)
+    for name, numbers in now.numbers.items():
+        earlier = before.numbers.get(name)
+        is_still = earlier is not None and earlier.reductions == numbers.reductions is not None
+        if earlier is not None and is_still and numbers.messages:
+            yield name, replace(numbers, still_ms=earlier.still_ms + passed_ms)
+        else:
+            yield name, numbers
 
 
 def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:

@@ -20,7 +20,8 @@ class QueueNumbers:
     The broker counts every `statistics interval` (5 s by default), so these are up to that much
     older than the snapshot. Rates are messages per second. `published` counts all publishes since
     RabbitMQ began to count; it and `publish_rate` do not include messages from other queues.
-    `consumed` counts all deliveries to consumers since then, without redeliveries.
+    `consumed` counts all deliveries to consumers since then, without redeliveries. `reductions`
+    counts the work of the queue's process, and `still_ms` is how long there was none.
     """
 
     messages: int | None = None
@@ -35,6 +36,8 @@ class QueueNumbers:
     state: str = ""
     published: int | None = None
     consumed: int | None = None
+    reductions: int | None = None
+    still_ms: int = 0
 
 
 @dataclass(frozen=True)

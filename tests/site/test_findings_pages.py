@@ -73,12 +73,12 @@ def test_a_finding_in_a_managed_topology_leads_to_its_plan(pair: Topology) -> No
 
 
 def test_a_finding_in_discovered_levels_leads_to_their_differences(broker: Broker) -> None:
-    things = read_export(RULES[19].failing.definitions())[""].definitions
+    things = read_export(RULES[20].failing.definitions())[""].definitions
     know(broker, *things)
-    found = next(one for one in find(know(broker, *things)) if one.rule.id == "F20")
+    found = next(one for one in find(know(broker, *things)) if one.rule.id == "F21")
     address = reverse("topology:finding", args=[broker.slug, found.key])
     text = text_of(signed_in(Role.VIEWER, broker).get(address))
-    assert "?kind=delay_levels&amp;name=f20.delay-level" in text
+    assert "?kind=delay_levels&amp;name=f21.delay-level" in text
 
 
 def test_a_finding_that_is_gone_leads_back_to_the_list(broker: Broker) -> None:
@@ -220,7 +220,7 @@ def test_the_history_has_when_findings_appeared_and_went(broker: Broker) -> None
     text = text_of(client.get(address))
     assert "Dead-letter exchange missing: not-there" in text
     assert text.count('<span class="state state-note">Open</span>') == 1
-    assert f"/findings/{broker.slug}/f25-" in text
+    assert f"/findings/{broker.slug}/f26-" in text
     assert f"/findings/{broker.slug}/f01-" not in text
 
 

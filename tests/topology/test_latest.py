@@ -281,3 +281,16 @@ def test_a_snapshot_has_the_oldest_numbers_of_the_last_two_minutes() -> None:
         assert len(known.samples) <= 9
     assert ages[:3] == [None, 10, 20]
     assert all(100 <= (age or 0) <= 120 for age in ages[13:])
+
+
+def test_a_queue_with_messages_is_still_while_its_process_does_nothing() -> None:
+    known, times = None, []
+    for seconds, reductions in ((0, 7), (10, 7), (400, 7), (410, 8), (420, 8), (430, None)):
+        numbers = {"q": QueueNumbers(messages=1, reductions=reductions)}
+        at = NOON + timedelta(seconds=seconds)
+        known = latest._with_earlier(
+            known, replace(a_snapshot(Definitions(), numbers), taken_at=at)
+        )
+        assert known.snapshot is not None
+        times.append(known.snapshot.numbers["q"].still_ms // 1000)
+    assert times == [0, 10, 400, 0, 10, 0]

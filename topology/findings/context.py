@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 
-from topology.definitions import Arguments, Exchange, Identity, Queue, show_value
-from topology.findings.commands import Admin
+from topology.definitions import Arguments, ArgumentValue, Exchange, Identity, Queue, show_value
+from topology.findings.commands import TARGET_QUEUE, Admin, set_policy
 from topology.findings.evidence import Evidence
 from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
 from topology.patterns.pattern import Use
@@ -189,6 +189,18 @@ class Context:
             if queue.name in policies
         ]
         return " or ".join(names) or "policy"
+
+    def give_policy(self, queue: Queue, **definition: ArgumentValue) -> tuple[str, ...]:
+        """The command that sets it; none where a policy exists: only one applies to a queue."""
+        if queue.name in self.snapshot.policies:
+            return ()
+        return (set_policy(f"{queue.name}-dead-letters", queue.name, **definition),)
+
+    def give_exchange(self, queue: Queue) -> tuple[str, ...]:
+        """The same, for dead letters to a queue that a person has to name."""
+        return self.give_policy(
+            queue, dead_letter_exchange="", dead_letter_routing_key=TARGET_QUEUE
+        )
 
     def evidence(self, queue: Queue, argument: str, sentence: str) -> Evidence:
         """The argument's value in force, and who sets it."""

@@ -11,6 +11,7 @@ from topology.findings.rules import (
     levels,
     live,
     live_consumers,
+    live_delays,
     settings,
     waiting,
 )
@@ -28,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     settings.MISSING_ALTERNATE,
     settings.NOT_REFUSING,
     dead_letter_routes.OLD_STREAM,
+    at_least_once.REFUSED,
     dead_letter_routes.HELD,
     at_least_once.REFUSING,
     copies.DUPLICATED,
@@ -50,6 +52,7 @@ RULES: tuple[Rule, ...] = (
 LIVE_RULES: tuple[Rule, ...] = (
     live_consumers.LIMIT,
     live.STUCK,
+    live_delays.NOT_DRAINING,
     live_consumers.CONSUMED_DELAY,
     live.SLOW,
     live_consumers.CRASH_LOOP,

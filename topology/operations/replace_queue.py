@@ -18,7 +18,7 @@ from django.utils import timezone
 from topology import audit, latest, work
 from topology.broker.amqp.depths import live_depths
 from topology.broker.errors import BrokerError, Conflict, NotFound, Refused
-from topology.broker.management.client import Management
+from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.broker.management.observe import declared_queue
 from topology.broker.management.policies import put_in_force
 from topology.definitions import Definitions, Queue
@@ -158,7 +158,7 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
         alive()
 
     try:
-        with Management(row.topology.broker.address) as management:
+        with Management(row.topology.broker.address, seconds=PATIENCE_SECONDS) as management:
             replacing = _begin(row, management, step)
             while replacing.advance() and not stop.is_set():
                 pass

@@ -59,7 +59,7 @@ def test_numbers_of_less_than_a_minute_ago_are_no_trend() -> None:
     things = Definitions.of([a_queue("work", dlx="", key="dead"), a_queue("dead")])
     dead = QueueNumbers(messages=9, consumers=0)
     snapshot = a_snapshot(things, {"dead": dead})
-    for seconds, wanted in ((59, ["L09"]), (60, ["L07", "L09"])):
+    for seconds, wanted in ((59, ["L10"]), (60, ["L08", "L10"])):
         seen = replace(
             snapshot,
             earlier={"dead": replace(dead, messages=1)},
@@ -85,9 +85,9 @@ def test_the_finder_checks_definitions_once_and_numbers_each_time(
         return ids(finder.find(1, a_snapshot(things, numbers)))
 
     loop = QueueNumbers(consumers=0, deliver_rate=9.0, redeliver_rate=9.0, ack_rate=0.0)
-    assert found() == ["F25"]
-    assert found(work=loop) == ["L05", "F25"]
-    assert found() == ["F25"]
+    assert found() == ["F26"]
+    assert found(work=loop) == ["L06", "F26"]
+    assert found() == ["F26"]
     assert [rules is LIVE_RULES for rules in checked] == [False, True, True, True]
-    assert found(LOOP | Definitions.of([a_queue("lost", dlx="gone")])) == ["F01", "F25"]
+    assert found(LOOP | Definitions.of([a_queue("lost", dlx="gone")])) == ["F01", "F26"]
     assert [rules is LIVE_RULES for rules in checked[4:]] == [False, True]

@@ -66,12 +66,8 @@ SPRING: list[One] = [
     Exchange("DLX"),
     queue("orders.billing", dead_letter_exchange="DLX", dead_letter_routing_key="orders.billing"),
     Binding("orders", "orders.billing", "#"),
-    queue(
-        "orders.billing.dlq",
-        message_ttl=5_000,
-        dead_letter_exchange="",
-        dead_letter_routing_key="orders.billing",
-    ),
+    # By the key with which it died into this queue, the name of its own.
+    queue("orders.billing.dlq", message_ttl=5_000, dead_letter_exchange=""),
     Binding("DLX", "orders.billing.dlq", "orders.billing"),
     queue("orders.billing.parking-lot"),
 ]
@@ -82,11 +78,11 @@ EASYNETQ: list[One] = [
     Binding("Order, Shop", "Order, Shop_billing", "#"),
     *(
         thing
-        for delay in ("0_00_00_05", "0_00_01_00")
+        for delay, ttl_ms in (("00_00_00_05", 5_000), ("00_00_01_00", 60_000))
         for thing in (
             Exchange(f"Order, Shop_{delay}", "topic"),
-            queue(f"Order, Shop_{delay}", message_ttl=5_000, dead_letter_exchange="Order, Shop"),
-            Binding(f"Order, Shop_{delay}", f"Order, Shop_{delay}", "#"),
+            queue(f"Order, Shop_{delay}", message_ttl=ttl_ms, dead_letter_exchange="Order, Shop"),
+            Binding(f"Order, Shop_{delay}", f"Order, Shop_{delay}", "eu"),
         )
     ),
     queue("EasyNetQ_Default_Error_Queue"),
@@ -103,15 +99,17 @@ SNEAKERS: list[One] = [
     Binding("downloads-error", "downloads-error", "#"),
     Binding("downloads-retry-requeue", "downloads", "#"),
 ]
-# nameko and nameko-amqp-retry: the backoff exchange goes by headers, the key is the queue's name.
+# nameko and nameko-amqp-retry: by headers; the expiration is the message's, its key a queue's name.
 NAMEKO: list[One] = [
     Exchange("nameko-rpc", "topic"),
     queue("rpc-billing"),
     Binding("nameko-rpc", "rpc-billing", "billing.*"),
     queue("rpc.reply-billing-1", expires=300_000),
     Exchange("backoff", "headers"),
-    queue("backoff--5000", message_ttl=5_000, expires=65_000, dead_letter_exchange=""),
-    Binding("backoff", "backoff--5000", "", arguments=Arguments({"backoff": 5_000})),
+    queue("backoff--5000ms", expires=10_000, dead_letter_exchange=""),
+    Binding(
+        "backoff", "backoff--5000ms", "", arguments=Arguments({"backoff": 5_000, "x-match": "any"})
+    ),
 ]
 # dramatiq/brokers/rabbitmq.py: a delay queue that workers read, dead letters for a week.
 DRAMATIQ: list[One] = [

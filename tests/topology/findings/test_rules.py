@@ -12,6 +12,7 @@ from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
 from topology.findings.table import LIVE_RULES, RULES
+from topology.raw_definitions import Raw
 
 
 def findings_of(example: Example, *rules: Rule) -> tuple[Finding, ...]:
@@ -60,3 +61,27 @@ def test_a_route_that_only_some_reasons_to_die_lack_names_them() -> None:
         "No queue gets a message that dies in “work” (over the delivery limit) with the routing "
         "key “k”."
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "gone"),
+    [
+        ({"durable": False}, (), "when the broker restarts"),
+        ({"auto_delete": True}, (), "when its last consumer goes"),
+        ({"durable": False}, (queue("lasting"),), ""),
+        ({}, (), ""),
+    ],
+)
+def test_dead_letters_whose_only_queue_does_not_last_are_found(
+    target: Raw, more: tuple[Raw, ...], gone: str
+) -> None:
+    example = Example(
+        queues=(queue("work", dlx="x", key="k"), {**queue("dead"), **target}, *more),
+        exchanges=(exchange("x", "fanout"),),
+        bindings=tuple(binding("x", one["name"]) for one in ({"name": "dead"}, *more)),
+    )
+    found = [
+        evidence.sentence for one in findings_of(example, RULES[7]) for evidence in one.evidence
+    ]
+    assert all(gone in sentence for sentence in found)
+    assert len(found) == bool(gone)

@@ -240,6 +240,7 @@ def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
         state=str(raw.get("state", "")),
         published=_whole_number(_stats(raw).get("publish")),
         consumed=_count_consumed(_stats(raw)),
+        reductions=_whole_number(raw.get("reductions")),
     )
 
 

@@ -1,9 +1,10 @@
-"""What dead-lettering at least once needs, and what it costs."""
+"""What dead-lettering at least once needs and costs, and what at most once loses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topology.definitions import Queue
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, queue
@@ -21,24 +22,37 @@ def _fallen_back(context: Context) -> Iterator[Hit]:
         asks = one.type == "quorum" and one.arguments.text(STRATEGY) == "at-least-once"
         if asks and not stores_stuck_messages(one):
             sentence = f"“{one.name}” dead-letters at most once."
-            yield Hit("", context.evidence(one, "x-overflow", sentence))
+            repair = context.give_policy(one, overflow="reject-publish")
+            yield Hit("", context.evidence(one, "x-overflow", sentence), repair)
 
 
 def _refusing(context: Context) -> Iterator[Hit]:
+    for one, target, has_others in _full_targets(context):
+        if stores_stuck_messages(one) and has_others:
+            sentence = f"When “{target.name}” is full, messages that died stay in “{one.name}”."
+            yield Hit(target.name, context.evidence(target, "x-overflow", sentence))
+
+
+def _refused(context: Context) -> Iterator[Hit]:
+    """A quorum queue takes dead letters beyond its limit (tried, 3.10.8 to 4.3.6)."""
+    for one, target, _ in _full_targets(context):
+        if target.type == "classic" and not stores_stuck_messages(one):
+            sentence = f"When “{target.name}” is full, messages that die in “{one.name}” are lost."
+            yield Hit(target.name, context.evidence(target, "x-overflow", sentence))
+
+
+def _full_targets(context: Context) -> Iterator[tuple[Queue, Queue, bool]]:
+    """Each queue with another that refuses its dead letters when full; whether they go to more."""
     seen = set()
     for death in context.deaths:
-        one = death.queue
         targets = {end.hops[1].queue for end in death.walk.outcomes if len(end.hops) > 1}
-        if not stores_stuck_messages(one) or len(targets) < 2:
-            continue
         for name in sorted(targets):
             target = context.index.queues[name]
-            limits = [limit for limit in _LENGTHS if limit in target.arguments]
+            is_bounded = any(limit in target.arguments for limit in _LENGTHS)
             refuses = target.arguments.text("x-overflow") == "reject-publish"
-            if limits and refuses and (one.name, name) not in seen:
-                seen.add((one.name, name))
-                sentence = f"When “{name}” is full, messages that died stay in “{one.name}”."
-                yield Hit(name, context.evidence(target, "x-overflow", sentence))
+            if is_bounded and refuses and (death.queue.name, name) not in seen:
+                seen.add((death.queue.name, name))
+                yield death.queue, target, len(targets) > 1
 
 
 def _unbounded(context: Context) -> Iterator[Hit]:
@@ -53,7 +67,9 @@ def _unsafe(context: Context) -> Iterator[Hit]:
         asks = one.arguments.text(STRATEGY) == "at-least-once"
         if one.type == "quorum" and one.message_ttl_ms is not None and not asks:
             sentence = f"“{one.name}” forgets a message before its target has it."
-            yield Hit("", context.evidence(one, STRATEGY, sentence))
+            safe = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
+            repair = () if STRATEGY in one.arguments else context.give_policy(one, **safe)
+            yield Hit("", context.evidence(one, STRATEGY, sentence), repair)
 
 
 FALLEN_BACK = Rule(
@@ -84,7 +100,7 @@ FALLEN_BACK = Rule(
 )
 
 REFUSING = Rule(
-    "F14",
+    "F15",
     Severity.STUCK,
     "A copy can block at-least-once dead letters",
     "An at-least-once dead letter leaves its queue only when every queue that it is routed to has "
@@ -94,26 +110,48 @@ REFUSING = Rule(
     _refusing,
     failing=Example(
         queues=(
-            queue("f14-wait", ttl=60_000, dlx="f14-return", **_SAFE),
-            queue("f14-work"),
-            queue("f14-copy", max_length=1000, overflow="reject-publish"),
+            queue("f15-wait", ttl=60_000, dlx="f15-return", **_SAFE),
+            queue("f15-work"),
+            queue("f15-copy", max_length=1000, overflow="reject-publish"),
         ),
-        exchanges=(exchange("f14-return", "fanout"),),
-        bindings=(binding("f14-return", "f14-work"), binding("f14-return", "f14-copy")),
+        exchanges=(exchange("f15-return", "fanout"),),
+        bindings=(binding("f15-return", "f15-work"), binding("f15-return", "f15-copy")),
     ),
     passing=Example(
         queues=(
-            queue("f14-wait", ttl=60_000, dlx="f14-return", **_SAFE),
-            queue("f14-work"),
-            queue("f14-copy", max_length=1000),
+            queue("f15-wait", ttl=60_000, dlx="f15-return", **_SAFE),
+            queue("f15-work"),
+            queue("f15-copy", max_length=1000),
         ),
-        exchanges=(exchange("f14-return", "fanout"),),
-        bindings=(binding("f14-return", "f14-work"), binding("f14-return", "f14-copy")),
+        exchanges=(exchange("f15-return", "fanout"),),
+        bindings=(binding("f15-return", "f15-work"), binding("f15-return", "f15-copy")),
+    ),
+)
+
+_FULL = {"max_length": 1000, "overflow": "reject-publish"}
+
+REFUSED = Rule(
+    "F13",
+    Severity.LOSS,
+    "A full queue refuses dead letters",
+    "A full classic queue with the overflow reject-publish refuses dead letters too. Nobody waits "
+    "for their confirm, so RabbitMQ drops them silently.",
+    "https://www.rabbitmq.com/blog/2022/03/29/at-least-once-dead-lettering",
+    "Remove the limit, or use a quorum queue, which accepts dead letters while it is full.",
+    _refused,
+    failing=Example(
+        queues=(queue("f13-work", dlx="", key="f13-dead"), queue("f13-dead", **_FULL)),
+    ),
+    passing=Example(
+        queues=(
+            queue("f13-work", dlx="", key="f13-dead"),
+            queue("f13-dead", type="quorum", **_FULL),
+        ),
     ),
 )
 
 UNBOUNDED = Rule(
-    "F22",
+    "F23",
     Severity.STYLE,
     "At-least-once dead-lettering without a length limit",
     "While a target accepts nothing, an at-least-once queue stores its dead letters beside its "
@@ -122,18 +160,18 @@ UNBOUNDED = Rule(
     "Set a maximum length. RabbitMQ then refuses new messages while the queue is full.",
     _unbounded,
     failing=Example(
-        queues=(queue("f22-wait", ttl=60_000, dlx="", key="f22-work", **_SAFE), queue("f22-work"))
+        queues=(queue("f23-wait", ttl=60_000, dlx="", key="f23-work", **_SAFE), queue("f23-work"))
     ),
     passing=Example(
         queues=(
-            queue("f22-wait", ttl=60_000, dlx="", key="f22-work", max_length=100_000, **_SAFE),
-            queue("f22-work"),
+            queue("f23-wait", ttl=60_000, dlx="", key="f23-work", max_length=100_000, **_SAFE),
+            queue("f23-work"),
         )
     ),
 )
 
 UNSAFE = Rule(
-    "F23",
+    "F24",
     Severity.STYLE,
     "Quorum delay queue dead-letters at most once",
     "A quorum queue publishes a dead letter without a confirm unless its strategy is "
@@ -143,11 +181,11 @@ UNSAFE = Rule(
     _unsafe,
     failing=Example(
         queues=(
-            queue("f23-wait", type="quorum", ttl=60_000, dlx="", key="f23-work"),
-            queue("f23-work"),
+            queue("f24-wait", type="quorum", ttl=60_000, dlx="", key="f24-work"),
+            queue("f24-work"),
         )
     ),
     passing=Example(
-        queues=(queue("f23-wait", ttl=60_000, dlx="", key="f23-work", **_SAFE), queue("f23-work"))
+        queues=(queue("f24-wait", ttl=60_000, dlx="", key="f24-work", **_SAFE), queue("f24-work"))
     ),
 )

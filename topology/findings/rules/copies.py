@@ -139,7 +139,7 @@ def _given(context: Context, death: Death, wait: str, other: str) -> Hit:
 
 
 DUPLICATED = Rule(
-    "F15",
+    "F16",
     Severity.TIMING,
     "One message waits in several queues",
     "An exchange gives a copy of a message to each queue with a matching binding. Both copies end "
@@ -149,32 +149,32 @@ DUPLICATED = Rule(
     _duplicated,
     failing=Example(
         queues=(
-            queue("f15-wait-1", ttl=5_000, dlx="", key="f15-work"),
-            queue("f15-wait-2", ttl=60_000, dlx="", key="f15-work"),
-            queue("f15-work"),
+            queue("f16-wait-1", ttl=5_000, dlx="", key="f16-work"),
+            queue("f16-wait-2", ttl=60_000, dlx="", key="f16-work"),
+            queue("f16-work"),
         ),
-        exchanges=(exchange("f15-delay"),),
+        exchanges=(exchange("f16-delay"),),
         bindings=(
-            binding("f15-delay", "f15-wait-1", "f15-orders"),
-            binding("f15-delay", "f15-wait-2", "f15-orders"),
+            binding("f16-delay", "f16-wait-1", "f16-orders"),
+            binding("f16-delay", "f16-wait-2", "f16-orders"),
         ),
     ),
     passing=Example(
         queues=(
-            queue("f15-wait-1", ttl=5_000, dlx="", key="f15-work"),
-            queue("f15-wait-2", ttl=60_000, dlx="", key="f15-work"),
-            queue("f15-work"),
+            queue("f16-wait-1", ttl=5_000, dlx="", key="f16-work"),
+            queue("f16-wait-2", ttl=60_000, dlx="", key="f16-work"),
+            queue("f16-work"),
         ),
-        exchanges=(exchange("f15-delay"),),
+        exchanges=(exchange("f16-delay"),),
         bindings=(
-            binding("f15-delay", "f15-wait-1", "f15-soon"),
-            binding("f15-delay", "f15-wait-2", "f15-later"),
+            binding("f16-delay", "f16-wait-1", "f16-soon"),
+            binding("f16-delay", "f16-wait-2", "f16-later"),
         ),
     ),
 )
 
 GIVEN_TO_OTHERS = Rule(
-    "F16",
+    "F17",
     Severity.TIMING,
     "A retry reaches other consumers",
     "The waiting queue returns a failed message through an exchange to which other queues are "
@@ -184,26 +184,26 @@ GIVEN_TO_OTHERS = Rule(
     _given_to_others,
     failing=Example(
         queues=(
-            queue("f16-billing", dlx="", key="f16-wait"),
-            queue("f16-shipping"),
-            queue("f16-wait", ttl=60_000, dlx="f16-events", key="f16-order"),
+            queue("f17-billing", dlx="", key="f17-wait"),
+            queue("f17-shipping"),
+            queue("f17-wait", ttl=60_000, dlx="f17-events", key="f17-order"),
         ),
-        exchanges=(exchange("f16-events", "topic"),),
+        exchanges=(exchange("f17-events", "topic"),),
         bindings=(
-            binding("f16-events", "f16-billing", "f16-order"),
-            binding("f16-events", "f16-shipping", "f16-order"),
+            binding("f17-events", "f17-billing", "f17-order"),
+            binding("f17-events", "f17-shipping", "f17-order"),
         ),
     ),
     passing=Example(
         queues=(
-            queue("f16-billing", dlx="", key="f16-wait"),
-            queue("f16-shipping"),
-            queue("f16-wait", ttl=60_000, dlx="", key="f16-billing"),
+            queue("f17-billing", dlx="", key="f17-wait"),
+            queue("f17-shipping"),
+            queue("f17-wait", ttl=60_000, dlx="", key="f17-billing"),
         ),
-        exchanges=(exchange("f16-events", "topic"),),
+        exchanges=(exchange("f17-events", "topic"),),
         bindings=(
-            binding("f16-events", "f16-billing", "f16-order"),
-            binding("f16-events", "f16-shipping", "f16-order"),
+            binding("f17-events", "f17-billing", "f17-order"),
+            binding("f17-events", "f17-shipping", "f17-order"),
         ),
     ),
 )

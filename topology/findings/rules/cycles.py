@@ -95,7 +95,7 @@ def _poison(context: Context) -> Iterator[Hit]:
         is_work = one.dead_letter_exchange is None and one.message_ttl_ms is None
         if limit is not None and is_work:
             sentence = f"“{one.name}” drops a message after {limit} failed deliveries."
-            yield Hit("", limit_evidence(context, one, sentence))
+            yield Hit("", limit_evidence(context, one, sentence), context.give_exchange(one))
 
 
 DROPPED = Rule(
@@ -122,7 +122,7 @@ DROPPED = Rule(
 )
 
 AT_ONCE = Rule(
-    "F21",
+    "F22",
     Severity.COST,
     "Rejected messages return at once",
     "The dead letters of this queue come back to it without a delay. A message that always fails "
@@ -130,14 +130,14 @@ AT_ONCE = Rule(
     CYCLES,
     "Route rejected messages to a queue with a TTL, or to a dead-letter queue.",
     _at_once,
-    failing=Example(queues=(queue("f21-work", dlx="", key="f21-work"),)),
+    failing=Example(queues=(queue("f22-work", dlx="", key="f22-work"),)),
     passing=Example(
-        queues=(queue("f21-work", dlx="", key="f21-dead"), queue("f21-dead")),
+        queues=(queue("f22-work", dlx="", key="f22-dead"), queue("f22-dead")),
     ),
 )
 
 POISON = Rule(
-    "F24",
+    "F25",
     Severity.STYLE,
     "Delivery limit without a dead-letter exchange",
     "A quorum queue drops a message whose deliveries fail more often than its limit allows, which "
@@ -145,17 +145,17 @@ POISON = Rule(
     "https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling",
     "Set a dead-letter exchange by a policy.",
     _poison,
-    failing=Example(queues=(queue("f24-work", type="quorum", limit=5),)),
+    failing=Example(queues=(queue("f25-work", type="quorum", limit=5),)),
     passing=Example(
         queues=(
-            queue("f24-work", type="quorum", limit=5, dlx="", key="f24-dead"),
-            queue("f24-dead"),
+            queue("f25-work", type="quorum", limit=5, dlx="", key="f25-dead"),
+            queue("f25-dead"),
         )
     ),
 )
 
 FOR_EVER = Rule(
-    "F25",
+    "F26",
     Severity.STYLE,
     "Retries without an end",
     "RabbitMQ returns a rejected message to this queue after a delay, as often as it is rejected. "
@@ -165,11 +165,11 @@ FOR_EVER = Rule(
     _for_ever,
     failing=Example(
         queues=(
-            queue("f25-work", dlx="", key="f25-wait"),
-            queue("f25-wait", ttl=60_000, dlx="", key="f25-work"),
+            queue("f26-work", dlx="", key="f26-wait"),
+            queue("f26-wait", ttl=60_000, dlx="", key="f26-work"),
         )
     ),
     passing=Example(
-        queues=(queue("f25-work", dlx="", key="f25-dead"), queue("f25-dead")),
+        queues=(queue("f26-work", dlx="", key="f26-dead"), queue("f26-dead")),
     ),
 )

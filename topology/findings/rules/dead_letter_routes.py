@@ -186,7 +186,7 @@ OLD_STREAM = Rule(
 )
 
 HELD = Rule(
-    "F13",
+    "F14",
     Severity.STUCK,
     "At-least-once dead letters without a route",
     "A quorum queue that dead-letters at least once stores each dead letter until a queue accepts "
@@ -197,31 +197,31 @@ HELD = Rule(
     failing=Example(
         queues=(
             queue(
-                "f13-wait",
+                "f14-wait",
                 type="quorum",
                 ttl=60_000,
-                dlx="f13-return",
-                key="f13-work",
+                dlx="f14-return",
+                key="f14-work",
                 strategy="at-least-once",
                 overflow="reject-publish",
             ),
         ),
-        exchanges=(exchange("f13-return"),),
+        exchanges=(exchange("f14-return"),),
     ),
     passing=Example(
         queues=(
             queue(
-                "f13-wait",
+                "f14-wait",
                 type="quorum",
                 ttl=60_000,
-                dlx="f13-return",
-                key="f13-work",
+                dlx="f14-return",
+                key="f14-work",
                 strategy="at-least-once",
                 overflow="reject-publish",
             ),
-            queue("f13-work"),
+            queue("f14-work"),
         ),
-        exchanges=(exchange("f13-return"),),
-        bindings=(binding("f13-return", "f13-work", "f13-work"),),
+        exchanges=(exchange("f14-return"),),
+        bindings=(binding("f14-return", "f14-work", "f14-work"),),
     ),
 )

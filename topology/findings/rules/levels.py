@@ -11,7 +11,7 @@ from topology.findings.finding import Rule, Severity
 from topology.patterns.delay_levels.objects import definitions
 from topology.patterns.delay_levels.params import Params
 
-_LEVELS = Example.of(definitions(Params("own", "f20", 4)))
+_LEVELS = Example.of(definitions(Params("own", "f21", 4)))
 
 
 def _incomplete(context: Context) -> Iterator[Hit]:
@@ -23,7 +23,7 @@ def _incomplete(context: Context) -> Iterator[Hit]:
 
 
 INCOMPLETE = Rule(
-    "F20",
+    "F21",
     Severity.TIMING,
     "Delay levels are incomplete",
     "Each level adds one power of two to a delay, and a message passes all levels. A level that is "

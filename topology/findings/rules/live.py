@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from topology.definitions import TAP_PREFIX, Queue, is_tap
 from topology.findings.context import Context
@@ -23,8 +23,9 @@ def _stuck(context: Context) -> Iterator[Hit]:
     for one, number, is_leaving in _held(context):
         missing = _missing(context, one)
         if missing or not is_leaving:
-            sentence = f"{_messages(number)} stuck in “{one.name}”{missing}."
-            yield Hit("", number_evidence(one, "messages", number, sentence))
+            sentence = f"{_messages(number)} stuck in “{one.name}”{_named(one, missing)}."
+            evidence = number_evidence(one, "messages", number, sentence)
+            yield Hit("", evidence, _bind(context, one, missing))
 
 
 def _slow(context: Context) -> Iterator[Hit]:
@@ -56,16 +57,26 @@ def count_growth(numbers: QueueNumbers, earlier: QueueNumbers) -> int:
     return (numbers.messages or 0) - (earlier.messages or 0)
 
 
-def _missing(context: Context, one: Queue) -> str:
-    """The destinations that have no queue, by name, where the definitions show them."""
-    exchange = one.dead_letter_exchange or "(default exchange)"
-    keys = [
-        key for key in context.keys(one) or () if not context.die(one, "expired", key).delivered
-    ]
-    if not keys:
+def _missing(context: Context, one: Queue) -> Sequence[str]:
+    """The keys for which there is no queue, where the definitions show them."""
+    keys = context.keys(one) or ()
+    return [key for key in keys if not context.die(one, "expired", key).delivered]
+
+
+def _named(one: Queue, missing: Sequence[str]) -> str:
+    if not missing:
         return ""
-    names = ", ".join(f"“{key}”" for key in keys[:3])
+    exchange = one.dead_letter_exchange or "(default exchange)"
+    names = ", ".join(f"“{key}”" for key in missing[:3])
     return f": no queue gets {names} at the exchange “{exchange}”"
+
+
+def _bind(context: Context, one: Queue, missing: Sequence[str]) -> tuple[str, ...]:
+    """Not behind the default exchange, where a queue of this name is missing, nor another one."""
+    exchange = one.dead_letter_exchange
+    if not exchange or exchange not in context.index.exchanges:
+        return ()
+    return tuple(context.admin.bind(exchange, key=key) for key in missing)
 
 
 def _growing(context: Context) -> Iterator[Hit]:
@@ -138,10 +149,10 @@ def _at_least_once(name: str, key: str) -> Raw:
 
 
 _LEVEL = _at_least_once("l02-wait", "l02-gone")
-_SLOW = (_at_least_once("l04-wait", "l04-next"), queue("l04-next"))
-_DEAD = (queue("l07-work", dlx="", key="l07-dead"), queue("l07-dead"))
-_READ = (queue("l09-work", dlx="", key="l09-dead"), queue("l09-dead"))
-_TAP = f"{TAP_PREFIX}l08"
+_SLOW = (_at_least_once("l05-wait", "l05-next"), queue("l05-next"))
+_DEAD = (queue("l08-work", dlx="", key="l08-dead"), queue("l08-dead"))
+_READ = (queue("l10-work", dlx="", key="l10-dead"), queue("l10-dead"))
+_TAP = f"{TAP_PREFIX}l09"
 
 
 STUCK = Rule(
@@ -166,7 +177,7 @@ STUCK = Rule(
 )
 
 SLOW = Rule(
-    "L04",
+    "L05",
     Severity.TIMING,
     "More messages expire than at-least-once dead-lettering sends on",
     f"RabbitMQ has at most {IN_FLIGHT} dead letters of an at-least-once queue in flight, and waits "
@@ -177,18 +188,18 @@ SLOW = Rule(
     _slow,
     failing=Example(
         queues=_SLOW,
-        numbers={"l04-wait": QueueNumbers(900, 400, 0, 0, 100.0, published=9_000)},
-        earlier={"l04-wait": QueueNumbers(600, 400, 0, 0, 100.0, published=2_000)},
+        numbers={"l05-wait": QueueNumbers(900, 400, 0, 0, 100.0, published=9_000)},
+        earlier={"l05-wait": QueueNumbers(600, 400, 0, 0, 100.0, published=2_000)},
     ),
     passing=Example(
         queues=_SLOW,
-        numbers={"l04-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=9_000)},
-        earlier={"l04-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=2_000)},
+        numbers={"l05-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=9_000)},
+        earlier={"l05-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=2_000)},
     ),
 )
 
 GROWING = Rule(
-    "L07",
+    "L08",
     Severity.COST,
     "Dead-letter queue grows",
     "RabbitMQ dead-letters more and more messages into this queue, and no consumer reads it. "
@@ -198,18 +209,18 @@ GROWING = Rule(
     _growing,
     failing=Example(
         queues=_DEAD,
-        numbers={"l07-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l07-dead": QueueNumbers(messages=2, consumers=0)},
+        numbers={"l08-dead": QueueNumbers(messages=9, consumers=0)},
+        earlier={"l08-dead": QueueNumbers(messages=2, consumers=0)},
     ),
     passing=Example(
         queues=_DEAD,
-        numbers={"l07-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l07-dead": QueueNumbers(messages=9, consumers=0)},
+        numbers={"l08-dead": QueueNumbers(messages=9, consumers=0)},
+        earlier={"l08-dead": QueueNumbers(messages=9, consumers=0)},
     ),
 )
 
 BEHIND = Rule(
-    "L08",
+    "L09",
     Severity.COST,
     "Copies wait in a tap",
     "A recorder reads copies of messages from this queue, and they come faster than it reads. "
@@ -231,7 +242,7 @@ BEHIND = Rule(
 )
 
 UNREAD = Rule(
-    "L09",
+    "L10",
     Severity.STYLE,
     "Dead letters wait",
     "RabbitMQ dead-lettered messages into this queue, and no consumer reads it. They remain until "
@@ -239,6 +250,6 @@ UNREAD = Rule(
     "https://www.rabbitmq.com/docs/dlx",
     "On the page Dead letters, mark the queue and park or replay its messages.",
     _unread,
-    failing=Example(queues=_READ, numbers={"l09-dead": QueueNumbers(messages=9, consumers=0)}),
-    passing=Example(queues=_READ, numbers={"l09-dead": QueueNumbers(messages=9, consumers=1)}),
+    failing=Example(queues=_READ, numbers={"l10-dead": QueueNumbers(messages=9, consumers=0)}),
+    passing=Example(queues=_READ, numbers={"l10-dead": QueueNumbers(messages=9, consumers=1)}),
 )

@@ -48,7 +48,8 @@ def _lost_by_crashes(context: Context) -> Iterator[Hit]:
                 f"drops a message after {_failures(limit)}."
             )
             value, set_by = str(limit), context.set_by(one, "x-delivery-limit")
-            yield Hit("", Evidence(one.identity, "x-delivery-limit", value, set_by, sentence))
+            evidence = Evidence(one.identity, "x-delivery-limit", value, set_by, sentence)
+            yield Hit("", evidence, _save(context, one))
 
 
 def _drops(context: Context, one: Queue) -> bool:
@@ -57,6 +58,10 @@ def _drops(context: Context, one: Queue) -> bool:
         return True
     walks = (context.die(one, "delivery_limit", key) for key in context.keys(one) or ())
     return any(not walk.delivered for walk in walks)
+
+
+def _save(context: Context, one: Queue) -> tuple[str, ...]:
+    return context.give_exchange(one) if one.dead_letter_exchange is None else ()
 
 
 def _returned(context: Context) -> Iterator[Hit]:
@@ -126,12 +131,12 @@ def _fail_mostly(context: Context, work: Sequence[Queue]) -> bool:
 
 
 _RETRY = (
-    queue("l03-work", dlx="", key="l03-wait"),
-    queue("l03-wait", ttl=60_000, dlx="", key="l03-work"),
+    queue("l04-work", dlx="", key="l04-wait"),
+    queue("l04-wait", ttl=60_000, dlx="", key="l04-work"),
 )
 _RING = (
-    queue("l06-work", dlx="", key="l06-wait"),
-    queue("l06-wait", ttl=60_000, dlx="", key="l06-work"),
+    queue("l07-work", dlx="", key="l07-wait"),
+    queue("l07-wait", ttl=60_000, dlx="", key="l07-work"),
 )
 _LOOP = QueueNumbers(consumers=1, deliver_rate=100.0, redeliver_rate=100.0, ack_rate=0.0)
 _FAILING = QueueNumbers(consumers=1, deliver_rate=10.0, redeliver_rate=0.0, ack_rate=1.0)
@@ -161,7 +166,7 @@ LIMIT = Rule(
 )
 
 CONSUMED_DELAY = Rule(
-    "L03",
+    "L04",
     Severity.TIMING,
     "Consumers on a delay queue",
     "A delay queue holds messages until their TTL ends. A consumer takes them at once, so they "
@@ -169,12 +174,12 @@ CONSUMED_DELAY = Rule(
     "https://www.rabbitmq.com/docs/ttl#per-queue-message-ttl",
     "Stop the consumer of the delay queue.",
     _consumed,
-    failing=Example(queues=_RETRY, numbers={"l03-wait": QueueNumbers(consumers=1)}),
-    passing=Example(queues=_RETRY, numbers={"l03-work": QueueNumbers(consumers=1)}),
+    failing=Example(queues=_RETRY, numbers={"l04-wait": QueueNumbers(consumers=1)}),
+    passing=Example(queues=_RETRY, numbers={"l04-work": QueueNumbers(consumers=1)}),
 )
 
 CRASH_LOOP = Rule(
-    "L05",
+    "L06",
     Severity.COST,
     "Consumers return messages in a loop",
     "Consumers get the same messages again and again without an ack. They crash, or requeue what "
@@ -183,14 +188,14 @@ CRASH_LOOP = Rule(
     "Read the log of the consumer. Configure the consumer to reject without requeue, and "
     "dead-letter to a queue with a TTL.",
     _returned,
-    failing=Example(queues=(queue("l05-work"),), numbers={"l05-work": _LOOP}),
+    failing=Example(queues=(queue("l06-work"),), numbers={"l06-work": _LOOP}),
     passing=Example(
-        queues=(queue("l05-work"),), numbers={"l05-work": replace(_LOOP, redeliver_rate=2.0)}
+        queues=(queue("l06-work"),), numbers={"l06-work": replace(_LOOP, redeliver_rate=2.0)}
     ),
 )
 
 GROWING_RETRIES = Rule(
-    "L06",
+    "L07",
     Severity.COST,
     "Retry queue grows",
     "Consumers reject more than half of what they get, and it waits here for the next attempt. "
@@ -201,15 +206,15 @@ GROWING_RETRIES = Rule(
     _growing_retries,
     failing=Example(
         queues=_RING,
-        numbers={"l06-work": _FAILING, "l06-wait": QueueNumbers(messages=900)},
-        earlier={"l06-work": _FAILING, "l06-wait": QueueNumbers(messages=500)},
+        numbers={"l07-work": _FAILING, "l07-wait": QueueNumbers(messages=900)},
+        earlier={"l07-work": _FAILING, "l07-wait": QueueNumbers(messages=500)},
     ),
     passing=Example(
         queues=_RING,
         numbers={
-            "l06-work": replace(_FAILING, ack_rate=9.0),
-            "l06-wait": QueueNumbers(messages=900),
+            "l07-work": replace(_FAILING, ack_rate=9.0),
+            "l07-wait": QueueNumbers(messages=900),
         },
-        earlier={"l06-work": _FAILING, "l06-wait": QueueNumbers(messages=500)},
+        earlier={"l07-work": _FAILING, "l07-wait": QueueNumbers(messages=500)},
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.definitions import DELAYED_TYPE, Exchange, show_value
+from topology.definitions import DELAYED_TYPE, Exchange, Queue, show_value
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, policy, queue
@@ -19,14 +19,29 @@ def _transient(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         target = context.index.exchanges.get(one.dead_letter_exchange or "")
         if one.durable and target is not None and not _lasts(target):
-            gone = "when its last binding goes" if target.durable else "when the broker restarts"
-            sentence = (
-                f"“{target.name}” is deleted {gone}, and messages that die in “{one.name}” then."
-            )
-            yield Hit(target.name, context.evidence(one, "x-dead-letter-exchange", sentence))
+            yield _gone(context, one, target, "binding")
+    yield from _transient_queues(context)
 
 
-def _lasts(target: Exchange) -> bool:
+def _transient_queues(context: Context) -> Iterator[Hit]:
+    """Not where one of several targets lasts, nor what a queue that goes too dies into."""
+    seen = set()
+    for death in context.deaths:
+        one, ends = death.queue, death.walk.outcomes
+        targets = [context.index.queues[end.hops[1].queue] for end in ends if len(end.hops) > 1]
+        is_lasting = _lasts(one) and "x-expires" not in one.arguments
+        if is_lasting and targets and one.name not in seen and not any(map(_lasts, targets)):
+            seen.add(one.name)
+            yield _gone(context, one, targets[0], "consumer")
+
+
+def _gone(context: Context, one: Queue, target: Exchange | Queue, user: str) -> Hit:
+    when = f"when its last {user} goes" if target.durable else "when the broker restarts"
+    sentence = f"“{target.name}” is deleted {when}, and messages that die in “{one.name}” then."
+    return Hit(target.name, context.evidence(one, "x-dead-letter-exchange", sentence))
+
+
+def _lasts(target: Exchange | Queue) -> bool:
     return target.durable and not target.auto_delete
 
 
@@ -81,11 +96,11 @@ _BOUND = (binding("f08-dead", "f08-failed"),)
 TRANSIENT = Rule(
     "F08",
     Severity.LOSS,
-    "Dead-letter exchange does not last",
-    "This durable queue outlives its dead-letter exchange. RabbitMQ drops dead letters once the "
-    "exchange is gone.",
-    "https://www.rabbitmq.com/docs/exchanges",
-    "Delete the exchange and declare it as durable, without auto-delete.",
+    "Dead-letter target does not last",
+    "This durable queue outlives the exchange or the queue that gets its dead letters. RabbitMQ "
+    "drops dead letters once that is gone.",
+    "https://www.rabbitmq.com/docs/queues#durability",
+    "Declare the exchange and the queue as durable, without auto-delete.",
     _transient,
     failing=Example(
         queues=_QUEUES,
@@ -132,7 +147,7 @@ NOT_REFUSING = Rule(
 )
 
 WITHOUT_EFFECT = Rule(
-    "F26",
+    "F27",
     Severity.STYLE,
     "Setting without effect",
     "For a dead-letter exchange and key the argument wins over the policy, and for the overflow of "
@@ -141,19 +156,19 @@ WITHOUT_EFFECT = Rule(
     "Remove the setting that has no effect.",
     _without_effect,
     failing=Example(
-        queues=(queue("f26-work", dlx="", key="f26-dead"), queue("f26-dead")),
-        policies=(policy("f26", "^f26-work", dead_letter_exchange="f26-other"),),
+        queues=(queue("f27-work", dlx="", key="f27-dead"), queue("f27-dead")),
+        policies=(policy("f27", "^f27-work", dead_letter_exchange="f27-other"),),
     ),
     passing=Example(
-        queues=(queue("f26-work"), queue("f26-dead")),
+        queues=(queue("f27-work"), queue("f27-dead")),
         policies=(
-            policy("f26", "^f26-work", dead_letter_exchange="", dead_letter_routing_key="f26-dead"),
+            policy("f27", "^f27-work", dead_letter_exchange="", dead_letter_routing_key="f27-dead"),
         ),
     ),
 )
 
 DELAYED_EXCHANGE = Rule(
-    "F28",
+    "F29",
     Severity.STYLE,
     "Exchange of the archived delay plugin",
     "The plugin rabbitmq_delayed_message_exchange is archived and does not run on RabbitMQ 4.3. "
@@ -162,8 +177,8 @@ DELAYED_EXCHANGE = Rule(
     "Move to a delay by TTL and dead-lettering before you upgrade.",
     _delayed_exchanges,
     failing=Example(
-        exchanges=(exchange("f28-delay", DELAYED_TYPE, delays_as="direct"),),
+        exchanges=(exchange("f29-delay", DELAYED_TYPE, delays_as="direct"),),
         version="4.0.5",
     ),
-    passing=Example(exchanges=(exchange("f28-delay"),), version="4.0.5"),
+    passing=Example(exchanges=(exchange("f29-delay"),), version="4.0.5"),
 )

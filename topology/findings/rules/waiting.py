@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.delays import format_delay
-from topology.findings import commands
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, policy, queue
@@ -43,15 +42,7 @@ def _discarding(context: Context) -> Iterator[Hit]:
             )
             who = context.set_by(one, TTL)
             cause = "" if who == "argument" else who
-            yield Hit(cause, context.evidence(one, TTL, sentence), _give_exchange(context, one))
-
-
-def _give_exchange(context: Context, one: Queue) -> tuple[str, ...]:
-    """None where it has a policy already: only one applies to a queue."""
-    if one.name in context.snapshot.policies:
-        return ()
-    target = {"dead_letter_exchange": "", "dead_letter_routing_key": commands.TARGET_QUEUE}
-    return (commands.set_policy(f"{one.name}-dead-letters", one.name, **target),)
+            yield Hit(cause, context.evidence(one, TTL, sentence), context.give_exchange(one))
 
 
 def _expiring_dead_letters(context: Context) -> Iterator[Hit]:
@@ -60,7 +51,7 @@ def _expiring_dead_letters(context: Context) -> Iterator[Hit]:
             after = time_of(ttl_ms)
             sentence = f"A message that dies into “{one.name}” is lost there after {after}."
             evidence = context.evidence(one, TTL, sentence)
-            yield Hit("", evidence, _give_exchange(context, one))
+            yield Hit("", evidence, context.give_exchange(one))
 
 
 def _kept_for_a_time(context: Context) -> Iterator[Hit]:
@@ -225,20 +216,21 @@ EXPIRING_DEAD_LETTERS = Rule(
 )
 
 BOUNDED = Rule(
-    "F17",
+    "F18",
     Severity.TIMING,
     "Delay queue with a length limit",
     "A full queue with the overflow drop-head dead-letters its oldest message at once. The message "
     "ends its delay early.",
     "https://www.rabbitmq.com/docs/maxlength",
-    "Set the overflow to reject-publish, or remove the limit.",
+    "Remove the limit. The overflow reject-publish loses dead letters that come to a full classic "
+    "queue.",
     _bounded,
-    failing=_ring("f17", max_length=1000),
-    passing=_ring("f17"),
+    failing=_ring("f18", max_length=1000),
+    passing=_ring("f18"),
 )
 
 PRIORITISED = Rule(
-    "F18",
+    "F19",
     Severity.TIMING,
     "Delay queue with priorities",
     "RabbitMQ expires messages only at the head of a queue, where the highest priority stands. "
@@ -246,12 +238,12 @@ PRIORITISED = Rule(
     "https://www.rabbitmq.com/docs/priority",
     "Declare the delay queue without x-max-priority.",
     _prioritised,
-    failing=_ring("f18", priorities=5),
-    passing=_ring("f18"),
+    failing=_ring("f19", priorities=5),
+    passing=_ring("f19"),
 )
 
 SHORTENED = Rule(
-    "F19",
+    "F20",
     Severity.TIMING,
     "Policy shortens a TTL",
     "Where an argument and a policy set a TTL, RabbitMQ applies the smaller one. Messages leave "
@@ -260,17 +252,17 @@ SHORTENED = Rule(
     "Exclude the queue from the policy, or remove message-ttl from it.",
     _shortened,
     failing=Example(
-        queues=(queue("f19-wait", ttl=60_000, dlx="", key="f19-work"), queue("f19-work")),
-        policies=(policy("f19", "^f19-wait", message_ttl=1000),),
+        queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
+        policies=(policy("f20", "^f20-wait", message_ttl=1000),),
     ),
     passing=Example(
-        queues=(queue("f19-wait", ttl=60_000, dlx="", key="f19-work"), queue("f19-work")),
-        policies=(policy("f19", "^f19-wait", message_ttl=600_000),),
+        queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
+        policies=(policy("f20", "^f20-wait", message_ttl=600_000),),
     ),
 )
 
 KEPT_FOR_A_TIME = Rule(
-    "F27",
+    "F28",
     Severity.STYLE,
     "Dead-letter queue deletes messages",
     "RabbitMQ deletes dead letters of this queue by age or when it is full. A failure that nobody "
@@ -279,13 +271,13 @@ KEPT_FOR_A_TIME = Rule(
     "Park dead letters in time, or remove the limit.",
     _kept_for_a_time,
     failing=Example(
-        queues=(queue("f27-work", dlx="f27-dead"), queue("f27-failed", ttl=7 * RETENTION_MS)),
-        exchanges=(exchange("f27-dead", "fanout"),),
-        bindings=(binding("f27-dead", "f27-failed"),),
+        queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed", ttl=7 * RETENTION_MS)),
+        exchanges=(exchange("f28-dead", "fanout"),),
+        bindings=(binding("f28-dead", "f28-failed"),),
     ),
     passing=Example(
-        queues=(queue("f27-work", dlx="f27-dead"), queue("f27-failed")),
-        exchanges=(exchange("f27-dead", "fanout"),),
-        bindings=(binding("f27-dead", "f27-failed"),),
+        queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed")),
+        exchanges=(exchange("f28-dead", "fanout"),),
+        bindings=(binding("f28-dead", "f28-failed"),),
     ),
 )
