@@ -11,6 +11,7 @@ from topology.models.work import ENDED, PROBES
 from topology.operations.ownership import Refusal, alone_with, disown
 from topology.operations.provision import create_owned
 from topology.operations.topology_rows import User
+from topology.patterns.pattern import ParamsError
 from topology.provisioning.probes import shortest_delay, stray_probe
 from topology.snapshot import Snapshot
 
@@ -22,7 +23,10 @@ def probe_problem(topology: Topology, snapshot: Snapshot) -> str:
     pattern, params = topology.pattern, topology.parsed
     if problem := pattern.probe_obstacle(params, snapshot.definitions):
         return problem
-    route = pattern.probe_route(params, shortest_delay(pattern, params), topology.probe_queue)
+    try:
+        route = pattern.probe_route(params, shortest_delay(pattern, params), topology.probe_queue)
+    except ParamsError as error:
+        return str(error)
     return stray_probe(pattern, params, topology.probe_queue, route, snapshot)
 
 
