@@ -16,6 +16,7 @@ from topology import work
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.errors import BrokerError
 from topology.models import Probing, Topology, Work
+from topology.operations.ownership import Refusal
 from topology.operations.probes import remove_probe_queue
 
 logger = logging.getLogger(__name__)
@@ -36,11 +37,14 @@ def keep_probing(
     the lease is given back, and another call continues.
     """
     lease = work.lease_of(claimed)
+    obstacle = ""
     try:
         if _probe(lease, topology, stop, alive):
             remove_probe_queue(topology, lease)
+    except Refusal as refusal:
+        obstacle = str(refusal)
     finally:
-        lease.give_back("", after=timedelta(0))
+        lease.give_back(obstacle, after=timedelta(0))
 
 
 def _probe(lease: work.Lease, topology: Topology, stop: Event, alive: Callable[[], None]) -> bool:

@@ -17,9 +17,10 @@ from topology.broker.amqp.consumer import Delivery
 from topology.broker.errors import Unreachable
 from topology.broker.properties.read import build_properties
 from topology.message import Message
-from topology.models import Probing, Topology
+from topology.models import Probing, QueueReplacement, ReplacementStep, State, Topology
 from topology.models.work import PROBES
 from topology.operations import probes
+from topology.operations.ownership import Refusal
 
 pytestmark = pytest.mark.django_db
 SECOND = timedelta(seconds=1)
@@ -115,6 +116,31 @@ def test_probes_that_are_enabled_while_they_end_go_on(
     pair.refresh_from_db()
     expected = Probing.ON if is_enabled_again else Probing.OFF
     assert (pair.probing, bool(probes.open_work(pair))) == (expected, is_enabled_again)
+
+
+def test_a_queue_replacement_puts_off_both_ends_of_probing(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It copies bindings, so one that is made or deleted meanwhile would come back."""
+    monkeypatch.setattr(keep_probing, "BACKLOG", -SECOND)
+    monkeypatch.setattr(keep_probing, "Consumer", Arrivals())
+    monkeypatch.setattr(probes, "Management", MagicMock())
+    replacing = work.create("replace_queue", pair.pk, broker=pair.broker, user=None)
+    step = ReplacementStep.REROUTING
+    QueueReplacement.objects.create(topology=pair, queue="orders", step=step, work=replacing)
+    Topology.objects.update(probing=Probing.ENDING, state=State.APPLIED)
+    keep(pair)
+    pair.refresh_from_db()
+    assert pair.probing == Probing.ENDING
+    sentence = "in progress: “orders”, switching a routing key to another queue. Wait"
+    row = probes.open_work(pair)
+    assert row is not None
+    assert sentence in row.error
+    with pytest.raises(Refusal, match=sentence):
+        probes.start_probes(None, pair)
+    work.cancel(replacing)
+    keep(pair)
+    assert pair.probing == Probing.OFF
 
 
 def test_messages_of_others_in_the_probe_queue_are_logged(

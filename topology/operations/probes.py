@@ -8,7 +8,7 @@ from topology import audit, latest, work
 from topology.broker.management.client import Management
 from topology.models import DEFAULT_PROBE_MINUTES, Probing, State, Topology, Work, WorkState
 from topology.models.work import ENDED, PROBES
-from topology.operations.ownership import Refusal, alone_with, disown
+from topology.operations.ownership import Refusal, alone_with, disown, refuse_replacing
 from topology.operations.provision import create_owned
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
@@ -47,6 +47,7 @@ def start_probes(user: User, topology: Topology, *, minutes: int = DEFAULT_PROBE
             raise Refusal(f"Enter a number of minutes from 1 to {MOST_MINUTES}.")
         if topology.state != State.APPLIED:
             raise Refusal("The topology is not applied. Apply it first.")
+        refuse_replacing(topology)
         wanted = topology.probe_definitions
         snapshot = latest.for_action(broker, management, wanted)
         if problem := probe_problem(topology, snapshot):
@@ -72,11 +73,13 @@ def stop_probes(user: User, topology: Topology) -> None:
 def remove_probe_queue(topology: Topology, lease: work.Lease) -> None:
     """Delete the queue and its bindings, where they are ours, and end the work of its probes.
 
-    Changes nothing when they are enabled again. Raises BrokerError; call again.
+    Changes nothing when they are enabled again. Raises BrokerError, and Refusal while queues are
+    replaced, since that copies bindings; call again.
     """
     with alone_with(topology), Management(topology.broker.address) as management:
         if topology.probing != Probing.ENDING:
             return
+        refuse_replacing(topology)
         owned, wanted = topology.owned_identities, topology.probe_definitions
         for binding in wanted.bindings:
             if binding.identity in owned:
