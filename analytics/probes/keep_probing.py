@@ -14,7 +14,7 @@ from analytics.probes.send_probe import is_due, send_probe
 from analytics.probes.take_arrivals import mark_late, take
 from topology import work
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.errors import BrokerError
+from topology.broker.errors import BrokerError, NotFound
 from topology.models import Probing, Topology, Work
 from topology.operations.ownership import Refusal
 from topology.operations.probes import remove_probe_queue
@@ -39,12 +39,25 @@ def keep_probing(
     lease = work.lease_of(claimed)
     obstacle = ""
     try:
-        if _probe(lease, topology, stop, alive):
+        if _until_ended(lease, topology, stop, alive):
             remove_probe_queue(topology, lease)
     except Refusal as refusal:
         obstacle = str(refusal)
     finally:
         lease.give_back(obstacle, after=timedelta(0))
+
+
+def _until_ended(
+    lease: work.Lease, topology: Topology, stop: Event, alive: Callable[[], None]
+) -> bool:
+    """`_probe`; nothing is left to wait for when probes are disabled and their queue is gone."""
+    try:
+        return _probe(lease, topology, stop, alive)
+    except NotFound:
+        topology.refresh_from_db()
+        if topology.probing != Probing.ENDING:
+            raise
+        return True
 
 
 def _probe(lease: work.Lease, topology: Topology, stop: Event, alive: Callable[[], None]) -> bool:

@@ -14,7 +14,7 @@ from analytics.probes import keep_probing
 from tests.builders import make_broker, make_pair
 from topology import work
 from topology.broker.amqp.consumer import Delivery
-from topology.broker.errors import Unreachable
+from topology.broker.errors import NotFound, Unreachable
 from topology.broker.properties.read import build_properties
 from topology.message import Message
 from topology.models import Probing, QueueReplacement, ReplacementStep, State, Topology
@@ -141,6 +141,26 @@ def test_a_queue_replacement_puts_off_both_ends_of_probing(
     work.cancel(replacing)
     keep(pair)
     assert pair.probing == Probing.OFF
+
+
+def test_disabling_ends_although_the_queue_and_the_exchange_are_deleted(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    management = MagicMock()
+    management.return_value.__enter__.return_value.unbind.side_effect = NotFound("No exchange.")
+    monkeypatch.setattr(keep_probing, "Consumer", MagicMock(side_effect=NotFound("No queue.")))
+    monkeypatch.setattr(keep_probing, "send_probe", lambda topology: None)
+    monkeypatch.setattr(probes, "Management", management)
+    pair.own([thing.identity for thing in pair.probe_definitions])
+    pair.save()
+    sent(pair, timedelta(0))
+    with pytest.raises(NotFound, match="No queue"):
+        keep(pair)
+    Topology.objects.update(probing=Probing.ENDING)
+    keep(pair)
+    pair.refresh_from_db()
+    assert (pair.probing, probes.open_work(pair)) == (Probing.OFF, None)
+    management.return_value.__enter__.return_value.unbind.assert_called()
 
 
 def test_messages_of_others_in_the_probe_queue_are_logged(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.db import transaction
 
 from topology import audit, latest, work
+from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.models import DEFAULT_PROBE_MINUTES, Probing, State, Topology, Work, WorkState
 from topology.models.work import ENDED, PROBES
@@ -83,7 +86,8 @@ def remove_probe_queue(topology: Topology, lease: work.Lease) -> None:
         owned, wanted = topology.owned_identities, topology.probe_definitions
         for binding in wanted.bindings:
             if binding.identity in owned:
-                management.unbind(binding)
+                with suppress(NotFound):
+                    management.unbind(binding)
         for queue in wanted.queues:
             if queue.identity in owned:
                 management.delete_queue(queue.name, only_if_empty=False)
