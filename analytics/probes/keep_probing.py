@@ -15,7 +15,7 @@ from analytics.probes.take_arrivals import mark_late, take
 from topology import work
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.errors import BrokerError, NotFound
-from topology.models import Probing, Topology, Work
+from topology.models import Probing, Topology, Work, WorkState
 from topology.operations.ownership import Refusal
 from topology.operations.probes import remove_probe_queue
 
@@ -34,7 +34,7 @@ def keep_probing(
     """Send due probes and consume them, until `stop` is set or another worker has the lease.
 
     Once they are disabled: until none is on the way, then remove their queue. Raises BrokerError;
-    the lease is given back, and another call continues.
+    the lease is given back, and another call continues. A cancelled work ends.
     """
     lease = work.lease_of(claimed)
     obstacle = ""
@@ -43,7 +43,19 @@ def keep_probing(
             remove_probe_queue(topology, lease)
     except Refusal as refusal:
         obstacle = str(refusal)
+    except work.Stopped:
+        pass
     finally:
+        _leave(lease, obstacle)
+
+
+def _leave(lease: work.Lease, obstacle: str) -> None:
+    """End the work if it is cancelled, else give it back; nothing when it is no longer ours."""
+    try:
+        lease.pulse(0, 0)
+    except work.Stopped:
+        lease.end(WorkState.CANCELLED)
+    else:
         lease.give_back(obstacle, after=timedelta(0))
 
 
@@ -61,14 +73,13 @@ def _until_ended(
 
 
 def _probe(lease: work.Lease, topology: Topology, stop: Event, alive: Callable[[], None]) -> bool:
-    """Whether all has ended, so that the queue can go."""
+    """Whether all has ended, so that the queue can go. Raises Stopped, BrokerError."""
     consumer = Consumer(topology.broker.address, topology.probe_queue, prefetch=MOST_PROBES)
     with consumer:
         in_time_from = datetime.now(UTC) + BACKLOG
         while not stop.is_set():
             alive()
-            if not lease.renew(0, 0):
-                return False
+            lease.pulse(0, 0)
             topology.refresh_from_db()
             failure = _send_due(topology)
             deliveries = consumer.batch(

@@ -17,7 +17,15 @@ from topology.broker.amqp.consumer import Delivery
 from topology.broker.errors import NotFound, Unreachable
 from topology.broker.properties.read import build_properties
 from topology.message import Message
-from topology.models import Probing, QueueReplacement, ReplacementStep, State, Topology
+from topology.models import (
+    Probing,
+    QueueReplacement,
+    ReplacementStep,
+    State,
+    Topology,
+    Work,
+    WorkState,
+)
 from topology.models.work import PROBES
 from topology.operations import probes
 from topology.operations.ownership import Refusal
@@ -161,6 +169,28 @@ def test_disabling_ends_although_the_queue_and_the_exchange_are_deleted(
     pair.refresh_from_db()
     assert (pair.probing, probes.open_work(pair)) == (Probing.OFF, None)
     management.return_value.__enter__.return_value.unbind.assert_called()
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_the_work_of_a_deleted_topology_ends(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    """Whether the cancel is read while probing or after the worker has stopped the task."""
+    monkeypatch.setattr(keep_probing, "Consumer", Arrivals())
+    stop = Event()
+
+    def delete(topology: Topology) -> None:
+        Topology.objects.update(state=State.DELETED, probing=Probing.OFF)
+        for row in Work.objects.all():
+            work.cancel(row)
+        if is_stopped:
+            stop.set()
+
+    monkeypatch.setattr(keep_probing, "send_probe", delete)
+    claimed = work.claim([PROBES], "test")
+    assert claimed is not None
+    keep_probing.keep_probing(claimed, pair, stop=stop, alive=lambda: None)
+    assert Work.objects.get().state == WorkState.CANCELLED
 
 
 def test_messages_of_others_in_the_probe_queue_are_logged(
