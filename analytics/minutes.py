@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Protocol
 
 import orjson
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from analytics import buckets
 from analytics.events import MessageEvent
@@ -131,6 +131,12 @@ def count(topology: Topology, events: Iterable[MessageEvent], closed: Iterable[L
         stored = {str(bucket): number for bucket, number in sorted(lateness[minute_at].items())}
         row.lateness_json = orjson.dumps(stored).decode()
         row.save()
+
+
+def count_taken_out(topology: Topology, number: int, at: datetime) -> None:
+    """Add messages that left without an event of it. Within the caller's transaction."""
+    row, _ = Minute.objects.get_or_create(topology=topology, minute_at=_minute(at))
+    Minute.objects.filter(pk=row.pk).update(left=F("left") + number)
 
 
 def tally(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Literal
 
 from django.db.models import Sum
@@ -17,6 +19,7 @@ from topology.models import State, Topology
 
 Width = Literal["hour", "day"]
 SHOWN: dict[Width, int] = {"hour": 48, "day": 28}
+OBSERVED: Mapping[str, datetime] = MappingProxyType({})
 FORMS: dict[Width, str] = {"hour": "%a %H:00", "day": "%b %d"}
 
 
@@ -34,9 +37,18 @@ class History:
 
 
 def read_history(
-    topology: Topology, width: Width, now: datetime, unseen: frozenset[str]
+    topology: Topology,
+    width: Width,
+    now: datetime,
+    unseen: frozenset[str],
+    begun: Mapping[str, datetime] = OBSERVED,
+    deleted_before: datetime | None = None,
 ) -> History:
-    """The newest hours or days, oldest first; `unseen` are the sides that nobody observes."""
+    """The newest hours or days, oldest first.
+
+    `unseen` are the sides that nobody observes; of others `begun` says since when, if not always.
+    Counts from before `deleted_before` may be deleted.
+    """
     local = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
     last_at = local if width == "hour" else local.replace(hour=0)
     step = timedelta(hours=1) if width == "hour" else timedelta(days=1)
@@ -52,7 +64,10 @@ def read_history(
     known_from = min((at for at in (topology.applied_at, *by_start) if at), default=now)
 
     def is_recorded(at: datetime) -> bool:
-        return at + step > known_from
+        return at + step > known_from and (deleted_before is None or at >= deleted_before)
+
+    def is_seen(side: str, at: datetime) -> bool:
+        return side not in unseen and (side not in begun or at + step > begun[side])
 
     waiting = None if no_depth else counts.by_topology(counts.scope_of([topology], now))
     depth = waiting[topology.pk][0] if waiting is not None else 0
@@ -62,13 +77,14 @@ def read_history(
             spans.append(Span(f"{at:{FORMS[width]}}", None, None, None, None))
             continue
         entered, left, late = by_start.get(at, (0, 0, 0))
+        sees_entries, sees_exits = is_seen("entry", at), is_seen("exit", at)
         spans.append(
             Span(
                 f"{at:{FORMS[width]}}",
-                None if "entry" in unseen else entered,
-                None if "exit" in unseen else left,
-                None if "exit" in unseen else late,
-                None if no_depth else max(0, depth),
+                entered if sees_entries else None,
+                left if sees_exits else None,
+                late if sees_exits else None,
+                max(0, depth) if sees_entries and sees_exits and not no_depth else None,
             )
         )
         depth -= entered - left

@@ -85,8 +85,11 @@ def dead_letters(rows: Sequence[Arrived], days: Sequence[str]) -> dict[str, Any]
     )
 
 
-def by_hour(rows: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
-    """Per hour a bar of the messages scheduled in it and a mark of those that wait at its end."""
+def by_hour(rows: Sequence[tuple[str, float, float | None]]) -> dict[str, Any]:
+    """Per hour a bar of the messages scheduled in it and a mark of those that wait at its end.
+
+    No marks when it is not known how many wait.
+    """
     hours = [hour for hour, _, _ in rows]
     bars = go.Bar(
         name="scheduled",
@@ -103,9 +106,10 @@ def by_hour(rows: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
         line={"width": 2, "color": "var(--series-1)"},
         hovertemplate="end of the hour from %{x}<br>%{y:.1f} messages wait<extra></extra>",
     )
+    is_known = any(waiting is not None for _, _, waiting in rows)
     return figure(
-        [bars, line],
-        showlegend=True,
+        [bars, line] if is_known else [bars],
+        showlegend=is_known,
         xaxis={"type": "category", "dtick": 6, "tickangle": 0},
         yaxis={"rangemode": "tozero"},
     )

@@ -72,13 +72,15 @@ def replays(arrived: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
     """Dead letters and events -> replays before `end` per broker, outcome and bucket of the time
     since the message first died (null if nothing says when).
 
-    Died again: another death, or it was parked again later. Delivered: it left a delay.
+    Died again: another death, or it was parked with the id of this replay. Delivered: it left a
+    delay.
     """
-    is_death = (f.col("kind") == "died") | (f.col("kind") == "scheduled") & (
+    is_death = f.col("kind").isin("died", "parked") | (f.col("kind") == "scheduled") & (
         f.coalesce("death_reason", f.lit("")) != ""
     )
+    is_parked = (f.col("kind") == "parked") & (f.col("source") == "delayboard")
     seen = (
-        events.where(~f.col("is_malformed") & f.col("source").isin(*OBSERVED))
+        events.where(~f.col("is_malformed") & (f.col("source").isin(*OBSERVED) | is_parked))
         .where(f.col("replay_id") != "")
         .groupBy("broker", "replay_id")
         .agg(
@@ -89,14 +91,14 @@ def replays(arrived: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
     parked = (
         arrived.where("kind = 'parked'")
         .groupBy("broker", "key")
-        .agg(f.max("recorded_us").alias("last_us"), f.min("recorded_us").alias("first_us"))
+        .agg(f.min("recorded_us").alias("first_us"))
     )
     replayed = arrived.where((f.col("kind") == "replayed") & (f.col("recorded_us") < micros(end)))
     found = replayed.join(seen, ["broker", "replay_id"], "left").join(
         parked, ["broker", "key"], "left"
     )
     outcome = (
-        f.when(f.col("has_died") | (f.col("last_us") > f.col("recorded_us")), "died again")
+        f.when(f.col("has_died"), "died again")
         .when(f.col("was_delivered"), "delivered")
         .otherwise("not observed")
     )

@@ -14,8 +14,9 @@ from analytics.probes.send_probe import is_due, send_probe
 from analytics.probes.take_arrivals import mark_late, take
 from topology import work
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.errors import BrokerError
-from topology.models import Probing, Topology, Work
+from topology.broker.errors import BrokerError, NotFound
+from topology.models import Probing, Topology, Work, WorkState
+from topology.operations.ownership import Refusal
 from topology.operations.probes import remove_probe_queue
 
 logger = logging.getLogger(__name__)
@@ -33,25 +34,52 @@ def keep_probing(
     """Send due probes and consume them, until `stop` is set or another worker has the lease.
 
     Once they are disabled: until none is on the way, then remove their queue. Raises BrokerError;
-    the lease is given back, and another call continues.
+    the lease is given back, and another call continues. A cancelled work ends.
     """
     lease = work.lease_of(claimed)
+    obstacle = ""
     try:
-        if _probe(lease, topology, stop, alive):
+        if _until_ended(lease, topology, stop, alive):
             remove_probe_queue(topology, lease)
+    except Refusal as refusal:
+        obstacle = str(refusal)
+    except work.Stopped:
+        pass
     finally:
-        lease.give_back("", after=timedelta(0))
+        _leave(lease, obstacle)
+
+
+def _leave(lease: work.Lease, obstacle: str) -> None:
+    """End the work if it is cancelled, else give it back; nothing when it is no longer ours."""
+    try:
+        lease.pulse(0, 0)
+    except work.Stopped:
+        lease.end(WorkState.CANCELLED)
+    else:
+        lease.give_back(obstacle, after=timedelta(0))
+
+
+def _until_ended(
+    lease: work.Lease, topology: Topology, stop: Event, alive: Callable[[], None]
+) -> bool:
+    """`_probe`; nothing is left to wait for when probes are disabled and their queue is gone."""
+    try:
+        return _probe(lease, topology, stop, alive)
+    except NotFound:
+        topology.refresh_from_db()
+        if topology.probing != Probing.ENDING:
+            raise
+        return True
 
 
 def _probe(lease: work.Lease, topology: Topology, stop: Event, alive: Callable[[], None]) -> bool:
-    """Whether all has ended, so that the queue can go."""
+    """Whether all has ended, so that the queue can go. Raises Stopped, BrokerError."""
     consumer = Consumer(topology.broker.address, topology.probe_queue, prefetch=MOST_PROBES)
     with consumer:
         in_time_from = datetime.now(UTC) + BACKLOG
         while not stop.is_set():
             alive()
-            if not lease.renew(0, 0):
-                return False
+            lease.pulse(0, 0)
             topology.refresh_from_db()
             failure = _send_due(topology)
             deliveries = consumer.batch(

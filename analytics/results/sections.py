@@ -457,9 +457,11 @@ def _heat(report: Report) -> Section:
 
 def _throughput(report: Report) -> Section:
     entered = by_local_hour(report.days, "entered_by_hour")
-    depths = waiting(report.days, report.earlier)
+    # Times in delays are counted by topology, and of no destination.
+    is_known = not report.selection.destination
+    depths = waiting(report.days, report.earlier) if is_known else {}
     rows: list[Row] = [
-        [hour, number, number / len(report.days), depths[hour]]
+        [hour, number, number / len(report.days), depths[hour] if is_known else None]
         for hour, number in entered.items()
         if any(entered.values()) or any(depths.values())
     ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from django.utils import timezone
 
@@ -78,9 +79,13 @@ def due_calendar(
 
 
 def _calendar(found: Calendar, days: Sequence[datetime], wanted: Filter) -> DueCalendar:
-    by_hour = {timezone.localtime(at): number for at, number in found.hours.items()}
-    numbers = {(at.date(), at.hour): number for at, number in by_hour.items()}
-    starts = {(at.date(), at.hour): at for at in by_hour}
+    # At the end of summer time two hours are one cell.
+    numbers = Counter[tuple[date, int]]()
+    bars: defaultdict[tuple[date, int], list[datetime]] = defaultdict(list)
+    for at, number in found.counts.items():
+        local = timezone.localtime(at)
+        numbers[local.date(), local.hour] += number
+        bars[local.date(), local.hour].append(at)
     herds = {
         (local.date(), local.hour) for local in (timezone.localtime(h.at) for h in found.herds)
     }
@@ -90,15 +95,14 @@ def _calendar(found: Calendar, days: Sequence[datetime], wanted: Filter) -> DueC
         cells = []
         for hour in range(HOURS):
             place = (day.date(), hour)
-            number, is_herd = numbers.get(place, 0), place in herds
-            at = starts.get(place)
+            number, is_herd = numbers[place], place in herds
             words = f"{day:%a %d %b} {hour:02}:00: {count_text(number)} due"
             cells.append(
                 Cell(
                     number,
                     short_count(number),
                     -(-LEVELS * number // most) if most else 0,
-                    _link(wanted, at, timedelta(hours=1)) if at and number else "",
+                    _link_of_cell(wanted, bars[place]) if number else "",
                     f"{words}, herd" if is_herd else words,
                     is_herd,
                 )
@@ -110,6 +114,14 @@ def _calendar(found: Calendar, days: Sequence[datetime], wanted: Filter) -> DueC
     ]
     zone = f"{days[0]:%Z}"
     return DueCalendar(lines, shown, len(found.herds), found.unmeasured, zone)
+
+
+def _link_of_cell(wanted: Filter, bars: Sequence[datetime]) -> str:
+    """To all of the local hour: at the end of summer time it is two hours long."""
+    first_at, last_at = (
+        at - timedelta(minutes=timezone.localtime(at).minute) for at in (min(bars), max(bars))
+    )
+    return _link(wanted, first_at, last_at - first_at + timedelta(hours=1))
 
 
 def _link(wanted: Filter, at: datetime, span: timedelta, destination: str = "") -> str:

@@ -12,6 +12,7 @@ from analytics import topology_history as history
 from analytics.charts import topology_history as charts
 from analytics.models import Firehose
 from analytics.observation import untapped
+from analytics.retention.index_rows import MINUTES
 from analytics.scheduled.pages.scheduled_page import load_list
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import parse
@@ -44,9 +45,13 @@ def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
 @with_topology(Role.VIEWER)
 def topology_history(request: HttpRequest, topology: Topology) -> HttpResponse:
     width: history.Width = "day" if request.GET.get("by") == "day" else "hour"
-    has_firehose = Firehose.objects.filter(broker=topology.broker).exists()
-    unseen = frozenset[str]() if has_firehose else frozenset[str](untapped(topology))
-    found = history.read_history(topology, width, datetime.now(UTC), unseen)
+    firehose = Firehose.objects.filter(broker=topology.broker).first()
+    untapped_sides = frozenset[str](untapped(topology))
+    unseen = frozenset[str]() if firehose else untapped_sides
+    begun = dict.fromkeys(untapped_sides, firehose.switched_on_at) if firehose else {}
+    now = datetime.now(UTC)
+    kept_from = MINUTES.cutoff(now)
+    found = history.read_history(topology, width, now, unseen, begun, kept_from)
     figures = [
         ("throughput", "Messages in and out", charts.throughput(found.spans)),
         ("depth", "Waiting messages", None if found.no_depth else charts.depth(found.spans)),

@@ -161,7 +161,7 @@ def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
     )
     for pk, slug, name, number in found:
         probes = "1 probe is" if number == 1 else f"{count_text(number)} probes are"
-        link = Link("View probes", "topology:topology", (slug,), fragment="probes")
+        link = Link("View probes", "topology:topology_settings", (slug,), fragment="probes")
         sentence = f"{name}: {probes} overdue by a minute or more. Real messages may be too."
         kind = ProblemKind.PROBES
         yield Problem("error", sentence, link, f"probes/{pk}", pk, "Probe overdue", kind)

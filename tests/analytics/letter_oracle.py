@@ -63,7 +63,10 @@ def _after(
     own: dict[str, Any],
     by_us: dict[str, Any],
 ) -> Iterable[MessageEvent]:
-    """What follows a replay: it arrives, dies, is parked again, or nothing."""
+    """What follows a replay: it arrives, dies, is parked again, or nothing.
+
+    Where nothing follows, another message with the same key is parked.
+    """
     at += timedelta(seconds=1)
     if outcome == "a":
         yield an_entry(message, at, topology=TOPOLOGY, **name)
@@ -71,6 +74,8 @@ def _after(
     if outcome == "d":
         yield an_event(kind="died", recorded_at=at, topology=TOPOLOGY, **own | name)
     if outcome == "p":
+        yield an_event(kind="parked", recorded_at=at, **by_us | name)
+    if outcome == "n":
         yield an_event(kind="parked", recorded_at=at, **by_us)
 
 
@@ -104,10 +109,8 @@ def _exception(event: MessageEvent) -> str:
 
 def _outcome(replay: MessageEvent, events: Iterable[MessageEvent]) -> str:
     seen = [e for e in events if e.replay_id == replay.replay_id and e.source == "tap"]
-    again = [e for e in events if e.kind == "parked" and e.key == replay.key]
-    if any(e.kind == "died" for e in seen) or any(
-        e.recorded_at > replay.recorded_at for e in again
-    ):
+    again = [e for e in events if e.kind == "parked" and e.replay_id == replay.replay_id]
+    if again or any(e.kind == "died" for e in seen):
         return "died again"
     return "delivered" if any(e.kind == "delivered" for e in seen) else "not observed"
 

@@ -6,8 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from analytics.models import ConsumptionPeak
 from analytics.scheduled.queries.filter import parse
@@ -76,6 +79,42 @@ def test_a_minute_above_the_best_minute_of_its_destination_is_a_herd(topology: T
     assert "destination=work" in line.url
     assert [cell.is_herd for cell in found.days[0].cells].index(True) == 13
     assert found.unmeasured == ("unmeasured",)
+
+
+def test_both_hours_at_the_end_of_summer_time_are_in_one_cell(topology: Topology) -> None:
+    first_at = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    for number, at in enumerate((first_at, first_at + timedelta(hours=1)), start=2):
+        wait_for(topology, at, number, "work")
+    now = first_at - timedelta(hours=9)
+    with timezone.override("Europe/Berlin"):
+        wanted = parse({}, now)
+        found = due_calendar([topology.broker], [topology], wanted, now)
+    assert found is not None
+    cell = found.days[1].cells[2]
+    assert (cell.number, found.total) == (5, 5)
+    assert cell.url == "?from=2026-10-25T00%3A00%3A00&until=2026-10-25T02%3A00%3A00"
+
+
+def test_hours_of_a_zone_between_whole_hours_are_its_own(topology: Topology) -> None:
+    # 18:59 and 19:01 in India; links are in UTC.
+    for minute in (29, 31):
+        wait_for(topology, datetime(2026, 11, 20, 13, minute, tzinfo=UTC), 1, "work")
+    with timezone.override("Asia/Kolkata"):
+        found = read(topology)
+    cells = found.days[0].cells
+    assert [cells[hour].number for hour in (17, 18, 19)] == [0, 1, 1]
+    assert cells[18].url == "?from=2026-11-20T12%3A30%3A00&until=2026-11-20T13%3A30%3A00"
+
+
+def test_minutes_are_read_only_where_a_herd_can_be(topology: Topology) -> None:
+    at = datetime(2026, 11, 20, 13, 7, tzinfo=UTC)
+    wait_for(topology, at, 4, "work")
+    peak(topology, "work", 4)
+    with CaptureQueriesContext(connection) as done:
+        assert not read(topology).herds
+    assert not [one["sql"] for one in done if '"width" = 60 ' in one["sql"]]
+    wait_for(topology, at + timedelta(minutes=20), 1, "work")
+    assert not read(topology).herds
 
 
 def test_the_page_shows_the_calendar_and_not_beside_a_search(topology: Topology) -> None:

@@ -14,12 +14,21 @@ from analytics.probes import keep_probing
 from tests.builders import make_broker, make_pair
 from topology import work
 from topology.broker.amqp.consumer import Delivery
-from topology.broker.errors import Unreachable
+from topology.broker.errors import NotFound, Unreachable
 from topology.broker.properties.read import build_properties
 from topology.message import Message
-from topology.models import Probing, Topology
+from topology.models import (
+    Probing,
+    QueueReplacement,
+    ReplacementStep,
+    State,
+    Topology,
+    Work,
+    WorkState,
+)
 from topology.models.work import PROBES
 from topology.operations import probes
+from topology.operations.ownership import Refusal
 
 pytestmark = pytest.mark.django_db
 SECOND = timedelta(seconds=1)
@@ -115,6 +124,73 @@ def test_probes_that_are_enabled_while_they_end_go_on(
     pair.refresh_from_db()
     expected = Probing.ON if is_enabled_again else Probing.OFF
     assert (pair.probing, bool(probes.open_work(pair))) == (expected, is_enabled_again)
+
+
+def test_a_queue_replacement_puts_off_both_ends_of_probing(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It copies bindings, so one that is made or deleted meanwhile would come back."""
+    monkeypatch.setattr(keep_probing, "BACKLOG", -SECOND)
+    monkeypatch.setattr(keep_probing, "Consumer", Arrivals())
+    monkeypatch.setattr(probes, "Management", MagicMock())
+    replacing = work.create("replace_queue", pair.pk, broker=pair.broker, user=None)
+    step = ReplacementStep.REROUTING
+    QueueReplacement.objects.create(topology=pair, queue="orders", step=step, work=replacing)
+    Topology.objects.update(probing=Probing.ENDING, state=State.APPLIED)
+    keep(pair)
+    pair.refresh_from_db()
+    assert pair.probing == Probing.ENDING
+    sentence = "in progress: “orders”, switching a routing key to another queue. Wait"
+    row = probes.open_work(pair)
+    assert row is not None
+    assert sentence in row.error
+    with pytest.raises(Refusal, match=sentence):
+        probes.start_probes(None, pair)
+    work.cancel(replacing)
+    keep(pair)
+    assert pair.probing == Probing.OFF
+
+
+def test_disabling_ends_although_the_queue_and_the_exchange_are_deleted(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    management = MagicMock()
+    management.return_value.__enter__.return_value.unbind.side_effect = NotFound("No exchange.")
+    monkeypatch.setattr(keep_probing, "Consumer", MagicMock(side_effect=NotFound("No queue.")))
+    monkeypatch.setattr(keep_probing, "send_probe", lambda topology: None)
+    monkeypatch.setattr(probes, "Management", management)
+    pair.own([thing.identity for thing in pair.probe_definitions])
+    pair.save()
+    sent(pair, timedelta(0))
+    with pytest.raises(NotFound, match="No queue"):
+        keep(pair)
+    Topology.objects.update(probing=Probing.ENDING)
+    keep(pair)
+    pair.refresh_from_db()
+    assert (pair.probing, probes.open_work(pair)) == (Probing.OFF, None)
+    management.return_value.__enter__.return_value.unbind.assert_called()
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_the_work_of_a_deleted_topology_ends(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    """Whether the cancel is read while probing or after the worker has stopped the task."""
+    monkeypatch.setattr(keep_probing, "Consumer", Arrivals())
+    stop = Event()
+
+    def delete(topology: Topology) -> None:
+        Topology.objects.update(state=State.DELETED, probing=Probing.OFF)
+        for row in Work.objects.all():
+            work.cancel(row)
+        if is_stopped:
+            stop.set()
+
+    monkeypatch.setattr(keep_probing, "send_probe", delete)
+    claimed = work.claim([PROBES], "test")
+    assert claimed is not None
+    keep_probing.keep_probing(claimed, pair, stop=stop, alive=lambda: None)
+    assert Work.objects.get().state == WorkState.CANCELLED
 
 
 def test_messages_of_others_in_the_probe_queue_are_logged(

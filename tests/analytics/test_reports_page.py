@@ -179,6 +179,11 @@ def test_waiting_messages_are_counted_at_the_end_of_each_hour_over_midnight(
         *("00:00", "01:00", "02:00", "22:00", "23:00")
     ]
     assert set(waiting.values()) == {"0.0", "12.0"}
+    # The hours of a message in a delay have no destination.
+    address = "/reports/throughput.csv?from=2026-11-20&destination=work"
+    narrowed = list(csv.DictReader(StringIO(viewer.get(address).content.decode())))
+    assert sum(int(row["Scheduled"]) for row in narrowed)
+    assert {row["Waiting at its end"] for row in narrowed} == {""}
 
 
 def test_a_text_in_a_link_is_quoted_for_thesearch_of() -> None:

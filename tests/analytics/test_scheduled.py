@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from analytics.events import MessageEvent
-from analytics.models import ScheduledMessage
+from analytics.models import Minute, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED, measure_lateness
 from analytics.scheduled.queries import listing
 from analytics.scheduled.rows import projection
@@ -152,6 +152,8 @@ def test_a_moved_message_leaves_the_list_and_its_counts(topology: Topology) -> N
     left = [row for row in rows() if row.left_at and row.entered_at]
     assert {row.entered_at for row in left} == {NOON, NOON + ms(10)}
     assert count() == [1, 2]
+    # The history of waiting messages is computed from what entered and left.
+    assert Minute.objects.get(topology=topology).left == 2
     close_moved(topology, ["left", "unknown"])
     assert count() == [1, 2]
 

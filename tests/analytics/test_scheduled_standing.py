@@ -7,7 +7,7 @@ import pytest
 
 from analytics.events import encode
 from analytics.log import hour_folder
-from analytics.models import Firehose, Gap, LogPosition, Minute, Recording
+from analytics.models import Firehose, Gap, LogPosition, Minute, Probe, Recording
 from analytics.scheduled.rows import lag, projection
 from analytics.scheduled.summaries import counts, status
 from analytics.scheduled.summaries.status import Standing
@@ -48,6 +48,20 @@ def doubts(
 
 def test_a_list_that_equals_its_queues_is_not_doubted(applied: Topology) -> None:
     assert doubts(applied, 3) == []
+
+
+def test_probes_that_wait_are_no_messages_of_the_list(applied: Topology) -> None:
+    hour, minute = timedelta(hours=1), timedelta(minutes=1)
+    for name, delay in (("waits", hour), ("overdue", minute), ("new", hour)):
+        sent_at = NOW if name == "new" else AGO
+        Probe.objects.create(
+            topology=applied, message_id=name, delay=delay, created_at=AGO, sent_at=sent_at
+        )
+    assert doubts(applied, 5) == []
+    # The newest is possibly not counted yet.
+    assert doubts(applied, 4) == []
+    (found,) = doubts(applied, 7)
+    assert found.doubt.missing == 2
 
 
 def test_what_moves_explains_a_difference(applied: Topology) -> None:

@@ -56,6 +56,23 @@ def test_a_gap_makes_the_depth_unknown(applied: Topology) -> None:
     assert "gaps" in read_history(applied, "day", NOW, NOTHING).no_depth
 
 
+def test_what_passed_before_the_firehose_was_enabled_is_unknown(applied: Topology) -> None:
+    begun = {"exit": NOW - HOUR}
+    found = read_history(applied, "hour", NOW, NOTHING, begun)
+    assert [(one.entered, one.left, one.late, one.waiting) for one in found.spans[-3:]] == [
+        (9, None, None, None),
+        (2, 5, 2, 3),
+        (0, 0, 0, 3),
+    ]
+
+
+def test_deleted_days_are_unknown(applied: Topology) -> None:
+    Topology.objects.update(applied_at=NOW - 20 * 24 * HOUR)
+    applied.refresh_from_db()
+    spans = read_history(applied, "day", NOW, NOTHING, {}, NOW - 48 * HOUR).spans
+    assert [one.entered for one in spans[-4:]] == [None, None, 0, 11]
+
+
 def test_few_messages_have_whole_ticks(applied: Topology) -> None:
     spans = read_history(applied, "hour", NOW, NOTHING).spans
     assert charts.lateness(spans)["layout"]["yaxis"]["dtick"] == 1

@@ -155,6 +155,7 @@ def test_an_overdue_probe_is_a_problem_until_it_arrives_or_is_given_up(broker: B
     assert problem.sentence == sentence
     assert problem.link is not None
     assert (problem.link.arguments, problem.link.fragment) == ((pair.slug,), "probes")
+    assert problem.link.url_name == "topology:topology_settings"
     assert board(broker).lines[0].state == "Probe overdue"
     Probe.objects.filter(message_id="one").update(arrived_at=timezone.now())
     Probe.objects.filter(message_id="two").update(abandoned_at=timezone.now())

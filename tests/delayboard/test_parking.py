@@ -27,7 +27,7 @@ from topology.broker.errors import Conflict
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Definitions, Queue
-from topology.message import Message
+from topology.message import REPLAY_HEADER, Message
 from topology.models import AuditEntry, Broker, Work, WorkState
 
 pytestmark = pytest.mark.both_databases
@@ -52,6 +52,12 @@ def marked(session: ParkSession, *messages: Message) -> list[int | None]:
 
 def of(name: str) -> Message:
     return a_message(message_id=name)
+
+
+def test_the_fact_of_a_parked_message_names_the_replay_that_sent_it() -> None:
+    message = again(of("a"), **{REPLAY_HEADER: "batch:1"})
+    assert store_batch.stated(store.prepare(message)).replay_id == "batch:1"
+    assert store_batch.stated(store.prepare(of("a"))).replay_id == ""
 
 
 @pytest.mark.django_db

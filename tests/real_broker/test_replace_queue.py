@@ -150,7 +150,7 @@ def test_the_commands_preview_and_request_it_and_nothing_else_is_done_meanwhile(
     assert "Replacement requested for orders-retry." in out.getvalue()
     row = QueueReplacement.objects.get()
     for act in (provision.apply, provision.remove, replace_queue.request):
-        with pytest.raises(Refusal, match="is replacing the queue “orders-retry”"):
+        with pytest.raises(Refusal, match="in progress: “orders-retry”"):
             act(None, topology)
     finish(row)
     assert provision.preview_plan(topology)[0].is_empty

@@ -11,8 +11,10 @@ from analytics.models import Probe
 from tests.brokers import Vhost
 from tests.builders import applied_pair, make_user
 from tests.site.page_setup import know, signed_in, text_of
+from topology.definitions import Exchange
 from topology.models import AuditEntry, Role, State, Topology, Work
 from topology.operations.topology_rows import create_topology
+from topology.patterns.hold_queues.params import Params as Hold
 from topology.patterns.table import PATTERNS
 
 pytestmark = pytest.mark.django_db
@@ -28,6 +30,16 @@ def test_a_pattern_that_cannot_keep_probes_apart_says_so(pair: Topology) -> None
     )
     assert "Probes are not available, because every delay of this topology ends in" in text
     assert "Enable probes" not in text
+
+
+def test_a_topology_whose_names_are_too_long_for_a_probe_says_so(pair: Topology) -> None:
+    params = Hold("x" * 200, ("made",), (timedelta(minutes=1),))
+    made = create_topology(None, pair.broker, "hold_queues", params)
+    Topology.objects.filter(pk=made.pk).update(state=State.APPLIED)
+    know(pair.broker, Exchange(params.exchange))
+    page = reverse("topology:topology_settings", args=[made.slug])
+    text = text_of(signed_in(Role.OPERATOR).get(page))
+    assert "exceeds 255 bytes. Use a shorter exchange or key." in text
 
 
 def test_a_viewer_sees_the_probes_and_may_not_enable_them(pair: Topology) -> None:

@@ -38,7 +38,8 @@ def edit(
     before, after = (pattern.definitions(pattern.parse(texts)) for texts in (old, {**old, **new}))
     there = before | Definitions.of(others)
     snapshot = a_snapshot(there, {queue.name: numbers for queue in there.queues})
-    owned = {thing.identity for thing in before} if owns else set()
+    kept = {thing.identity for thing in others if isinstance(thing, Binding)}
+    owned = {thing.identity for thing in before} | kept if owns else set()
     plan = make_plan(after, snapshot)
     found = plan_replacements(plan, owned, snapshot)
     return plan_edit(before, plan, found, owned, snapshot)
@@ -94,6 +95,28 @@ def test_rungs_take_other_delays_and_another_number() -> None:
     # What waits in the last rung still finds its way.
     assert {one.routing_key for one in fewer.kept} == {"orders.try.2"}
     assert fewer.refusals == ()
+
+
+def test_a_binding_that_an_earlier_edit_kept_is_switched_too() -> None:
+    fewer = edit("retry_ladder", LADDER, {"delays": "10s"})
+    one, three = {**LADDER, "delays": "10s"}, {"delays": "10s, 1m, 5m"}
+    again = edit("retry_ladder", one, three, *fewer.kept)
+    assert again.refusals == ()
+    assert {(one.stored[1], one.old, one.stored[2]) for one in again.reroutes} == {
+        ("orders.try.1", "orders-parking", "orders-rung-2"),
+        ("orders.try.2", "orders-parking", "orders-rung-3"),
+    }
+    rerouted = {one.binding for one in again.reroutes}
+    assert not rerouted & {change.thing for change in again.plan.changes}
+    old = {"name": "later", "type": "direct", "queues": "k=work"}
+    kept = Binding("later", "bills", "b")
+    found = edit("delayed_exchange", old, {"queues": "k=work b=books b=cards"}, kept)
+    assert any("would be lost or doubled" in refusal for refusal in found.refusals)
+
+
+def test_a_foreign_binding_is_not_switched() -> None:
+    (refusal,) = edit("retry_ladder", LADDER, {"delays": "10s, 1m, 5m"}, owns=False).refusals
+    assert "orders-parking with key orders.try.2, which Delayboard did not create" in refusal
 
 
 def test_rungs_are_removed_one_at_a_time() -> None:

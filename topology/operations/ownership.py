@@ -49,7 +49,9 @@ def refuse_deleted(topology: Topology) -> None:
 
 def refuse_replacing(topology: Topology) -> None:
     if row := QueueReplacement.open_of(topology).first():
-        raise Refusal(f"Delayboard is replacing the queue “{row.queue}”. Wait until it is done.")
+        raise Refusal(
+            f"The last change of this topology is in progress: {row}. Wait until it ends."
+        )
 
 
 def unconfirmed(topology: Topology, typed_name: str) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.db import transaction
 
 from topology import audit, latest, work
+from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.models import DEFAULT_PROBE_MINUTES, Probing, State, Topology, Work, WorkState
 from topology.models.work import ENDED, PROBES
-from topology.operations.ownership import Refusal, alone_with, disown
+from topology.operations.ownership import Refusal, alone_with, disown, refuse_replacing
 from topology.operations.provision import create_owned
 from topology.operations.topology_rows import User
+from topology.patterns.pattern import ParamsError
 from topology.provisioning.probes import shortest_delay, stray_probe
 from topology.snapshot import Snapshot
 
@@ -22,7 +26,10 @@ def probe_problem(topology: Topology, snapshot: Snapshot) -> str:
     pattern, params = topology.pattern, topology.parsed
     if problem := pattern.probe_obstacle(params, snapshot.definitions):
         return problem
-    route = pattern.probe_route(params, shortest_delay(pattern, params), topology.probe_queue)
+    try:
+        route = pattern.probe_route(params, shortest_delay(pattern, params), topology.probe_queue)
+    except ParamsError as error:
+        return str(error)
     return stray_probe(pattern, params, topology.probe_queue, route, snapshot)
 
 
@@ -43,6 +50,7 @@ def start_probes(user: User, topology: Topology, *, minutes: int = DEFAULT_PROBE
             raise Refusal(f"Enter a number of minutes from 1 to {MOST_MINUTES}.")
         if topology.state != State.APPLIED:
             raise Refusal("The topology is not applied. Apply it first.")
+        refuse_replacing(topology)
         wanted = topology.probe_definitions
         snapshot = latest.for_action(broker, management, wanted)
         if problem := probe_problem(topology, snapshot):
@@ -68,15 +76,18 @@ def stop_probes(user: User, topology: Topology) -> None:
 def remove_probe_queue(topology: Topology, lease: work.Lease) -> None:
     """Delete the queue and its bindings, where they are ours, and end the work of its probes.
 
-    Changes nothing when they are enabled again. Raises BrokerError; call again.
+    Changes nothing when they are enabled again. Raises BrokerError, and Refusal while queues are
+    replaced, since that copies bindings; call again.
     """
     with alone_with(topology), Management(topology.broker.address) as management:
         if topology.probing != Probing.ENDING:
             return
+        refuse_replacing(topology)
         owned, wanted = topology.owned_identities, topology.probe_definitions
         for binding in wanted.bindings:
             if binding.identity in owned:
-                management.unbind(binding)
+                with suppress(NotFound):
+                    management.unbind(binding)
         for queue in wanted.queues:
             if queue.identity in owned:
                 management.delete_queue(queue.name, only_if_empty=False)

@@ -54,6 +54,12 @@ def _of_preset(preset: str, target: str, delay: timedelta) -> list[CodeExample]:
 
 
 def _aio_pika(route: Route) -> CodeExample:
+    binds = "".join(
+        f"destination = await channel.get_{'queue' if one.destination_is_queue else 'exchange'}"
+        f"({_text(one.destination)})\n"
+        f"await destination.bind({_text(one.source)}, {_text(one.routing_key)})\n"
+        for one in route.declares.bindings
+    )
     expires = f", expiration={route.expiration_ms / 1000:g}" if route.expiration_ms else ""
     exchange = (
         f"exchange = await channel.get_exchange({_text(route.exchange)})\n"
@@ -61,7 +67,7 @@ def _aio_pika(route: Route) -> CodeExample:
         else "exchange = channel.default_exchange\n"
     )
     code = (
-        f"channel = await connection.channel(publisher_confirms=True)\n{exchange}"
+        f"channel = await connection.channel(publisher_confirms=True)\n{binds}{exchange}"
         "message = aio_pika.Message(\n"
         f"    body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT{expires}\n"
         ")\n"
@@ -71,12 +77,18 @@ def _aio_pika(route: Route) -> CodeExample:
 
 
 def _spring(route: Route) -> CodeExample:
+    binds = "".join(
+        f"amqpAdmin.declareBinding(new Binding({_text(one.destination)}, "
+        f"Binding.DestinationType.{'QUEUE' if one.destination_is_queue else 'EXCHANGE'},\n"
+        f"    {_text(one.source)}, {_text(one.routing_key)}, null));\n"
+        for one in route.declares.bindings
+    )
     lines = ["message.getMessageProperties().setDeliveryMode(MessageDeliveryMode.PERSISTENT);"]
     if route.expiration_ms:
         lines.append(f'message.getMessageProperties().setExpiration("{route.expiration_ms}");')
     inner = "".join(f"    {line}\n" for line in lines)
     code = (
-        "rabbitTemplate.setMandatory(true);\n"
+        f"{binds}rabbitTemplate.setMandatory(true);\n"
         f"rabbitTemplate.convertAndSend({_text(route.exchange)}, {_text(route.routing_key)}, body,"
         f" message -> {{\n{inner}    return message;\n}});\n"
     )
@@ -84,9 +96,15 @@ def _spring(route: Route) -> CodeExample:
 
 
 def _amqplib(route: Route) -> CodeExample:
+    binds = "".join(
+        f"await channel.bind{'Queue' if one.destination_is_queue else 'Exchange'}"
+        f"({_text(one.destination)}, {_text(one.source)}, {_text(one.routing_key)});\n"
+        for one in route.declares.bindings
+    )
     expires = f', expiration: "{route.expiration_ms}"' if route.expiration_ms else ""
     code = (
         "const channel = await connection.createConfirmChannel();\n"
+        f"{binds}"
         f"channel.publish({_text(route.exchange)}, {_text(route.routing_key)}, body,\n"
         f"  {{ persistent: true, mandatory: true{expires} }});\n"
         "await channel.waitForConfirms();\n"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import Binding, Definitions, Identity, Queue
+from topology.definitions import Binding, Definitions, Identity, Queue, is_own_queue
 from topology.provisioning.plan import Plan, conflict_sentences, title
 from topology.provisioning.replacement import QueueChange, Replacement, wait_sentence
 from topology.provisioning.reroute import Reroute, find_reroutes
@@ -94,6 +94,7 @@ def plan_edit(
         and (not isinstance(thing, Binding) or thing in bindings)
     ]
     wanted = wanted.without_taps()
+    unneeded += _kept_before(old, wanted, owned, snapshot)
     reroutes = tuple(find_reroutes((one for one in unneeded if isinstance(one, Binding)), wanted))
     former = {one.former.identity for one in reroutes}
     leftover = snapshot.declared.only(
@@ -120,11 +121,25 @@ def plan_edit(
         *conflict_sentences(others),
         *(one.refusal for one in replacements if one.refusal),
         *(one.refusal for one in reroutes if one.refusal),
+        *_foreign_refusals(reroutes, owned, snapshot),
         # A binding of its own that is left over is the reason why a queue is in use.
         *(tuple(_leftover_refusals(leftover)) or in_use),
         *_chain_refusals(replacements, snapshot.definitions),
     )
     return Edit(created, replacements, removals, refusals, reroutes, kept)
+
+
+def _kept_before(
+    old: Definitions, wanted: Definitions, owned: Collection[Identity], snapshot: Snapshot
+) -> Iterator[Binding]:
+    """Bindings that an earlier edit kept, and whose key leads to another queue now."""
+    keys = {(one.source, one.routing_key) for one in wanted.bindings}
+    for one in snapshot.declared.bindings:
+        if one.identity not in owned or is_own_queue(one.destination):
+            continue
+        is_defined = old.get(one.identity) or wanted.get(one.identity)
+        if not is_defined and (one.source, one.routing_key) in keys:
+            yield one
 
 
 def _may_stay(
@@ -180,6 +195,18 @@ def _leftover_refusals(leftover: Definitions) -> Iterator[str]:
             "or doubled. Edit in smaller steps, or create a new topology and move the publishers."
         )
         return
+
+
+def _foreign_refusals(
+    reroutes: Iterable[Reroute], owned: Collection[Identity], snapshot: Snapshot
+) -> Iterator[str]:
+    for one in reroutes:
+        identity = one.former.identity
+        if identity not in owned and snapshot.declared.get(identity):
+            yield (
+                f"The change would remove the {title(one.former)}, which Delayboard did not "
+                "create. Create a new topology and move the publishers."
+            )
 
 
 def _chain_refusals(replacements: tuple[Replacement, ...], found: Definitions) -> Iterator[str]:

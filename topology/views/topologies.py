@@ -187,6 +187,8 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
     }
     if known.snapshot:
         context |= _standing(topology, known.snapshot)
+        if tab == "settings":
+            context["probe_problem"] = probe_problem(topology, known.snapshot)
         version = known.snapshot.version_tuple
         context["advice"] = advise(topology.kind, topology.parsed, version)
     return render(request, "topology/topology.html", context)
@@ -328,7 +330,6 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "owned": topology.owned_identities,
         "findings": lines_of(topology, snapshot),
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
-        "probe_problem": probe_problem(topology, snapshot),
     }
 
 

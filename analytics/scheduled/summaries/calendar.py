@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
 from analytics.scheduled.rows.due import HOUR, MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 
 DAYS = 7
+# Of the offsets of time zones that are no whole hours.
+QUARTER = 900
+# A condition of more parts than that is slow.
+MOST_RANGES = 50
 # The page shows a few of them, and says how many there are.
 MOST_HERDS = 1000
 
@@ -30,14 +34,15 @@ class Herd:
 
 @dataclass(frozen=True)
 class Calendar:
-    """`hours` are the counts of messages by the beginning of their hour (UTC).
+    """`counts` are the numbers of messages by the beginning of a time of at most an hour.
 
-    `unmeasured` are destinations with messages in these days and without a known best minute.
+    That lies within one hour of the time zone of the calendar. `unmeasured` are destinations with
+    messages in these days and without a known best minute.
     """
 
     first_at: datetime
     until_at: datetime
-    hours: Mapping[datetime, int]
+    counts: Mapping[datetime, int]
     herds: tuple[Herd, ...]
     unmeasured: tuple[str, ...]
 
@@ -46,30 +51,66 @@ def read_calendar(
     scope: Scope, first_at: datetime, until_at: datetime, best: Mapping[tuple[int, str], int]
 ) -> Calendar:
     """The calendar between two moments; `best` is by broker and destination."""
-    entries = counts.by_time(
-        scope, floor(first_at, HOUR), until_at, MINUTE if scope.gone_before else HOUR, (), bar=HOUR
-    )
-    hours = Counter[datetime]()
-    for at, _, number in entries:
-        hours[at] += number
+    bar = HOUR if _is_hourly(first_at) and _is_hourly(until_at) else QUARTER
+    found = Counter[datetime]()
+    for from_at, end_at, width in _parts(scope, floor(first_at, bar), until_at, bar):
+        for at, _, number in counts.by_time(scope, from_at, end_at, width, (), bar=bar):
+            found[at] += number
     measured = {destination for _, destination in best}
     waiting = counts.destinations(scope, first_at, until_at)
     return Calendar(
         first_at,
         until_at,
-        hours,
+        found,
         tuple(_herds(scope, max(first_at, floor(scope.now, MINUTE)), until_at, best)),
         tuple(name for name in waiting if name not in measured),
     )
+
+
+def _is_hourly(local: datetime) -> bool:
+    return not (local.utcoffset() or timedelta(0)) % timedelta(seconds=HOUR)
+
+
+def _parts(
+    scope: Scope, first_at: datetime, until_at: datetime, bar: int
+) -> Iterator[tuple[datetime, datetime, int]]:
+    """Ranges with the width of the counts that are read in them.
+
+    Hours, where they are exact: not up to the hour within which messages begin to count.
+    """
+    exact_from = first_at
+    if bar < HOUR:
+        exact_from = until_at
+    elif scope.gone_before:
+        cut_at = floor(max(scope.gone_before.values()), HOUR) + timedelta(seconds=HOUR)
+        exact_from = min(max(first_at, cut_at), until_at)
+    if first_at < exact_from:
+        yield first_at, exact_from, MINUTE
+    if exact_from < until_at:
+        yield exact_from, until_at, HOUR
 
 
 def _herds(
     scope: Scope, first_at: datetime, until_at: datetime, best: Mapping[tuple[int, str], int]
 ) -> Iterable[Herd]:
     """The largest first."""
-    if not best:
+    # An hour has at least as many as each of its minutes, and there are far fewer hours.
+    hours = list(_above(scope, HOUR, Q(due_at__gte=floor(first_at, HOUR)), until_at, best))
+    if not hours:
         return []
-    rows = counts.still_to_come(scope, MINUTE).filter(due_at__gte=first_at, due_at__lt=until_at)
+    within = Q(due_at__gte=first_at) & _within_hours({herd.at for herd in hours})
+    within &= Q(destination__in={herd.destination for herd in hours})
+    found = _above(scope, MINUTE, within, until_at, best)
+    return [herd for herd, _ in zip(found, range(MOST_HERDS), strict=False)]
+
+
+def _above(
+    scope: Scope, width: int, within: Q, until_at: datetime, best: Mapping[tuple[int, str], int]
+) -> Iterator[Herd]:
+    """The counts of this width above the best minute of their destination, the largest first."""
+    if not best:
+        return
+    rows = counts.still_to_come(scope, width).filter(within, due_at__lt=until_at)
     sums = (
         rows.filter(destination__in={destination for _, destination in best})
         .order_by()
@@ -78,12 +119,21 @@ def _herds(
         .filter(due__gt=min(best.values()))
         .order_by("-due")
     )
-    found = (
-        Herd(destination, at, due, best[broker, destination])
-        for broker, destination, at, due in sums.iterator()
-        if due > best.get((broker, destination), due)
-    )
-    return [herd for herd, _ in zip(found, range(MOST_HERDS), strict=False)]
+    for broker, destination, at, due in sums.iterator():
+        if due > best.get((broker, destination), due):
+            yield Herd(destination, at, due, best[broker, destination])
+
+
+def _within_hours(hours: Collection[datetime]) -> Q:
+    """Due in one of these hours; of very many, in their whole range."""
+    hour = timedelta(seconds=HOUR)
+    found = Q(due_at__gte=min(hours), due_at__lt=max(hours) + hour)
+    if len(hours) > MOST_RANGES:
+        return found
+    one_of = Q(pk__in=[])
+    for at in sorted(hours):
+        one_of |= Q(due_at__gte=at, due_at__lt=at + hour)
+    return found & one_of
 
 
 def days_of(first_at: datetime) -> list[datetime]:

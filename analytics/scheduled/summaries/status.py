@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Sum
 
-from analytics.models import Firehose, Gap, Minute
+from analytics.models import Firehose, Gap, Minute, Probe
 from analytics.observation import SILENT_AFTER, untapped
 from analytics.scheduled.queries import listing
 from analytics.scheduled.rows import lag
@@ -91,18 +91,20 @@ class _Known:
         self._behind = lag.behind(settings.EVENT_LOG, scope.now)
         self._moved = _moved(topologies, scope.now)
         self._gaps = _gaps(topologies, scope.now)
+        self._probes = _probes(topologies, scope.now)
 
     def seen(self, topology: Topology, latest: Latest | None) -> Seen:
         listed, overdue = self._numbers.get(topology.pk, (0, 0))
         snapshot = _young(latest, self._now)
         queued, passing = _depth(topology, snapshot) if snapshot else (None, 0)
+        probes, passing_probes = self._probes.get(topology.pk, (0, 0))
         return Seen(
             now=self._now,
             listed=listed,
             overdue=overdue,
-            queued=queued,
+            queued=None if queued is None else max(0, queued - probes),
             long_overdue=self._long_overdue.get(topology.pk, 0),
-            moved=self._moved.get(topology.pk, 0) + passing,
+            moved=self._moved.get(topology.pk, 0) + passing + passing_probes,
             longest=_longest(topology),
             watched_at=topology.applied_at,
             sees_entries="entry" not in untapped(topology) or topology.broker_id in self._firehoses,
@@ -142,6 +144,24 @@ def _moved(topologies: Collection[Topology], now: datetime) -> dict[int, int]:
     rows = Minute.objects.filter(topology__in=topologies, minute_at__gte=since)
     sums = rows.values_list("topology").annotate(Sum("entered"), Sum("left"))
     return {pk: entered + left for pk, entered, left in sums}
+
+
+def _probes(topologies: Collection[Topology], now: datetime) -> dict[int, tuple[int, int]]:
+    """How many probes wait in the delay queues, and how many the depths may not count right.
+
+    They are in no list.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    rows = Probe.objects.filter(topology__in=topologies, arrived_at=None, abandoned_at=None)
+    counted = timedelta(seconds=COUNTED_WITHIN_SECONDS)
+    for pk, sent_at, delay in rows.values_list("topology", "sent_at", "delay"):
+        if sent_at is None:
+            continue
+        due_at = sent_at + delay
+        waiting, passing = found.get(pk, (0, 0))
+        is_passing = now - sent_at < counted or abs(now - due_at) < counted
+        found[pk] = (waiting + (due_at > now), passing + is_passing)
+    return found
 
 
 def _gaps(topologies: Collection[Topology], now: datetime) -> dict[int, list[Gap]]:

@@ -14,11 +14,12 @@ from django.db.models import F
 from django.utils import timezone
 
 from analytics import facts
+from analytics.events import bounded
 from analytics.recorder.record import RecordingFailed
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parking import repeats
 from delayboard.models import Body, ParkedMessage, Parking, ParkSession
-from topology.message import Message
+from topology.message import REPLAY_HEADER, Message
 
 # So long a batch is tried again with its messages held, before they are given back.
 HOLD_SECONDS = 5.0
@@ -179,7 +180,8 @@ class ParkingWriter:
 def stated(one: store.Prepared) -> facts.Stated:
     message = one.message
     content = facts.id_of(message.properties, one.content_id, lambda: message.body)
-    return facts.Stated(message, content, len(message.body), one.deaths)
+    replay_id = bounded(message.tag(REPLAY_HEADER))
+    return facts.Stated(message, content, len(message.body), one.deaths, replay_id)
 
 
 def forget_connection() -> None:
