@@ -224,13 +224,17 @@ def counts(pairs: DataFrame, data_end: datetime) -> DataFrame:
     """
     delay = f.col("requested_delay_ms")
     delay_bucket = sum((f.when(delay >= edge, 1).otherwise(0) for edge in DELAY_EDGES_MS), f.lit(0))
-    return with_bucket(pairs, f.col("lateness_ms")).groupBy(
-        *(*PLACE, "destination_id", "has_entered", "has_left"),
-        f.date_trunc("hour", "began_at").alias("hour_at"),
-        delay_bucket.alias("delay_bucket"),
-        "bucket",
-        _is_open(data_end).alias("is_open"),
-    ).agg(f.count("*").alias("messages"))
+    return (
+        with_bucket(pairs, f.col("lateness_ms"))
+        .groupBy(
+            *(*PLACE, "destination_id", "has_entered", "has_left"),
+            f.date_trunc("hour", "began_at").alias("hour_at"),
+            delay_bucket.alias("delay_bucket"),
+            "bucket",
+            _is_open(data_end).alias("is_open"),
+        )
+        .agg(f.count("*").alias("messages"))
+    )
 
 
 def histogram(counts: DataFrame) -> DataFrame:

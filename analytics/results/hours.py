@@ -43,7 +43,7 @@ def by_local_hour(days: Mapping[date, Figures], table: str) -> dict[str, int]:
 
 
 def late_by_local_hour(days: Mapping[date, Figures]) -> dict[str, Counter[int]]:
-    """Measured deliveries by bucket of lateness, by the label of the hour of their entry, sorted."""
+    """Measured deliveries by bucket of lateness, by the label of the hour of entry, sorted."""
     found: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for day, figures in days.items():
         hours = local_hours(day)

@@ -571,6 +571,18 @@ def _exact(report: Report) -> Section:
 
 MAKERS: tuple[Callable[[Report], Section], ...] = (
     *(_lateness, _late_hours, _delays, _probes, _distribution, _survival, _failures),
-    *(_dead_letters, _heat, _throughput, _recovery, _groups, _causes, _handled, _replays, _ages, _uncounted, _ledger),
+    *(
+        _dead_letters,
+        _heat,
+        _throughput,
+        _recovery,
+        _groups,
+        _causes,
+        _handled,
+        _replays,
+        _ages,
+        _uncounted,
+        _ledger,
+    ),
     *(_topologies, _exact, _slo),
 )
