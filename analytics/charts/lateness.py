@@ -1,8 +1,8 @@
-"""How late messages left their delays: by day, by requested delay, and how they spread."""
+"""How late messages left their delays: by day or hour, by requested delay, and how they spread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
@@ -19,8 +19,12 @@ TICKS = {
 }
 
 
+DAYS = {"type": "date", "tickformat": "%-d %b"}
+HOURS = {"type": "category", "nticks": 12, "tickangle": 0}
+
+
 class Percentiles(NamedTuple):
-    """Of one day or delay, in milliseconds; `texts` are the same as a person reads them."""
+    """Of one day, hour or delay, in milliseconds; `texts` are the same as a person reads them."""
 
     label: str
     p50: float
@@ -37,8 +41,12 @@ class Bucket(NamedTuple):
     label: str
 
 
-def by_day(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> dict[str, Any]:
-    """A line for each percentile, and a broken one for the target: its label and milliseconds."""
+def over_time(
+    rows: Sequence[Percentiles], target: tuple[str, float] | None, axis: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A line for each percentile over DAYS or HOURS, and a broken one for the target: its label
+    and milliseconds.
+    """
     traces = [
         go.Scatter(
             name=name,
@@ -67,7 +75,7 @@ def by_day(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> dic
     return figure(
         traces,
         height=300,
-        xaxis={"type": "date", "tickformat": "%-d %b"},
+        xaxis=axis,
         yaxis={"type": "log", **TICKS},
     )
 

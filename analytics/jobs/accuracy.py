@@ -224,14 +224,17 @@ def counts(pairs: DataFrame, data_end: datetime) -> DataFrame:
     """
     delay = f.col("requested_delay_ms")
     delay_bucket = sum((f.when(delay >= edge, 1).otherwise(0) for edge in DELAY_EDGES_MS), f.lit(0))
-    bucket = f.when(f.col("lateness_ms").isNotNull(), bucket_of(f.col("lateness_ms")))
-    return pairs.groupBy(
-        *(*PLACE, "destination_id", "has_entered", "has_left"),
-        f.date_trunc("hour", "began_at").alias("hour_at"),
-        delay_bucket.alias("delay_bucket"),
-        bucket.alias("bucket"),
-        _is_open(data_end).alias("is_open"),
-    ).agg(f.count("*").alias("messages"))
+    return (
+        with_bucket(pairs, f.col("lateness_ms"))
+        .groupBy(
+            *(*PLACE, "destination_id", "has_entered", "has_left"),
+            f.date_trunc("hour", "began_at").alias("hour_at"),
+            delay_bucket.alias("delay_bucket"),
+            "bucket",
+            _is_open(data_end).alias("is_open"),
+        )
+        .agg(f.count("*").alias("messages"))
+    )
 
 
 def histogram(counts: DataFrame) -> DataFrame:
@@ -242,23 +245,31 @@ def histogram(counts: DataFrame) -> DataFrame:
     )
 
 
-def bucket_of(ms: Column) -> Column:
-    """The number of the bucket of analytics.buckets that holds so many milliseconds.
+def with_bucket(frame: DataFrame, ms: Column) -> DataFrame:
+    """The frame with `bucket`, the number of the bucket of analytics.buckets that holds so many
+    milliseconds; null for null.
 
     In whole microseconds, so that an edge is met exactly; by the decade, since a comparison with
-    each of eighty edges would be compiled for every row.
+    each of eighty edges would be compiled for every row. Each step is a column of its own, which
+    Spark computes once a row; as one expression it would compute all of it for each mantissa.
     """
-    us = f.greatest(f.round(ms * 1000).cast("long"), f.lit(1000))
-    decade = f.floor(f.log10(us.cast("double"))) - 3
-    power = f.pow(f.lit(10.0), decade + 3)
+    us, decade, power = f.col("bucket_us"), f.col("bucket_decade"), f.col("bucket_power")
+    # Spark's round goes through BigDecimal, and pow costs as much.
+    powers = f.array(*(f.lit(10.0**exponent) for exponent in range(3, 19)))
     passed = sum((f.when(us >= power * digit, 1).otherwise(0) for digit in MANTISSAS), f.lit(-1))
-    return (
+    bucket = (
         f.when(ms < -CLOCK_RESOLUTION_MS, 0)
         .when(ms < ON_TIME_MS, 1)
         .otherwise(
             f.least(FIRST_LOG_BUCKET + decade * len(MANTISSAS) + passed, f.lit(len(EDGES_MS)))
         )
-        .cast("int")
+    )
+    return (
+        frame.withColumn("bucket_us", f.greatest(f.rint(ms * 1000).cast("long"), f.lit(1000)))
+        .withColumn("bucket_decade", f.floor(f.log10(us.cast("double"))).cast("int") - 3)
+        .withColumn("bucket_power", f.get(powers, decade))
+        .withColumn("bucket", f.when(ms.isNotNull(), bucket.cast("int")))
+        .drop("bucket_us", "bucket_decade", "bucket_power")
     )
 
 

@@ -135,6 +135,7 @@ def _tables(
     counted_pairs = accuracy.counts(of_day, data_end)
     by_destination = _small(counted_pairs.join(known.distinct(), "destination_id", "left"))
     by_delay = _small(accuracy.by_delay(of_day, data_end))
+    by_hour = _small(retries.by_hour(_union(retried)))
     retried_messages = trails.trails(_union(sides_of_attempts), begin, end)
     ways = trails.with_outcome(retried_messages, ended, end).localCheckpoint(eager=False)
     missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
@@ -149,8 +150,8 @@ def _tables(
         "uncounted": accuracy.uncounted(by_delay),
         "histogram": accuracy.histogram(by_destination),
         "hours": accuracy.by_hour(by_destination),
-        "retries": retries.retries(_union(retried)),
-        "releases": retries.releases(_union(retried), releases.distinct()),
+        "retries": retries.retries(by_hour),
+        "releases": retries.releases(by_hour, releases.distinct()),
         "groups": trails.groups(ways, failures, end),
         "attempts": retries.attempts(_union(tried)),
         "outcomes": trails.outcomes(ways),

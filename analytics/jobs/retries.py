@@ -68,28 +68,35 @@ def by_message(counted: DataFrame) -> DataFrame:
     )
 
 
-def retries(messages: DataFrame) -> DataFrame:
-    """Messages by key -> per broker, topology and hour first seen: messages, retried ones."""
+def by_hour(messages: DataFrame) -> DataFrame:
+    """Messages by key -> per broker, topology, hour first seen and release_id: messages, retried
+    ones; what `retries` and `releases` add up, by one pass.
+    """
     hour_at = f.date_trunc("hour", f.timestamp_micros("first_us"))
-    return (
-        messages.withColumn("hour_at", hour_at)
-        .groupBy(*GROUP, "hour_at")
-        .agg(f.sum("messages").alias("messages"), f.sum("retried").alias("retried"))
-    )
+    return _sums(messages.withColumn("hour_at", hour_at), "hour_at", "release_id")
 
 
-def releases(messages: DataFrame, known: DataFrame) -> DataFrame:
-    """Messages by key -> per broker, topology, publisher and version (null: not stated): messages,
-    retried ones; of `known` names by release_id.
+def retries(by_hour: DataFrame) -> DataFrame:
+    """Messages by hour -> per broker, topology and hour first seen: messages, retried ones."""
+    return _sums(by_hour, "hour_at")
+
+
+def releases(by_hour: DataFrame, known: DataFrame) -> DataFrame:
+    """Messages by hour -> per broker, topology, publisher and version (null: not stated):
+    messages, retried ones; of `known` names by release_id.
     """
     return (
-        messages.where(f.col("release_id").isNotNull())
-        .groupBy(*GROUP, "release_id")
-        .agg(f.sum("messages").alias("messages"), f.sum("retried").alias("retried"))
+        _sums(by_hour.where(f.col("release_id").isNotNull()), "release_id")
         .join(known, "release_id")
         .drop("release_id")
         .orderBy(f.desc("messages"))
         .limit(MOST_GROUPS)
+    )
+
+
+def _sums(frame: DataFrame, *by: str) -> DataFrame:
+    return frame.groupBy(*GROUP, *by).agg(
+        f.sum("messages").alias("messages"), f.sum("retried").alias("retried")
     )
 
 

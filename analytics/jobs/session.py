@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 from analytics.jobs import command
 
 MIB = 1024 * 1024
-# Below this the JVM's start costs more than the work, and its fast compilers never pay.
+# Below this the JVM's start costs more than the work.
 SMALL_INPUT_BYTES = 256 * MIB
+# Below this the JVM's optimizing compiler costs more than its code saves in one run.
+FAST_CODE_BYTES = 1024 * MIB
 # Below this compiling a query costs more than interpreting it, and one partition is enough.
 TINY_INPUT_BYTES = 8 * MIB
 PARTITION_BYTES = 256 * MIB
@@ -125,8 +127,10 @@ def _builder(name: str) -> SparkSession.Builder:
 
 def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     java = f'-Dlog4j2.configurationFile={LOG4J.as_uri()} "-Dderby.system.home={scratch}"'
-    if input_bytes < SMALL_INPUT_BYTES:
-        java += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    # Nobody waits for a pause, and a collector that runs beside the work costs more.
+    java += f" -XX:+Use{'Serial' if input_bytes < SMALL_INPUT_BYTES else 'Parallel'}GC"
+    if input_bytes < FAST_CODE_BYTES:
+        java += " -XX:TieredStopAtLevel=1"
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -11,7 +11,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from analytics.jobs.accuracy import bucket_of
+from analytics.jobs.accuracy import with_bucket
 from analytics.jobs.retries import (
     COUNTED_KINDS,
     GROUP,
@@ -116,7 +116,7 @@ def recoveries(trails: DataFrame) -> DataFrame:
     the first failure to the last exit.
     """
     took_ms = (f.col("left_us") - f.col("began_us")) / 1000
-    recovered = trails.where("outcome = 'recovered'").withColumn("bucket", bucket_of(took_ms))
+    recovered = with_bucket(trails.where("outcome = 'recovered'"), took_ms)
     return recovered.groupBy(*GROUP, "bucket").agg(f.count("*").alias("messages"))
 
 

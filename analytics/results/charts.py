@@ -16,10 +16,10 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
     """A figure for every chart that has something to show."""
     rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
     drawn: dict[str, dict[str, Any]] = {}
-    if rows.get("lateness"):
-        drawn["lateness"] = lateness.by_day(
-            _percentiles(rows["lateness"]), (f"SLO {slo}", float(slo.within_ms)) if slo else None
-        )
+    target = (f"SLO {slo}", float(slo.within_ms)) if slo else None
+    for key, axis in (("lateness", lateness.DAYS), ("late_hours", lateness.HOURS)):
+        if rows.get(key):
+            drawn[key] = lateness.over_time(_percentiles(rows[key]), target, axis)
     if rows.get("delays"):
         drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))
     if rows.get("distribution"):

@@ -15,7 +15,10 @@ from analytics.results.slo import attainment
 from analytics.results.summary import summarize
 
 # Drawn side by side, and tables without a chart.
-CHARTS = ("delays", "survival", "distribution", "failures", "dead_letters", "heat", "throughput")
+CHARTS = (
+    *("late_hours", "delays", "survival", "distribution"),
+    *("failures", "dead_letters", "heat", "throughput"),
+)
 TABLES = ("probes", "recovery", "groups", "causes", "handled", "replays", "ages", "uncounted")
 OF_RETRIES = frozenset({"survival", "failures", "heat", "causes", "recovery", "groups"})
 OF_BROKERS = frozenset({"dead_letters", "handled", "replays", "ages"})

@@ -12,6 +12,10 @@ DEFINITIONS = {
         "delay). Percentiles are computed from added histograms and are at most 28 % too high or "
         "too low; below 1 ms they are 0."
     ),
+    "late_hours": (
+        "Lateness of all measured deliveries, by the hour of the day in which the message entered "
+        "its delay. Percentiles are at most 28 % too high or too low."
+    ),
     "delays": (
         "Lateness of all measured deliveries, by the requested delay on a logarithmic scale. "
         "Percentiles are at most 28 % too high or too low."

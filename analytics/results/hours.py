@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
@@ -39,6 +39,16 @@ def by_local_hour(days: Mapping[date, Figures], table: str) -> dict[str, int]:
         counts = figures.by(table)
         for hour, begin in enumerate(local_hours(day)):
             found[f"{begin:%H:%M}"] += counts[hour]
+    return dict(sorted(found.items()))
+
+
+def late_by_local_hour(days: Mapping[date, Figures]) -> dict[str, Counter[int]]:
+    """Measured deliveries by bucket of lateness, by the label of the hour of entry, sorted."""
+    found: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for day, figures in days.items():
+        hours = local_hours(day)
+        for (hour, bucket), number in figures.items("late_by_hour"):
+            found[f"{hours[int(hour)]:%H:%M}"][int(bucket)] += number
     return dict(sorted(found.items()))
 
 

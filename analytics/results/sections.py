@@ -31,7 +31,13 @@ from analytics.results.figures import (
     Way,
     kaplan_meier,
 )
-from analytics.results.hours import by_local_hour, local_hours, waiting, zone_name
+from analytics.results.hours import (
+    by_local_hour,
+    late_by_local_hour,
+    local_hours,
+    waiting,
+    zone_name,
+)
 from analytics.results.read import Report
 from analytics.results.slo import attainment
 from topology.delays import format_delay
@@ -204,6 +210,16 @@ def _lateness(report: Report) -> Section:
     if report.total.total("probes_late"):
         empty += " Only probes were measured, see “Lateness of probes”."
     return Section("lateness", "Lateness by day", columns, rows, empty)
+
+
+def _late_hours(report: Report) -> Section:
+    rows: list[Row] = [
+        [hour, sum(counts.values()), *_percentiles(counts)]
+        for hour, counts in late_by_local_hour(report.days).items()
+    ]
+    columns = (Column(f"Hour ({zone_name()})"), Column("Measured", "count"), *PERCENTILES)
+    title = f"Lateness by hour ({zone_name()})"
+    return Section("late_hours", title, columns, rows, "No delivery was measured.")
 
 
 def _delays(report: Report) -> Section:
@@ -556,7 +572,19 @@ def _exact(report: Report) -> Section:
 
 
 MAKERS: tuple[Callable[[Report], Section], ...] = (
-    *(_lateness, _delays, _probes, _distribution, _survival, _failures, _dead_letters, _heat),
-    *(_throughput, _recovery, _groups, _causes, _handled, _replays, _ages, _uncounted, _ledger),
+    *(_lateness, _late_hours, _delays, _probes, _distribution, _survival, _failures),
+    *(
+        _dead_letters,
+        _heat,
+        _throughput,
+        _recovery,
+        _groups,
+        _causes,
+        _handled,
+        _replays,
+        _ages,
+        _uncounted,
+        _ledger,
+    ),
     *(_topologies, _exact, _slo),
 )

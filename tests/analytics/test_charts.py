@@ -13,7 +13,7 @@ DAYS = [
 ]
 PARKED = [retries.Arrived("2026-11-20", "rejected", 3), retries.Arrived("2026-11-21", "maxlen", 1)]
 FIGURES: list[dict[str, Any]] = [
-    lateness.by_day(DAYS, ("SLO 1 s", 1000.0)),
+    lateness.over_time(DAYS, ("SLO 1 s", 1000.0), lateness.DAYS),
     lateness.by_delay(DAYS),
     lateness.distribution([lateness.Bucket(None, 2, "early"), lateness.Bucket(1.0, 5, "1.0 ms")]),
     retries.survival([(1, 0.4), (2, 0.1)]),

@@ -81,8 +81,9 @@ def test_without_any_run_the_page_says_how_to_get_one(viewer: Client) -> None:
 def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: Client) -> None:
     a_computed_day()
     text = of_the_day(viewer)
-    drawn = {"lateness", "delays", "distribution", "survival", "failures", "dead_letters"}
-    assert set(re.findall(r'data-figure="figure-(\w+)"', text)) == drawn | {"throughput"}
+    drawn = {"lateness", "late_hours", "delays", "distribution", "survival", "failures"}
+    drawn |= {"dead_letters", "throughput"}
+    assert set(re.findall(r'data-figure="figure-(\w+)"', text)) == drawn
     scripts = re.findall(r'<script id="([\w-]+)" type="application/json">(.*?)</script>', text)
     figures = {name: json.loads(body) for name, body in scripts}
     total = read.report(Period("custom", DAY, DAY), Broker.objects.all()).total
@@ -99,7 +100,7 @@ def test_every_table_has_its_definition_and_a_csv_file(viewer: Client) -> None:
     a_computed_day()
     text = of_the_day(viewer)
     links = re.findall(r'href="(/reports/([\w]+)\.csv[^"]*)"', text)
-    assert len(links) == 18
+    assert len(links) == 19
     for link, key in links:
         assert escape(DEFINITIONS[key]) in text
         answer = viewer.get(unescape(link))
@@ -128,7 +129,7 @@ def test_tables_of_dead_letters_and_causes_link_to_the_parked_messages(viewer: C
 
 
 def test_hours_are_those_of_the_time_zone_of_the_reports(viewer: Client, settings: Any) -> None:
-    a_computed_day()
+    replace_day(DAY, result_rows.a_result(DAY, [GROUP], late_ms=5000.0))
     settings.NIGHTLY_TIME_ZONE = "Asia/Kolkata"
     text = of_the_day(viewer)
     assert "UTC days, hours in Asia/Kolkata" in text
@@ -136,6 +137,11 @@ def test_hours_are_those_of_the_time_zone_of_the_reports(viewer: Client, setting
     assert answer[0] == "Weekday,Hour (Asia/Kolkata),Messages,Retried,Share"
     assert [row.split(",")[0] for row in answer[1:]] == ["Fri"] * 19 + ["Sat"] * 5
     assert answer[1].startswith("Fri,05:30,")
+    answer = viewer.get("/reports/late_hours.csv?from=2026-11-20").content.decode().splitlines()
+    assert answer[0] == "Hour (Asia/Kolkata),Measured,p50 ms,p90 ms,p95 ms,p99 ms"
+    by_hour = {hour: float(p99) for hour, *_, p99 in csv.reader(answer[1:])}
+    assert len(by_hour) == 24
+    assert max(by_hour, key=by_hour.__getitem__) == "07:30"
 
 
 def test_a_group_of_retries_has_its_own_survival_and_a_rate_where_messages_are_known(

@@ -105,14 +105,15 @@ def by_spark(spark: SparkSession, log: Path, folder: Path) -> Rows:
     results.hand_over(spark, url, found.tables, folder)
     spark.catalog.clearCache()
     return {
-        table: _picked(
+        table: picked(
             table, map(orjson.loads, (folder / f"{table}.jsonl").read_bytes().splitlines())
         )
         for table in COLUMNS
     }
 
 
-def _picked(table: str, rows: Any) -> list[tuple[Any, ...]]:
+def picked(table: str, rows: Any) -> list[tuple[Any, ...]]:
+    """The rows of messages with an id, in the columns that DuckDB computes."""
     names = COLUMNS[table].split()
     return [
         tuple(str(row[name])[:19] if name == "hour_at" else row[name] for name in names)
