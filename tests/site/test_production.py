@@ -41,7 +41,7 @@ NOT_ASKED = {
     "undo_merge",
     "dead_letter_queue_decide",
     "message_group_edit",
-    "parked_message_searches",
+    "saved_searches",
     "parked_messages_restore",
     "parked_messages_import",
     "parked_messages_change_cancel",
