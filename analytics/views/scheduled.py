@@ -55,6 +55,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "calendar": due_calendar(brokers, shown.topologies, wanted, now) if not place else None,
         "operated": operated,
         "may_change": bool(operated),
+        "live": ",".join(str(broker.pk) for broker in brokers),
     }
     return render(request, "analytics/scheduled.html", context)
 

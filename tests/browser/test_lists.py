@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from django.contrib.auth.models import User
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
+from analytics.models import ScheduledMessage
+from analytics.scheduled.rows.projection import project
 from delayboard.models import ParkedMessage, ParkedState
+from tests.analytics.builders import an_entry
 from tests.browser.sign_in import sign_in
-from tests.builders import make_broker
+from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, parked
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -36,3 +41,27 @@ def test_a_range_and_all_that_match_are_selected(page: Page, ada: User, site_url
     discard.click()
     expect(page.get_by_text("60 parked messages discarded.")).to_be_visible()
     assert ParkedMessage.objects.filter(state=ParkedState.DISCARDED).count() == len(made)
+
+
+def test_what_changes_meanwhile_stays_in_its_place_and_is_greyed(
+    page: Page, ada: User, site_url: str
+) -> None:
+    pair = make_pair(make_broker())
+    kept, gone = parked(pair.broker, a_message(b"1"), a_message(b"2"))
+    due = datetime.now(UTC) + timedelta(hours=1)
+    project(pair, [an_entry("stays", due), an_entry("leaves", due)])
+    sign_in(page.context, ada, site_url)
+    page.goto("/scheduled/")
+    changed = page.locator("tbody tr[data-mark][data-state]")
+    ScheduledMessage.objects.filter(message_id="leaves").update(left_at=datetime.now(UTC))
+    expect(changed).to_have_count(1)
+    expect(changed).to_contain_text("leaves delivered")
+    expect(page.locator("tbody tr[data-mark]")).to_have_count(2)
+    page.goto(reverse("parked_messages", args=[pair.broker.slug]))
+    ParkedMessage.objects.filter(pk=gone.pk).update(state=ParkedState.DISCARDED)
+    expect(changed).to_contain_text("discarded")
+    ParkedMessage.objects.filter(pk=kept.pk).delete()
+    expect(changed).to_have_count(2)
+    expect(changed.last).to_contain_text("deleted")
+    page.reload()
+    expect(page.get_by_role("heading", name="No parked messages")).to_be_visible()
