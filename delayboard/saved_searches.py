@@ -21,8 +21,8 @@ LONGEST_NAME = 100
 LONGEST_QUERY = 2000
 # The parameters of a list without a query language that are its search.
 PARAMETERS = {
-    SearchedList.SCHEDULED: (*scheduled_filter.NAMES, "overdue", "stuck"),
-    SearchedList.FINDINGS: ("q", "severity"),
+    SearchedList.SCHEDULED: (*scheduled_filter.NAMES, "overdue", "stuck", "sort"),
+    SearchedList.FINDINGS: ("q", "severity", "sort"),
 }
 
 
