@@ -43,6 +43,7 @@ _dead_letters = [
     path("replay/", draft.replay_prepare, name="replay_prepare"),
     path("replay-queue/", draft.queue_replay, name="queue_replay"),
     path("decide/", queues.dead_letter_queue_decide, name="dead_letter_queue_decide"),
+    path("check-queues/", queues.check_queues, name="check_queues"),
     path("groups/merge/", groups.merge_message_groups, name="merge_message_groups"),
     path("groups/<int:pk>/undo-merge/", groups.undo_merge, name="undo_merge"),
     path("groups/<int:pk>/", groups.message_group, name="message_group"),

@@ -384,6 +384,30 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="FailureQueue",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                ("seen_at", models.DateTimeField()),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("broker", "queue"), name="one_failure_queue")
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="GroupHour",
             fields=[
                 (

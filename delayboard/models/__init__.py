@@ -12,7 +12,7 @@ from delayboard.models.alert import (
 )
 from delayboard.models.background_task import BackgroundTask
 from delayboard.models.dead_letter import Body, ParkedMessage, ParkedState
-from delayboard.models.dead_letter_queue import DeadLetterQueue, QueueDepth
+from delayboard.models.dead_letter_queue import DeadLetterQueue, FailureQueue, QueueDepth
 from delayboard.models.delay_migration import DelayMigration, MovedMessage
 from delayboard.models.message_group import GroupHour, MessageGroup
 from delayboard.models.parked_search import (
@@ -63,6 +63,7 @@ __all__ = (
     "ChangeState",
     "DeadLetterQueue",
     "DelayMigration",
+    "FailureQueue",
     "GroupHour",
     "ImportedTimeout",
     "Interception",

@@ -152,6 +152,7 @@ def actions(pair: Topology) -> dict[str, str]:
         "topology:topology_bodies": reverse("topology:topology_bodies", args=[pair.slug]),
         "topology:topology_probes": reverse("topology:topology_probes", args=[pair.slug]),
         "topology:topology_teardown": reverse("topology:topology_teardown", args=[pair.slug]),
+        "check_queues": reverse("check_queues", args=["test-broker"]),
         "dead_letter_queue_decide": reverse("dead_letter_queue_decide", args=["test-broker"]),
         "message_group_edit": reverse("message_group_edit", args=["test-broker", 1]),
         "undo_merge": reverse("undo_merge", args=["test-broker", 1]),

@@ -39,6 +39,7 @@ NOT_ASKED = {
     "topology:topology_teardown",
     "merge_message_groups",
     "undo_merge",
+    "check_queues",
     "dead_letter_queue_decide",
     "message_group_edit",
     "saved_searches",
