@@ -23,6 +23,7 @@ from analytics.views.streaming import download
 from topology import access, audit, redaction
 from topology.models import Broker, Role
 from topology.redaction import Redaction
+from topology.views.sorting import read_sort
 
 EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
     "jsonl": ("application/x-ndjson", export.as_json_lines),
@@ -44,17 +45,23 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         return _export(request, brokers, wanted, form, now, hidden)
     place = listing.read_place(request.GET.get("after", ""))
     span = request.GET.get("span", "")
-    shown = load_list(brokers, wanted, now, hidden=hidden, place=place, span=span)
+    sort = "" if wanted.text else read_sort(request, ("due",), "due")
+    is_reversed = sort == "-due"
+    shown = load_list(
+        brokers, wanted, now, hidden=hidden, place=place, span=span, is_reversed=is_reversed
+    )
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
         "broker": chosen,
         "listing": shown,
+        "sort": sort,
         "wanted": wanted,
         "bars": due_bars(shown, wanted),
         "strip": strip(shown, wanted),
         "calendar": due_calendar(brokers, shown.topologies, wanted, now) if not place else None,
         "operated": operated,
         "may_change": bool(operated),
+        "live": ",".join(str(broker.pk) for broker in brokers),
     }
     return render(request, "analytics/scheduled.html", context)
 

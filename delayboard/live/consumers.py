@@ -73,6 +73,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             await self.close(NOT_UNDERSTOOD)
             return
         self._shown = shown
+        feed.note_keys(self._subject, self._deliver, shown.keys)
         self._news.set()
 
     def _deliver(self, state: State) -> None:

@@ -42,6 +42,13 @@ class Feed:
                 watched.start()
             watched.add(deliver)
 
+    def note_keys(self, subject: Subject, deliver: Deliver, keys: frozenset[str]) -> None:
+        """What a page shows, for a subject that is read for the rows of its pages."""
+        with self._lock:
+            watched = self._watched.get(subject.key)
+            if watched is not None:
+                watched.note_keys(deliver, keys)
+
     def leave(self, subject: Subject, deliver: Deliver) -> None:
         """The thread ends with the last one who watches."""
         with self._lock:
@@ -61,7 +68,7 @@ class Feed:
 class _Watched:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._watchers: list[Deliver] = []
+        self._watchers: dict[Deliver, frozenset[str]] = {}
         self._lock = threading.Lock()
         self._last: State | None = None
         self._numbers = count(1)
@@ -73,16 +80,20 @@ class _Watched:
 
     def add(self, deliver: Deliver) -> None:
         with self._lock:
-            self._watchers.append(deliver)
+            self._watchers[deliver] = frozenset()
             if self._last is not None:
                 deliver(self._last)
 
     def remove(self, deliver: Deliver) -> bool:
         """Whether nobody watches any more."""
         with self._lock:
-            if deliver in self._watchers:
-                self._watchers.remove(deliver)
+            self._watchers.pop(deliver, None)
             return not self._watchers
+
+    def note_keys(self, deliver: Deliver, keys: frozenset[str]) -> None:
+        with self._lock:
+            if deliver in self._watchers:
+                self._watchers[deliver] = keys
 
     def _run(self) -> None:
         sent_at = 0.0
@@ -102,7 +113,11 @@ class _Watched:
 
     def _read(self) -> State | None:
         try:
-            return self._subject.read()
+            if self._subject.read_rows is None:
+                return self._subject.read()
+            with self._lock:
+                keys = frozenset[str]().union(*self._watchers.values())
+            return self._subject.read_rows(keys)
         except Exception as error:
             if trouble := explain(error):
                 logger.warning("Live pages show old values: %s", trouble)

@@ -74,6 +74,11 @@ class Shown:
         self._marks = {key: mark for key, mark in self._marks.items() if key in self._keys}
         return True
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """What the page shows."""
+        return self._keys
+
     def select_changes(self, newest: State) -> State:
         """The state with those values alone that the page shows and has not; it has them now."""
         cells, marks = (

@@ -6,12 +6,13 @@ import re
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from analytics.models import Run
+from delayboard.live.changed_rows import parked_state, scheduled_state
 from delayboard.live.page_state import (
     State,
     batch_state,
@@ -31,12 +32,14 @@ from topology.models import Broker, Role
 
 STATE_SECONDS = 0.7
 NOW_SECONDS = 1.0
+ROWS_SECONDS = 2.0
 PACE_OVER = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """`read` works the state out, every `seconds`; one thread does it for all who watch.
+    """`read` works the state out, every `seconds`; one thread does it for all who watch. In its
+    place `read_rows` does it for what their pages show.
 
     `broker` None is for whoever may see all of `brokers`, or any broker at all if these are
     none.
@@ -47,6 +50,7 @@ class Subject:
     read: Callable[[], State]
     seconds: float
     brokers: tuple[Broker, ...] = ()
+    read_rows: Callable[[frozenset[str]], State] | None = None
 
 
 def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
@@ -64,6 +68,10 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
             return _of_brokers(kind, name, _read_now)
         case "system":
             return _of_brokers(kind, name, _read_system)
+        case "scheduled":
+            return _rows_of_brokers(kind, name, scheduled_state)
+        case "parked":
+            return _rows_of_brokers(kind, name, parked_state)
     return None
 
 
@@ -171,6 +179,14 @@ def _of_brokers(
         return None
     sentence = ",".join(str(broker.pk) for broker in sorted(brokers, key=lambda row: row.pk))
     return Subject(f"{kind}/{sentence}", None, partial(read, brokers), NOW_SECONDS, brokers)
+
+
+def _rows_of_brokers(
+    kind: str, name: str, read: Callable[[tuple[Broker, ...], frozenset[str]], State]
+) -> Subject | None:
+    """The rows of lists of these brokers."""
+    found = _of_brokers(kind, name, lambda brokers: read(brokers, frozenset()))
+    return found and replace(found, read_rows=partial(read, found.brokers), seconds=ROWS_SECONDS)
 
 
 def _read_now(brokers: tuple[Broker, ...]) -> State:

@@ -384,6 +384,30 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="FailureQueue",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                ("seen_at", models.DateTimeField()),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("broker", "queue"), name="one_failure_queue")
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="GroupHour",
             fields=[
                 (
@@ -1159,8 +1183,20 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
+                (
+                    "searched",
+                    models.CharField(
+                        choices=[
+                            ("parked_messages", "Parked messages"),
+                            ("scheduled", "Scheduled"),
+                            ("findings", "Findings"),
+                        ],
+                        default="parked_messages",
+                        max_length=20,
+                    ),
+                ),
                 ("name", models.CharField(max_length=100)),
-                ("query", models.CharField(max_length=500)),
+                ("query", models.CharField(max_length=2000)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "broker",
@@ -1429,7 +1465,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="savedsearch",
             constraint=models.UniqueConstraint(
-                fields=("broker", "name"), name="one_search_per_name"
+                fields=("broker", "searched", "name"), name="one_search_per_name"
             ),
         ),
         migrations.AddIndex(

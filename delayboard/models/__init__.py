@@ -12,10 +12,16 @@ from delayboard.models.alert import (
 )
 from delayboard.models.background_task import BackgroundTask
 from delayboard.models.dead_letter import Body, ParkedMessage, ParkedState
-from delayboard.models.dead_letter_queue import DeadLetterQueue, QueueDepth
+from delayboard.models.dead_letter_queue import DeadLetterQueue, FailureQueue, QueueDepth
 from delayboard.models.delay_migration import DelayMigration, MovedMessage
 from delayboard.models.message_group import GroupHour, MessageGroup
-from delayboard.models.parked_search import ParkedField, ParkedPosition, ParkedText, SavedSearch
+from delayboard.models.parked_search import (
+    ParkedField,
+    ParkedPosition,
+    ParkedText,
+    SavedSearch,
+    SearchedList,
+)
 from delayboard.models.parking import ParkedChange, Parking, ParkSession
 from delayboard.models.peek_count import PeekCount
 from delayboard.models.preference import Preference
@@ -57,6 +63,7 @@ __all__ = (
     "ChangeState",
     "DeadLetterQueue",
     "DelayMigration",
+    "FailureQueue",
     "GroupHour",
     "ImportedTimeout",
     "Interception",
@@ -87,6 +94,7 @@ __all__ = (
     "ReplayRoute",
     "SavedSearch",
     "ScheduledChange",
+    "SearchedList",
     "Source",
     "TargetMode",
 )

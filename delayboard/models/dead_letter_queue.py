@@ -34,6 +34,22 @@ class DeadLetterQueue(models.Model):
         return self.queue
 
 
+class FailureQueue(models.Model):
+    """A queue with a message whose x-death records a failure, as a check of an operator saw it."""
+
+    broker = models.ForeignKey(Broker, models.CASCADE)
+    queue = models.CharField(max_length=255)
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("broker", "queue"), name="one_failure_queue"),
+        )
+
+    def __str__(self) -> str:
+        return self.queue
+
+
 class QueueDepth(models.Model):
     """How many messages were in a confirmed queue at a moment: its growth."""
 

@@ -80,17 +80,30 @@ class ParkedPosition(models.Model):
         return f"parked messages up to {self.read_to}"
 
 
+class SearchedList(models.TextChoices):
+    PARKED_MESSAGES = "parked_messages", "Parked messages"
+    SCHEDULED = "scheduled", "Scheduled"
+    FINDINGS = "findings", "Findings"
+
+
 class SavedSearch(models.Model):
+    """`query` is in the query language of parked messages; of other lists their query string."""
+
+    searched = models.CharField(
+        max_length=20, choices=SearchedList.choices, default=SearchedList.PARKED_MESSAGES
+    )
     broker = models.ForeignKey(Broker, models.CASCADE)
     name = models.CharField(max_length=100)
-    query = models.CharField(max_length=500)
+    query = models.CharField(max_length=2000)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ("name",)
         constraints = (
-            models.UniqueConstraint(fields=("broker", "name"), name="one_search_per_name"),
+            models.UniqueConstraint(
+                fields=("broker", "searched", "name"), name="one_search_per_name"
+            ),
         )
         verbose_name_plural = "saved searches"
 

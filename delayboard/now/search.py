@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from django.db.models import QuerySet
 
 from delayboard.dead_letters.parked import groups
 from delayboard.now.navigation import PAGES
@@ -28,9 +30,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Rights:
-    """What of the site a user may open beside the pages of brokers."""
+    """What of the site a user may open beside the pages of brokers; `operated` are their ids."""
 
-    may_operate: bool = False
+    operated: frozenset[int] = frozenset()
     may_administer: bool = False
     may_audit: bool = False
 
@@ -40,10 +42,12 @@ def find_places(
 ) -> list[tuple[str, list[Place]]]:
     """Kind -> the first MOST places; without a text the pages and actions."""
     words = text.casefold().split()
-    kinds = {
-        "Pages": _fitting(words, _pages(rights)),
-        "Actions": _fitting(words, _actions(brokers, rights)),
-    }
+    operated = [broker for broker in brokers if broker.pk in rights.operated]
+    actions = [
+        *_fitting(words, _actions(brokers, rights)),
+        *_fitting(words, _actions_on_objects(words, operated, rules)),
+    ]
+    kinds = {"Pages": _fitting(words, _pages(rights)), "Actions": actions}
     if words:
         kinds["Brokers"] = _fitting(words, _brokers(brokers))
         kinds["Topologies"] = _fitting(words, _topologies(brokers))
@@ -71,7 +75,7 @@ def _pages(rights: Rights) -> Iterator[Place]:
 
 
 def _actions(brokers: Iterable[Broker], rights: Rights) -> Iterator[Place]:
-    if rights.may_operate:
+    if rights.operated:
         yield Place(Link("Publish message", "publish"))
         yield Place(Link("Add topology", "topology:topologies", fragment="patterns"))
     if rights.may_administer:
@@ -86,17 +90,61 @@ def _actions(brokers: Iterable[Broker], rights: Rights) -> Iterator[Place]:
         yield Place(Link(adopt, "topology:discovered", arguments))
 
 
+def _actions_on_objects(
+    words: Sequence[str], brokers: Sequence[Broker], rules: Mapping[int, Redaction]
+) -> Iterator[Place]:
+    """What a text asks to do with a topology, queue or group; its first word is the verb.
+
+    Each leads to the page with the button, or the form.
+    """
+    if len(words) < 2:
+        return
+    for topology in _topology_rows(brokers) if _is_verb(words[0], *_ON_TOPOLOGIES) else ():
+        name, arguments, note = topology.name, (topology.slug,), topology.broker.name
+        if topology.state == State.APPLIED:
+            query = {"topology": topology.slug}
+            yield Place(Link(f"Publish through {name}", "publish", query=query), note)
+        yield Place(Link(f"Edit topology {name}", "topology:topology_edit", arguments), note)
+        settings = Link(
+            f"Delete topology {name}", "topology:topology_settings", arguments, fragment="deletion"
+        )
+        yield Place(settings, note)
+    for place in _queues(brokers) if _is_verb(words[0], *_ON_QUEUES) else ():
+        for verb in _ON_QUEUES:
+            label = f"{verb} queue {place.link.label}"
+            yield Place(replace(place.link, label=label, fragment=verb.lower()), place.note)
+    if _is_verb(words[0], *_ON_GROUPS):
+        text = " ".join(word for word in words[1:] if word != "group")
+        for place in _groups(text, brokers, rules):
+            for verb in _ON_GROUPS:
+                label = f"{verb} group {place.link.label}"
+                yield Place(replace(place.link, label=label, fragment="actions"), place.note)
+
+
+_ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
+_ON_QUEUES = ("Peek", "Park")
+_ON_GROUPS = ("Replay", "Discard")
+
+
+def _is_verb(word: str, *verbs: str) -> bool:
+    return any(verb.casefold().startswith(word) for verb in verbs)
+
+
 def _brokers(brokers: Iterable[Broker]) -> Iterator[Place]:
     for broker in brokers:
         yield Place(Link(broker.name, "topology:broker", (broker.slug,)), broker.environment)
 
 
 def _topologies(brokers: Sequence[Broker]) -> Iterator[Place]:
-    rows = Topology.objects.filter(broker__in=brokers).exclude(state=State.DELETED)
-    for row in rows.select_related("broker"):
+    for row in _topology_rows(brokers):
         title = PATTERNS[row.kind].EXPLANATION.title
         note = f"{title}, {row.broker.name}"
         yield Place(Link(row.name, "topology:topology", (row.slug,)), note)
+
+
+def _topology_rows(brokers: Sequence[Broker]) -> QuerySet[Topology]:
+    rows = Topology.objects.filter(broker__in=brokers).exclude(state=State.DELETED)
+    return rows.select_related("broker")
 
 
 def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:

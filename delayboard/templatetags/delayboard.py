@@ -185,6 +185,20 @@ def query(context: template.Context, **changes: Any) -> str:
     return f"?{parameters.urlencode()}"
 
 
+@register.inclusion_tag("_partials/_sort_head.html", takes_context=True)
+def sort_head(context: template.Context, first: str, label: str) -> dict[str, str]:
+    """The head of a column that the list can be sorted by; `sort` of the page is its order.
+
+    `first` is the order that one click asks for, a second one asks for the other.
+    """
+    name = first.removeprefix("-")
+    other = name if first.startswith("-") else f"-{name}"
+    wanted = other if context["sort"] == first else first
+    url = query(context, sort=wanted, **dict.fromkeys(("from", "after")))
+    order = {name: "ascending", f"-{name}": "descending"}.get(context["sort"], "")
+    return {"label": label, "order": order, "url": url}
+
+
 @register.simple_tag(takes_context=True)
 def cleared_query(context: template.Context) -> str:
     """The query string of a list without its filter: the broker alone."""

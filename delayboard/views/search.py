@@ -19,8 +19,9 @@ def search(request: HttpRequest) -> HttpResponse:
     chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
     brokers = [chosen] if chosen else visible
     text = clean(request.GET.get("q", "").strip())[:LONGEST_TEXT]
+    operated = access.visible_brokers(request.user, Role.OPERATOR)
     rights = Rights(
-        may_operate=access.visible_brokers(request.user, Role.OPERATOR).exists(),
+        operated=frozenset(operated.values_list("pk", flat=True)),
         may_administer=access.may(request.user, None, Role.ADMIN),
         may_audit=access.may_audit(request.user),
     )

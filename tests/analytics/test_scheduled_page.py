@@ -100,6 +100,15 @@ def test_pages_are_walked_by_the_place_of_the_last_row(viewer: Client, topology:
     assert "m-049" not in text
     assert f"m-{total - 1:03}" in text
     assert "First page" in text
+    last = viewer.get(reverse("analytics:scheduled"), {"sort": "-due"})
+    names = [line.name for line in last.context["listing"].lines]
+    assert names == [f"m-{n:03}" for n in range(total - 1, 2, -1)]
+    assert 'aria-sort="descending"' in last.content.decode()
+    rest = {"sort": "-due", "after": last.context["listing"].next_place}
+    names = [
+        line.name for line in viewer.get(last.request["PATH_INFO"], rest).context["listing"].lines
+    ]
+    assert names == ["m-002", "m-001", "m-000"]
 
 
 @pytest.mark.parametrize("after", ["x", "2026-11-20T00:00:00,1", "2026-11-20T00:00:00Z,z", ","])

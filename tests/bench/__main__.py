@@ -17,6 +17,7 @@ PARTS = (
     "recording",
     "parking",
     "listing",
+    "watching",
     "parked_messages",
     "scale",
     "nightly",

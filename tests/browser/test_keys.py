@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.album import Album
 from tests.browser.sign_in import sign_in
 from tests.builders import make_broker, make_demo, make_pair
+from tests.delayboard.builders import a_message, parked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -70,3 +73,38 @@ def test_the_tour_is_walked_and_left_by_keys(
     page.wait_for_url("**/audit/")
     expect(tour).to_have_count(0)
     assert album.defects + album.violations == []
+
+
+def tab_to(page: Page, wanted: Locator) -> None:
+    """Move the focus as somebody without a mouse does."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        if wanted.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError(f"the focus does not reach {wanted}")
+
+
+def test_a_message_is_found_discarded_and_restored_by_keys_alone(
+    page: Page, ada: User, site_url: str
+) -> None:
+    parked(make_broker(), a_message(b"1"), a_message(b"2"))
+    sign_in(page.context, ada, site_url)
+    page.goto("/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("search parked")
+    expect(page.locator("[data-found]").get_by_role("link")).to_have_count(1)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/parked/")
+    for state, button in (("parked", "Discard messages"), ("discarded", "Restore messages")):
+        page.keyboard.press("/")
+        page.keyboard.type(f"state:{state}")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/parked/?q=state%3A{state}")
+        tab_to(page, page.locator("input[data-select]").first)
+        page.keyboard.press("Space")
+        tab_to(page, page.get_by_role("button", name=button))
+        page.keyboard.press("Enter")
+        expect(
+            page.get_by_text(re.compile(r"1 parked message (discarded|restored)"))
+        ).to_be_visible()
+    expect(page.get_by_text("1 parked message restored")).to_be_visible()

@@ -24,6 +24,7 @@ from tests.browser import scenes
 from tests.browser.album import Album
 from tests.browser.sights import Scene
 from tests.browser.sign_in import sign_in
+from tests.builders import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BUILDERS: dict[str, Callable[[User, Vhost], Scene]] = {
@@ -42,6 +43,33 @@ def quiet_site(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(background_task, "LATE", scenes.LIFETIME)
 
 
+# Adds up how far the page moved what is seen, without what answers an input.
+COUNT_SHIFTS = """
+    window.hasHeard = false;
+    window.WebSocket = class extends WebSocket {
+        constructor(...all) {
+            super(...all);
+            this.addEventListener("message", () => { window.hasHeard = true; });
+        }
+    };
+    window.shifts = 0;
+    const add = (entries) => {
+        for (const entry of entries) if (!entry.hadRecentInput) window.shifts += entry.value;
+    };
+    const observer = new PerformanceObserver((list) => add(list.getEntries()));
+    observer.observe({type: "layout-shift", buffered: true});
+    window.readShifts = () => new Promise((resolve) => {
+        requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => {
+            add(observer.takeRecords());
+            resolve(window.shifts);
+        })));
+    });
+"""
+# Pages that must stand still when they are loaded and receive their first live numbers.
+STEADY = frozenset({"now", "analytics:scheduled", "dead_letters", "topology:topology"})
+MOST_SHIFT = 0.1
+
+
 def tags_of(text: str) -> set[str]:
     """Return the page's tags with their classes."""
     return {f"{tag} {names}" for tag, names in re.findall(r'<(\w+)[^>]*?\sclass="([^"]*)"', text)}
@@ -53,6 +81,7 @@ def look_at(page: Page, album: Album, scene: Scene, site_url: str) -> None:
     Without a full album, another sight of a page is left out that has no tag with other classes.
     """
     views, tags = set[str](), set[str]()
+    page.add_init_script(COUNT_SHIFTS)
     for sight in scene.sights:
         if sight.is_public:
             page.context.clear_cookies()
@@ -66,6 +95,12 @@ def look_at(page: Page, album: Album, scene: Scene, site_url: str) -> None:
         assert (answer.status, page.url) == (sight.status, site_url + sight.address)
         views.add(sight.view)
         tags |= tags_of(answer.text())
+        if sight.view in STEADY:
+            if page.locator("main[data-live-url]").count():
+                eventually(lambda: page.evaluate("hasHeard"), f"{sight.name} is sent numbers")
+            shift = page.evaluate("readShifts()")
+            if shift >= MOST_SHIFT:
+                album.defects.append(f"{sight.name} moves what is seen by {shift}")
         if sight.act is not None:
             sight.act(page)
         album.take(page, sight.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 import pytest
@@ -166,3 +167,18 @@ def test_the_end_of_the_process_ends_every_thread(feed: Feed, source: Source) ->
     feed.end()
     source.end()
     assert eventually(lambda: running(source.subject.key) == 0, "the thread ends")
+
+
+def test_a_subject_of_rows_is_read_for_what_its_pages_show(feed: Feed) -> None:
+    def read(keys: frozenset[str]) -> State:
+        return state(at=None, cells=dict.fromkeys(keys, "1"))
+
+    subject = replace(Source().subject, read_rows=read, seconds=0.01)
+    one, other = Told(), Told()
+    for told, keys in ((one, {"a", "b"}), (other, {"b", "c"})):
+        feed.watch(subject, told)
+        feed.note_keys(subject, told, frozenset(keys))
+    eventually(lambda: set(one.next()["cells"]) == {"a", "b", "c"}, "both pages are read for")
+    feed.leave(subject, one)
+    eventually(lambda: set(other.next()["cells"]) == {"b", "c"}, "one page is left")
+    feed.leave(subject, other)

@@ -42,6 +42,11 @@ def test_a_viewer_sees_the_findings_of_a_broker_the_worst_first(broker: Broker) 
     text = listed(broker)
     assert text.index("Dead-letter exchange missing: not-there") < text.index("Retries without an")
     assert '<span class="state state-error">Loss</span>' in text
+    for sort, is_first in (("severity", False), ("finding", True), ("-finding", False)):
+        text = listed(broker, sort=sort)
+        assert (
+            text.index("exchange missing: not-there") < text.index("Retries without")
+        ) == is_first
 
 
 def test_findings_are_chosen_by_severity_and_by_the_name_of_an_object(broker: Broker) -> None:

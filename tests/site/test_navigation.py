@@ -138,6 +138,19 @@ def test_search_finds_pages_actions_topologies_queues_and_groups(
         "orders.eu": "/dead-letters/test-broker/queue/?name=orders.eu"
     }
     assert found_in(client, "orders.eu", broker=other.slug) == {}
+    assert found_in(client, "peek orders") == {
+        "Peek queue orders.eu": "/dead-letters/test-broker/queue/?name=orders.eu#peek"
+    }
+    assert found_in(client, f"publish {name}") == {}
+    Topology.objects.update(state=State.APPLIED)
+    assert found_in(client, f"publish {name}") == {
+        f"Publish through {name}": f"/publish/?topology={pair.slug}"
+    }
+    assert found_in(client, f"del {name}") == {
+        f"Delete topology {name}": f"/topologies/{pair.slug}/settings/#deletion"
+    }
+    (replay,) = found_in(client, f"replay {group.died_in or group.title}").values()
+    assert replay == f"/dead-letters/test-broker/groups/{group.pk}/#actions"
     in_group = found_in(client, group.died_in or group.title)
     assert reverse("message_group", args=["test-broker", group.pk]) in in_group.values()
 
@@ -146,6 +159,7 @@ def test_search_offers_only_what_the_user_may_do(pair: Topology, other: Broker) 
     know(pair.broker, Queue("orders.eu"))
     viewer = signed_in(Role.VIEWER, other)
     assert found_in(viewer, "orders.eu") == found_in(viewer, pair.name) == {}
+    assert found_in(signed_in(Role.VIEWER), "peek orders.eu") == {}
     offered = found_in(viewer, "")
     assert "Change password" in offered
     assert not {"Add broker", "Add topology", "Publish message", "Audit"} & offered.keys()

@@ -43,9 +43,9 @@ def admin(broker: Broker) -> Client:
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("parked_message_searches", ("name", "q")),
-        ("parked_message_searches", ("q",)),
-        ("parked_message_searches", ("forget",)),
+        ("saved_searches", ("name", "q")),
+        ("saved_searches", ("q",)),
+        ("saved_searches", ("delete",)),
         ("dead_letter_queue_decide", ("name",)),
         ("dead_letter_queue_decide", ("name", "next")),
         ("redaction_rule_change", ("pattern",)),
@@ -65,7 +65,7 @@ def test_nothing_that_is_sent_breaks_a_page(
     admin: Client, odd: bytes, name: str, fields: tuple[str, ...]
 ) -> None:
     values: dict[str, dict[str, bytes | str]] = {
-        "parked_message_searches": {"name": "search", "q": "reason:x"},
+        "saved_searches": {"name": "search", "q": "reason:x"},
         "dead_letter_queue_decide": {"name": "dead", "confirmed": "1"},
         "redaction_rule_change": {"kind": "header", "pattern": "x", "least_role": "3"},
         "parked_messages_discard": {"q": "", "all": "1"},

@@ -39,7 +39,7 @@ def test_an_action_that_is_refused_says_why_and_logs_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(SavedSearch, "save", refuse_full_disk)
-    address = f"/dead-letters/{broker.slug}/parked/searches/"
+    address = f"/dead-letters/{broker.slug}/searches/"
     answer = client.post(address, {"name": "mine", "q": "reason:expired"})
     text = answer.content.decode()
     assert (answer.status_code, FULL in text) == (503, True)

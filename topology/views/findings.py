@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +25,7 @@ from topology.operations.finding_rows import find_mutes
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
+from topology.views.sorting import read_sort
 
 PAGE = 50
 LIST_AGE = timedelta(seconds=10)
@@ -72,8 +73,10 @@ def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
     worked = worked_out(broker, known.snapshot) if known.snapshot else None
     search, severity = request.GET.get("q", "").strip(), request.GET.get("severity", "")
     first = row_number(request.GET.get("from", "")) or 0
+    sort = read_sort(request, ("severity", *SORTS), "-severity")
     context: dict[str, Any] = {
         "broker": broker,
+        "sort": sort,
         "latest": known,
         "seen": worked.snapshot if worked else known.snapshot,
         "is_worked_out": worked is not None,
@@ -85,6 +88,10 @@ def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
         mutes = find_mutes(broker, timezone.now())
         counted = [one for one in worked.value if one.key not in mutes]
         chosen = [one for one in counted if _fits(one, search.casefold(), severity)]
+        if by := SORTS.get(sort.removeprefix("-")):
+            chosen.sort(key=by)
+        if sort.startswith("-") == bool(by):
+            chosen.reverse()
         context |= {
             "counts": count_by_severity(counted),
             "muted": [(make_line(one), mutes[one.key]) for one in worked.value if one.key in mutes],
@@ -96,6 +103,13 @@ def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
             "next_row": first + PAGE if first + PAGE < len(chosen) else None,
         }
     return render(request, "topology/findings.html", context)
+
+
+# Beside the severity, in whose order they are found.
+SORTS: dict[str, Callable[[Finding], str]] = {
+    "finding": lambda one: one.title.casefold(),
+    "object": lambda one: name_of(one.objects[0]).casefold(),
+}
 
 
 def worked_out(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ...]] | None:

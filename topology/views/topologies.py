@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import F
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -36,6 +37,10 @@ from topology.views.diagram import draw, explanation_picture
 from topology.views.findings import count_by_topology, lines_of
 from topology.views.queues import queue_lines
 from topology.views.redirect_back import next_of
+from topology.views.sorting import read_sort
+
+# Of the list: what is in the address -> the column.
+SORTS = {"name": "name", "pattern": "kind", "broker": "broker__name", "applied": "applied_at"}
 
 
 def with_topology(role: Role) -> Callable[[access.View], access.View]:
@@ -63,6 +68,10 @@ def topologies(request: HttpRequest) -> HttpResponse:
         rows = rows.filter(broker=broker)
     if request.GET.get("deleted") != "yes":
         rows = rows.exclude(state=State.DELETED)
+    sort = read_sort(request, SORTS, "name")
+    first = SORTS[sort.removeprefix("-")]
+    ordered = F(first).desc(nulls_last=True) if sort.startswith("-") else F(first).asc()
+    rows = rows.order_by(ordered, "name", "pk")
     counts = count_by_topology(rows)
     return render(
         request,
@@ -71,6 +80,7 @@ def topologies(request: HttpRequest) -> HttpResponse:
             "rows": [(one, counts.get(one.pk)) for one in rows],
             "brokers": visible,
             "broker": broker,
+            "sort": sort,
             "with_deleted": request.GET.get("deleted") == "yes",
             "patterns": PATTERNS,
             "stream_taps": replace_tap.list_stream_taps(request.user, visible),

@@ -62,10 +62,12 @@ def load_list(
     hidden: Mapping[int, Redaction],
     place: Place | None = None,
     span: str = "",
+    is_reversed: bool = False,
 ) -> ScheduledList:
     """The page for these brokers; nothing is listed while the filter has problems.
 
-    `hidden` has the redaction rules by broker for the reader.
+    `hidden` has the redaction rules by broker for the reader. `is_reversed` does not apply to a
+    search for a text, which reads the next due first.
     """
     topologies = list(Topology.objects.filter(broker__in=brokers).select_related("broker"))
     whole = counts.scope_of(topologies, now)
@@ -92,7 +94,7 @@ def load_list(
         shown = replace(shown, **page.of(_in_order(found)), remark=found.remark)
         numbers: _Numbers = _OfFound(found, scope)
     else:
-        listed = listing.page_after(rows, place, PAGE + 1)
+        listed = listing.page_after(rows, place, PAGE + 1, is_reversed=is_reversed)
         shown = replace(shown, **page.of(listed))
         numbers = _OfCounts(scope, wanted)
     return _with_numbers(shown, numbers, wanted, span) if place is None else shown

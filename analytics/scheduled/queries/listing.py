@@ -128,17 +128,25 @@ def read_place(text: str) -> Place | None:
         return None
 
 
-def after(rows: QuerySet[ScheduledMessage], place: Place | None) -> QuerySet[ScheduledMessage]:
-    """The rows that follow the one with this due time and id; all of them for None."""
+def after(
+    rows: QuerySet[ScheduledMessage], place: Place | None, *, is_reversed: bool = False
+) -> QuerySet[ScheduledMessage]:
+    """The rows that follow the one with this due time and id; all of them for None.
+
+    With `is_reversed` the latest due comes first.
+    """
+    rows = rows.reverse() if is_reversed else rows
     if place is None:
         return rows
     due_at, row_id = place
+    if is_reversed:
+        return rows.filter(due_at__lte=due_at).exclude(due_at=due_at, id__gte=row_id)
     # The first condition alone lets the index begin there.
     return rows.filter(due_at__gte=due_at).exclude(due_at=due_at, id__lte=row_id)
 
 
 def page_after(
-    rows: QuerySet[ScheduledMessage], place: Place | None, size: int
+    rows: QuerySet[ScheduledMessage], place: Place | None, size: int, *, is_reversed: bool = False
 ) -> list[ScheduledMessage]:
     """The first `size` rows that follow this place."""
-    return list(after(rows, place)[:size])
+    return list(after(rows, place, is_reversed=is_reversed)[:size])

@@ -11,7 +11,8 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.queues.candidates import Candidate
+from delayboard.dead_letters.queues.candidates import NOT_FED, Candidate
+from delayboard.dead_letters.queues.failures import find_failed
 from delayboard.dead_letters.queues.growth import Growth, growths
 from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState, Parking
 from topology import audit, work
@@ -35,6 +36,7 @@ class Undecided(Exception):
 class Line:
     """A queue: its state in the broker (None: not there), and a user's decision.
 
+    `has_failures`: the x-death of its first message recorded a failure in another queue.
     `growth` is None when unknown; `parked` counts to COUNTED + 1 at most.
     """
 
@@ -43,6 +45,7 @@ class Line:
     row: DeadLetterQueue | None = None
     growth: Growth | None = None
     parked: int = 0
+    has_failures: bool = False
 
     @property
     def numbers(self) -> QueueNumbers:
@@ -62,7 +65,8 @@ class Line:
     def is_proposed(self) -> bool:
         if self.row is not None or self.seen is None:
             return False
-        return self.seen.is_likely or self.seen.is_given_up
+        is_given_up = self.has_failures and self.seen.why == NOT_FED
+        return self.seen.is_likely or self.seen.is_given_up or is_given_up
 
     @property
     def is_dismissed(self) -> bool:
@@ -111,7 +115,12 @@ def queues(
     rest = [one for one in found or () if one.queue not in rows or not rows[one.queue].is_confirmed]
     lines = _list_confirmed(broker, confirmed, seen, now if is_current else None)
     fitting = [one for one in rest if _has_text(one.queue, text)]
-    shown = [Line(one.queue, one, rows.get(one.queue)) for one in fitting[:most]]
+    failed = find_failed(broker)
+    fitting.sort(key=lambda one: one.queue not in failed)
+    shown = [
+        Line(one.queue, one, rows.get(one.queue), has_failures=one.queue in failed)
+        for one in fitting[:most]
+    ]
     return Queues(
         confirmed=[line for line in lines if _has_text(line.name, text)],
         proposed=[line for line in shown if line.is_proposed],

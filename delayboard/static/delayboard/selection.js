@@ -1,7 +1,18 @@
-// Header checkbox, shift-click ranges and the count in the bulk bar of <form data-selection>.
+// Header checkbox, shift-click ranges, “all that match” and the count in the bulk bar of
+// <form data-selection>.
 
 function boxes(form) {
   return [...form.querySelectorAll("input[data-select]:not(:disabled)")];
+}
+
+function matching(form) {
+  return form.querySelector("input[data-select-matching]");
+}
+
+function said(form, selected) {
+  const match = matching(form);
+  if (match?.checked) return `${match.parentElement.textContent.trim().replace("Select a", "A")} selected`;
+  return selected ? `${selected} selected` : "Nothing selected";
 }
 
 function show(form) {
@@ -14,12 +25,21 @@ function show(form) {
     head.indeterminate = selected > 0 && selected < all.length;
   }
   for (const element of form.querySelectorAll("[data-selected-count]")) {
-    element.textContent = selected ? `${selected} selected` : "Nothing selected";
+    const text = said(form, selected);
+    if (element.textContent !== text) element.textContent = text;
   }
   for (const button of form.querySelectorAll("button[data-needs-selection]")) {
     button.disabled = selected === 0;
     button.title = selected ? "" : "Select at least one row.";
   }
+}
+
+// A row that is no longer selected ends “all that match”.
+function follow(form, box) {
+  const match = matching(form);
+  if (!match) return;
+  if (box === match) for (const one of boxes(form)) one.checked = match.checked;
+  else if (boxes(form).some((one) => !one.checked)) match.checked = false;
 }
 
 function selectRange(form, from, to, checked) {
@@ -37,16 +57,17 @@ function prepare(form) {
     head.closest("[data-select-all-line]")?.removeAttribute("hidden");
     head.addEventListener("change", () => {
       for (const box of boxes(form)) box.checked = head.checked;
-      show(form);
     });
   }
   form.addEventListener("click", (event) => {
     if (!event.target.matches?.("input[data-select]")) return;
     if (event.shiftKey && anchor) selectRange(form, anchor, event.target, event.target.checked);
     anchor = event.target;
+  });
+  form.addEventListener("change", (event) => {
+    follow(form, event.target);
     show(form);
   });
-  form.addEventListener("change", () => show(form));
   show(form);
 }
 

@@ -9,7 +9,9 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST
 
-from delayboard.dead_letters.queues.confirmed import Undecided, decide
+from delayboard.dead_letters.queues import failures
+from delayboard.dead_letters.queues.candidates import candidates
+from delayboard.dead_letters.queues.confirmed import Undecided, decide, destinations
 from topology import access, latest
 from topology.models import Broker, Role
 from topology.views.redirect_back import next_of
@@ -30,6 +32,26 @@ def dead_letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpRespon
         messages.success(request, _said(name, is_confirmed=is_confirmed))
     page = f"{reverse('dead_letters')}?{urlencode({'broker': broker.slug})}"
     return redirect(next_of(request, page))
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def check_queues(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """Look for failed messages in undecided queues; what is found is proposed."""
+    back = redirect(f"{reverse('dead_letters')}?{urlencode({'broker': broker.slug})}")
+    snapshot = latest.fresh(broker).snapshot
+    if snapshot is None:
+        messages.error(request, f"No queue was checked. {broker.name} has not answered yet.")
+        return back
+    names = failures.select_queues(broker, candidates(snapshot, destinations(broker, snapshot)))
+    checked = failures.check_queues(request.user, broker, snapshot, names)
+    for problem in checked.problems:
+        messages.warning(request, problem)
+    left = f" {checked.left} are left: check again." if checked.left else ""
+    number = "1 queue" if checked.looked == 1 else f"{checked.looked} queues"
+    failed = len(checked.failed)
+    messages.success(request, f"{number} checked, {failed} with failed messages.{left}")
+    return back
 
 
 def _said(name: str, *, is_confirmed: bool) -> str:

@@ -1,0 +1,89 @@
+"""Which queues contain messages that failed elsewhere, by the x-death of their first message.
+
+Consumers publish messages there that they give up, which no definition shows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.candidates import NOT_FED, Candidate
+from delayboard.models import DeadLetterQueue, FailureQueue
+from topology import audit
+from topology.access import User
+from topology.broker.errors import BrokerError
+from topology.models import Broker
+from topology.snapshot import Snapshot
+
+MOST_QUEUES = 20
+SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`failed` are the queues whose first message failed, `problems` say why one was not read."""
+
+    looked: int
+    failed: Sequence[str]
+    problems: Sequence[str]
+    left: int
+
+
+def select_queues(broker: Broker, found: Iterable[Candidate]) -> list[str]:
+    """The undecided classic queues with messages, without consumers, TTL and deaths into them.
+
+    A peek at such a queue costs no delivery and withholds its messages from nobody.
+    """
+    known = set(DeadLetterQueue.objects.filter(broker=broker).values_list("queue", flat=True))
+    known |= find_failed(broker)
+    return [
+        one.queue
+        for one in found
+        if one.type == "classic"
+        and one.why == NOT_FED
+        and one.numbers.messages
+        and one.numbers.consumers == 0
+        and one.queue not in known
+    ]
+
+
+def check_queues(
+    user: User,
+    broker: Broker,
+    snapshot: Snapshot,
+    names: Sequence[str],
+    clock: Callable[[], float] = time.monotonic,
+) -> Checked:
+    """Peek at the first message of each, at most MOST_QUEUES within SECONDS; store what failed."""
+    until = clock() + SECONDS
+    looked, failed, problems = [], [], []
+    for name in names[:MOST_QUEUES]:
+        queue = snapshot.definitions.queue(name)
+        if queue is None or clock() > until:
+            continue
+        try:
+            seen = peek.look(broker, queue, snapshot, 1)
+        except BrokerError as error:
+            problems.append(f"“{name}”: {error}")
+            continue
+        looked.append(name)
+        if any(one.history.first_failure for one in seen.peeked_messages):
+            failed.append(name)
+    now = timezone.now()
+    FailureQueue.objects.bulk_create(
+        [FailureQueue(broker=broker, queue=name, seen_at=now) for name in failed],
+        ignore_conflicts=True,
+    )
+    details = {"queues": looked, "failed": failed}
+    audit.record(user, "queues checked for failures", broker=broker, details=details)
+    return Checked(len(looked), failed, problems, len(names) - len(looked) - len(problems))
+
+
+def find_failed(broker: Broker) -> set[str]:
+    """The queues in which a check has seen a message that failed."""
+    return set(FailureQueue.objects.filter(broker=broker).values_list("queue", flat=True))

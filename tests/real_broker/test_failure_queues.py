@@ -1,0 +1,50 @@
+"""Queues that consumers publish failed messages to, found by x-death."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from delayboard.models import FailureQueue
+from tests.brokers import Vhost
+from tests.browser.contents import dead_letters, declare
+from tests.builders import eventually, make_broker, make_user
+from topology import latest
+from topology.broker.amqp.publisher import publisher
+from topology.broker.properties.read import build_properties
+from topology.message import Publish
+from topology.models import AuditEntry, Role
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_queues_with_failed_messages_are_proposed_with_the_reason(
+    client: Client, vhost: Vhost
+) -> None:
+    broker = make_broker(vhost)
+    user: User = make_user("ada", Role.ADMIN)
+    client.force_login(user)
+    declare(vhost, ["kept aside", "plain", "empty"])
+    dead_letters(vhost, "kept aside", ["orders"], deaths=1)
+    with publisher(broker.address, "test") as channel:
+        channel.publish(Publish("", "plain", build_properties(), b"new"))
+
+    def are_counted() -> bool:
+        known = latest.fresh(broker).snapshot
+        numbers = known.numbers if known else {}
+        return all(name in numbers and numbers[name].messages for name in ("kept aside", "plain"))
+
+    eventually(are_counted, "the broker counts its messages")
+    text = client.post(reverse("check_queues", args=[broker.slug]), follow=True).content.decode()
+    assert "2 queues checked, 1 with failed messages." in text
+    assert [row.queue for row in FailureQueue.objects.all()] == ["kept aside"]
+    proposed = text[text.index("Probably dead-letter queues") : text.index("other queues")]
+    assert "kept aside" in proposed
+    assert "records a failure in another queue" in proposed
+    assert "plain" not in proposed
+    assert AuditEntry.objects.get(action="queues checked for failures").broker == broker
+    known = latest.fresh(broker).snapshot
+    assert known is not None
+    assert known.numbers["kept aside"].messages == 1
