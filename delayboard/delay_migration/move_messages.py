@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -40,10 +40,15 @@ from topology.transfer.move import move
 from topology.transfer.queue_source import QueueSource, Taken
 
 MALFORMED = "delayboard.malformed."
-PREFETCH = 200
+# As many as go at once: one that waits here, untouched while the target is looked at, could not
+# leave the source when it is due.
+PREFETCH = WINDOW // 2
 # A queue counts as empty when nothing came for so long.
 QUIET_SECONDS = 0.3
 PULSE_SECONDS = 1.0
+# One that is due so soon may leave the source before a killed migration is resumed (its lease, and
+# the start of a worker): it is marked from its first publish on.
+RESUMED_WITHIN = work.LEASE + timedelta(seconds=10)
 
 
 @dataclass
@@ -81,6 +86,8 @@ class Run:
         self._alive = alive
         self.is_paused = False
         self._doubtful = set(row.begun.values_list("key", flat=True))
+        # Where an interrupted migration goes on; "" for one that begins.
+        self.begun_in = row.begun.order_by("pk").values_list("queue", flat=True).last() or ""
         self._declared: set[str] = set()
         self._pulsed = 0.0
         self._written = (0, 0, 0)
@@ -112,7 +119,14 @@ class Run:
         try:
             with intake(address, place.queue, prefetch=PREFETCH) as taking:
                 source = QueueSource(taking, decide, self._settled, prefetch=PREFETCH)
-                journal = Journal(self._row, source, publishing, self._look_again)
+                journal = Journal(
+                    self._row,
+                    place.queue,
+                    source,
+                    publishing,
+                    aim=self._aim,
+                    look=self._look_again,
+                )
                 move(
                     journal,
                     publishing,
@@ -132,9 +146,10 @@ class Run:
         key, row_key = f"{name}:{content}"[:300], bounded(name) or content
         # Not only what is redelivered: it may have gone on to another level since.
         is_doubled = key in self._doubtful
-        headers = {DOUBLED_HEADER: "1"} if is_doubled else {}
         try:
             due = place.read(message, now)
+            is_marked = is_doubled or due.at < now + RESUMED_WITHIN
+            headers = {DOUBLED_HEADER: "1"} if is_marked else {}
             properties = strip_for_replay(message.properties, headers)
         except Undated as error:
             self._leave(str(error))
@@ -143,14 +158,19 @@ class Run:
             return self._malformed(message), Mark(key, row_key, "", is_doubled)
         try:
             self._bind(due.destination, publishing)
-            route = self._destinations.topology.pattern.route(
-                self._params, remaining(due.at, now), due.destination
-            )
+            mark = Mark(key, row_key, due.destination, is_doubled, due.at)
+            return self._aim(Publish("", "", properties, message.body), mark), mark
         except (ParamsError, Refusal, BrokerError) as error:
             self._leave(str(error))
             return None
-        publish = Publish(route.exchange, route.routing_key, properties, message.body)
-        return publish, Mark(key, row_key, due.destination, is_doubled)
+
+    def _aim(self, publish: Publish, mark: Mark) -> Publish:
+        """To the target, with what is left of its delay. Raises ParamsError."""
+        if mark.due_at is None:
+            return publish
+        left = remaining(mark.due_at, datetime.now(UTC))
+        route = self._destinations.topology.pattern.route(self._params, left, mark.destination)
+        return replace(publish, exchange=route.exchange, routing_key=route.routing_key)
 
     def _malformed(self, message: Message) -> Publish:
         queue = malformed_queue(self._row.source)

@@ -414,6 +414,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("key", models.CharField(max_length=300)),
+                ("queue", models.CharField(max_length=255)),
                 (
                     "migration",
                     models.ForeignKey(

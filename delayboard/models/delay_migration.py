@@ -36,11 +36,13 @@ class DelayMigration(models.Model):
 class MovedMessage(models.Model):
     """A message whose move was begun. The rows go when the source is empty.
 
-    One that comes again while its row is there may have been published before.
+    One that comes again while its row is there may have been published before. `queue` is where it
+    was: an interrupted migration goes on there.
     """
 
     migration = models.ForeignKey(DelayMigration, models.CASCADE, related_name="begun")
     key = models.CharField(max_length=300)
+    queue = models.CharField(max_length=255)
 
     class Meta:
         indexes = (models.Index(fields=("migration", "key"), name="begun_by_key"),)

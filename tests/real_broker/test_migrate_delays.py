@@ -24,6 +24,7 @@ from delayboard.delay_migration.due import DELAY_HEADER
 from delayboard.delay_migration.journal import WINDOW
 from delayboard.delay_migration.migrate import attend, claim, migrate
 from delayboard.delay_migration.move_messages import malformed_queue
+from delayboard.delay_migration.places import Place
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ChangeKind, DelayMigration, MovedMessage, ScheduledChange
 from tests.brokers import Vhost, vhost_on
@@ -80,21 +81,28 @@ def levels(broker: Broker, params: Params) -> Topology:
     return applied_topology(create_topology(None, broker, delay_levels.KIND, params))
 
 
-def delay_all(vhost: Vhost, waits: dict[str, timedelta]) -> dict[str, datetime]:
-    """Publish each with its delay; when each is due."""
+def delay_all(
+    vhost: Vhost, waits: dict[str, timedelta], params: Params = OLD, destination: str = "work"
+) -> dict[str, datetime]:
+    """Publish each with its delay; when each is due.
+
+    With few on the way, or a busy broker has the later ones long after their stamps.
+    """
     dues = {}
     with pipeline(address_of(vhost), "test") as channel:
-        channel.declare(delay_levels.route(OLD, SECOND, "work").declares)
+        channel.declare(delay_levels.route(params, SECOND, destination).declares)
         for name, wait in waits.items():
-            route = delay_levels.route(OLD, wait, "work")
+            route = delay_levels.route(params, wait, destination)
             now_ms = time.time_ns() // 1_000_000
             properties = build_properties(
                 {PUBLISHED_AT_HEADER: now_ms}, message_id=name, delivery_mode=2
             )
             channel.publish(Publish(route.exchange, route.routing_key, properties, b"{}"), name)
             dues[name] = datetime.fromtimestamp(now_ms / 1000, UTC) + delay_levels.achievable(
-                OLD, wait
+                params, wait
             )
+            while channel.in_flight > 50:
+                channel.answers(5)
         while channel.in_flight:
             channel.answers(5)
     return dues
@@ -208,6 +216,43 @@ def test_kills_double_what_was_not_acknowledged_and_mark_it(
     assert {name for name, number in often.items() if number > 1} <= marked
     assert len(got) - messages <= kills * WINDOW
     assert all(at >= dues[name] for name, at, _ in got)
+
+
+def test_what_its_source_may_deliver_before_a_killed_migration_goes_on_is_marked(
+    vhost: Vhost,
+    management: Management,
+    source: Topology,
+    target: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And it goes on where it was killed, not at the top."""
+    delay_all(vhost, {"soon": 25 * SECOND, "later": 100 * SECOND})
+    with monkeypatch.context() as patched:
+
+        def die(*_: object, **__: object) -> None:
+            raise Killed
+
+        patched.setattr(Intake, "give_back", lambda self: None)
+        patched.setattr(Intake, "ack", die)
+        with pytest.raises(Killed):
+            migrate(source, target, owner="test")
+    Work.objects.update(leased_until_at=datetime.now(UTC))
+    MovedMessage.objects.create(
+        migration=DelayMigration.objects.get(), key="soon", queue=level_name(OLD, 8)
+    )
+    visited = []
+    empty = move_messages.Run.empty
+
+    def visit(self: move_messages.Run, place: Place, *more: object) -> None:
+        visited.append(place.queue)
+        empty(self, place, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(move_messages.Run, "empty", visit)
+    assert migrate(source, target, owner="test").moved == 2
+    top_down = [level_name(OLD, level) for level in reversed(range(OLD.levels))]
+    assert visited[: 9 + OLD.levels] == [*top_down[-9:], *top_down]
+    soon = first_in(vhost, level_name(NEW, 8))
+    assert (soon.properties.message_id, soon.headers[DOUBLED_HEADER]) == ("soon", "1")
 
 
 def test_malformed_messages_go_to_their_queue_and_stop_nothing(
