@@ -37,6 +37,7 @@ def migrate(
     target: Topology,
     *,
     owner: str,
+    takes_undated: bool = False,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Tally:
     """Move everything, the longest wait first, until a pass finds nothing or it is stopping.
@@ -50,7 +51,9 @@ def migrate(
         claimed = work.claim_this(row.work, owner)
         if claimed is None:
             raise Refusal("Another process migrates this topology. Try again in 30 seconds.")
-        DelayMigration.objects.filter(pk=row.pk).update(is_paused=False)
+        row.takes_undated = takes_undated
+        row.is_paused = False
+        row.save(update_fields=["takes_undated", "is_paused"])
     lease = work.lease_of(claimed)
     with audit.recorded(
         None, "delays migrated", broker=source.broker, what=f"{source.name} to {target.name}"

@@ -9,7 +9,7 @@ for it may be there twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -17,8 +17,9 @@ from typing import Literal
 from django.db.models import F
 
 from analytics.events import bounded
+from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
-from delayboard.delay_migration.due import Malformed, Undated, remaining
+from delayboard.delay_migration.due import Due, Malformed, Undated, remaining
 from delayboard.delay_migration.journal import WINDOW, Journal, Mark
 from delayboard.delay_migration.places import Place
 from delayboard.models import DelayMigration
@@ -146,16 +147,20 @@ class Run:
         key, row_key = f"{name}:{content}"[:300], bounded(name) or content
         # Not only what is redelivered: it may have gone on to another level since.
         is_doubled = key in self._doubtful
+        malformed = Mark(key, row_key, "", is_doubled)
+        headers = {DOUBLED_HEADER: "1"} if is_doubled else {}
         try:
-            due = place.read(message, now)
-            is_marked = is_doubled or due.at < now + RESUMED_WITHIN
-            headers = {DOUBLED_HEADER: "1"} if is_marked else {}
+            due = self._read(place, message, now, row_key, content)
+            if due.at < now + RESUMED_WITHIN:
+                headers = {DOUBLED_HEADER: "1"}
             properties = strip_for_replay(message.properties, headers)
         except Undated as error:
+            if self._row.takes_undated:
+                return self._malformed(message, headers), malformed
             self._leave(str(error))
             return None
         except (Malformed, FieldError):
-            return self._malformed(message), Mark(key, row_key, "", is_doubled)
+            return self._malformed(message, headers), malformed
         try:
             self._bind(due.destination, publishing)
             mark = Mark(key, row_key, due.destination, is_doubled, due.at)
@@ -163,6 +168,26 @@ class Run:
         except (ParamsError, Refusal, BrokerError) as error:
             self._leave(str(error))
             return None
+
+    def _read(
+        self, place: Place, message: Message, now: datetime, row_key: str, content: str
+    ) -> Due:
+        """Of one without a publish time, the recorded due time counts, if only one can be meant.
+
+        Raises Malformed.
+        """
+        try:
+            return place.read(message, now, None)
+        except Undated:
+            rows = ScheduledMessage.objects.filter(
+                topology=self._row.source,
+                key=row_key,
+                content_id=content,
+                left_at=None,
+                entered_at__isnull=False,
+            )
+            dues = set(rows.values_list("due_at", flat=True)[:2])
+            return place.read(message, now, dues.pop() if len(dues) == 1 else None)
 
     def _aim(self, publish: Publish, mark: Mark) -> Publish:
         """To the target, with what is left of its delay. Raises ParamsError."""
@@ -172,9 +197,9 @@ class Run:
         route = self._destinations.topology.pattern.route(self._params, left, mark.destination)
         return replace(publish, exchange=route.exchange, routing_key=route.routing_key)
 
-    def _malformed(self, message: Message) -> Publish:
+    def _malformed(self, message: Message, headers: Mapping[str, str]) -> Publish:
         queue = malformed_queue(self._row.source)
-        return Publish("", queue, _stripped(message.properties), message.body)
+        return Publish("", queue, _stripped(message.properties, headers), message.body)
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
         """Once for each destination. Raises Refusal and BrokerError."""
@@ -235,8 +260,8 @@ class Run:
             )
 
 
-def _stripped(properties: Properties) -> Properties:
+def _stripped(properties: Properties, headers: Mapping[str, str]) -> Properties:
     try:
-        return strip_for_replay(properties, {})
+        return strip_for_replay(properties, headers)
     except FieldError:
         return properties

@@ -186,6 +186,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("is_paused", models.BooleanField(default=False)),
+                ("takes_undated", models.BooleanField(default=False)),
                 ("moved", models.PositiveIntegerField(default=0)),
                 ("malformed", models.PositiveIntegerField(default=0)),
                 ("doubled", models.PositiveIntegerField(default=0)),

@@ -11,13 +11,16 @@ from topology.models import Topology, Work
 class DelayMigration(models.Model):
     """From a topology to delay levels. `doubled` messages may be in the target twice.
 
-    A worker goes on with one that is not at its end, unless it is paused.
+    A worker goes on with one that is not at its end, unless it is paused. With `takes_undated`,
+    messages of which nobody knows when they are due go to the queue for malformed ones too; else
+    they stay in the source.
     """
 
     source = models.ForeignKey(Topology, models.PROTECT, related_name="+")
     target = models.ForeignKey(Topology, models.PROTECT, related_name="+")
     work = models.OneToOneField(Work, models.PROTECT)
     is_paused = models.BooleanField(default=False)
+    takes_undated = models.BooleanField(default=False)
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )

@@ -277,8 +277,8 @@ def test_malformed_messages_go_to_their_queue_and_stop_nothing(
 def test_messages_without_a_publish_time_stay_and_pause_the_migration(
     vhost: Vhost, management: Management, source: Topology, target: Topology
 ) -> None:
-    delay_all(vhost, {"good": timedelta(seconds=15)})
-    route = delay_levels.route(OLD, timedelta(seconds=15), "work")
+    delay_all(vhost, {"good": timedelta(seconds=20)})
+    route = delay_levels.route(OLD, timedelta(seconds=100), "work")
     with publisher(address_of(vhost), "test") as channel:
         properties = build_properties({}, message_id="undated")
         channel.publish(Publish(route.exchange, route.routing_key, properties, b"{}"))
@@ -289,9 +289,38 @@ def test_messages_without_a_publish_time_stay_and_pause_the_migration(
     page = migration_page(source, target)
     assert "1 message remains in the source. A message without a publish time" in page
     assert "Continue migration" in page
-    assert sorted(name for name, *_ in arrived(vhost, 2)) == ["good", "undated"]
-    migration_requests.resume(None, source)
-    assert work_off().work.state == WorkState.DONE
+    # By choice they do not wait for the end of their delay.
+    assert 'name="takes_undated"' in page
+    migration_requests.resume(None, source, takes_undated=True)
+    done = work_off()
+    assert (done.moved, done.malformed, done.work.state) == (1, 1, WorkState.DONE)
+    queued = first_in(vhost, malformed_queue(source))
+    assert queued.properties.message_id == "undated"
+    assert sorted(name for name, *_ in arrived(vhost, 1)) == ["good"]
+
+
+def test_a_message_without_a_publish_time_is_moved_by_its_recorded_due_time(
+    vhost: Vhost, management: Management, source: Topology, target: Topology
+) -> None:
+    """Where two of the same content are due at two times, nothing says which one it is."""
+    route = delay_levels.route(OLD, 100 * SECOND, "work")
+    messages = {
+        name: Message(route.exchange, route.routing_key, build_properties({}, message_id=name), b"")
+        for name in ("known", "twin")
+    }
+    with publisher(address_of(vhost), "test") as channel:
+        channel.declare(route.declares)
+        for one in messages.values():
+            channel.publish(Publish(one.exchange, one.routing_key, one.properties, one.body))
+    store(source, messages["known"], "work", 90 * SECOND)
+    for wait in (90, 95):
+        store(source, messages["twin"], "work", wait * SECOND)
+    tally = migrate(source, target, owner="test")
+    assert (tally.moved, tally.left) == (1, 1)
+    moved = first_in(vhost, level_name(NEW, 10))
+    assert moved.properties.message_id == "known"
+    units = int(split_key(NEW, moved.routing_key)[0], 2)
+    assert 85 <= units * NEW.unit.total_seconds() <= 91
 
 
 def test_a_destination_that_is_gone_keeps_its_messages_in_the_source(

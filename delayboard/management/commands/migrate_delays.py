@@ -39,6 +39,12 @@ class Command(BaseCommand):
             action="store_true",
             help="show when each message would arrive, move nothing",
         )
+        parser.add_argument(
+            "--take-undated",
+            action="store_true",
+            help="move messages of which nobody knows when they are due to the queue of malformed "
+            "messages; without it they stay in the source, which delivers them",
+        )
         add_confirmation(parser)
 
     def handle(self, *args: Any, **given: Any) -> None:
@@ -52,7 +58,13 @@ class Command(BaseCommand):
                     raise CommandError(f"Nothing was moved. {refusal}")
             stop = until_stopped()
             owner = f"{socket.gethostname()}:{os.getpid()}"
-            tally = migrate(source, target, owner=owner, is_stopping=stop.is_set)
+            tally = migrate(
+                source,
+                target,
+                owner=owner,
+                takes_undated=given["take_undated"],
+                is_stopping=stop.is_set,
+            )
         except (Refusal, BrokerError, work.Stopped) as error:
             raise CommandError(f"The migration did not finish. {error}") from error
         self.stdout.write(
