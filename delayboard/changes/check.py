@@ -25,7 +25,6 @@ from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 
 LEFT = "The message has left its delay."
-ONLY_CANCEL = "The forwarder of this topology can only cancel messages."
 CHANGED = "Another change of this message is already requested. Undo that change first."
 
 
@@ -99,8 +98,9 @@ class _Checker:
         assert row.due_at is not None
         assert row.topology is not None
         if row.topology.forwarders:
-            problem = "" if self._kind == ChangeKind.CANCEL else ONLY_CANCEL
-            return ChangeVerdict(row, problem, takes_effect_at=row.due_at)
+            # The forwarder gets each message after each lap.
+            at = min(row.due_at, self._now + row.topology.parsed.lap)
+            return ChangeVerdict(row, takes_effect_at=at)
         if is_read(row):
             return self._verdict_of_read(row)
         point = self._point(row.topology, row.destination)

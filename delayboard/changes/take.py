@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import timedelta
+from functools import partial
+from typing import Literal
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -14,12 +16,13 @@ from analytics.events import bounded
 from analytics.recorder.copies import content_of
 from analytics.scheduled.rows.close_moved import close_rows
 from delayboard.changes.limits import GRACE, LEAD, REMEMBERED
-from delayboard.changes.outgoing import CHANGE_HEADER
+from delayboard.changes.outgoing import CHANGE_HEADER, stated_headers
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import audit
 from topology.message import Message, Publish
 from topology.models import Topology
+from topology.transfer.forwarder import Altered
 
 
 class Tombstones:
@@ -112,7 +115,7 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
         rows = ScheduledChange.objects.filter(pk=change.pk, state__in=OPEN)
         if not rows.update(state=ChangeState.DONE, ended_at=now):
             return False
-        if change.queue and change.message_id:
+        if change.interception_id is None and change.message_id:
             close_rows(change.topology, [change.message_id])
         facts.state(
             kind="published" if isinstance(message, Publish) else "cancelled",
@@ -154,22 +157,38 @@ def give_up(changes: QuerySet[ScheduledChange], why: str) -> None:
     missed.update(state=ChangeState.MISSED, ended_at=now, error=why)
 
 
-class CancelledMessages:
-    """Asked for each message, and read anew from time to time."""
+class ChangedMessages:
+    """What a forwarder asks of each message; read anew from time to time."""
 
     def __init__(self, topology: Topology) -> None:
         self._changes = ScheduledChange.objects.filter(topology=topology, interception=None)
-        self._tombstones = Tombstones(self._changes)
+        self._tombstones = Tombstones(self._changes, is_at_due_time=False)
 
     def reload(self) -> None:
         give_up(
             self._changes, "The message did not pass the forwarder. It may have been delivered."
         )
+        old = timezone.now() - REMEMBERED
+        done = self._changes.filter(state=ChangeState.DONE, is_settled=False, ended_at__lt=old)
+        if done.exists():
+            done.update(is_settled=True)
         self._tombstones.reload()
 
-    def takes_out(self, message: Message) -> bool:
-        """Whether it is cancelled, which is written down; False when that was undone meanwhile."""
+    def alter(self, message: Message) -> Altered | Literal["drop"] | None:
+        """What becomes of it, which is written down first; None when it passes as it is.
+
+        One that comes again after its replacement was confirmed is dropped.
+        """
         change = self._tombstones.find(message)
         if change is None:
-            return False
-        return change.state == ChangeState.DONE or finish(change, message)
+            return None
+        if change.state == ChangeState.DONE:
+            return "drop"
+        if change.kind == ChangeKind.CANCEL:
+            return "drop" if finish(change, message) else None
+        headers = stated_headers(change)
+        if not begin(change):
+            return None
+        self._tombstones.handed_over.add(change.pk)
+        at = change.new_due_at or timezone.now()
+        return Altered(int(at.timestamp() * 1000), headers, partial(finish, change))
