@@ -21,7 +21,7 @@ from django.utils import timezone
 from delayboard.changes import take
 from delayboard.changes.carry_out import Intercepted
 from delayboard.changes.copies import publish_in_place
-from delayboard.changes.point import MOST_READ, unreadable
+from delayboard.changes.point import MOST_READ, RETRIES, unreadable
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import work
@@ -101,8 +101,9 @@ class _Reading:
         """Raises Conflict where the messages could not be put back as they were."""
         with Management(self._broker.address) as management:
             queue = management.queue(self._queue)
-        destinations = self._changes.values_list("destination", flat=True)
-        if problem := unreadable(queue, destinations.latest("pk")):
+        latest = self._changes.select_related("topology").latest("pk")
+        is_retry = latest.topology.kind in RETRIES
+        if problem := unreadable(queue, "" if is_retry else latest.destination):
             raise Conflict(problem)
 
     def _read(
