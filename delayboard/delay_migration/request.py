@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from delayboard.delay_migration.check import refuse_unfit
+from delayboard.delay_migration.places import REASONS
 from delayboard.models import DelayMigration
 from topology import audit, work
 from topology.models import State, Topology, Work, WorkState
@@ -59,6 +60,8 @@ def is_replaceable(row: DelayMigration) -> bool:
 def request(user: Any, source: Topology, target: Topology, *, takes_undated: bool = False) -> None:
     """Let a worker migrate the messages. Raises Refusal."""
     refuse_unfit(source, target)
+    if why := REASONS.get(source.kind):
+        raise Refusal(why)
     with transaction.atomic():
         row = open_migration(user, source, target)
         own = DelayMigration.objects.filter(pk=row.pk)

@@ -90,6 +90,9 @@ class Command(BaseCommand):
                 f"  {line.destination}: {line.number}, due {line.first_due_at:%Y-%m-%d %H:%M:%S} "
                 f"to {line.last_due_at:%Y-%m-%d %H:%M:%S}{problem}"
             )
+        if found.obstacle:
+            self.stdout.write(found.obstacle)
+            return
         self.stdout.write("Messages by queue, in the order in which they are moved:")
         for queue, number in found.depths.items():
             self.stdout.write(f"  {queue}: {number}")
