@@ -73,7 +73,7 @@ class _Reading:
     def run(self) -> None:
         """Raises BrokerError and Stopped: calling again goes on."""
         self._pulse()
-        tombstones = take.Tombstones(self._changes, is_at_due_time=False)
+        tombstones = take.Tombstones(self._changes, is_at_due_time=False, is_read_whole=True)
         # One that is requested from here on has a reading of its own.
         wanted = tombstones.changes
         if not wanted:

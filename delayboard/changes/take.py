@@ -20,6 +20,7 @@ from delayboard.changes.outgoing import CHANGE_HEADER, stated_headers
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import audit
+from topology.deaths import read_history
 from topology.message import Message, Publish
 from topology.models import Topology
 from topology.transfer.forwarder import Altered
@@ -28,12 +29,20 @@ from topology.transfer.forwarder import Altered
 class Tombstones:
     """The changes of one interception, forwarder or queue, by what names their messages.
 
-    With `is_at_due_time` only those whose messages come now, at the end of their delay.
+    With `is_at_due_time` only those whose messages come now, at the end of their delay. With
+    `is_read_whole`, `is_settled` says which messages cannot come again.
     """
 
-    def __init__(self, changes: QuerySet[ScheduledChange], *, is_at_due_time: bool = True) -> None:
+    def __init__(
+        self,
+        changes: QuerySet[ScheduledChange],
+        *,
+        is_at_due_time: bool = True,
+        is_read_whole: bool = False,
+    ) -> None:
         self._changes = changes
         self._is_at_due_time = is_at_due_time
+        self._is_read_whole = is_read_whole
         # Those whose message has come, though it may not be written down yet.
         self.handed_over: set[int] = set()
         self._by_key: dict[str, list[ScheduledChange]] = {}
@@ -45,12 +54,12 @@ class Tombstones:
         A row that is as it was is not made into an object again: a busy interception reloads twice
         a second, while its messages wait for the interpreter.
         """
-        # Its message may come once more: nothing says yet that the broker has the ack.
+        # Its message may come once more: a broker that is killed forgets an ack that it had.
         now = timezone.now()
-        unsettled = Q(state=ChangeState.DONE, is_settled=False)
-        if self._is_at_due_time:
-            unsettled &= Q(ended_at__gt=now - REMEMBERED)
-        rows = self._changes.filter(Q(state__in=OPEN) | unsettled)
+        done = Q(state=ChangeState.DONE, ended_at__gt=now - REMEMBERED)
+        if self._is_read_whole:
+            done = Q(state=ChangeState.DONE, is_settled=False)
+        rows = self._changes.filter(Q(state__in=OPEN) | done)
         if self._is_at_due_time:
             rows = rows.filter(due_at__lte=now + 2 * LEAD)
         rows = rows.exclude(is_copied=True, copied_at=None)
@@ -75,7 +84,7 @@ class Tombstones:
 
         Neither one of the same id and another content is it, nor one that comes long before it,
         nor what stands for a message of the same or a later change. One that was taken before is
-        known again only when it is delivered again.
+        known again only when it is delivered again, or when a level dead-lettered it twice.
         """
         name = bounded(message.properties.message_id or "")
         if not self._by_key or (name and name not in self._by_key):
@@ -91,9 +100,22 @@ class Tombstones:
             and not (own.isdecimal() and one.pk <= int(own))
         ]
         waiting = [one for one in changes if one.state in OPEN]
+        trip = trip_of(message) if changes else ""
         if waiting:
+            waiting[0].trip = trip
             return waiting[0]
-        return changes[0] if changes and message.redelivered else None
+        again = (one for one in changes if message.redelivered or (trip and trip == one.trip))
+        return next(again, None)
+
+
+def trip_of(message: Message) -> str:
+    """The first death of its delay, the same on a copy that its levels made; "" without one.
+
+    A level that dead-letters at least once publishes again what had no confirm at a kill.
+    """
+    deaths = read_history(message.headers).deaths
+    first_at = deaths[0].first_at if deaths else None
+    return f"{first_at:%Y-%m-%dT%H:%M:%S} {deaths[0].queue}" if first_at else ""
 
 
 def begin(change: ScheduledChange) -> bool:
@@ -113,7 +135,7 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
     is_cancelled = change.kind == ChangeKind.CANCEL
     with transaction.atomic():
         rows = ScheduledChange.objects.filter(pk=change.pk, state__in=OPEN)
-        if not rows.update(state=ChangeState.DONE, ended_at=now):
+        if not rows.update(state=ChangeState.DONE, ended_at=now, trip=change.trip):
             return False
         if change.interception_id is None and change.message_id:
             close_rows(change.topology, [change.message_id])
@@ -168,10 +190,6 @@ class ChangedMessages:
         give_up(
             self._changes, "The message did not pass the forwarder. It may have been delivered."
         )
-        old = timezone.now() - REMEMBERED
-        done = self._changes.filter(state=ChangeState.DONE, is_settled=False, ended_at__lt=old)
-        if done.exists():
-            done.update(is_settled=True)
         self._tombstones.reload()
 
     def alter(self, message: Message) -> Altered | Literal["drop"] | None:

@@ -1229,6 +1229,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("is_settled", models.BooleanField(default=False)),
+                ("trip", models.CharField(blank=True, max_length=300)),
                 ("may_be_duplicated", models.BooleanField(default=False)),
                 ("error", models.TextField(blank=True)),
                 ("requested_at", models.DateTimeField(auto_now_add=True)),

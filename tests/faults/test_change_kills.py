@@ -145,7 +145,13 @@ def test_many_closed_connections_change_exactly_the_chosen_messages(
         closed += is_closed is True
 
     change_during_kills(
-        vhost, messages=2000, changes=50, rate=500, kills=20, workers_number=1, kill=close
+        vhost,
+        messages=2000,
+        changes=50,
+        rate=500,
+        kills=20,
+        workers_number=1,
+        kill=close,
     )
     print(f"{closed} connections closed")
     assert closed >= 10
@@ -208,7 +214,15 @@ def change_during_kills(
         wait_until(later + seconds(1.5))
     # What was on the way to each destination.
     most = kills * len(QUEUES) * PREFETCH
-    assert_exact(vhost, changed, arrived, sent, before, most_doubled=most, later=later)
+    assert_exact(
+        vhost,
+        changed,
+        arrived,
+        sent,
+        before,
+        most_doubled=most,
+        later=later,
+    )
 
 
 @pytest.mark.long
@@ -372,7 +386,11 @@ def test_many_kills_of_the_broker(node: PrivateNode) -> None:
 def change_during_broker_kills(
     node: PrivateNode, *, messages: int, changes: int, kills: int
 ) -> None:
-    """Nobody consumes meanwhile: what a queue delivers after a kill may come once more."""
+    """Nobody consumes meanwhile: what a queue delivers after a kill may come once more.
+
+    A level that dead-letters at least once publishes again what had no confirm at a kill, without
+    a mark, whether Delayboard runs or not.
+    """
     vhost = vhost_of(node, "quorum")
     topology, before = apply(vhost, LEVELS)
     with ExitStack() as stack:
@@ -387,7 +405,7 @@ def change_during_broker_kills(
         is_open = Interception.objects.exclude(opened_at=None).exists
         eventually(is_open, "it intercepts", seconds=60 + first)
         for _ in range(kills):
-            time.sleep(random.uniform(1, 6))
+            time.sleep(random.uniform(1, 4))
             node.kill()
             node.start()
         eventually(all_closed, "the bindings are restored", seconds=300)
@@ -402,4 +420,4 @@ def change_during_broker_kills(
                 source.ack(delivery)
                 arrived.add(queue, delivery)
         assert set(arrived.ids(queue)) == changed.wanted(queue)
-        assert arrived.doubled(queue).total() <= kills * PREFETCH
+        assert arrived.doubled(queue, unmarked=kills).total() <= kills * PREFETCH
