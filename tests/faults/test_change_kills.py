@@ -144,6 +144,7 @@ def test_many_closed_connections_change_exactly_the_chosen_messages(
         )
         closed += is_closed is True
 
+    # DECISIONS.md: a lost connection may change the order.
     change_during_kills(
         vhost,
         messages=2000,
@@ -152,6 +153,7 @@ def test_many_closed_connections_change_exactly_the_chosen_messages(
         kills=20,
         workers_number=1,
         kill=close,
+        most_misplaced=20 * PREFETCH,
     )
     print(f"{closed} connections closed")
     assert closed >= 10
@@ -189,6 +191,7 @@ def change_during_kills(
     kills: int,
     workers_number: int,
     kill: Callable[[dict[str, ExitStack]], None] = kill_worker,
+    most_misplaced: int = 0,
 ) -> None:
     topology, before = apply(vhost, LEVELS)
     first = 14 + messages / 25
@@ -222,6 +225,7 @@ def change_during_kills(
         before,
         most_doubled=most,
         later=later,
+        most_misplaced=most_misplaced,
     )
 
 
@@ -345,6 +349,7 @@ def assert_exact(
     *,
     most_doubled: int,
     later: datetime,
+    most_misplaced: int = 0,
 ) -> None:
     """The chosen messages changed, all others came once and in order, and the bindings are back."""
     assert_changed(changed)
@@ -357,7 +362,7 @@ def assert_exact(
         doubled += arrived.doubled(queue).total()
         others = [name for name in dict.fromkeys(names) if name.startswith("t")]
         assert sorted(others) == sent[KEYS[queue]]
-        assert is_in_order(others, queue)
+        assert is_in_order(others, queue, most=most_misplaced)
     assert doubled <= most_doubled
     for row in changed.moved:
         assert arrived.at(row.destination, row.key) >= later
