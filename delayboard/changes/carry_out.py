@@ -25,7 +25,6 @@ from delayboard.changes.outgoing import lost_to_taps
 from delayboard.changes.session import Session
 from delayboard.models import (
     ChangeKind,
-    ChangeState,
     Interception,
     InterceptionState,
     ScheduledChange,
@@ -76,9 +75,6 @@ class Executor:
         self.is_released = self._row.state == InterceptionState.ENDING
         self.problem = ""
         self.counts = dict.fromkeys(("passed", "taken", "overtaken"), 0)
-        # Taken out, and not known to be acknowledged; then those that are.
-        self.unsettled: Sequence[int] = ()
-        self.settled: Sequence[int] = ()
         self.is_wanted = True
         self.rejects = False
         self._written = dict(self.counts)
@@ -132,7 +128,6 @@ class Executor:
         self._session.step()
         self._session.report(self.problem)
         publish_copies(self._row, self._pulse)
-        self._settle()
         if self.is_quiet:
             take.give_up(
                 self._row.changes.all(),
@@ -154,14 +149,6 @@ class Executor:
         now = time.monotonic()
         self.tombstones.reload()
         self._loaded_at = now
-
-    def _settle(self) -> None:
-        """What was taken and acknowledged cannot come again, once the broker has the acks."""
-        ids, self.settled = self.settled, ()
-        if ids:
-            ScheduledChange.objects.filter(pk__in=ids).update(is_settled=True)
-        done = self._row.changes.filter(state=ChangeState.DONE, is_settled=False)
-        self.unsettled = tuple(done.values_list("pk", flat=True))
 
     def _look_at(self, management: Management) -> None:
         """Somebody who bound the queue again has its messages take both ways."""

@@ -12,7 +12,15 @@ from typing import Any
 
 from analytics.models import ScheduledMessage
 from delayboard.changes.limits import LEAD, SHORTEST_NOTICE
-from delayboard.changes.point import Point, Unchangeable, exit_of, find_point, unreadable
+from delayboard.changes.point import (
+    ONLY_CANCEL,
+    RETRIES,
+    Point,
+    Unchangeable,
+    exit_of,
+    find_point,
+    unreadable,
+)
 from delayboard.changes.rebuild import rebuild
 from delayboard.models import ChangeKind, DelayMigration, Interception, ScheduledChange
 from delayboard.models.scheduled_change import OPEN, REPLACING
@@ -25,7 +33,6 @@ from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 
 LEFT = "The message has left its delay."
-ONLY_CANCEL = "The forwarder of this topology can only cancel messages."
 CHANGED = "Another change of this message is already requested. Undo that change first."
 
 
@@ -68,6 +75,13 @@ def is_read(row: ScheduledMessage) -> bool:
         return False
 
 
+def wait_queue(row: ScheduledMessage) -> str:
+    """The delay queue in which it waits, of a message whose delay queue is read."""
+    if row.topology and row.topology.kind in RETRIES:
+        return row.queue
+    return "" if row.exchange else row.routing_key
+
+
 class _Checker:
     """Looks at each broker and each destination once."""
 
@@ -99,8 +113,9 @@ class _Checker:
         assert row.due_at is not None
         assert row.topology is not None
         if row.topology.forwarders:
-            problem = "" if self._kind == ChangeKind.CANCEL else ONLY_CANCEL
-            return ChangeVerdict(row, problem, takes_effect_at=row.due_at)
+            # The forwarder gets each message after each lap.
+            at = min(row.due_at, self._now + row.topology.parsed.lap)
+            return ChangeVerdict(row, takes_effect_at=at)
         if is_read(row):
             return self._verdict_of_read(row)
         point = self._point(row.topology, row.destination)
@@ -113,12 +128,13 @@ class _Checker:
         return ChangeVerdict(row, "", point, row.due_at - LEAD, at, is_copied)
 
     def _verdict_of_read(self, row: ScheduledMessage) -> ChangeVerdict:
-        name = "" if row.exchange else row.routing_key
+        name = wait_queue(row)
         try:
             queue = self._queue(row.broker, name)
         except NotFound:
             return ChangeVerdict(row, f"The delay queue “{name}” does not exist.")
-        if problem := unreadable(queue, row.destination):
+        is_retry = row.topology is not None and row.topology.kind in RETRIES
+        if problem := unreadable(queue, "" if is_retry else row.destination):
             return ChangeVerdict(row, problem)
         number = queue.get("messages") or 0
         return ChangeVerdict(row, takes_effect_at=self._now, queue=name, others=max(0, number - 1))
@@ -131,6 +147,8 @@ class _Checker:
             return CHANGED
         if topology is None or topology.state != State.APPLIED:
             return "The topology of this message is not applied."
+        if topology.kind in RETRIES and self._kind != ChangeKind.CANCEL:
+            return ONLY_CANCEL
         if topology.pk in self._migrated:
             return "The messages of this topology are being migrated. End the migration first."
         if row.due_at < self._now + SHORTEST_NOTICE:

@@ -72,7 +72,6 @@ class Forwarder:
         self._executor = executor
         self._is_released = executor.is_released
         self._arrived = time.monotonic()
-        self._number = 0
         self._newest = 0
         self._done_since: float | None = None
         self._queue: QueueSource[Publish | None] = QueueSource(
@@ -193,19 +192,13 @@ class Forwarder:
 
     def _see_outcomes(self) -> None:
         """Acknowledge what is taken out, and forward what is not."""
-        executor = self._executor
-        # Read before the outcomes: of these, the acks are on their way after them.
-        done = executor.unsettled
-        while executor.outcomes:
-            (tag, _, message), is_taken = executor.outcomes.popleft()
+        outcomes = self._executor.outcomes
+        while outcomes:
+            (tag, _, message), is_taken = outcomes.popleft()
             if is_taken:
                 self._queue.settle([(Taken(tag, None), CONFIRMED)])
             else:
                 self._publish_again(tag, self._onward(message))
-        # What a broken connection put back comes first: it has passed by now.
-        if done and (self._is_idle() or self._number > PREFETCH):
-            self._taking.depth()
-            executor.unsettled, executor.settled = (), done
 
     def _is_ended(self) -> bool:
         """Whether all that has come is forwarded: what a quorum queue gets back may change places.
@@ -234,7 +227,6 @@ class Forwarder:
         self, arrival: Arrival
     ) -> tuple[Publish, Publish | None] | Literal["drop", "later"]:
         self._arrived = time.monotonic()
-        self._number += 1
         self._executor.counts["overtaken"] += self._is_released
         message = arrival.message
         change = self._executor.tombstones.find(message)

@@ -17,6 +17,15 @@ from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 CHANGE_HEADER = "x-opt-delayboard-change"
 
 
+def stated_headers(change: ScheduledChange) -> dict[str, str]:
+    """The headers that say what a message stands for, and whether it may be there twice."""
+    stated = {CHANGE_HEADER: str(change.pk)}
+    if change.state == ChangeState.PUBLISHING or change.copy_begun_at is not None:
+        # It was begun before, and nothing says that the broker did not get it.
+        stated[DOUBLED_HEADER] = "1"
+    return stated
+
+
 def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions, Publish]:
     """What to declare and to publish: with the same ids, now or with what is left of the delay.
 
@@ -24,10 +33,7 @@ def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions,
     for a delay that the topology does not have, FieldError for properties that cannot be edited.
     """
     topology = change.topology
-    stated = {CHANGE_HEADER: str(change.pk)}
-    if change.state == ChangeState.PUBLISHING or change.copy_begun_at is not None:
-        # It was begun before, and nothing says that the broker did not get it.
-        stated[DOUBLED_HEADER] = "1"
+    stated = stated_headers(change)
     params = topology.parsed
     now_ms = time.time_ns() // 1_000_000
     if change.kind == ChangeKind.DELIVER_NOW:

@@ -23,16 +23,15 @@ from topology.routing.matching.index import Index
 from topology.routing.matching.match import FORESEEABLE, steps
 from topology.transfer.interception import PREFIX
 
-_RETRIES = (
-    "To change a message, Delayboard publishes it again. From RabbitMQ 4.0 on, its x-death count "
-    "then starts at zero, and the consumer would retry it too often. To stop its retries, discard "
-    "it when it is a dead letter."
+# The messages of these can be cancelled: for that, no message is published again.
+RETRIES = ("retry_loop", "retry_pair", "retry_ladder")
+ONLY_CANCEL = (
+    "The messages of a retry can only be cancelled. For another time, Delayboard would publish the "
+    "message again. From RabbitMQ 4.0 on, its x-death count then starts at zero, and the consumer "
+    "would retry it too often."
 )
 # Why the messages of other patterns cannot be changed.
 OTHERS = {
-    "retry_loop": _RETRIES,
-    "retry_pair": _RETRIES,
-    "retry_ladder": _RETRIES,
     "quorum_retry": (
         "The message waits in its work queue, and RabbitMQ has no command that removes one message "
         "from a queue."
@@ -89,7 +88,7 @@ def exit_of(kind: str, params: object, destination: str) -> tuple[str, str]:
     if kind == hold_queues.KIND:
         assert isinstance(params, HoldParams)
         return params.exchange, destination
-    if kind == DELAY_QUEUES:
+    if kind in (DELAY_QUEUES, *RETRIES):
         return "", destination
     raise Unchangeable(OTHERS[kind])
 
@@ -129,7 +128,8 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
 def unreadable(queue: Mapping[str, Any], destination: str) -> str:
     """Why a delay queue cannot be read and its messages put back in place; "" where it can.
 
-    `queue` is the answer of the management API.
+    `queue` is the answer of the management API. Without a `destination` it may lead anywhere: then
+    nothing is published in place of a message.
     """
     name, arguments = queue.get("name"), queue.get("arguments") or {}
     limits = {*arguments, *(queue.get("effective_policy_definition") or {})}
@@ -140,7 +140,7 @@ def unreadable(queue: Mapping[str, Any], destination: str) -> str:
             f"“{name}” is a {kind} queue. Only classic queues take messages back in their places "
             "without counting a failed delivery. Use classic delay queues, or delay levels."
         )
-    if leads != ("", destination):
+    if destination and leads != ("", destination):
         return (
             f"“{name}” does not dead-letter to the queue “{destination}”. Wait until the message "
             "is delivered."

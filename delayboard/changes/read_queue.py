@@ -21,7 +21,7 @@ from django.utils import timezone
 from delayboard.changes import take
 from delayboard.changes.carry_out import Intercepted
 from delayboard.changes.copies import publish_in_place
-from delayboard.changes.point import MOST_READ, unreadable
+from delayboard.changes.point import MOST_READ, RETRIES, unreadable
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import work
@@ -88,7 +88,7 @@ class _Reading:
     def run(self) -> None:
         """Raises BrokerError and Stopped: calling again goes on."""
         self._pulse()
-        tombstones = take.Tombstones(self._changes, is_at_due_time=False)
+        tombstones = take.Tombstones(self._changes, is_at_due_time=False, is_read_whole=True)
         # One that is requested from here on has a reading of its own.
         wanted = tombstones.changes
         if not wanted:
@@ -126,8 +126,9 @@ class _Reading:
         """
         with Management(self._broker.address) as management:
             queue, alarms = management.queue(self._queue), management.alarms()
-        destinations = self._changes.values_list("destination", flat=True)
-        if problem := unreadable(queue, destinations.latest("pk")):
+        latest = self._changes.select_related("topology").latest("pk")
+        is_retry = latest.topology.kind in RETRIES
+        if problem := unreadable(queue, "" if is_retry else latest.destination):
             raise Conflict(problem)
         cancelled = self._changes.filter(kind=ChangeKind.CANCEL, state__in=OPEN)
         if alarms and not cancelled.exists():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import timedelta
+from functools import partial
+from typing import Literal
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -14,23 +16,33 @@ from analytics.events import bounded
 from analytics.recorder.copies import content_of
 from analytics.scheduled.rows.close_moved import close_rows
 from delayboard.changes.limits import GRACE, LEAD, REMEMBERED
-from delayboard.changes.outgoing import CHANGE_HEADER
+from delayboard.changes.outgoing import CHANGE_HEADER, stated_headers
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import audit
+from topology.deaths import read_history
 from topology.message import Message, Publish
 from topology.models import Topology
+from topology.transfer.forwarder import Altered
 
 
 class Tombstones:
     """The changes of one interception, forwarder or queue, by what names their messages.
 
-    With `is_at_due_time` only those whose messages come now, at the end of their delay.
+    With `is_at_due_time` only those whose messages come now, at the end of their delay. With
+    `is_read_whole`, `is_settled` says which messages cannot come again.
     """
 
-    def __init__(self, changes: QuerySet[ScheduledChange], *, is_at_due_time: bool = True) -> None:
+    def __init__(
+        self,
+        changes: QuerySet[ScheduledChange],
+        *,
+        is_at_due_time: bool = True,
+        is_read_whole: bool = False,
+    ) -> None:
         self._changes = changes
         self._is_at_due_time = is_at_due_time
+        self._is_read_whole = is_read_whole
         # Those whose message has come, though it may not be written down yet.
         self.handed_over: set[int] = set()
         self._by_key: dict[str, list[ScheduledChange]] = {}
@@ -42,12 +54,12 @@ class Tombstones:
         A row that is as it was is not made into an object again: a busy interception reloads twice
         a second, while its messages wait for the interpreter.
         """
-        # Its message may come once more: nothing says yet that the broker has the ack.
+        # Its message may come once more: a broker that is killed forgets an ack that it had.
         now = timezone.now()
-        unsettled = Q(state=ChangeState.DONE, is_settled=False)
-        if self._is_at_due_time:
-            unsettled &= Q(ended_at__gt=now - REMEMBERED)
-        rows = self._changes.filter(Q(state__in=OPEN) | unsettled)
+        done = Q(state=ChangeState.DONE, ended_at__gt=now - REMEMBERED)
+        if self._is_read_whole:
+            done = Q(state=ChangeState.DONE, is_settled=False)
+        rows = self._changes.filter(Q(state__in=OPEN) | done)
         if self._is_at_due_time:
             rows = rows.filter(due_at__lte=now + 2 * LEAD)
         rows = rows.exclude(is_copied=True, copied_at=None)
@@ -72,7 +84,7 @@ class Tombstones:
 
         Neither one of the same id and another content is it, nor one that comes long before it,
         nor what stands for a message of the same or a later change. One that was taken before is
-        known again only when it is delivered again.
+        known again only when it is delivered again, or when a level dead-lettered it twice.
         """
         name = bounded(message.properties.message_id or "")
         if not self._by_key or (name and name not in self._by_key):
@@ -88,9 +100,22 @@ class Tombstones:
             and not (own.isdecimal() and one.pk <= int(own))
         ]
         waiting = [one for one in changes if one.state in OPEN]
+        trip = trip_of(message) if changes else ""
         if waiting:
+            waiting[0].trip = trip
             return waiting[0]
-        return changes[0] if changes and message.redelivered else None
+        again = (one for one in changes if message.redelivered or (trip and trip == one.trip))
+        return next(again, None)
+
+
+def trip_of(message: Message) -> str:
+    """The first death of its delay, the same on a copy that its levels made; "" without one.
+
+    A level that dead-letters at least once publishes again what had no confirm at a kill.
+    """
+    deaths = read_history(message.headers).deaths
+    first_at = deaths[0].first_at if deaths else None
+    return f"{first_at:%Y-%m-%dT%H:%M:%S} {deaths[0].queue}" if first_at else ""
 
 
 def begin(change: ScheduledChange) -> bool:
@@ -110,9 +135,9 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
     is_cancelled = change.kind == ChangeKind.CANCEL
     with transaction.atomic():
         rows = ScheduledChange.objects.filter(pk=change.pk, state__in=OPEN)
-        if not rows.update(state=ChangeState.DONE, ended_at=now):
+        if not rows.update(state=ChangeState.DONE, ended_at=now, trip=change.trip):
             return False
-        if change.queue and change.message_id:
+        if change.interception_id is None and change.message_id:
             close_rows(change.topology, [change.message_id])
         facts.state(
             kind="published" if isinstance(message, Publish) else "cancelled",
@@ -154,12 +179,12 @@ def give_up(changes: QuerySet[ScheduledChange], why: str) -> None:
     missed.update(state=ChangeState.MISSED, ended_at=now, error=why)
 
 
-class CancelledMessages:
-    """Asked for each message, and read again from time to time."""
+class ChangedMessages:
+    """The changes that a forwarder finds for a message; read again from time to time."""
 
     def __init__(self, topology: Topology) -> None:
         self._changes = ScheduledChange.objects.filter(topology=topology, interception=None)
-        self._tombstones = Tombstones(self._changes)
+        self._tombstones = Tombstones(self._changes, is_at_due_time=False)
 
     def reload(self) -> None:
         give_up(
@@ -167,9 +192,21 @@ class CancelledMessages:
         )
         self._tombstones.reload()
 
-    def takes_out(self, message: Message) -> bool:
-        """Whether it is cancelled, which is written down; False when that was undone meanwhile."""
+    def alter(self, message: Message) -> Altered | Literal["drop"] | None:
+        """What becomes of it, which is written down first; None when it passes as it is.
+
+        One that comes again after its replacement was confirmed is dropped.
+        """
         change = self._tombstones.find(message)
         if change is None:
-            return False
-        return change.state == ChangeState.DONE or finish(change, message)
+            return None
+        if change.state == ChangeState.DONE:
+            return "drop"
+        if change.kind == ChangeKind.CANCEL:
+            return "drop" if finish(change, message) else None
+        headers = stated_headers(change)
+        if not begin(change):
+            return None
+        self._tombstones.handed_over.add(change.pk)
+        at = change.new_due_at or timezone.now()
+        return Altered(int(at.timestamp() * 1000), headers, partial(finish, change))

@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db.models import Count, Max, Min
 
 from analytics.models import ScheduledMessage
-from delayboard.delay_migration.places import list_places
+from delayboard.delay_migration.places import REASONS, list_places
 from delayboard.delay_migration.steps import Step, list_steps
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
@@ -35,11 +35,15 @@ class Line:
 
 @dataclass(frozen=True)
 class DryRun:
-    """The known messages, how many are in each queue in the order of moving, and the steps."""
+    """The known messages, how many are in each queue in the order of moving, and the steps.
+
+    With an `obstacle` nothing can be moved: the steps wait until the source has delivered them.
+    """
 
     lines: Sequence[Line]
     depths: Mapping[str, int]
     steps: Sequence[Step]
+    obstacle: str = ""
 
     @property
     def known(self) -> int:
@@ -81,7 +85,8 @@ def look_at(source: Topology) -> Definitions:
 def check(source: Topology, target: Topology, now: datetime) -> DryRun:
     """What a migration would move, and how far its steps are. Raises Refusal and BrokerError."""
     refuse_unfit(source, target)
-    places = list_places(source, look_at(source))
+    obstacle = REASONS.get(source.kind, "")
+    places = [] if obstacle else list_places(source, look_at(source))
     destinations = Destinations(target)
     waiting = ScheduledMessage.objects.filter(
         topology=source, left_at=None, entered_at__isnull=False
@@ -91,10 +96,21 @@ def check(source: Topology, target: Topology, now: datetime) -> DryRun:
         Line(name, number, first, last, destinations.problem(name))
         for name, number, first, last in groups.order_by("destination")
     ]
-    depths = _depths(source, [place.queue for place in places])
     problems = [f"{line.destination}: {line.problem}" for line in lines if line.problem]
+    if obstacle:
+        steps = list_steps(source, target, problems, _delayed(source), now, is_moved=False)
+        return DryRun(lines, {}, steps, obstacle)
+    depths = _depths(source, [place.queue for place in places])
     steps = list_steps(source, target, problems, sum(depths.values()), now)
     return DryRun(lines, depths, steps)
+
+
+def _delayed(source: Topology) -> int | None:
+    """How many messages the plugin reports of the exchange; None where it reports none."""
+    with Management(source.broker.address) as management:
+        found = {str(one.get("name")): one for one in management.exchanges()}
+    number = found.get(source.parsed.name, {}).get("messages_delayed")
+    return number if isinstance(number, int) else None
 
 
 def _depths(source: Topology, queues: Sequence[str]) -> dict[str, int]:

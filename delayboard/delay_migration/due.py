@@ -24,7 +24,7 @@ class Malformed(Exception):
 
 
 class Undated(Malformed):
-    """The message has no publish time: only its source keeps its delay."""
+    """The message has no publish time, and none was recorded: only its source keeps its delay."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,34 @@ class Due:
 
 
 def due_in_level(
-    params: levels.Params, wait: timedelta, level: int, message: Message, now: datetime
+    params: levels.Params,
+    wait: timedelta,
+    level: int,
+    message: Message,
+    now: datetime,
+    recorded_at: datetime | None = None,
 ) -> Due:
-    """Of a message in a level, whose wait is given. Raises Malformed."""
+    """Of a message in a level, whose wait is given; of one without a publish time, when it was
+    recorded as due. Raises Malformed.
+    """
     bits, destination = split_key(params, message.routing_key)
     if not bits or not destination:
         raise Malformed("The routing key is not one of these delay levels.")
     units = int(bits, 2)
     below = (units & ((1 << level) - 1)) * params.unit
-    due_at = _stated(message, units * params.unit)
+    due_at = _stated(message, units * params.unit, recorded_at)
     return Due(destination, _within(due_at, now + below, now + below + wait))
 
 
-def due_in_hold_queue(destination: str, wait: timedelta, message: Message, now: datetime) -> Due:
-    """Of a message in a hold queue of this destination. Raises Malformed."""
-    return Due(destination, _within(_stated(message, wait), now, now + wait))
+def due_in_hold_queue(
+    destination: str,
+    wait: timedelta,
+    message: Message,
+    now: datetime,
+    recorded_at: datetime | None = None,
+) -> Due:
+    """The same of a message in a hold queue of this destination."""
+    return Due(destination, _within(_stated(message, wait, recorded_at), now, now + wait))
 
 
 def remaining(due_at: datetime, now: datetime) -> timedelta:
@@ -58,8 +71,10 @@ def remaining(due_at: datetime, now: datetime) -> timedelta:
     return max(timedelta(0), due_at - now)
 
 
-def _stated(message: Message, requested: timedelta) -> datetime:
+def _stated(message: Message, requested: timedelta, recorded_at: datetime | None) -> datetime:
     at, source = published(message, recorded_at=None)
+    if at is None and recorded_at is not None:
+        return recorded_at
     if at is None:
         raise Undated("A message without a publish time cannot be moved. The source delivers it.")
     # AMQP timestamps are cut to whole seconds: the message may be almost a second younger.

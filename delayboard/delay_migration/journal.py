@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from analytics.scheduled.rows.close_moved import close_moved
 from delayboard.models import DelayMigration, MovedMessage
 from topology.broker.amqp.pipeline import Answer, Pipeline
+from topology.message import Publish
 from topology.transfer.move import Step
 from topology.transfer.queue_source import QueueSource, Taken
 
@@ -16,12 +18,15 @@ WINDOW = 100
 
 
 class Mark(NamedTuple):
-    """What a message on the way counts as, the row of it, and for whom it is; "" for malformed."""
+    """What a message on the way counts as, the row of it, for whom it is, "" for malformed, and
+    when it is due.
+    """
 
     key: str
     row_key: str
     destination: str
     is_doubled: bool
+    due_at: datetime | None = None
 
     @property
     def is_malformed(self) -> bool:
@@ -30,17 +35,23 @@ class Mark(NamedTuple):
 
 class Journal:
     """A queue whose messages are written down before they are published, and acknowledged when
-    they are confirmed and `look` has raised nothing since.
+    they are confirmed and `look` has raised nothing since. `aim` gives each publish its remaining
+    delay, after its row is committed: a busy disk makes no message late.
     """
 
     def __init__(
         self,
         row: DelayMigration,
+        name: str,
         queue: QueueSource[Mark],
         publishing: Pipeline[Taken[Mark]],
+        *,
+        aim: Callable[[Publish, Mark], Publish],
         look: Callable[[Sequence[Mark]], None],
     ) -> None:
         self._row = row
+        self._name = name
+        self._aim = aim
         self._queue = queue
         self._publishing = publishing
         self._look = look
@@ -55,9 +66,10 @@ class Journal:
         steps = self._queue.take(room)
         if steps:
             MovedMessage.objects.bulk_create(
-                MovedMessage(migration=self._row, key=step.token.mark.key) for step in steps
+                MovedMessage(migration=self._row, key=step.token.mark.key, queue=self._name)
+                for step in steps
             )
-        return steps
+        return [Step(token, self._aim(publish, token.mark)) for token, publish in steps]
 
     def settle(self, answers: Sequence[tuple[Taken[Mark], Answer]]) -> None:
         if self._is_refused:

@@ -37,6 +37,7 @@ def migrate(
     target: Topology,
     *,
     owner: str,
+    takes_undated: bool = False,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Tally:
     """Move everything, the longest wait first, until a pass finds nothing or it is stopping.
@@ -50,7 +51,9 @@ def migrate(
         claimed = work.claim_this(row.work, owner)
         if claimed is None:
             raise Refusal("Another process migrates this topology. Try again in 30 seconds.")
-        DelayMigration.objects.filter(pk=row.pk).update(is_paused=False)
+        row.takes_undated = takes_undated
+        row.is_paused = False
+        row.save(update_fields=["takes_undated", "is_paused"])
     lease = work.lease_of(claimed)
     with audit.recorded(
         None, "delays migrated", broker=source.broker, what=f"{source.name} to {target.name}"
@@ -119,14 +122,19 @@ def _move_all(
     with pipeline(target.broker.address, f"migration to {target.name}") as publishing:
         queue = Queue(malformed_queue(source))
         publishing.declare(Definitions(queues=frozenset({queue})))
-        for _ in range(MOST_PASSES):
+        # What a kill left without an ack is moved again before its source delivers it as well.
+        names = [place.queue for place in places]
+        first = names.index(run.begun_in) if run.begun_in in names else 0
+        passes = [places[first:]] if first else []
+        for chosen in [*passes, *[places] * MOST_PASSES]:
             before, tally.left = tally.moved + tally.malformed, 0
-            for place in places:
+            for place in chosen:
                 run.empty(place, publishing)
                 run.write_counts()
-            if run.is_over or tally.left:
+            is_whole = chosen is places
+            if run.is_over or (tally.left and is_whole):
                 break
-            if before == tally.moved + tally.malformed:
+            if is_whole and before == tally.moved + tally.malformed:
                 tally.is_empty = not tally.left
                 break
         if tally.is_empty:

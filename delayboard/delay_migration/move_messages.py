@@ -9,16 +9,17 @@ for it may be there twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from django.db.models import F
 
 from analytics.events import bounded
+from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
-from delayboard.delay_migration.due import Malformed, Undated, remaining
+from delayboard.delay_migration.due import Due, Malformed, Undated, remaining
 from delayboard.delay_migration.journal import WINDOW, Journal, Mark
 from delayboard.delay_migration.places import Place
 from delayboard.models import DelayMigration
@@ -40,10 +41,15 @@ from topology.transfer.move import move
 from topology.transfer.queue_source import QueueSource, Taken
 
 MALFORMED = "delayboard.malformed."
-PREFETCH = 200
+# As many as go at once: one that waits here, untouched while the target is looked at, could not
+# leave the source when it is due.
+PREFETCH = WINDOW // 2
 # A queue counts as empty when nothing came for so long.
 QUIET_SECONDS = 0.3
 PULSE_SECONDS = 1.0
+# One that is due so soon may leave the source before a killed migration is resumed (its lease, and
+# the start of a worker): it is marked from its first publish on.
+RESUMED_WITHIN = work.LEASE + timedelta(seconds=10)
 
 
 @dataclass
@@ -81,6 +87,8 @@ class Run:
         self._alive = alive
         self.is_paused = False
         self._doubtful = set(row.begun.values_list("key", flat=True))
+        # Where an interrupted migration goes on; "" for one that begins.
+        self.begun_in = row.begun.order_by("pk").values_list("queue", flat=True).last() or ""
         self._declared: set[str] = set()
         self._pulsed = 0.0
         self._written = (0, 0, 0)
@@ -112,7 +120,14 @@ class Run:
         try:
             with intake(address, place.queue, prefetch=PREFETCH) as taking:
                 source = QueueSource(taking, decide, self._settled, prefetch=PREFETCH)
-                journal = Journal(self._row, source, publishing, self._look_again)
+                journal = Journal(
+                    self._row,
+                    place.queue,
+                    source,
+                    publishing,
+                    aim=self._aim,
+                    look=self._look_again,
+                )
                 move(
                     journal,
                     publishing,
@@ -132,29 +147,59 @@ class Run:
         key, row_key = f"{name}:{content}"[:300], bounded(name) or content
         # Not only what is redelivered: it may have gone on to another level since.
         is_doubled = key in self._doubtful
+        malformed = Mark(key, row_key, "", is_doubled)
         headers = {DOUBLED_HEADER: "1"} if is_doubled else {}
         try:
-            due = place.read(message, now)
+            due = self._read(place, message, now, row_key, content)
+            if due.at < now + RESUMED_WITHIN:
+                headers = {DOUBLED_HEADER: "1"}
             properties = strip_for_replay(message.properties, headers)
         except Undated as error:
+            if self._row.takes_undated:
+                return self._malformed(message, headers), malformed
             self._leave(str(error))
             return None
         except (Malformed, FieldError):
-            return self._malformed(message), Mark(key, row_key, "", is_doubled)
+            return self._malformed(message, headers), malformed
         try:
             self._bind(due.destination, publishing)
-            route = self._destinations.topology.pattern.route(
-                self._params, remaining(due.at, now), due.destination
-            )
+            mark = Mark(key, row_key, due.destination, is_doubled, due.at)
+            return self._aim(Publish("", "", properties, message.body), mark), mark
         except (ParamsError, Refusal, BrokerError) as error:
             self._leave(str(error))
             return None
-        publish = Publish(route.exchange, route.routing_key, properties, message.body)
-        return publish, Mark(key, row_key, due.destination, is_doubled)
 
-    def _malformed(self, message: Message) -> Publish:
+    def _read(
+        self, place: Place, message: Message, now: datetime, row_key: str, content: str
+    ) -> Due:
+        """Of one without a publish time, the recorded due time counts, if only one can be meant.
+
+        Raises Malformed.
+        """
+        try:
+            return place.read(message, now, None)
+        except Undated:
+            rows = ScheduledMessage.objects.filter(
+                topology=self._row.source,
+                key=row_key,
+                content_id=content,
+                left_at=None,
+                entered_at__isnull=False,
+            )
+            dues = set(rows.values_list("due_at", flat=True)[:2])
+            return place.read(message, now, dues.pop() if len(dues) == 1 else None)
+
+    def _aim(self, publish: Publish, mark: Mark) -> Publish:
+        """To the target, with what is left of its delay. Raises ParamsError."""
+        if mark.due_at is None:
+            return publish
+        left = remaining(mark.due_at, datetime.now(UTC))
+        route = self._destinations.topology.pattern.route(self._params, left, mark.destination)
+        return replace(publish, exchange=route.exchange, routing_key=route.routing_key)
+
+    def _malformed(self, message: Message, headers: Mapping[str, str]) -> Publish:
         queue = malformed_queue(self._row.source)
-        return Publish("", queue, _stripped(message.properties), message.body)
+        return Publish("", queue, _stripped(message.properties, headers), message.body)
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
         """Once for each destination. Raises Refusal and BrokerError."""
@@ -215,8 +260,8 @@ class Run:
             )
 
 
-def _stripped(properties: Properties) -> Properties:
+def _stripped(properties: Properties, headers: Mapping[str, str]) -> Properties:
     try:
-        return strip_for_replay(properties, {})
+        return strip_for_replay(properties, headers)
     except FieldError:
         return properties

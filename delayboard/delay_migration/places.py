@@ -22,7 +22,7 @@ from topology.patterns.hold_queues.pattern import hold_queues
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import match
 
-Read: TypeAlias = Callable[[Message, datetime], Due]
+Read: TypeAlias = Callable[[Message, datetime, datetime | None], Due]
 
 REASONS = {
     "delayed_exchange": (
@@ -34,7 +34,9 @@ OTHERS = "Only messages of delay levels and hold queues can be migrated."
 
 
 class Place(NamedTuple):
-    """A queue to empty, and what reads when and for whom its messages are due."""
+    """A queue to empty, and what reads when and for whom its messages are due: from the message,
+    the moment, and when it was recorded as due.
+    """
 
     queue: str
     read: Read

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from delayboard.delay_migration.check import refuse_unfit
+from delayboard.delay_migration.places import REASONS
 from delayboard.models import DelayMigration
 from topology import audit, work
 from topology.models import State, Topology, Work, WorkState
@@ -56,31 +57,35 @@ def is_replaceable(row: DelayMigration) -> bool:
     return is_free and (row.target.state == State.DELETED or is_untouched)
 
 
-def request(user: Any, source: Topology, target: Topology) -> None:
+def request(user: Any, source: Topology, target: Topology, *, takes_undated: bool = False) -> None:
     """Let a worker migrate the messages. Raises Refusal."""
     refuse_unfit(source, target)
+    if why := REASONS.get(source.kind):
+        raise Refusal(why)
     with transaction.atomic():
         row = open_migration(user, source, target)
-        DelayMigration.objects.filter(pk=row.pk).update(is_paused=False)
+        own = DelayMigration.objects.filter(pk=row.pk)
+        own.update(is_paused=False, takes_undated=takes_undated)
         _record(user, "migration requested", row)
 
 
 def pause(user: Any, source: Topology) -> bool:
     """Let it end within a second, to be continued; False when none is running."""
-    return _set_paused(user, source, "migration paused", is_paused=True)
+    return _set(user, source, "migration paused", is_paused=True)
 
 
-def resume(user: Any, source: Topology) -> bool:
+def resume(user: Any, source: Topology, *, takes_undated: bool = False) -> bool:
     """Let a worker continue it; False when none is paused."""
-    return _set_paused(user, source, "migration continued", is_paused=False)
+    more = {"takes_undated": takes_undated}
+    return _set(user, source, "migration continued", is_paused=False, **more)
 
 
-def _set_paused(user: Any, source: Topology, action: str, *, is_paused: bool) -> bool:
+def _set(user: Any, source: Topology, action: str, *, is_paused: bool, **more: bool) -> bool:
     with transaction.atomic():
         row = open_migrations().filter(source=source, is_paused=not is_paused).first()
         if row is None:
             return False
-        DelayMigration.objects.filter(pk=row.pk).update(is_paused=is_paused)
+        DelayMigration.objects.filter(pk=row.pk).update(is_paused=is_paused, **more)
         _record(user, action, row)
     return True
 

@@ -65,12 +65,25 @@ def find_publishers(source: Topology, now: datetime) -> Publishers:
 
 
 def list_steps(
-    source: Topology, target: Topology, problems: Sequence[str], waiting: int, now: datetime
+    source: Topology,
+    target: Topology,
+    problems: Sequence[str],
+    waiting: int | None,
+    now: datetime,
+    *,
+    is_moved: bool = True,
 ) -> list[Step]:
-    """`problems` are of destinations, `waiting` counts the messages in the source."""
+    """`problems` are of destinations, `waiting` counts the messages in the source, None where
+    nobody can. Unless `is_moved`, the source delivers them itself.
+    """
     publishers = find_publishers(source, now)
     are_bound = not problems
     command = f"manage.py migrate_delays {source.slug} {target.slug}"
+    request = f"Request the migration, or run “{command}” until it moves nothing."
+    known = f"{waiting} messages wait in the source."
+    state = "open" if waiting else publishers.state
+    if waiting is None:
+        state, known = "unknown", "The broker does not report how many messages wait."
     return [
         Step("Apply the target topology.", "done", "It is applied."),
         Step(
@@ -80,9 +93,9 @@ def list_steps(
         ),
         Step("Let the publishers use the target.", *publishers),
         Step(
-            f"Request the migration, or run “{command}” until it moves nothing.",
-            "open" if waiting else publishers.state,
-            f"{waiting} messages wait in the source.",
+            request if is_moved else "Wait until the source has delivered its messages.",
+            state,
+            known,
         ),
         Step("Delete the source topology.", "open", "Not before all other steps are done."),
     ]

@@ -186,6 +186,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("is_paused", models.BooleanField(default=False)),
+                ("takes_undated", models.BooleanField(default=False)),
                 ("moved", models.PositiveIntegerField(default=0)),
                 ("malformed", models.PositiveIntegerField(default=0)),
                 ("doubled", models.PositiveIntegerField(default=0)),
@@ -438,6 +439,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("key", models.CharField(max_length=300)),
+                ("queue", models.CharField(max_length=255)),
                 (
                     "migration",
                     models.ForeignKey(
@@ -1263,6 +1265,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("is_settled", models.BooleanField(default=False)),
+                ("trip", models.CharField(blank=True, max_length=300)),
                 ("may_be_duplicated", models.BooleanField(default=False)),
                 ("error", models.TextField(blank=True)),
                 ("requested_at", models.DateTimeField(auto_now_add=True)),

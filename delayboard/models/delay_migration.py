@@ -11,13 +11,16 @@ from topology.models import Topology, Work
 class DelayMigration(models.Model):
     """From a topology to delay levels. `doubled` messages may be in the target twice.
 
-    A worker goes on with one that is not at its end, unless it is paused.
+    A worker goes on with one that is not at its end, unless it is paused. With `takes_undated`,
+    messages of which nobody knows when they are due go to the queue for malformed ones too; else
+    they stay in the source.
     """
 
     source = models.ForeignKey(Topology, models.PROTECT, related_name="+")
     target = models.ForeignKey(Topology, models.PROTECT, related_name="+")
     work = models.OneToOneField(Work, models.PROTECT)
     is_paused = models.BooleanField(default=False)
+    takes_undated = models.BooleanField(default=False)
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )
@@ -36,11 +39,13 @@ class DelayMigration(models.Model):
 class MovedMessage(models.Model):
     """A message whose move was begun. The rows go when the source is empty.
 
-    One that comes again while its row is there may have been published before.
+    One that comes again while its row is there may have been published before. `queue` is where it
+    was: an interrupted migration goes on there.
     """
 
     migration = models.ForeignKey(DelayMigration, models.CASCADE, related_name="begun")
     key = models.CharField(max_length=300)
+    queue = models.CharField(max_length=255)
 
     class Meta:
         indexes = (models.Index(fields=("migration", "key"), name="begun_by_key"),)

@@ -100,8 +100,9 @@ class ScheduledChange(models.Model):
     The message is known by `key`, its message id or the hash of its content, and by `content_id`,
     that hash. With `is_copied` a copy takes its place, and it is taken out only once the copy is
     confirmed (`copied_at`); else it is itself published again when it is intercepted.
-    `is_settled`: the broker has its ack, so that it cannot come once more. Without an interception,
-    the message is taken out of the delay queue `queue`, or by the forwarder of the topology.
+    `is_settled`: the broker has its ack, so that it cannot come once more, where a queue is read.
+    `trip` names the first death of the message that was taken out. Without an interception, the
+    message is taken out of the delay queue `queue`, or by the forwarder of the topology.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)
@@ -124,6 +125,7 @@ class ScheduledChange(models.Model):
         max_length=10, choices=ChangeState.choices, default=ChangeState.PENDING
     )
     is_settled = models.BooleanField(default=False)
+    trip = models.CharField(max_length=300, blank=True)
     may_be_duplicated = models.BooleanField(default=False)
     error = models.TextField(blank=True)
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,18 +13,20 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from analytics.models import Probe, Slo
+from analytics.models import Probe, ScheduledMessage, Slo
 from analytics.results.read import budgets_of, last_day
 from analytics.results.sections import duration, percent
 from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
+from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.models import BackgroundTask, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import forwarder_key, parker_key
 from delayboard.models.scheduled_change import OPEN
 from delayboard.now.problems import Link
 from topology import access, latest
 from topology.content.text import format_bytes
+from topology.database import paging
 from topology.delays import format_delay
 from topology.graph.live_values import count_text
 from topology.models import Broker, State, Topology
@@ -97,6 +100,34 @@ def with_changes(lines: Sequence[Line]) -> list[tuple[Line, ScheduledChange | No
     rows = ScheduledChange.objects.filter(message__in=[line.row.pk for line in lines])
     requested = {row.message_id: row for row in rows.filter(state__in=OPEN)}
     return [(line, requested.get(line.row.pk)) for line in lines]
+
+
+@register.simple_tag
+def changes_of(
+    row: ScheduledMessage,
+) -> list[tuple[ScheduledChange, ScheduledMessage | None, bool]]:
+    """The changes of a message, oldest first, each with the listed message that was published in
+    its place; before them, with True, the change and the message that it stands for itself.
+    """
+    changes = ScheduledChange.objects.filter(broker=row.broker_id).select_related("message")
+    alike = ScheduledMessage.objects.filter(topology=row.topology_id, key=row.key)
+    number = paging.row_number(str(_headers_of(row).get(CHANGE_HEADER, "")))
+    stood_for = changes.filter(pk=number, key=row.key) if number else changes.none()
+    found = [(one, one.message, True) for one in stood_for]
+    for one in changes.filter(message=row).order_by("pk"):
+        others = alike.filter(headers_json__contains=CHANGE_HEADER).order_by("pk")
+        stands = (other for other in others if _headers_of(other).get(CHANGE_HEADER) == str(one.pk))
+        found.append((one, next(stands, None), False))
+    return found
+
+
+def _headers_of(row: ScheduledMessage) -> dict[str, Any]:
+    """Without anything that an event could not keep."""
+    try:
+        headers = json.loads(row.headers_json)
+    except ValueError:
+        return {}
+    return headers if isinstance(headers, dict) else {}
 
 
 @register.filter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -73,7 +74,7 @@ def delay_migration_request(request: HttpRequest, source: Topology) -> HttpRespo
     if page := confirmation(request, broker, "Request migration", effect, is_needed=True):
         return page
     try:
-        requests.request(request.user, source, target)
+        requests.request(request.user, source, target, takes_undated=_takes_undated(request))
     except Refusal as error:
         messages.error(request, f"The migration is not requested. {error}")
     else:
@@ -92,7 +93,12 @@ def delay_migration_pause(request: HttpRequest, source: Topology) -> HttpRespons
 @with_topology(Role.OPERATOR)
 def delay_migration_continue(request: HttpRequest, source: Topology) -> HttpResponse:
     refusal = "The migration does not continue, because none is paused."
-    return _change(request, source, requests.resume, "The migration continues.", refusal)
+    resume = partial(requests.resume, takes_undated=_takes_undated(request))
+    return _change(request, source, resume, "The migration continues.", refusal)
+
+
+def _takes_undated(request: HttpRequest) -> bool:
+    return bool(request.POST.get("takes_undated"))
 
 
 def _change(

@@ -16,7 +16,7 @@ from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import MomentError, parse, read_moment
-from delayboard.changes.check import check, is_read
+from delayboard.changes.check import check, is_read, wait_queue
 from delayboard.changes.passing import passing
 from delayboard.changes.request import READ, undo
 from delayboard.changes.request import request as request_changes
@@ -95,7 +95,7 @@ def _request(
 ) -> HttpResponse:
     broker = rows[0].broker
     sentence = f"Delayboard will change {len(rows)} waiting messages: {kind.label}."
-    queues = sorted({row.routing_key for row in rows if is_read(row)})
+    queues = sorted({wait_queue(row) for row in rows if is_read(row)})
     if queues:
         names = ", ".join(f"“{queue}”" for queue in queues[:5])
         sentence += (

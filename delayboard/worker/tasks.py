@@ -21,7 +21,7 @@ from delayboard.alerts.task import KIND as ALERTS
 from delayboard.alerts.task import keep_alerting
 from delayboard.changes import intercept, read_queue
 from delayboard.changes.request import READ
-from delayboard.changes.take import CancelledMessages
+from delayboard.changes.take import ChangedMessages
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.park_automatically import park_automatically
@@ -176,10 +176,10 @@ def replayer(owner: str, number: int) -> Task:
 def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> None:
     topology = Topology.objects.select_related("broker").get(pk=topology_id)
     (forwarder,) = topology.forwarders
-    cancelled = CancelledMessages(topology)
+    changed = ChangedMessages(topology)
 
     def beat_and_look(counters: Mapping[str, object]) -> None:
-        cancelled.reload()
+        changed.reload()
         beat(counters)
 
     wait(
@@ -189,7 +189,7 @@ def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> Non
         beat=beat_and_look,
         passing=passing,
         window=settings.MESSAGES_IN_FLIGHT,
-        is_cancelled=cancelled.takes_out,
+        alter=changed.alter,
     )
 
 

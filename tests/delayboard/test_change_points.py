@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from delayboard.changes.point import OTHERS, Point, Unchangeable, exit_of, find_point, unreadable
+from delayboard.changes.point import (
+    OTHERS,
+    RETRIES,
+    Point,
+    Unchangeable,
+    exit_of,
+    find_point,
+    unreadable,
+)
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.hold_queues.params import Params as Holds
@@ -87,7 +95,7 @@ def test_messages_leave_levels_by_the_delivery_exchange_and_hold_queues_by_their
 
 
 def test_every_pattern_is_changed_somehow_or_has_a_sentence() -> None:
-    changed = {"delay_levels", "hold_queues", "delay_queues"}
+    changed = {"delay_levels", "hold_queues", "delay_queues", *RETRIES}
     assert OTHERS.keys() | changed == PATTERNS.keys()
 
 

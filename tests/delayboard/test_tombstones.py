@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -78,6 +78,28 @@ def test_what_stands_for_a_later_change_is_not_taken_for_an_earlier_one(topology
     found = take.Tombstones(ScheduledChange.objects.all())
     assert found.find(message(own=change.pk + 1)) is None
     assert found.find(message(own=change.pk - 1)) == change
+
+
+def test_a_cancelled_message_that_its_level_dead_lettered_twice_is_taken_twice(
+    topology: Topology,
+) -> None:
+    """A broker that is killed publishes it again; another of the same content is another trip."""
+
+    def died(second: int) -> Message:
+        at = datetime(2030, 1, 1, 0, 0, second, tzinfo=UTC)
+        death = {"queue": "level", "reason": "expired", "count": 1, "time": at, "exchange": "x"}
+        properties = build_properties({"x-death": [death]}, message_id="m")
+        return Message("a", "0.work", properties, b"a")
+
+    requested(store(topology, message(), "work", SOON))
+    found = take.Tombstones(ScheduledChange.objects.all())
+    change = found.find(died(0))
+    assert change is not None
+    assert take.finish(change, message())
+    found = take.Tombstones(ScheduledChange.objects.all())
+    assert found.find(died(0)) == change
+    assert found.find(died(1)) is None
+    assert found.find(replace(died(1), redelivered=True)) == change
 
 
 def test_equal_messages_are_changed_together_whichever_else_is_chosen(topology: Topology) -> None:

@@ -24,6 +24,7 @@ from delayboard.delay_migration.due import DELAY_HEADER
 from delayboard.delay_migration.journal import WINDOW
 from delayboard.delay_migration.migrate import attend, claim, migrate
 from delayboard.delay_migration.move_messages import malformed_queue
+from delayboard.delay_migration.places import Place
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ChangeKind, DelayMigration, MovedMessage, ScheduledChange
 from tests.brokers import Vhost, vhost_on
@@ -80,21 +81,28 @@ def levels(broker: Broker, params: Params) -> Topology:
     return applied_topology(create_topology(None, broker, delay_levels.KIND, params))
 
 
-def delay_all(vhost: Vhost, waits: dict[str, timedelta]) -> dict[str, datetime]:
-    """Publish each with its delay; when each is due."""
+def delay_all(
+    vhost: Vhost, waits: dict[str, timedelta], params: Params = OLD, destination: str = "work"
+) -> dict[str, datetime]:
+    """Publish each with its delay; when each is due.
+
+    With few on the way, or a busy broker has the later ones long after their stamps.
+    """
     dues = {}
     with pipeline(address_of(vhost), "test") as channel:
-        channel.declare(delay_levels.route(OLD, SECOND, "work").declares)
+        channel.declare(delay_levels.route(params, SECOND, destination).declares)
         for name, wait in waits.items():
-            route = delay_levels.route(OLD, wait, "work")
+            route = delay_levels.route(params, wait, destination)
             now_ms = time.time_ns() // 1_000_000
             properties = build_properties(
                 {PUBLISHED_AT_HEADER: now_ms}, message_id=name, delivery_mode=2
             )
             channel.publish(Publish(route.exchange, route.routing_key, properties, b"{}"), name)
             dues[name] = datetime.fromtimestamp(now_ms / 1000, UTC) + delay_levels.achievable(
-                OLD, wait
+                params, wait
             )
+            while channel.in_flight > 50:
+                channel.answers(5)
         while channel.in_flight:
             channel.answers(5)
     return dues
@@ -210,6 +218,43 @@ def test_kills_double_what_was_not_acknowledged_and_mark_it(
     assert all(at >= dues[name] for name, at, _ in got)
 
 
+def test_what_its_source_may_deliver_before_a_killed_migration_goes_on_is_marked(
+    vhost: Vhost,
+    management: Management,
+    source: Topology,
+    target: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And it goes on where it was killed, not at the top."""
+    delay_all(vhost, {"soon": 25 * SECOND, "later": 100 * SECOND})
+    with monkeypatch.context() as patched:
+
+        def die(*_: object, **__: object) -> None:
+            raise Killed
+
+        patched.setattr(Intake, "give_back", lambda self: None)
+        patched.setattr(Intake, "ack", die)
+        with pytest.raises(Killed):
+            migrate(source, target, owner="test")
+    Work.objects.update(leased_until_at=datetime.now(UTC))
+    MovedMessage.objects.create(
+        migration=DelayMigration.objects.get(), key="soon", queue=level_name(OLD, 8)
+    )
+    visited = []
+    empty = move_messages.Run.empty
+
+    def visit(self: move_messages.Run, place: Place, *more: object) -> None:
+        visited.append(place.queue)
+        empty(self, place, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(move_messages.Run, "empty", visit)
+    assert migrate(source, target, owner="test").moved == 2
+    top_down = [level_name(OLD, level) for level in reversed(range(OLD.levels))]
+    assert visited[: 9 + OLD.levels] == [*top_down[-9:], *top_down]
+    soon = first_in(vhost, level_name(NEW, 8))
+    assert (soon.properties.message_id, soon.headers[DOUBLED_HEADER]) == ("soon", "1")
+
+
 def test_malformed_messages_go_to_their_queue_and_stop_nothing(
     vhost: Vhost, management: Management, source: Topology, target: Topology
 ) -> None:
@@ -232,8 +277,8 @@ def test_malformed_messages_go_to_their_queue_and_stop_nothing(
 def test_messages_without_a_publish_time_stay_and_pause_the_migration(
     vhost: Vhost, management: Management, source: Topology, target: Topology
 ) -> None:
-    delay_all(vhost, {"good": timedelta(seconds=15)})
-    route = delay_levels.route(OLD, timedelta(seconds=15), "work")
+    delay_all(vhost, {"good": timedelta(seconds=20)})
+    route = delay_levels.route(OLD, timedelta(seconds=100), "work")
     with publisher(address_of(vhost), "test") as channel:
         properties = build_properties({}, message_id="undated")
         channel.publish(Publish(route.exchange, route.routing_key, properties, b"{}"))
@@ -244,9 +289,38 @@ def test_messages_without_a_publish_time_stay_and_pause_the_migration(
     page = migration_page(source, target)
     assert "1 message remains in the source. A message without a publish time" in page
     assert "Continue migration" in page
-    assert sorted(name for name, *_ in arrived(vhost, 2)) == ["good", "undated"]
-    migration_requests.resume(None, source)
-    assert work_off().work.state == WorkState.DONE
+    # By choice they do not wait for the end of their delay.
+    assert 'name="takes_undated"' in page
+    migration_requests.resume(None, source, takes_undated=True)
+    done = work_off()
+    assert (done.moved, done.malformed, done.work.state) == (1, 1, WorkState.DONE)
+    queued = first_in(vhost, malformed_queue(source))
+    assert queued.properties.message_id == "undated"
+    assert sorted(name for name, *_ in arrived(vhost, 1)) == ["good"]
+
+
+def test_a_message_without_a_publish_time_is_moved_by_its_recorded_due_time(
+    vhost: Vhost, management: Management, source: Topology, target: Topology
+) -> None:
+    """Where two of the same content are due at two times, nothing says which one it is."""
+    route = delay_levels.route(OLD, 100 * SECOND, "work")
+    messages = {
+        name: Message(route.exchange, route.routing_key, build_properties({}, message_id=name), b"")
+        for name in ("known", "twin")
+    }
+    with publisher(address_of(vhost), "test") as channel:
+        channel.declare(route.declares)
+        for one in messages.values():
+            channel.publish(Publish(one.exchange, one.routing_key, one.properties, one.body))
+    store(source, messages["known"], "work", 90 * SECOND)
+    for wait in (90, 95):
+        store(source, messages["twin"], "work", wait * SECOND)
+    tally = migrate(source, target, owner="test")
+    assert (tally.moved, tally.left) == (1, 1)
+    moved = first_in(vhost, level_name(NEW, 10))
+    assert moved.properties.message_id == "known"
+    units = int(split_key(NEW, moved.routing_key)[0], 2)
+    assert 85 <= units * NEW.unit.total_seconds() <= 91
 
 
 def test_a_destination_that_is_gone_keeps_its_messages_in_the_source(

@@ -12,17 +12,19 @@ import pytest
 from analytics.models import Fact, ScheduledMessage
 from delayboard.changes import read_queue, take
 from delayboard.changes.check import check
+from delayboard.changes.point import ONLY_CANCEL
 from delayboard.changes.request import READ, request, undo
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
-from tests.real_broker.changing import STATED, consuming, delay, states
+from tests.real_broker.changing import STATED, consuming, delay, states, store
 from topology import work
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
+from topology.deaths import read_history
 from topology.definitions import Arguments, Queue
 from topology.message import DOUBLED_HEADER, Publish
 from topology.models import AuditEntry, Topology, Work, WorkState
@@ -31,6 +33,8 @@ from topology.patterns.delay_queues import params as delay_params
 from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.hold_queues import params as hold_params
 from topology.patterns.hold_queues.pattern import hold_queues
+from topology.patterns.retry_pair import params as pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECOND = timedelta(seconds=1)
@@ -184,6 +188,35 @@ def waiting_in(vhost: Vhost, queue: str) -> list[str]:
         while delivery := source.get():
             found.append(delivery.message.properties.message_id or "")
     return found
+
+
+def test_retries_are_cancelled_and_the_others_keep_their_counts(vhost: Vhost) -> None:
+    """The x-death of what is put back is untouched, for no message is published again."""
+    params = pair_params.Params("pair", 600 * SECOND)
+    topology = applied_topology(create_topology(None, make_broker(vhost), retry_pair.KIND, params))
+    with publisher(address_of(vhost), "test") as channel:
+        for name in ("a", "b", "c"):
+            properties = build_properties({}, message_id=name, delivery_mode=2)
+            channel.publish(Publish("pair", "pair", properties, name.encode()))
+    rows: dict[str, ScheduledMessage] = {}
+    with Consumer(address_of(vhost), "pair") as consumer:
+        while len(rows) < 3:
+            for one in consumer.batch(limit=3, limit_bytes=10**6, wait=5):
+                consumer.reject(one)
+                row = store(topology, one.message, "pair", 600 * SECOND)
+                row.queue = "pair-retry"
+                row.save()
+                rows[row.key] = row
+    (refused,) = request(None, [rows["c"]], ChangeKind.DELIVER_NOW)
+    assert refused.problem == ONLY_CANCEL
+    asked([rows["b"]], ChangeKind.CANCEL)
+    assert read() == ""
+    assert states() == {"b": ChangeState.DONE}
+    with getter(address_of(vhost), "pair-retry") as source:
+        left = [eventually(source.get, "it was put back").message for _ in range(2)]
+        assert source.get() is None
+    assert [message.properties.message_id for message in left] == ["a", "c"]
+    assert {read_history(message.headers).total for message in left} == {1}
 
 
 @pytest.mark.parametrize("state", ["full", "deleted"])

@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from analytics.models import Firehose, Recording, ScheduledMessage
-from delayboard.delay_migration import migrate
+from delayboard.delay_migration import check, migrate
 from delayboard.delay_migration import request as migrations
 from delayboard.delay_migration.steps import QUIET, find_publishers, list_steps
 from delayboard.models import DelayMigration, MovedMessage
@@ -21,6 +21,8 @@ from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.delayed_exchange.params import Params as DelayedExchange
+from topology.patterns.delayed_exchange.pattern import delayed_exchange
 from topology.patterns.hold_queues.pattern import hold_queues
 
 __all__ = ("row",)
@@ -172,6 +174,49 @@ def test_a_worker_finds_a_free_migration_behind_ten_that_wait(source: Topology) 
     assert claimed is not None
     assert claimed.pk == own.pk
     assert migrate.claim("worker") is None
+
+
+class Plugin:
+    """A broker that reports so many delayed messages."""
+
+    delayed: int | None = 3
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __enter__(self) -> Plugin:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def exchanges(self) -> list[dict[str, object]]:
+        return [{"name": "later", "messages_delayed": Plugin.delayed}]
+
+
+def test_of_the_plugin_the_steps_wait_until_it_has_delivered_its_messages(
+    source: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing reaches its messages, so nothing can be requested."""
+    target, broker = source, source.broker
+    params = DelayedExchange("later", "direct", (("work", "work"),))
+    plugin = create_topology(None, broker, delayed_exchange.KIND, params)
+    Topology.objects.update(state=State.APPLIED)
+    monkeypatch.setattr(check, "Management", Plugin)
+    monkeypatch.setattr(check, "Destinations", lambda topology: None)
+    client, address = signed_in(Role.OPERATOR), reverse("migrate_delays", args=[plugin.slug])
+    for delayed, words in (
+        (3, "3 messages wait"),
+        (0, "0 messages wait"),
+        (None, "does not report"),
+    ):
+        monkeypatch.setattr(Plugin, "delayed", delayed)
+        page = client.get(address, {"target": target.slug}).content.decode()
+        assert words in page
+        assert "Wait until the source has delivered its messages." in page
+        assert "Request migration" not in page
+    with pytest.raises(Refusal, match="RabbitMQ cannot list the messages of the plugin"):
+        request_all(plugin, target)
+    topology = reverse("topology:topology", args=[plugin.slug])
+    assert address in client.get(topology).content.decode()
 
 
 def test_publishers_are_done_when_nothing_entered_for_ten_minutes(row: ScheduledMessage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
@@ -11,11 +12,12 @@ from django.urls import reverse
 
 from analytics.models import ScheduledMessage
 from delayboard.changes import check
+from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.changes.point import Point
 from delayboard.changes.request import READ
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from tests.builders import make_broker
-from tests.site.page_setup import signed_in
+from tests.site.page_setup import signed_in, text_of
 from topology.definitions import Binding
 from topology.models import Role, State, Topology, Work
 from topology.operations.topology_rows import create_topology
@@ -85,6 +87,22 @@ def test_a_change_is_requested_listed_and_undone(row: ScheduledMessage) -> None:
     assert "reschedule requested" not in client.get(waiting).content.decode()
     answer = client.post(reverse("scheduled_change_undo", args=[change.pk]), follow=True)
     assert "already took effect" in answer.content.decode()
+
+
+def test_a_message_and_the_one_in_its_place_link_to_each_other(row: ScheduledMessage) -> None:
+    client = signed_in(Role.OPERATOR)
+    client.post(reverse("scheduled_change"), new(row, "reschedule", to="+2h"))
+    change = ScheduledChange.objects.get()
+    ScheduledChange.objects.update(state=ChangeState.DONE)
+    before, pk = reverse("analytics:scheduled_message", args=[row.pk]), row.pk
+    assert "View the message in its place" not in client.get(before).content.decode()
+    row.pk, row.headers_json = None, json.dumps({CHANGE_HEADER: str(change.pk)})
+    row.save()
+    after = reverse("analytics:scheduled_message", args=[row.pk])
+    assert f'<a href="{after}">View the message in its place</a>' in text_of(client.get(before))
+    assert f'Published in place of <a href="{before}">' in text_of(client.get(after))
+    ScheduledMessage.objects.filter(pk=pk).delete()
+    assert "Published in place of another message" in text_of(client.get(after))
 
 
 def test_a_time_that_is_missing_is_asked_for_and_one_that_is_none_is_named(

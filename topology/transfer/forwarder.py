@@ -38,20 +38,40 @@ REMEMBERED = 1000
 class Decision:
     """Where a message goes: onward when it is due or does not tell, else back.
 
-    `late_ms` is how long it was due, None where it is not or does not tell.
+    `late_ms` is how long it was due, None where it is not or does not tell. `done` is called when
+    the broker has confirmed it, before the ack.
     """
 
     fate: Literal["passed", "looped", "without_due_header"]
     publish: Publish
     late_ms: int | None = None
+    done: Callable[[Publish], object] = lambda publish: None
 
 
-def decide(forwarder: Forwarder, message: Message, now_ms: int) -> Decision:
+@dataclass(frozen=True)
+class Altered:
+    """A message whose due time was changed: the new one, headers to set, and what is then done."""
+
+    due_ms: int
+    headers: Mapping[str, str]
+    done: Callable[[Publish], object]
+
+
+def decide(
+    forwarder: Forwarder, message: Message, now_ms: int, altered: Altered | None = None
+) -> Decision:
     """What becomes of it at this moment (UTC milliseconds).
 
     One without a due time that can be read goes to the processing queue: it was meant for it,
     and would go round for ever.
     """
+    if altered is not None:
+        is_due = altered.due_ms <= now_ms
+        queue = forwarder.onward if is_due else forwarder.back
+        headers: dict[str, str | int] = {forwarder.due_header: altered.due_ms, **altered.headers}
+        publish = _publish(message, queue, altered.due_ms, headers)
+        fate: Literal["passed", "looped"] = "passed" if is_due else "looped"
+        return Decision(fate, publish, done=altered.done)
     due = due_ms(message.headers, forwarder.due_header, now_ms)
     if due is not None and due > now_ms:
         return Decision("looped", _publish(message, forwarder.back, due))
@@ -61,14 +81,18 @@ def decide(forwarder: Forwarder, message: Message, now_ms: int) -> Decision:
     return Decision("passed", publish, now_ms - due)
 
 
-def _publish(message: Message, queue: str, due: int | None) -> Publish:
-    return Publish("", queue, _strip_deaths(message.properties, due), message.body)
+def _publish(
+    message: Message, queue: str, due: int | None, headers: Mapping[str, str | int] | None = None
+) -> Publish:
+    waited = {} if due is None else {WAITED_HEADER: due}
+    properties = _strip_deaths(message.properties, {**waited, **(headers or {})})
+    return Publish("", queue, properties, message.body)
 
 
-def _strip_deaths(properties: Properties, due: int | None) -> Properties:
+def _strip_deaths(properties: Properties, headers: Mapping[str, str | int]) -> Properties:
     """Without what dying added, and with the due time that it waits for."""
     try:
-        return strip_for_replay(properties, {} if due is None else {WAITED_HEADER: due})
+        return strip_for_replay(properties, headers)
     except FieldError:
         # What cannot be taken apart cannot have died either, or the broker could not have.
         return properties
@@ -112,12 +136,12 @@ def wait(
     beat: Callable[[Mapping[str, object]], None],
     passing: Passing,
     window: int,
-    is_cancelled: Callable[[Message], bool] = lambda message: False,
+    alter: Callable[[Message], Altered | Literal["drop"] | None] = lambda message: None,
 ) -> None:
     """Consume the forwarder's queue until `stop` is set.
 
-    At most `window` are on the way at once: so many may a crash duplicate. What `is_cancelled`,
-    which has noted it, goes nowhere.
+    At most `window` are on the way at once: so many may a crash duplicate. `alter` says of each
+    whether it goes on as it is: what it drops, and has noted, goes nowhere.
     `beat` gets the counters about twice a second. Raises BrokerError, a sentence, when the
     connection breaks or a queue does not take a message, which then stays; calling again goes on.
     """
@@ -127,14 +151,16 @@ def wait(
 
     def decide_arrival(arrival: Arrival) -> tuple[Publish, Decision] | Literal["drop"]:
         message = arrival.message
-        if is_cancelled(message):
+        altered = alter(message)
+        if altered == "drop":
             return "drop"
-        decision = decide(forwarder, message, time_ns() // 1_000_000)
+        decision = decide(forwarder, message, time_ns() // 1_000_000, altered)
         return decision.publish, decision
 
     def count_answer(decision: Decision, answer: Answer) -> None:
         if answer.kind == "confirmed":
             passing.count(decision)
+            decision.done(decision.publish)
         elif answer.kind != "unknown":
             passing.returned += 1
             refused.append(_refusal(answer, decision.publish.routing_key, forwarder.queue))

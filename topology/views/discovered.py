@@ -26,6 +26,7 @@ from topology.graph.svg import draw as draw_svg
 from topology.models import Broker, Role, State, Topology
 from topology.operations import adopt
 from topology.operations.ownership import Refusal
+from topology.patterns.advice import advise
 from topology.patterns.names import describe_invisible
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.table import PATTERNS
@@ -152,12 +153,15 @@ def _seen(
     shown = list(page.object_list)
     sightings = adopt.sightings(broker, shown, snapshot)
     overlapping = [use for use in recognition.overlapping if wanted.holds_use(use)]
+    one = sightings[0] if wanted.name and sightings else None
+    use = one.found.use if one else None
     return {
+        "advice": use and use.params and advise(use.kind, use.params, snapshot.version_tuple),
         "recognition": recognition,
         "kinds": _kinds(recognition),
         "sightings": sightings,
         "page": page,
-        "one": sightings[0] if wanted.name and sightings else None,
+        "one": one,
         "picture": _picture(broker, shown[0], snapshot) if wanted.name and shown else None,
         "overlapping": [(_kind_title(use), Label(use.name)) for use in overlapping[:PAGE]],
         "overlapping_total": len(overlapping),

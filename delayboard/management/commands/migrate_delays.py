@@ -40,6 +40,12 @@ class Command(BaseCommand):
             action="store_true",
             help="show when each message would arrive, move nothing",
         )
+        parser.add_argument(
+            "--take-undated",
+            action="store_true",
+            help="move messages of which nobody knows when they are due to the queue of malformed "
+            "messages; without it they stay in the source, which delivers them",
+        )
         add_confirmation(parser)
 
     def handle(self, *args: Any, **given: Any) -> None:
@@ -53,7 +59,13 @@ class Command(BaseCommand):
                     raise CommandError(f"Nothing was moved. {refusal}")
             stop = until_stopped()
             owner = f"{socket.gethostname()}:{os.getpid()}"
-            tally = migrate(source, target, owner=owner, is_stopping=stop.is_set)
+            tally = migrate(
+                source,
+                target,
+                owner=owner,
+                takes_undated=given["take_undated"],
+                is_stopping=stop.is_set,
+            )
         except (Refusal, BrokerError, work.Stopped) as error:
             raise CommandError(f"The migration did not finish. {error}") from error
         self.stdout.write(
@@ -79,6 +91,9 @@ class Command(BaseCommand):
                 f"  {line.destination}: {line.number}, due {line.first_due_at:%Y-%m-%d %H:%M:%S} "
                 f"to {line.last_due_at:%Y-%m-%d %H:%M:%S}{problem}"
             )
+        if found.obstacle:
+            self.stdout.write(found.obstacle)
+            return
         self.stdout.write("Messages by queue, in the order in which they are moved:")
         for queue, number in found.depths.items():
             self.stdout.write(f"  {queue}: {number}")
