@@ -116,7 +116,7 @@ def test_one_shows_its_picture_and_its_differences_argument_by_argument(broker: 
 
 def test_one_for_which_another_pattern_is_better_is_compared_with_it(broker: Broker) -> None:
     snapshot = know(broker, *delay_levels.definitions(delay_levels_params.Params("nsb-v1")))
-    (found,) = recognize_snapshot(snapshot).found
+    (found,) = recognize(snapshot).found
     text = page(broker, kind=found.use.kind, name=found.use.name)
     assert "Recommended pattern" in text
     assert "Quorum levels dead-letter at least once" in text
