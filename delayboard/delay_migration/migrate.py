@@ -63,10 +63,10 @@ def migrate(
         except BaseException as error:
             _leave(row, lease, str(error))
             raise
-    if tally.left or row.begun.exists():
-        _leave(row, lease, _describe_left(tally))
-    else:
+    if tally.is_empty:
         lease.end(WorkState.DONE)
+    else:
+        _leave(row, lease, _describe_left(tally))
     return tally
 
 
@@ -154,5 +154,7 @@ def _describe_left(tally: Tally) -> str:
 
 
 def _leave(row: DelayMigration, lease: work.Lease, error: str) -> None:
-    DelayMigration.objects.filter(pk=row.pk).update(is_paused=True)
-    lease.give_back(error, after=timedelta(0))
+    """Pause it, unless another process took over meanwhile."""
+    with transaction.atomic():
+        if lease.give_back(error, after=timedelta(0)):
+            DelayMigration.objects.filter(pk=row.pk).update(is_paused=True)
