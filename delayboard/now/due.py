@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils import timezone
+
 from analytics.scheduled.rows.due import MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
@@ -12,6 +14,7 @@ from topology.graph.live_values import count_text
 
 BARS, BAR_WIDTH, BAR_GAP = 60, 10, 1
 HEIGHT = 100
+LABELS_APART = 15
 
 
 @dataclass(frozen=True)
@@ -33,18 +36,25 @@ class DueHour:
         )
 
     @property
+    def labels(self) -> list[str]:
+        return [_clock(self._at(place)) for place in range(0, BARS + 1, LABELS_APART)]
+
+    @property
     def description(self) -> str:
         most = max(self.numbers)
         if not most:
             return "No message is due in the next hour."
-        total, minutes = sum(self.numbers), self.numbers.index(most)
-        at = f"in {minutes}m" if minutes else "now"
+        total, at = sum(self.numbers), self._at(self.numbers.index(most))
         messages = "1 message" if total == 1 else f"{count_text(total)} messages"
-        return f"{messages}, at most {count_text(most)} in one minute ({at})."
+        return f"{messages}, at most {count_text(most)} in one minute (at {_clock(at)})."
 
     @property
     def cells(self) -> dict[str, str]:
-        return {"due/path": self.path, "due/description": self.description}
+        labels = {f"due/label/{place}": text for place, text in enumerate(self.labels)}
+        return {"due/path": self.path, "due/description": self.description, **labels}
+
+    def _at(self, place: int) -> datetime:
+        return self.first_at + timedelta(minutes=place)
 
 
 def read_due_hour(scope: Scope) -> DueHour:
@@ -56,3 +66,7 @@ def read_due_hour(scope: Scope) -> DueHour:
     for at, _, number in found:
         numbers[int((at - first_at).total_seconds()) // MINUTE] += number
     return DueHour(first_at, tuple(numbers))
+
+
+def _clock(moment: datetime) -> str:
+    return f"{timezone.localtime(moment):%H:%M}"

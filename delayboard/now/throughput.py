@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
+from django.utils import timezone
+
 from analytics import minutes
 from analytics.charts.sparkline import area, points
 from analytics.minutes import RECENT, SHOWN, Flow
@@ -14,7 +16,6 @@ from analytics.observation import silent_firehoses, untapped
 from analytics.scheduled.queries import listing
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import INDEX
-from topology.delays import format_delay
 from topology.graph.live_values import UNKNOWN, rate_text
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import Phase
@@ -155,7 +156,7 @@ def flow_lines(
             unseen = frozenset()
             if firehose.pk in silent:
                 unread[one.pk] = firehose.read_at or firehose.switched_on_at
-        line = _line(one, flows[one.pk], unread, counted_until, unseen, now)
+        line = _line(one, flows[one.pk], unread, counted_until, unseen)
         seconds = (now - line.flow.last_at + (RECENT - 1) * minutes.MINUTE).total_seconds()
         lines.append(replace(line, recent_seconds=seconds))
     return lines
@@ -187,20 +188,19 @@ def _line(
     unread: Mapping[int, datetime | None],
     counted_until: datetime | None,
     unseen: frozenset[Phase],
-    now: datetime,
 ) -> FlowLine:
     if topology.pk in unread:
         since = unread[topology.pk]
-        return FlowLine(topology, flow.until(since), _unknown("Not recorded", since, now), unseen)
+        return FlowLine(topology, flow.until(since), f"Not recorded since {_clock(since)}", unseen)
     if counted_until is not None and unseen != frozenset(SIDES.values()):
         known = flow.until(counted_until)
-        return FlowLine(topology, known, _unknown("Not counted", counted_until, now), unseen)
+        return FlowLine(topology, known, f"Not counted since {_clock(counted_until)}", unseen)
     return FlowLine(topology, flow, unseen=unseen)
 
 
-def _unknown(what: str, since: datetime | None, now: datetime) -> str:
-    """In whole minutes, so that the text of an open page changes seldom."""
-    if since is None:
-        return f"{what} since the topology was applied"
-    age = (now - since) // minutes.MINUTE * minutes.MINUTE
-    return f"{what} for {format_delay(age) if age else 'less than a minute'}"
+def _clock(moment: datetime | None) -> str:
+    if moment is None:
+        return "the topology was applied"
+    local = timezone.localtime(moment)
+    is_today = local.date() == timezone.localtime().date()
+    return f"{local:%H:%M:%S}" if is_today else f"{local:%Y-%m-%d %H:%M}"

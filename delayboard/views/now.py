@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from delayboard.now.board import BROKER_AGE, overview
@@ -19,6 +20,8 @@ ACTIONS = 6
 @require_safe
 def now(request: HttpRequest) -> HttpResponse:
     """Of all brokers that the user may see, or of the one that is chosen."""
+    # Its live texts are the same for all viewers.
+    timezone.deactivate()
     visible = list(access.visible_brokers(request.user))
     chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
     brokers = [chosen] if chosen else visible

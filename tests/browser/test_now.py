@@ -75,7 +75,7 @@ def test_the_counts_of_the_last_minutes_are_live_and_dashes_once_nobody_reads(
     recording.read_at = now - timedelta(minutes=2)
     recording.save()
     expect(rates).to_have_text("– / –")
-    expect(page.get_by_text("Not recorded for")).to_be_visible()
+    expect(page.get_by_text("Not recorded since")).to_be_visible()
 
 
 def test_a_new_problem_is_taken_over_once_and_what_somebody_does_there_is_kept(
