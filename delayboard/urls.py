@@ -25,6 +25,7 @@ from delayboard.views import (
 )
 from delayboard.views.dead_letters import (
     groups,
+    live_search,
     message,
     messages,
     overview,
@@ -39,6 +40,7 @@ from delayboard.views.replays import batches, draft, edit
 handler500 = "delayboard.views.errors.show_server_error"
 _dead_letters = [
     path("queue/", peek.dead_letter_queue, name="dead_letter_queue"),
+    path("live/", live_search.live_search, name="live_search"),
     path("replay/", draft.replay_prepare, name="replay_prepare"),
     path("replay-queue/", draft.queue_replay, name="queue_replay"),
     path("decide/", queues.dead_letter_queue_decide, name="dead_letter_queue_decide"),
