@@ -122,6 +122,11 @@ urlpatterns = [
         name="delay_migration_continue",
     ),
     path("publish/", publish.publish, name="publish"),
+    path(
+        "publish/templates/<int:pk>/delete/",
+        publish.publish_template_delete,
+        name="publish_template_delete",
+    ),
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
     path("dead-letters/", overview.dead_letters, name="dead_letters"),
     path("dead-letters/<slug:broker_slug>/", include(_dead_letters)),

@@ -39,6 +39,13 @@ def test_a_message_is_found_in_a_live_queue_and_stays_there(vhost: Vhost) -> Non
     RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern="price")
     assert "0 matching messages" in text_of(client.post(address, {"q": "1.5"}))
     assert signed_in(Role.VIEWER).post(address, {"q": "m1"}).status_code == 403
+    queue = reverse("dead_letter_queue", args=[broker.slug]) + "?name=orders.dlq"
+    seen = client.post(queue).context["peeked_messages"][1].peeked_message
+    copied = {"clone_broker": broker.slug, "clone_queue": "orders.dlq", "clone": seen.handle}
+    form = client.post(reverse("publish"), copied).context["form"]
+    assert (form["body"].value(), form["routing_key"].value()) == ("body 1", "orders.dlq")
+    gone = client.post(reverse("publish"), copied | {"clone": "other"})
+    assert "so it was not copied." in text_of(gone)
     with Management(address_of(vhost)) as management:
         depths = [management.queue(f"{name}.dlq").get("messages") for name in ("orders", "billing")]
     assert depths == [3, 3]
