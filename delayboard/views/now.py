@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from delayboard.now.board import BROKER_AGE, overview
+from delayboard.now.board import BROKER_AGE, overview, shared_overview
 from topology import access
 from topology.operations.replace_tap import list_stream_taps
 from topology.views.audit import readable_entries
@@ -26,10 +26,12 @@ def now(request: HttpRequest) -> HttpResponse:
     chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
     brokers = [chosen] if chosen else visible
     at = datetime.now(UTC)
+    version = request.headers.get("X-Refresh", "")
+    shown = shared_overview(brokers, version, at) or overview(brokers, at, BROKER_AGE)
     actions = readable_entries(request.user).filter(broker__in=brokers)
     context = {
-        "overview": overview(brokers, at, BROKER_AGE),
-        "at": at,
+        "overview": shown,
+        "at": shown.at,
         "broker": chosen,
         "brokers": visible,
         "live": ",".join(str(broker.pk) for broker in brokers),

@@ -21,7 +21,13 @@ from analytics.models import (
 )
 from analytics.scheduled.rows.due import change
 from delayboard.models import BackgroundTask, BatchState, DeadLetterQueue
-from delayboard.now.board import Overview, overview
+from delayboard.now.board import (
+    BROKER_AGE,
+    Overview,
+    overview,
+    share_overview,
+    shared_overview,
+)
 from delayboard.now.counters import Counter
 from delayboard.now.system import TaskLine, describe_tasks, make_tasks_version
 from tests.analytics import result_rows
@@ -182,3 +188,14 @@ def test_background_tasks_are_summed_up_and_lined_up() -> None:
     assert describe_tasks([]) == "The worker is not running."
     assert make_tasks_version([line]) == make_tasks_version([TaskLine(task)])
     assert make_tasks_version([line]) != make_tasks_version([line, TaskLine(failing)])
+
+
+def test_a_page_shows_what_the_feed_read_when_it_has_the_version_that_the_page_was_told(
+    broker: Broker,
+) -> None:
+    at = timezone.now()
+    told = share_overview([broker], at)
+    assert shared_overview([broker], told.version, at) is told
+    assert shared_overview([broker], "another", at) is None
+    assert shared_overview([broker], told.version, at + BROKER_AGE) is None
+    assert shared_overview([], told.version, at) is None
