@@ -56,9 +56,7 @@ class PublishForm(PublishFields):
         super().__init__(*args, **kwargs)
         applied = Topology.objects.filter(broker__in=brokers, state=State.APPLIED)
         self.fields["topology"].queryset = applied.select_related("broker")  # type: ignore[attr-defined]
-        self.fields["broker"] = BrokerChoice(
-            brokers, required=False, empty_label="none: use the topology above"
-        )
+        self.fields["broker"] = BrokerChoice(brokers, required=False, empty_label="Select a broker")
         self.fields["publication_id"].initial = uuid4
         is_exchange = not self.initial.get("topology") and any(map(self.initial.get, BY_EXCHANGE))
         self.initial.setdefault("mode", "exchange" if is_exchange else "topology")

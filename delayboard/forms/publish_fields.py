@@ -28,7 +28,7 @@ class PublishFields(forms.Form):
         Topology.objects.none(),
         to_field_name="slug",
         required=False,
-        empty_label="none: use the exchange below",
+        empty_label="Select a topology",
         help_text="The topology sets the exchange, routing key and delay.",
     )
     mode = forms.ChoiceField(

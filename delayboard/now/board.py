@@ -152,7 +152,7 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
         counters.dead_letters_counter(by_id, parked.values(), scope),
         lateness_counter(brokers, late),
         counters.replays_counter(brokers),
-        counters.findings_counter(findings),
+        counters.findings_counter(findings, now),
     )
     actions = AuditEntry.objects.filter(broker__in=brokers).order_by("-pk")
     return Overview(
