@@ -47,6 +47,7 @@ def find_places(
     if words:
         kinds["Brokers"] = _fitting(words, _brokers(brokers))
         kinds["Topologies"] = _fitting(words, _topologies(brokers))
+        kinds["Actions of topologies"] = _fitting(words, _topology_actions(brokers, rights))
         kinds["Queues"] = _fitting(words, _queues(brokers))
         kinds["Groups of dead letters"] = _groups(text, brokers, rules)
     return [(kind, places) for kind, places in kinds.items() if places]
@@ -85,6 +86,20 @@ def _actions(brokers: Iterable[Broker], rights: Rights) -> Iterator[Place]:
         yield Place(Link(f"Search live queues of {broker.name}", "live_search", arguments))
         adopt = f"Adopt discovered topology of {broker.name}"
         yield Place(Link(adopt, "topology:discovered", arguments))
+
+
+def _topology_actions(brokers: Sequence[Broker], rights: Rights) -> Iterator[Place]:
+    """Of applied topologies, for a text that names one."""
+    rows = Topology.objects.filter(broker__in=brokers, state=State.APPLIED)
+    for row in rows.select_related("broker"):
+        query = {"topology": row.slug}
+        note = row.broker.name
+        if rights.may_operate:
+            yield Place(Link(f"Publish through {row.name}", "publish", query=query), note)
+            edit = Link(f"Edit parameters of {row.name}", "topology:topology_edit", (row.slug,))
+            yield Place(edit, note)
+        waiting = f"View waiting messages of {row.name}"
+        yield Place(Link(waiting, "analytics:scheduled", query=query), note)
 
 
 def _brokers(brokers: Iterable[Broker]) -> Iterator[Place]:

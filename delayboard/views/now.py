@@ -20,14 +20,14 @@ ACTIONS = 6
 @require_safe
 def now(request: HttpRequest) -> HttpResponse:
     """Of all brokers that the user may see, or of the one that is chosen."""
-    # Its live texts are the same for all viewers.
-    timezone.deactivate()
     visible = list(access.visible_brokers(request.user))
     chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
     brokers = [chosen] if chosen else visible
     at = datetime.now(UTC)
     version = request.headers.get("X-Refresh", "")
-    shown = shared_overview(brokers, version, at) or overview(brokers, at, BROKER_AGE)
+    # Its live texts are the same for all viewers, the other times of the page are not.
+    with timezone.override(None):
+        shown = shared_overview(brokers, version, at) or overview(brokers, at, BROKER_AGE)
     actions = readable_entries(request.user).filter(broker__in=brokers)
     context = {
         "overview": shown,

@@ -134,6 +134,10 @@ def test_search_finds_pages_actions_topologies_queues_and_groups(
     assert found_in(client, "add top")["Add topology"] == "/topologies/#patterns"
     name = pair.name
     assert found_in(client, name)[name] == reverse("topology:topology", args=[pair.slug])
+    Topology.objects.update(state=State.APPLIED)
+    through = f"Publish through {name}"
+    assert found_in(client, f"publish {name}")[through] == f"/publish/?topology={pair.slug}"
+    assert next(iter(found_in(client, name))) == name
     assert found_in(client, "EU orders") == {
         "orders.eu": "/dead-letters/test-broker/queue/?name=orders.eu"
     }
