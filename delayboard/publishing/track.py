@@ -90,7 +90,7 @@ def track(publication: Publication, now: datetime) -> Track:
             if outcome == Sent.UNKNOWN
             else "The broker confirmed the message. "
         )
-        return Track("unseen", doubt + publication.unobservable_why, is_settled=True)
+        return Track("unseen", doubt + publication.unobservable_why, True, seen)
     return _waiting(publication, seen, now)
 
 

@@ -155,3 +155,7 @@ def test_each_planned_hop_is_compared_with_what_a_tap_saw(pair: Topology) -> Non
     steps = make_steps(row, track(row, timezone.now()).observation)
     assert [step.difference for step in steps] == ["+0 ms", "", "+7 ms"]
     assert steps[1].planned_at - row.created_at == 4 * SECOND
+    row.unobservable_why = "No tap."
+    ScheduledMessage.objects.update(left_at=None)
+    steps = make_steps(row, track(row, row.created_at + 9 * SECOND).observation)
+    assert [step.difference for step in steps] == ["+0 ms", "", ""]

@@ -61,6 +61,8 @@ function addHeader(event) {
 
 if (form) {
   form.addEventListener("input", soon);
+  // A link, a template or a copy has filled it.
+  if (form.elements.topology.value || form.elements.broker.value) soon();
   form.querySelector("button[name=more]").addEventListener("click", addHeader);
   const file = document.querySelector("#body-file");
   file.closest(".field").hidden = false;
