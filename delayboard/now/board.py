@@ -103,7 +103,7 @@ class Overview:
 
 
 def share_overview(brokers: Sequence[Broker], now: datetime) -> Overview:
-    """Work it out, and keep it for the pages that are told of its version."""
+    """Work it out, and keep it for the pages that know its version."""
     found = overview(brokers, now, BROKER_AGE)
     _newest[_key(brokers)] = found
     return found
