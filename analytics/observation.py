@@ -109,7 +109,7 @@ def left_unseen(now: datetime) -> Q:
     All messages of topologies without observation; with the firehose, those that were due before it
     was enabled. Never those that are stuck.
     """
-    unseen, begun = overlooked(Topology.objects.all())
+    unseen, begun = find_unobserved(Topology.objects.all())
     return due_before(dict.fromkeys(unseen, now) | begun, stuck_ranges())
 
 
@@ -126,7 +126,7 @@ def due_before(moments: Mapping[int, datetime], stuck: Collection[StuckRange]) -
     return found
 
 
-def overlooked(topologies: Iterable[Topology]) -> tuple[tuple[int, ...], dict[int, datetime]]:
+def find_unobserved(topologies: Iterable[Topology]) -> tuple[tuple[int, ...], dict[int, datetime]]:
     """Those of which nobody sees what leaves, and since when the firehose sees it of others."""
     firehoses = dict(Firehose.objects.values_list("broker", "switched_on_at"))
     blind = [one for one in topologies if one.state != State.PLANNED and not one.observes_arrivals]

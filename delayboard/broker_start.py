@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from delayboard.dead_letters.parking.park_request import ParkError, watch
+from delayboard.dead_letters.parking.park_request import ParkError, set_automatic_parking
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.dead_letters.queues.confirmed import Undecided, decide, destinations
 from delayboard.models import DeadLetterQueue
@@ -20,7 +20,7 @@ def propose_queues(broker: Broker, snapshot: Snapshot) -> Sequence[Candidate]:
     """Probable dead-letter queues without a decision, by name or structure; MOST at most."""
     decided = set(DeadLetterQueue.objects.filter(broker=broker).values_list("queue", flat=True))
     found = candidates(snapshot, destinations(broker, snapshot))
-    probable = (one for one in found if one.is_likely or one.has_telling_name)
+    probable = (one for one in found if one.is_likely or one.is_given_up)
     return [one for one in probable if one.queue not in decided][:MOST]
 
 
@@ -29,14 +29,15 @@ def watch_queues(
 ) -> Sequence[str]:
     """Mark the queues as dead-letter queues, and park those of `parked` automatically.
 
-    Returns a sentence for each queue for which that is not possible.
+    Returns a sentence for each queue for which that is not possible, or needs attention.
     """
     problems = []
     for name in sorted({*marked, *parked})[:MOST]:
         try:
             decide(user, broker, name, snapshot, is_confirmed=True)
             if name in parked:
-                watch(user, broker, name, snapshot, on=True)
+                warning = set_automatic_parking(user, broker, name, snapshot, on=True)
+                problems += [f"{name[:100]}: {warning}"] if warning else []
         except (Undecided, ParkError) as problem:
             problems.append(f"{name[:100]}: {problem}")
     return problems

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.http import HttpRequest
-from django.urls import reverse
 
 KEY = "tour"
 
@@ -18,10 +17,6 @@ class Step:
     view: str
     title: str
     text: str
-
-    @property
-    def url(self) -> str:
-        return reverse(self.view)
 
     @property
     def next_number(self) -> int | None:

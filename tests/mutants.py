@@ -76,6 +76,7 @@ MODULES = (
         "topology/definitions.py",
         (
             "tests/topology/test_definitions.py",
+            "tests/topology/test_probe_routes.py",
             "tests/topology/test_plan.py",
             "tests/topology/test_retry_pair.py",
             "tests/topology/test_retry_ladder.py",

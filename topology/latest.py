@@ -21,7 +21,7 @@ from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.management.refresh import refresh_objects
 from topology.broker.management.refusals import late
-from topology.broker.time_limit import in_background
+from topology.broker.time_limit import run_in_background
 from topology.definitions import Thing
 from topology.delays import in_words
 from topology.models import Broker
@@ -263,7 +263,7 @@ def _running(broker_id: int, address: Address) -> _Poll | None:
 def _begin(broker_id: int, address: Address) -> _Poll:
     """Guarded."""
     begun = _polls[broker_id] = _Poll(address)
-    begun.future = in_background(lambda: _look(broker_id, begun), f"poll of {address.host}")
+    begun.future = run_in_background(lambda: _look(broker_id, begun), f"poll of {address.host}")
     return begun
 
 
@@ -277,7 +277,7 @@ def _following(broker_id: int, running: _Poll) -> _Poll:
             follower.began, follower.after = time.monotonic(), None
             return _look(broker_id, follower)
 
-        follower.future = in_background(follow, f"next poll of {running.address.host}")
+        follower.future = run_in_background(follow, f"next poll of {running.address.host}")
     return running.follower
 
 

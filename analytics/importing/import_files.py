@@ -92,7 +92,7 @@ def import_files(
                 staged = stage(sources, work, scope)
                 _refuse_without_room(work, staged)
                 summary = _run(log, work, staged, progress)
-                by_day = _dry(work / "out") if is_dry else _publish(work / "out", log)
+                by_day = _run_dry(work / "out") if is_dry else _publish(work / "out", log)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise LogError(
@@ -176,7 +176,7 @@ def _publish(out: Path, log: Path) -> dict[date, int]:
     return publish(out, log, uuid4().hex[:12])
 
 
-def _dry(out: Path) -> dict[date, int]:
+def _run_dry(out: Path) -> dict[date, int]:
     return {
         date.fromisoformat(day.name.removeprefix("date=")): sum(map(_count, day.rglob("*.txt")))
         for day in out.glob("date=*")

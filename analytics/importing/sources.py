@@ -52,16 +52,16 @@ def find(paths: Sequence[Path], given: Format | None) -> list[Source]:
     Refused.
     """
     try:
-        sources = [source for path in paths for source in _of(path, given)]
+        sources = [source for path in paths for source in _make_source(path, given)]
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise Refused(f"Delayboard cannot read {error.filename or 'a file'}: {reason}.") from error
     return list({source.path.resolve(): source for source in sources}.values())
 
 
-def _of(path: Path, given: Format | None) -> Iterator[Source]:
+def _make_source(path: Path, given: Format | None) -> Iterator[Source]:
     if path.is_dir():
-        yield from _of_folder(path, given)
+        yield from _read_folder(path, given)
     elif not path.exists():
         raise Refused(f"The file {path} does not exist.")
     elif not path.is_file():
@@ -72,7 +72,7 @@ def _of(path: Path, given: Format | None) -> Iterator[Source]:
         yield Source(path, _kind_of(path, given))
 
 
-def _of_folder(folder: Path, given: Format | None) -> Iterator[Source]:
+def _read_folder(folder: Path, given: Format | None) -> Iterator[Source]:
     files = [path for path in sorted(folder.rglob("*")) if _is_data(path, folder)]
     if not files:
         raise Refused(
@@ -106,7 +106,7 @@ def _kind_of(path: Path, given: Format | None) -> Format:
         raise Refused(f"{path} is not a valid gzip file: {error}.") from error
     if given and looks and given != looks:
         raise Refused(f"{path} looks like {WORDS[looks]}, but --format is {WORDS[given]}.")
-    if kind := given or looks or _named(path):
+    if kind := given or looks or _name_of(path):
         return kind
     raise Refused(f"Delayboard cannot detect the format of {path}. Set it with --format.")
 
@@ -124,12 +124,12 @@ def _looks_like(path: Path) -> Format | None:
             'trace with "format": "json".'
         )
     if line.startswith(b"{"):
-        return _of_json(line)
+        return _detect_json(line)
     columns = line.removeprefix(b"\xef\xbb\xbf").replace(b'"', b"").split(b",")
     return "csv" if {b"event_id", b"kind", b"recorded_at"} <= set(columns) else None
 
 
-def _of_json(line: bytes) -> Format | None:
+def _detect_json(line: bytes) -> Format | None:
     try:
         values = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -139,7 +139,7 @@ def _of_json(line: bytes) -> Format | None:
     return "tracing" if {"type", "routing_keys", "properties"} <= values.keys() else None
 
 
-def _named(path: Path) -> Format | None:
+def _name_of(path: Path) -> Format | None:
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     return "jsonl" if suffix in (".jsonl", ".ndjson") else None
 

@@ -37,9 +37,9 @@ def lines_of_table(text: Iterable[str]) -> Iterator[bytes]:
         columns = next(rows, [])
     except csv.Error as error:
         raise NoTable(f"has no readable header: {error}") from error
-    lacking = [name for name in NEEDED if name not in columns]
-    if lacking:
-        raise NoTable(f"has no column {', '.join(lacking)}")
+    missing = [name for name in NEEDED if name not in columns]
+    if missing:
+        raise NoTable(f"has no column {', '.join(missing)}")
     yield from [b""] * rows.line_num
     while True:
         begins = rows.line_num

@@ -142,8 +142,8 @@ def _tables(
     failures = _union([one.select(*CAUSE) for one in failed])
     release = schema.release_id().alias("release_id")
     releases = events.select(release, "publisher", "version").where("release_id is not null")
-    letters = dead_letters.letters(events if summary["letters"] else events.limit(0))
-    letters = letters.localCheckpoint(eager=False)
+    arrived = dead_letters.read(events if summary["dead_letters"] else events.limit(0))
+    arrived = arrived.localCheckpoint(eager=False)
     return {
         "accuracy": accuracy.accuracy(by_delay),
         "uncounted": accuracy.uncounted(by_delay),
@@ -160,8 +160,8 @@ def _tables(
         "losses": losses.losses(missing),
         "unexplained": losses.unexplained(missing),
         "stays": accuracy.stays(of_day),
-        "dead_letters": dead_letters.counts(letters, end),
-        "replays": dead_letters.replays(letters, events, end),
+        "dead_letters": dead_letters.counts(arrived, end),
+        "replays": dead_letters.replays(arrived, events, end),
         "probes": probes.lateness(events, day, data_end)
         if summary["probes"]
         else probes.none(events),
@@ -187,7 +187,7 @@ def _summary(events: DataFrame) -> dict[str, int]:
         _sources(is_observed).alias("sources"),
         f.count_if(schema.is_traced()).alias("traced"),
         f.count_if(losses.is_end()).alias("ended"),
-        f.count_if(dead_letters.is_dead_letter()).alias("letters"),
+        f.count_if(dead_letters.is_dead_letter()).alias("dead_letters"),
         f.count_if(probes.is_probe()).alias("probes"),
         f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),
     ).collect()[0]

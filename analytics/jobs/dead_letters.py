@@ -23,7 +23,7 @@ def is_dead_letter() -> Column:
     return ~f.col("is_malformed") & (done | died)
 
 
-def letters(events: DataFrame) -> DataFrame:
+def read(events: DataFrame) -> DataFrame:
     """Events -> one row per dead letter that died or that Delayboard handled."""
     return (
         events.where(is_dead_letter())
@@ -38,15 +38,15 @@ def letters(events: DataFrame) -> DataFrame:
     )
 
 
-def counts(letters: DataFrame, end: datetime) -> DataFrame:
-    """Letters -> per broker, queue, reason, origin, exception and kind: those before `end`."""
-    of_day = letters.where(f.col("recorded_us") < micros(end))
+def counts(arrived: DataFrame, end: datetime) -> DataFrame:
+    """Dead letters -> per broker, queue, reason, origin, exception and kind: those before `end`."""
+    of_day = arrived.where(f.col("recorded_us") < micros(end))
     done = of_day.where(f.col("kind") != "died").groupBy(*LETTER, "kind")
     handled = done.agg(f.count("*").alias("messages"))
     return handled.unionByName(_arrived(of_day))
 
 
-def _arrived(letters: DataFrame) -> DataFrame:
+def _arrived(arrived: DataFrame) -> DataFrame:
     """Of a message the larger of two numbers: its recorded deaths, and how often it was parked.
 
     Both count the same arrivals, and each may have missed some. The recorder can read the copy of
@@ -56,7 +56,7 @@ def _arrived(letters: DataFrame) -> DataFrame:
     trip = f.concat_ws(":", f.col("attempt").cast("string"), "replay_id")
     death = f.when(is_death, f.when(f.col("has_id"), trip).otherwise(f.col("event_id")))
     each = (
-        letters.where(f.col("kind").isin("died", "parked"))
+        arrived.where(f.col("kind").isin("died", "parked"))
         .groupBy("broker", "key", "reason", "origin")
         .agg(
             f.max("queue").alias("queue"),
@@ -68,9 +68,9 @@ def _arrived(letters: DataFrame) -> DataFrame:
     return arrived.withColumn("kind", f.lit("arrived")).select(*LETTER, "kind", "messages")
 
 
-def replays(letters: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
-    """Letters and events -> replays before `end` per broker, outcome and bucket of the time since
-    the message first died (null if nothing says when).
+def replays(arrived: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
+    """Dead letters and events -> replays before `end` per broker, outcome and bucket of the time
+    since the message first died (null if nothing says when).
 
     Died again: another death, or it was parked again later. Delivered: it left a delay.
     """
@@ -87,11 +87,11 @@ def replays(letters: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
         )
     )
     parked = (
-        letters.where("kind = 'parked'")
+        arrived.where("kind = 'parked'")
         .groupBy("broker", "key")
         .agg(f.max("recorded_us").alias("last_us"), f.min("recorded_us").alias("first_us"))
     )
-    replayed = letters.where((f.col("kind") == "replayed") & (f.col("recorded_us") < micros(end)))
+    replayed = arrived.where((f.col("kind") == "replayed") & (f.col("recorded_us") < micros(end)))
     found = replayed.join(seen, ["broker", "replay_id"], "left").join(
         parked, ["broker", "key"], "left"
     )

@@ -130,9 +130,9 @@ def _parquet(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     options = {"pathGlobFilter": "*.parquet"} if paths[0].is_dir() else {}
     reader = spark.read.options(mergeSchema="true", **options)
     frame = reader.parquet(*map(as_it_is, paths))
-    lacking = [name for name in NEEDED if name not in frame.columns]
-    if lacking:
-        raise Refused(f"parquet/{paths[0].name} has no column {', '.join(lacking)}.")
+    missing = [name for name in NEEDED if name not in frame.columns]
+    if missing:
+        raise Refused(f"parquet/{paths[0].name} has no column {', '.join(missing)}.")
     fields = f.struct(*(name for name in FIELDS if name in frame.columns))
     moments = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
     return frame.select(

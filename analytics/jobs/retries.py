@@ -51,8 +51,8 @@ def counted_at_us() -> Column:
 
 def by_message(counted: DataFrame) -> DataFrame:
     """Events of the day -> per broker, topology and key: messages, retried ones, `release_id`, and
-    `first_us`, when the message was first seen; null of those without an id, which are not told
-    apart.
+    `first_us`, when the message was first seen; null of those without an id, which are not
+    distinguished.
     """
     sightings = counted.groupBy(*GROUP, "key", "kind", "attempt").agg(
         _copies(f.lit(True)).alias("seen"),

@@ -134,8 +134,8 @@ def as_it_is(path: Path | str) -> str:
 
 def is_malformed() -> Column:
     """A line that is no JSON, holds a field of a wrong type, or lacks what every event has."""
-    lacking = f.col("recorded_at").isNull() | f.col("kind").isNull() | f.col("event_id").isNull()
-    return f.col(CORRUPT).isNotNull() | lacking
+    missing = f.col("recorded_at").isNull() | f.col("kind").isNull() | f.col("event_id").isNull()
+    return f.col(CORRUPT).isNotNull() | missing
 
 
 def events_of(lines: DataFrame) -> DataFrame:

@@ -24,7 +24,7 @@ PARTITION_BYTES = 256 * MIB
 # The heap is a quarter of the memory, within these bounds; what does not fit goes to the disk.
 LEAST_HEAP_MIB, MOST_HEAP_MIB = 1024, 3072
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-# A day's queries are 300 classes, more than Spark keeps by default: a task would compile them anew.
+# A day's queries are 300 classes, more than Spark keeps by default: it would compile them again.
 COMPILED_CLASSES = 1000
 HERE = "local[*]"
 # Wherever its tasks run: a run keeps what the driver prints.

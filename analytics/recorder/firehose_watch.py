@@ -21,7 +21,7 @@ from analytics.observation import on_the_firehose
 from topology.broker.address import Address
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management.client import Management
-from topology.broker.time_limit import in_background
+from topology.broker.time_limit import run_in_background
 from topology.provisioning import firehose
 
 LOOK_SECONDS = 3.0
@@ -97,7 +97,7 @@ class Watch:
         """Begin a look when it is time, take up the answer of one that was begun."""
         if self._asked is None:
             if monotonic() - self._looked > LOOK_SECONDS:
-                self._asked = in_background(self._look_beside, "check the firehose")
+                self._asked = run_in_background(self._look_beside, "check the firehose")
             return
         if not self._asked.done():
             return

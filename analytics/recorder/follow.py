@@ -91,7 +91,7 @@ class Follower:
 
         An incomplete last line, in an hour that nobody writes any more, is from a crash.
         """
-        return sum(self._take(path) for path in self._grown())
+        return sum(self._take(path) for path in self._find_grown())
 
     def counters(self) -> dict[str, object]:
         seconds = 0.0
@@ -104,7 +104,7 @@ class Follower:
             "behind_seconds": round(seconds, 1),
         }
 
-    def _grown(self) -> list[Path]:
+    def _find_grown(self) -> list[Path]:
         """The files with new lines, one for each recorder: the earliest unfinished one.
 
         A recorder that crashed leaves a file to its successor. Redelivered copies are in the later
@@ -121,12 +121,12 @@ class Follower:
         of_recorders: dict[tuple[str, ...], list[Path]] = defaultdict(list)
         for path in sorted(self._unfinished):
             of_recorders[tuple(path.name.split(".")[:2])].append(path)
-        return [self._earliest(paths) for paths in of_recorders.values()]
+        return [self._find_earliest(paths) for paths in of_recorders.values()]
 
-    def _earliest(self, paths: Sequence[Path]) -> Path:
-        return paths[0] if len(paths) == 1 else min(paths, key=self._goes_on_at)
+    def _find_earliest(self, paths: Sequence[Path]) -> Path:
+        return paths[0] if len(paths) == 1 else min(paths, key=self._next_line_at)
 
-    def _goes_on_at(self, path: Path) -> datetime:
+    def _next_line_at(self, path: Path) -> datetime:
         """When the next line was recorded. One that is none is in nobody's way."""
         lines, _ = lines_from(path, self._read_of(path), 1)
         event = next(readable(lines), None)

@@ -51,7 +51,7 @@ def read_fill(queue: Mapping[str, Any]) -> Fill:
     stats = queue.get("message_stats") or {}
     counts = [stats.get("publish"), stats.get("ack"), queue.get("messages")]
     known = [count for count in counts if isinstance(count, int)]
-    # Without acknowledgements it counts anew since a restart, and not all there is.
+    # Without acknowledgements it counts again since a restart, and not all there is.
     dropped = known[0] - known[1] - known[2] if len(known) == 3 and known[1] else None
     held, bound = queue.get("message_bytes"), queue.get("arguments", {}).get("x-max-length-bytes")
     return Fill(
@@ -75,7 +75,7 @@ def before_reading(topology: Topology, *, was_unread: bool = False) -> Loss | No
         return loss
     if not was_unread and datetime.now(UTC) - recording.read_at < AWAY:
         return None
-    return _while_away(topology, wait_seconds=STATISTICS_SECONDS if was_unread else 0)
+    return _count_loss_while_away(topology, wait_seconds=STATISTICS_SECONDS if was_unread else 0)
 
 
 def absence(topology: Topology) -> Loss | None:
@@ -117,7 +117,7 @@ def tap_is_absent(topology: Topology) -> None:
     Recording.objects.filter(topology=topology, lost_since=None).update(lost_since=now)
 
 
-def _while_away(topology: Topology, *, wait_seconds: float) -> Loss | None:
+def _count_loss_while_away(topology: Topology, *, wait_seconds: float) -> Loss | None:
     """Waits at most so long for the first figures of a new queue."""
     until = time.monotonic() + wait_seconds
     try:

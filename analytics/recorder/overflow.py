@@ -9,7 +9,7 @@ from time import monotonic
 from analytics.recorder.gaps import Fill, Loss, read_fill, write
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
-from topology.broker.time_limit import in_background
+from topology.broker.time_limit import run_in_background
 from topology.models import Topology
 
 LOOK_SECONDS = 5.0
@@ -32,7 +32,7 @@ class Overflow:
         if self._asked is None:
             is_first = self._looked < 0
             if is_first or ((is_behind or self._is_over) and self._is_time()):
-                self._asked = in_background(self._look, "check a tap")
+                self._asked = run_in_background(self._look, "check a tap")
             elif not is_behind and not self._is_over:
                 self._sure_at = datetime.now(UTC)
             return
@@ -50,13 +50,13 @@ class Overflow:
         if fill.is_full:
             self._is_over = True
         elif self._is_over and not is_behind:
-            write(self._topology, self._sure_at, Loss(TOO_SLOW, self._dropped_since(fill)))
+            write(self._topology, self._sure_at, Loss(TOO_SLOW, self._count_dropped(fill)))
             self._is_over = False
         if not self._is_over:
             self._sure_at = datetime.now(UTC)
             self._dropped_before = fill.dropped
 
-    def _dropped_since(self, fill: Fill) -> int | None:
+    def _count_dropped(self, fill: Fill) -> int | None:
         if fill.dropped is None or self._dropped_before is None:
             return None
         return max(0, fill.dropped - self._dropped_before)

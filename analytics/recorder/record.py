@@ -64,16 +64,16 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     do not match the pattern, excluded), caught_up, last_at. Raises BrokerError, LogError and
     RecordingFailed, each with a sentence; another call continues.
     """
-    _settle_what_was_unseen(_row(topology_id))
+    _settle_what_was_unseen(_load_topology(topology_id))
     while not stop.is_set():
-        topology = _row(topology_id)
+        topology = _load_topology(topology_id)
         if not _reads_stream(topology):
             _record_queue(topology, stop, beat)
             continue
         # Only one may write a stream's lines: another's would be the same ones again.
         with held(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
             # Who held it before may have read a retired stream to its end.
-            topology = _row(topology_id)
+            topology = _load_topology(topology_id)
             if is_ours and _reads_stream(topology):
                 _record_stream(topology, stop, beat)
         if not is_ours:
@@ -84,7 +84,7 @@ def _reads_stream(topology: Topology) -> bool:
     return bool(topology.retired_tap) or topology.tap_type == "stream"
 
 
-def _row(topology_id: int) -> Topology:
+def _load_topology(topology_id: int) -> Topology:
     return Topology.objects.select_related("broker").get(pk=topology_id)
 
 
@@ -129,7 +129,7 @@ def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
         def is_over(has_copies: bool) -> bool:
             return bool(topology.retired_tap) and end.close(topology, recorder, has_copies)
 
-        with _opened(source, recorder.position.start) as consumer:
+        with _open_consumer(source, recorder.position.start) as consumer:
             if loss := gaps.absence(source):
                 gaps.note(source, loss)
             _follow(consumer, recorder, stop, beat, is_over)
@@ -155,7 +155,7 @@ def _position(topology: Topology) -> streams.Position:
 
 
 @contextmanager
-def _opened(topology: Topology, start: Start) -> Iterator[Consumer]:
+def _open_consumer(topology: Topology, start: Start) -> Iterator[Consumer]:
     """The stream from there on. Raises RetiredIsGone of a retired one that somebody deleted.
 
     Raises NotFound of another; then the next one starts at its beginning.

@@ -73,7 +73,7 @@ class Position:
         """Those that were not recorded yet. Raises DeclaredAnew."""
         for delivery in deliveries:
             if delivery.offset == self.offset and mark_of(delivery) != self.mark:
-                raise _declared_anew(self.topology)
+                raise _explain_new_stream(self.topology)
         return [delivery for delivery in deliveries if _offset(delivery) > self.offset]
 
     def leaps(self, deliveries: Sequence[Delivery]) -> Iterator[tuple[int, int]]:
@@ -112,10 +112,10 @@ def resume(topology: Topology) -> Position:
         recording.mark,
         is_verified=recording.offset < 0,
     )
-    return _recovered(position, recording.read_at)
+    return _recover(position, recording.read_at)
 
 
-def _recovered(position: Position, read_at: datetime) -> Position:
+def _recover(position: Position, read_at: datetime) -> Position:
     """Go on behind what a crash left in the log."""
     written = {
         int(event.event_id.removeprefix(position.event_ids)): event
@@ -126,11 +126,11 @@ def _recovered(position: Position, read_at: datetime) -> Position:
             event_ids=position.event_ids,
         )
     }
-    lacking = [written[offset] for offset in sorted(written) if offset > position.offset]
-    if not lacking:
+    missing = [written[offset] for offset in sorted(written) if offset > position.offset]
+    if not missing:
         return position
     last = replace(
-        position, offset=max(written), mark=mark_of_event(lacking[-1]), is_verified=False
+        position, offset=max(written), mark=mark_of_event(missing[-1]), is_verified=False
     )
     advance(position, last)
     return last
@@ -140,13 +140,13 @@ def advance(position: Position, to: Position) -> None:
     """Write down how far the stream was read. Raises NotAlone."""
     now = datetime.now(UTC)
     if not _recording(position).update(offset=to.offset, mark=to.mark, read_at=now):
-        raise _not_alone(position)
+        raise _explain_second_reader(position)
 
 
 def check_alone(position: Position) -> None:
     """Raises NotAlone when another recorder has continued: then nothing more may be written."""
     if not _recording(position).exists():
-        raise _not_alone(position)
+        raise _explain_second_reader(position)
 
 
 def _recording(position: Position) -> QuerySet[Recording]:
@@ -155,7 +155,7 @@ def _recording(position: Position) -> QuerySet[Recording]:
     )
 
 
-def _not_alone(position: Position) -> NotAlone:
+def _explain_second_reader(position: Position) -> NotAlone:
     return NotAlone(f"Another recorder took over the tap of {position.topology.slug}.")
 
 
@@ -192,7 +192,7 @@ def check_reach(position: Position) -> None:
             if found is None and newest < 0:
                 return
             if found is None:
-                raise _declared_anew(position.topology)
+                raise _explain_new_stream(position.topology)
             newest = found
 
 
@@ -211,7 +211,7 @@ def _last_offsets(topology: Topology) -> Generator[int, None, None]:
             yield _offset(come[-1])
 
 
-def _declared_anew(topology: Topology) -> DeclaredAnew:
+def _explain_new_stream(topology: Topology) -> DeclaredAnew:
     return DeclaredAnew(
         f"The tap “{topology.tap_queue}” was recreated or truncated after a broker crash. "
         "Its unread copies are lost."

@@ -157,17 +157,17 @@ def _owner(
     copy = Copy(message.exchange, message.routing_key, headers, expiration, at_ms)
     # A message in the delay of one topology may also pass another that has no delay for it.
     phases: tuple[Phase, ...] = ("exit" if trace.is_delivery else "entry", "publish")
-    if _tells_once(trace):
+    if _is_unique(trace):
         for phase in phases:
             for topology in watched:
                 if phase in topology.phases and (reading := _read(topology, copy, phase)):
                     if trace.is_delivery and phase == "publish":
                         reading = replace(reading, phase="exit", queue=trace.queue)
                     return topology, reading
-    return None, _reading_of_none(trace)
+    return None, _read_unknown(trace)
 
 
-def _tells_once(trace: Trace) -> bool:
+def _is_unique(trace: Trace) -> bool:
     """Whether this is the copy by which the message entered or left, and not one more."""
     if not trace.is_delivery:
         return bool(trace.routed)
@@ -201,7 +201,7 @@ def _is_for(topology: Watched, reading: Reading, copy: Copy) -> bool:
     return reading.destination in targets if targets else copy.exchange != ""
 
 
-def _reading_of_none(trace: Trace) -> Reading:
+def _read_unknown(trace: Trace) -> Reading:
     queue = trace.queue or (trace.routed[0] if len(trace.routed) == 1 else "")
     death = newest_death(trace.message.headers) or ("", "")
     phase: Phase = "exit" if trace.is_delivery else "publish"

@@ -50,11 +50,11 @@ def summarize(
     for topology, own in suspects.items():
         found += _hopeless(topology, own)
     found = found[: MOST_SENTENCES - 1]
-    if lacking := period.length - len(days):
+    if missing := period.length - len(days):
         found.append(
             Sentence(
                 "Missing days.",
-                f"{lacking} of {period.length} days have no figures.",
+                f"{missing} of {period.length} days have no figures.",
                 "runs",
             )
         )

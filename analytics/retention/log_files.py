@@ -79,24 +79,24 @@ def _expired_days(log: Path, now: datetime) -> list[Path]:
     if cutoff is None:
         return []
     old = [(day, folder) for day, folder in day_folders(log) if day < cutoff.date()]
-    wanted = _first_wanted(now)
+    wanted = _first_needed_day(now)
     read = dict(LogPosition.objects.values_list("path", "bytes_read"))
     return [
         folder
         for day, folder in old
         if (wanted is None or day < wanted)
-        and all(_may_go(path, cutoff, read, log) for path in folder.rglob("*.jsonl"))
+        and all(_is_deletable(path, cutoff, read, log) for path in folder.rglob("*.jsonl"))
     ]
 
 
-def _may_go(path: Path, cutoff: datetime, read: dict[str, int], log: Path) -> bool:
+def _is_deletable(path: Path, cutoff: datetime, read: dict[str, int], log: Path) -> bool:
     status = path.stat()
     unread = 0 if RECORDED.fullmatch(path.name) else status.st_size
     is_read = read.get(str(path.relative_to(log)), unread) >= status.st_size
     return is_read and status.st_mtime < cutoff.timestamp()
 
 
-def _first_wanted(now: datetime) -> date | None:
+def _first_needed_day(now: datetime) -> date | None:
     """The first day that a nightly run still needs; it reads the days that follow too."""
     at_work = Run.objects.filter(state__in=(RunState.WANTED, RunState.RUNNING))
     days = set(at_work.values_list("day", flat=True))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import apprise
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
 from delayboard.models.alert import AlertChannel
 
-NO_MAIL = "EMAIL_HOST is not set. Set it in the environment of the site and the worker."
 EXAMPLES = {
     AlertChannel.EMAIL: "ops@example.org",
     AlertChannel.WEBHOOK: "https://example.org/hook",
@@ -71,16 +69,17 @@ def check_address(channel: str, text: str) -> tuple[AlertChannel, str, str]:
     service = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
     if service is None or not SERVICES[kind] & set(_schemas(service)):
         raise refusal
+    # Apprise would read a file of this machine, or another address.
+    if getattr(service, "template", None):
+        raise AddressRefused("Enter the address without the parameter “template”.")
     return kind, address, host if is_webhook else kind.label
 
 
 def make_url(channel: str, address: str, incident: str) -> str:
-    """The address as Apprise takes it. Raises ValueError when no mail can be sent.
+    """The address as Apprise takes it.
 
     PagerDuty has one incident for each name of an incident, until an all-clear resolves it.
     """
-    if channel == AlertChannel.EMAIL:
-        return _mail_url(address)
     if channel == AlertChannel.WEBHOOK:
         return _webhook_url(address)
     if channel == AlertChannel.PAGERDUTY:
@@ -92,13 +91,10 @@ def make_url(channel: str, address: str, incident: str) -> str:
 
 def hide_address(text: str, channel: str, address: str) -> str:
     """The text without the parts of an address that may be secret."""
-    if channel == AlertChannel.EMAIL:
-        secrets = {settings.EMAIL_HOST_PASSWORD} - {""}
-    else:
-        parts = _split(address)
-        host = parts[1] if parts and channel == AlertChannel.WEBHOOK else ""
-        words = re.split(r"[^A-Za-z0-9_.\-]+", address)
-        secrets = {word for word in words if len(word) >= SECRET_LENGTH and word != host}
+    parts = _split(address)
+    host = parts[1] if parts and channel == AlertChannel.WEBHOOK else ""
+    words = re.split(r"[^A-Za-z0-9_.\-]+", address)
+    secrets = {word for word in words if len(word) >= SECRET_LENGTH and word != host}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "…")
     return text
@@ -120,25 +116,6 @@ def _schemas(service: apprise.NotifyBase) -> list[str]:
     for some in (service.protocol, service.secure_protocol):
         names += [some] if isinstance(some, str) else some or ()
     return names
-
-
-def _mail_url(address: str) -> str:
-    if not settings.EMAIL_HOST:
-        raise ValueError(NO_MAIL)
-    user, password = settings.EMAIL_HOST_USER, settings.EMAIL_HOST_PASSWORD
-    login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
-    mode = "ssl" if settings.EMAIL_USE_SSL else "starttls"
-    scheme = "mailtos" if settings.EMAIL_USE_SSL or settings.EMAIL_USE_TLS else "mailto"
-    values = {
-        "smtp": settings.EMAIL_HOST,
-        "from": settings.DEFAULT_FROM_EMAIL,
-        "to": address,
-        "mode": mode,
-        "format": "text",
-    }
-    if scheme == "mailto":
-        del values["mode"]
-    return f"{scheme}://{login}{settings.EMAIL_HOST}:{settings.EMAIL_PORT}?{urlencode(values)}"
 
 
 def _webhook_url(address: str) -> str:

@@ -18,8 +18,10 @@ LONGEST_IDENTITY = 300
 ALL_CLEAR = "Delayboard: all clear"
 
 
-def note_problems(troubles: Iterable[Problem], now: datetime) -> None:
-    """Bring the rows of problems up to what Now shows."""
+def note_problems(
+    troubles: Iterable[Problem], now: datetime, undecided: Collection[str] = ()
+) -> None:
+    """Bring the rows of problems up to what Now shows; those with an undecided identity stay."""
     shown = {one.identity[:LONGEST_IDENTITY]: one for one in troubles}
     lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - STANDS_FOR)
     rows = {row.identity: row for row in AlertProblem.objects.filter(lasting).order_by("pk")}
@@ -30,8 +32,11 @@ def note_problems(troubles: Iterable[Problem], now: datetime) -> None:
             AlertProblem.objects.create(identity=identity, since_at=now, **values)
         elif row.resolved_at or any(getattr(row, k) != v for k, v in values.items()):
             AlertProblem.objects.filter(pk=row.pk).update(resolved_at=None, **values)
+    lasting_ones = {*shown, *undecided}
     ended = [
-        row.pk for row in rows.values() if row.resolved_at is None and row.identity not in shown
+        row.pk
+        for row in rows.values()
+        if row.resolved_at is None and row.identity not in lasting_ones
     ]
     AlertProblem.objects.filter(pk__in=ended).update(resolved_at=now)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import smtplib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import apprise
+from django.conf import settings
+from django.core.mail import EmailMessage, get_connection
 from django.db.models import Q
 
+from analytics.delivery import NO_MAIL
 from delayboard.alerts.address import ASSET, hide_address, make_url
 from delayboard.alerts.messages import ALL_CLEAR
 from delayboard.models.alert import AlertChannel, AlertMessage, AlertState
@@ -22,6 +26,7 @@ CLAIM = timedelta(minutes=2)
 REPEATED = "Delayboard may have sent this message before: an attempt ended without an answer."
 # Broker text must not make links or mentions in a chat.
 HARMLESS = str.maketrans({"<": "‹", ">": "›", "[": "(", "]": ")", "`": "'"})
+NO_ANSWER = "The service did not answer within {} s."
 LEVELS = ("WARNING", "ERROR", "CRITICAL")
 CHATS = (AlertChannel.SLACK, AlertChannel.TEAMS)
 logger = logging.getLogger(__name__)
@@ -43,6 +48,8 @@ def send_due(now: datetime, alive: Callable[[], bool]) -> None:
     for message in waiting.select_related("receiver").order_by("created_at", "pk"):
         if not alive():
             return
+        if message.receiver.is_quiet(now) and not message.is_test:
+            continue
         send(message, datetime.now(now.tzinfo))
 
 
@@ -93,14 +100,40 @@ def notify(message: AlertMessage) -> None:
         body = f"{REPEATED}\n\n{body}"
     if receiver.channel in CHATS:
         title, body = title.translate(HARMLESS), body.translate(HARMLESS)
+    if receiver.channel == AlertChannel.EMAIL:
+        _mail(address, title, body)
+        return
     incident = f"delayboard-{receiver.pk}{'-test' if message.is_test else ''}"
+    is_clear = message.title == ALL_CLEAR
     url = make_url(receiver.channel, address, incident)
+    why = _post(url, title, body, is_clear=is_clear)
+    if why is not None:
+        why = hide_address(" ".join(why.split()), receiver.channel, address)
+        raise NotSent(why or "The service did not accept the message.")
+
+
+def _mail(address: str, title: str, body: str) -> None:
+    """Raises NotSent. Only a server that took the message answers."""
+    if not settings.EMAIL_HOST:
+        raise NotSent(NO_MAIL)
+    connection = get_connection(timeout=TIMEOUT_SECONDS)
+    try:
+        EmailMessage(title, body, to=[address], connection=connection).send()
+    except smtplib.SMTPResponseException as error:
+        raise NotSent(f"The mail server answered with {error.smtp_code}.") from error
+    except smtplib.SMTPServerDisconnected as error:
+        raise NotAnswered(NO_ANSWER.format(TIMEOUT_SECONDS)) from error
+    except (smtplib.SMTPException, OSError) as error:
+        raise NotSent(f"The mail server did not accept the message: {error}.") from error
+
+
+def _post(url: str, title: str, body: str, *, is_clear: bool) -> str | None:
+    """Send it by Apprise; what the service said when it did not take it. Raises NotSent."""
     service = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
     if service is None:
         raise NotSent("The address is not valid. Delete this receiver and add it again.")
     door = apprise.Apprise(asset=ASSET)
     door.add(service)
-    is_clear = message.title == ALL_CLEAR
     result = door.notify(
         body=body,
         title=title,
@@ -109,8 +142,7 @@ def notify(message: AlertMessage) -> None:
         timeout=TIMEOUT_SECONDS,
     )
     if result.status == apprise.AppriseResultStatus.TIMEOUT:
-        raise NotAnswered(f"The service did not answer within {TIMEOUT_SECONDS} s.")
-    if not result:
-        said = " ".join(entry.message for entry in result.logs() if entry.level in LEVELS)
-        why = hide_address(" ".join(said.split()), receiver.channel, address)
-        raise NotSent(why or "The service did not accept the message.")
+        raise NotAnswered(NO_ANSWER.format(TIMEOUT_SECONDS))
+    if result:
+        return None
+    return " ".join(entry.message for entry in result.logs() if entry.level in LEVELS)

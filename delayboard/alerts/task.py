@@ -47,11 +47,11 @@ def write_alerts(lease: Lease, now: datetime) -> list[AlertMessage]:
     if not AlertReceiver.objects.exists():
         AlertProblem.objects.filter(resolved_at=None).update(resolved_at=now)
         return []
-    board = overview(list(Broker.objects.all()), now, BROKER_AGE)
+    board = overview(list(Broker.objects.all()), now, BROKER_AGE, named=None)
     with transaction.atomic():
         if not lease.renew(0, 0):
             return []
-        note_problems((*board.troubles, *board.warnings), now)
+        note_problems((*board.troubles, *board.warnings), now, board.undecided)
         written = [write_message(one, now) for one in AlertReceiver.objects.all()]
     return [one for one in written if one is not None]
 

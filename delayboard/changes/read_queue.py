@@ -2,7 +2,7 @@
 
 For delays that leave through the default exchange, where nothing can be intercepted. An exclusive
 consumer takes every message without an ack. Those with a change are written down, published
-anew where the change says so, and acknowledged. A nack puts the others back: a classic queue keeps
+again where the change says so, and acknowledged. A nack puts the others back: a classic queue keeps
 their places and due times (tests/real_broker/test_read_queue.py). A kill puts all of them back, and
 the rows say what was begun.
 """
@@ -27,7 +27,14 @@ from delayboard.models.scheduled_change import OPEN
 from topology import work
 from topology.broker.amqp.fast_consumer import Intake, intake
 from topology.broker.amqp.publisher import publisher
-from topology.broker.errors import BrokerError, Conflict, NotFound, Unreachable
+from topology.broker.errors import (
+    Blocked,
+    BrokerError,
+    Conflict,
+    NotFound,
+    Unreachable,
+    alarm_sentence,
+)
 from topology.broker.management.client import Management
 from topology.models import Work, WorkState
 
@@ -35,6 +42,8 @@ from topology.models import Work, WorkState
 LONGEST_READING_SECONDS = 20.0
 WAIT_SECONDS = 0.2
 TRY_AGAIN_AFTER = timedelta(seconds=5)
+# Each reading holds the queue: less often where the next one will hardly do better.
+TRY_LATER_AFTER = timedelta(minutes=1)
 # So many are decoded, or changed, between two renewals of the lease.
 AT_ONCE = 500
 _LEFT = "The message left its delay before the worker read the queue. It was delivered unchanged."
@@ -51,10 +60,16 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
             _Reading(first, lease, stop, alive).run()
     except work.Stopped:
         lease.give_back("", after=timedelta(0))
+    except (_TooSlow, Blocked) as error:
+        lease.give_back(str(error), after=TRY_LATER_AFTER)
     except BrokerError as error:
         lease.give_back(str(error), after=TRY_AGAIN_AFTER)
     else:
         lease.end(WorkState.DONE)
+
+
+class _TooSlow(Conflict):
+    """The reading was given up after LONGEST_READING_SECONDS."""
 
 
 class _Reading:
@@ -79,13 +94,18 @@ class _Reading:
         if not wanted:
             return
         try:
-            self._guard()
+            alarms = self._guard()
             with intake(
                 self._broker.address, self._queue, prefetch=MOST_READ + 1, is_exclusive=True
             ) as taking:
-                found = self._read(taking, tombstones, len(wanted))
+                until = time.monotonic() + LONGEST_READING_SECONDS
+                found = self._read(taking, tombstones, len(wanted), until)
                 with taking.attended():
-                    tags = self._carry_out(found)
+                    tags = self._take_out(found)
+                # Before the others are published, which may take a while or fail.
+                taking.ack(tags)
+                with taking.attended():
+                    tags, problem = self._move(found, alarms, until)
                 taking.ack(tags)
         except (NotFound, Conflict) as error:
             self._end_late(self._changes, str(error))
@@ -96,21 +116,30 @@ class _Reading:
         unsettled = self._changes.filter(state=ChangeState.DONE, is_settled=False)
         unsettled.filter(pk__in=seen).update(is_settled=True)
         self._end_absent(wanted - seen)
+        if problem:
+            raise problem
 
-    def _guard(self) -> None:
-        """Raises Conflict where the messages could not be put back as they were."""
+    def _guard(self) -> list[str]:
+        """The alarms, which block publishes. Raises Blocked where all changes need one.
+
+        Raises Conflict where the messages could not be put back as they were.
+        """
         with Management(self._broker.address) as management:
-            queue = management.queue(self._queue)
+            queue, alarms = management.queue(self._queue), management.alarms()
         destinations = self._changes.values_list("destination", flat=True)
         if problem := unreadable(queue, destinations.latest("pk")):
             raise Conflict(problem)
+        cancelled = self._changes.filter(kind=ChangeKind.CANCEL, state__in=OPEN)
+        if alarms and not cancelled.exists():
+            raise Blocked(alarm_sentence(alarms))
+        return alarms
 
     def _read(
-        self, taking: Intake, tombstones: take.Tombstones, number: int
+        self, taking: Intake, tombstones: take.Tombstones, number: int, until: float
     ) -> Sequence[Intercepted]:
         """The messages with a change, once all are found, or no other message is in the queue."""
         found: list[Intercepted] = []
-        until, seen = time.monotonic() + LONGEST_READING_SECONDS, 0
+        seen = 0
         while len(found) < number:
             self._pulse()
             arrivals = list(taking.arrivals(AT_ONCE, WAIT_SECONDS))
@@ -123,34 +152,59 @@ class _Reading:
                 if change is not None:
                     tombstones.handed_over.add(change.pk)
                     found.append(Intercepted(arrival.tag, change, message))
-            if seen > MOST_READ or time.monotonic() > until:
+            if time.monotonic() > until:
+                raise _TooSlow(self._took_long("No message was changed"))
+            if seen > MOST_READ:
                 raise Conflict(
                     f"“{self._queue}” has more messages than can be read at once. Wait until it "
                     "has fewer."
                 )
         return found
 
-    def _carry_out(self, found: Sequence[Intercepted]) -> list[int]:
-        """The tags of what is taken out; each is written down before."""
-        done = [one for one in found if one.change.state == ChangeState.DONE]
-        others = [one for one in found if one.change.state != ChangeState.DONE]
-        cancelled = [one for one in others if one.change.kind == ChangeKind.CANCEL]
-        moved = [one for one in others if one.change.kind != ChangeKind.CANCEL]
-        tags = [one.tag for one in done]
+    def _take_out(self, found: Sequence[Intercepted]) -> list[int]:
+        """The tags of what is cancelled, or was begun before; each is written down before."""
+        cancelled = [
+            one
+            for one in found
+            if one.change.state != ChangeState.DONE and one.change.kind == ChangeKind.CANCEL
+        ]
+        tags = [one.tag for one in found if one.change.state == ChangeState.DONE]
         for first in range(0, len(cancelled), AT_ONCE):
             self._pulse()
             some = cancelled[first : first + AT_ONCE]
             with transaction.atomic():
                 tags += [one.tag for one in some if take.finish(one.change, one.message)]
+        return tags
+
+    def _move(
+        self, found: Sequence[Intercepted], alarms: Sequence[str], until: float
+    ) -> tuple[list[int], BrokerError | None]:
+        """The tags of what was published again, and why some have to wait for another reading."""
+        tags: list[int] = []
+        moved = [
+            one
+            for one in found
+            if one.change.state in OPEN and one.change.kind != ChangeKind.CANCEL
+        ]
         if not moved:
-            return tags
+            return tags, None
+        if alarms:
+            return tags, Blocked(alarm_sentence(alarms))
         with publisher(self._broker.address, f"changes in {self._queue}") as channel:
-            for tag, change, message in moved:
+            for number, (tag, change, message) in enumerate(moved):
+                if time.monotonic() > until:
+                    return tags, _TooSlow(self._took_long(f"{number} messages were changed"))
                 self._pulse()
                 publish = publish_in_place(change, message, channel)
                 if publish is not None and take.finish(change, publish):
                     tags.append(tag)
-        return tags
+        return tags, None
+
+    def _took_long(self, progress: str) -> str:
+        return (
+            f"Reading “{self._queue}” took longer than {LONGEST_READING_SECONDS:.0f} s. "
+            f"{progress}. The worker continues in a minute."
+        )
 
     def _end_absent(self, absent: set[int]) -> None:
         """The queue was read to its end without these."""

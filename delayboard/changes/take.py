@@ -155,7 +155,7 @@ def give_up(changes: QuerySet[ScheduledChange], why: str) -> None:
 
 
 class CancelledMessages:
-    """Asked for each message, and read anew from time to time."""
+    """Asked for each message, and read again from time to time."""
 
     def __init__(self, topology: Topology) -> None:
         self._changes = ScheduledChange.objects.filter(topology=topology, interception=None)

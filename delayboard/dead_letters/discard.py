@@ -59,7 +59,7 @@ def change_these(user: Any, broker: Broker, kind: Kind, keys: Collection[int]) -
     """Change these messages of the broker; how many were in the state before."""
     rows = ParkedMessage.objects.filter(broker=broker, pk__in=keys)
     with transaction.atomic():
-        changed = _change(user, kind, _chunks(rows, kind))
+        changed = _change(user, kind, _split_chunks(rows, kind))
         _record(user, broker, kind, {"parked_messages": changed, "chosen": len(keys)})
     return changed
 
@@ -98,7 +98,7 @@ def change_all(
         seen = before if is_uncounted else rows
         newest = seen.aggregate(newest=Max("pk"))["newest"] or 0
     change.newest = newest
-    is_uncounted = is_uncounted or bool(_unsearched(change, kind))
+    is_uncounted = is_uncounted or bool(_explain_unsearched(change, kind))
     if not is_uncounted:
         change.asked = rows.filter(pk__lte=newest, state=kind.before).count()
     details: dict[str, Any] = {"parked_messages": change.asked, "newest": newest, "query": query}
@@ -114,7 +114,7 @@ def change_all(
             change.work = work.create(KIND, change.pk, broker=broker, user=user, total=total)
         else:
             found = rows.filter(pk__lte=newest)
-            change.changed = _change(user, kind, _chunks(found, kind))
+            change.changed = _change(user, kind, _split_chunks(found, kind))
         change.save(update_fields=["work", "changed"])
         _record(user, broker, kind, details)
     return change
@@ -132,19 +132,21 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
             raise QueryError("The account that requested this change no longer exists.")
         rows = _rows(change, change.created_at)[0].filter(pk__lte=change.newest)
         if change.asked is None:
-            number = _unsearched(change, kind)
+            number = _explain_unsearched(change, kind)
             if number and timezone.now() - change.created_at < INDEX_WAIT:
                 sentence = (
                     "1 parked message is" if number == 1 else f"{number:,} parked messages are"
                 )
                 lease.give_back(f"{sentence} not searchable yet.", after=LOOK_AGAIN_AFTER)
                 return
-            change.asked = change.changed + _counted(rows.filter(state=kind.before), change, lease)
+            change.asked = change.changed + _count_rows(
+                rows.filter(state=kind.before), change, lease
+            )
             change.left_out = number
             change.save(update_fields=["asked", "left_out"])
             alive()
         while not stop.is_set():
-            chunk = _next(rows, kind, change.position)
+            chunk = _read_next(rows, kind, change.position)
             if not chunk:
                 lease.end(WorkState.DONE)
                 return
@@ -181,7 +183,7 @@ def _rows(change: ParkedChange, now: datetime) -> tuple[ParkedMessages, bool]:
     return search.messages(), search.reads_messages
 
 
-def _unsearched(change: ParkedChange, kind: Kind) -> int:
+def _explain_unsearched(change: ParkedChange, kind: Kind) -> int:
     """How many messages it may mean that no search finds yet."""
     if change.group is not None:
         return 0
@@ -189,7 +191,7 @@ def _unsearched(change: ParkedChange, kind: Kind) -> int:
     return search.not_indexed().filter(pk__lte=change.newest, state=kind.before).count()
 
 
-def _counted(rows: ParkedMessages, change: ParkedChange, lease: work.Lease) -> int:
+def _count_rows(rows: ParkedMessages, change: ParkedChange, lease: work.Lease) -> int:
     """How many there are, a slice at a time, so that a slow count does not outlast the lease."""
     lowest = ParkedMessage.objects.filter(broker=change.broker).aggregate(lowest=Min("pk"))[
         "lowest"
@@ -201,14 +203,14 @@ def _counted(rows: ParkedMessages, change: ParkedChange, lease: work.Lease) -> i
     return number
 
 
-def _chunks(rows: ParkedMessages, kind: Kind) -> Iterator[list[int]]:
+def _split_chunks(rows: ParkedMessages, kind: Kind) -> Iterator[list[int]]:
     last = 0
-    while chunk := _next(rows, kind, last):
+    while chunk := _read_next(rows, kind, last):
         yield chunk
         last = chunk[-1]
 
 
-def _next(rows: ParkedMessages, kind: Kind, after: int) -> list[int]:
+def _read_next(rows: ParkedMessages, kind: Kind, after: int) -> list[int]:
     found = rows.filter(pk__gt=after, state=kind.before).order_by("pk")
     return list(found.values_list("pk", flat=True)[:CHUNK])
 

@@ -45,7 +45,7 @@ KINDS = frozenset(
 # Their consumers republish a failed message, so x-death does not count the failures.
 COUNTED_BY_CONSUMERS = frozenset({delay_queues.KIND, busy_wait.KIND})
 # The headers, and names within x-death, that show the failures.
-TOLD_BY = (*sorted(DEATH_HEADERS), "queue", "reason", "count")
+SHOWN_BY = (*sorted(DEATH_HEADERS), "queue", "reason", "count")
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def retrying(
     if wanted.problems:
         return shown
     asked = [one for one in topologies if wanted.topology in ("", one.slug)]
-    found, remark = _found(broker, wanted, asked, scope, place)
+    found, remark = _find_page(broker, wanted, asked, scope, place)
     reader = Reader({broker.pk: hidden}, scope.unseen, scope.stuck)
     page, next_place = scheduled_page.page_of(found)
     return RetryList(
@@ -147,7 +147,7 @@ def retrying(
     )
 
 
-def _found(
+def _find_page(
     broker: Broker,
     wanted: Filter,
     topologies: Sequence[Topology],
@@ -180,12 +180,12 @@ def _page(
 
 def _retry(row: ScheduledMessage, line: Line) -> Retry:
     kind = row.topology.kind if row.topology else ""
-    failed = _failed(line)
+    failed = _describe_failures(line)
     tried = row.attempt > 1 or bool(failed) or kind in COUNTED_BY_CONSUMERS
-    return Retry(line, row.attempt if tried else 0, _rounds(row.topology), failed)
+    return Retry(line, row.attempt if tried else 0, _count_rounds(row.topology), failed)
 
 
-def _rounds(topology: Topology | None) -> int | None:
+def _count_rounds(topology: Topology | None) -> int | None:
     """How many rounds there are, where the topology and not a consumer limits them."""
     if topology is None or topology.kind != retry_ladder.KIND:
         return None
@@ -195,12 +195,12 @@ def _rounds(topology: Topology | None) -> int | None:
         return None
 
 
-def _failed(line: Line) -> str:
+def _describe_failures(line: Line) -> str:
     """The failures among its deaths when it entered: “rejected 2 times in orders”.
 
     HIDDEN where a rule hides any header that they may come from.
     """
-    if any(map(line.hidden.hides_header, TOLD_BY)):
+    if any(map(line.hidden.hides_header, SHOWN_BY)):
         return HIDDEN
     deaths = read_history(line.headers).deaths
     parts = [
@@ -221,7 +221,7 @@ def _depths(
         Depth(
             topology=one,
             listed=numbers.get(one.pk, (0, 0))[0],
-            queued=_queued(one, snapshot) if snapshot else None,
+            queued=_count_queued(one, snapshot) if snapshot else None,
             sees_entries="entry" not in untapped(one)
             or (has_firehose and one.kind != quorum_retry.KIND),
             is_inside=one.kind == quorum_retry.KIND,
@@ -231,7 +231,7 @@ def _depths(
     return sorted(found, key=lambda depth: (-(depth.queued or 0), depth.topology.name))
 
 
-def _queued(topology: Topology, snapshot: Snapshot) -> int | None:
+def _count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
     """Messages in its delays; of one that retries within its work queue, in that one."""
     try:
         queues = provision.queues_of(topology, snapshot)

@@ -114,11 +114,11 @@ def by_day(result: Result, slug: str, days: Sequence[date]) -> dict[date, Result
         for row in rows:
             day = labels[row["broker"]]
             table: Any = found[day].tables[name]
-            table.append(_of_day(row, slug, days[-1] - day))
+            table.append(_events_of_day(row, slug, days[-1] - day))
     return found
 
 
-def _of_day(row: Row, slug: str, earlier: timedelta) -> Row:
+def _events_of_day(row: Row, slug: str, earlier: timedelta) -> Row:
     changed = {**row, "broker": slug}
     if row.get("due_at"):
         changed["due_at"] = (datetime.fromisoformat(row["due_at"]) - earlier).isoformat()
@@ -187,16 +187,16 @@ class _Day:
             delay_s = low * (high / low) ** self._chance.random()
             # No trip ends on the next day.
             rest_s = (self._begin_at + timedelta(hours=23.9) - at).total_seconds()
-            yield from self._delayed(levels, at, min(delay_s, rest_s))
+            yield from self._delayed_events(levels, at, min(delay_s, rest_s))
         for hour in range(*NIGHT_HOURS):
             for _ in range(NIGHTLY_REMINDERS):
                 at = self._begin_at + timedelta(hours=hour, seconds=self._chance.uniform(0, 3600))
-                yield from self._delayed(levels, at, self._chance.uniform(*NIGHT_DELAYS_S))
+                yield from self._delayed_events(levels, at, self._chance.uniform(*NIGHT_DELAYS_S))
         for at in self._moments(HELD_REMINDERS):
-            yield from self._delayed(hold, at, self._chance.choice((10, 30, 120)))
+            yield from self._delayed_events(hold, at, self._chance.choice((10, 30, 120)))
         failing = FAILED_AFTER if self._number >= RELEASE else FAILED_BEFORE
-        yield from self._retried(flow("retry_pair", "TimeoutError"), ORDERS, 15, failing)
-        yield from self._retried(flow("delay_queues", "ConnectionError"), WEBHOOKS, 10, 0.15)
+        yield from self._retried_events(flow("retry_pair", "TimeoutError"), ORDERS, 15, failing)
+        yield from self._retried_events(flow("delay_queues", "ConnectionError"), WEBHOOKS, 10, 0.15)
 
     def _moments(self, number: int) -> Iterator[datetime]:
         """Times of the day, more in busy hours; none so late that a trip ends on the next day."""
@@ -204,7 +204,7 @@ class _Day:
         for hour in self._chance.choices(hours, HOUR_WEIGHTS, k=round(number * self._share)):
             yield self._begin_at + timedelta(hours=hour, seconds=self._chance.uniform(0, 3600))
 
-    def _delayed(self, flow: _Flow, at: datetime, delay_s: float) -> Iterator[MessageEvent]:
+    def _delayed_events(self, flow: _Flow, at: datetime, delay_s: float) -> Iterator[MessageEvent]:
         message = self._message()
         delay = timedelta(seconds=round(delay_s))
         yield self._event("scheduled", at, flow, message, 1, delay, due_at=at + delay)
@@ -212,7 +212,7 @@ class _Day:
         if not is_lost:
             yield self._event("delivered", at + delay + self._lateness(at), flow, message, 1, delay)
 
-    def _retried(
+    def _retried_events(
         self, flow: _Flow, number: int, delay_s: int, failing: float
     ) -> Iterator[MessageEvent]:
         delay = timedelta(seconds=delay_s)
@@ -224,7 +224,7 @@ class _Day:
             while is_hopeless or self._chance.random() < failing:
                 attempt += 1
                 if attempt > ATTEMPTS:
-                    yield from self._parked(flow, at, message)
+                    yield from self._parked_events(flow, at, message)
                     break
                 death: dict[str, Any] = {
                     "death_reason": "rejected",
@@ -237,7 +237,7 @@ class _Day:
                 at += delay + self._lateness(at)
                 yield self._event("delivered", at, flow, message, attempt, delay)
 
-    def _parked(self, flow: _Flow, at: datetime, message: str) -> Iterator[MessageEvent]:
+    def _parked_events(self, flow: _Flow, at: datetime, message: str) -> Iterator[MessageEvent]:
         """Parked, and most of them replayed or discarded an hour later."""
         dead: dict[str, Any] = {
             "source": "delayboard",

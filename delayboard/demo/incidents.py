@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.parked import group_note, store
-from delayboard.dead_letters.parking.park_request import watch
+from delayboard.dead_letters.parking.park_request import set_automatic_parking
 from delayboard.dead_letters.queues.confirmed import decide
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options
@@ -74,7 +74,7 @@ def make_incidents(broker: Broker) -> None:
         for name in (REFUNDS_DEAD, *(trade.parked for trade in TRADES if trade.parks)):
             if snapshot.definitions.queue(name):
                 decide(None, broker, name, snapshot, is_confirmed=True)
-                watch(None, broker, name, snapshot, on=True)
+                set_automatic_parking(None, broker, name, snapshot, on=True)
         for number in range(REFUNDED):
             body = json.dumps({"refund": number, "amount": 9.5}).encode()
             properties = build_properties(content_type="application/json", delivery_mode=2)

@@ -2,7 +2,7 @@
 
 `make run` keeps one in `var/broker`, the tests start theirs in temporary folders. Everything the
 node needs to come back (ports, password, cookie, data) lies in its folder. Its processes carry the
-folder in their environment, so that one left behind by a crash is recognised, never guessed by
+folder in their environment, so that one left behind by a crash is recognized, never guessed by
 name.
 """
 

@@ -47,7 +47,7 @@ class Place:
         """Return the command that runs `program` here, and asks it to end when we end.
 
         bubblewrap shares the network and needs no root where users may make namespaces. It does
-        not pass on the signal that ends it, so what it runs is told to watch it in turn.
+        not pass on the signal that ends it, so the program inside watches it in turn.
         """
         if self.root is None:
             return [*_END_WITH_PARENT, *program]

@@ -1,4 +1,4 @@
-"""The processes of a node: recognised by a mark in their environment, never by their name."""
+"""The processes of a node: recognized by a mark in their environment, never by their name."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from analytics.models import NightlyReport, Run, ScheduledMessage
+from analytics.models import DueCount, NightlyReport, Run, ScheduledMessage
 from analytics.models.run import GENERATED
 from analytics.results.load import MODELS as RESULTS
 from delayboard.dead_letters.replay.batch import change_state
@@ -43,17 +43,15 @@ QUEUES = (
     "returns",
     "newsletter",
 )
+# Rows of a topology: those of a user's own ones stay.
+OF_TOPOLOGIES: tuple[Any, ...] = (ScheduledChange, Publication, ScheduledMessage)
 DATA: tuple[Any, ...] = (
-    ScheduledChange,
     ReplayBatch,
     ParkedChange,
     ParkedMessage,
     ParkSession,
     Parking,
     MessageGroup,
-    DeadLetterQueue,
-    Publication,
-    ScheduledMessage,
     FindingPeriod,
 )
 
@@ -86,8 +84,10 @@ def remove_demo(user: Any, broker: Broker) -> None:
     with audit.recorded(user, "demo removed", broker=broker, what=broker.name):
         _cancel_replays(user, broker)
         # Before their rows go, so that the worker ends its parkers meanwhile.
-        DeadLetterQueue.objects.filter(broker=broker).update(is_watched=False)
-        for topology in demo_topologies(broker).exclude(state=State.DELETED):
+        queues = DeadLetterQueue.objects.filter(broker=broker, queue__in=_queues(broker))
+        queues.update(parks_automatically=False)
+        topologies = demo_topologies(broker)
+        for topology in topologies.exclude(state=State.DELETED):
             provision.remove(user, topology, typed_name=topology.name)
         with Management(broker.address) as management:
             # Traffic that still ran may have declared hold queues again.
@@ -97,6 +97,11 @@ def remove_demo(user: Any, broker: Broker) -> None:
                 management.delete_queue(name, only_if_empty=False)
             management.delete_exchange(REMINDERS)
         with transaction.atomic():
+            queues.delete()
+            DueCount.objects.filter(topology__in=topologies).delete()
+            own = Topology.objects.filter(broker=broker).exclude(pk__in=topologies)
+            for model in OF_TOPOLOGIES:
+                model.objects.filter(broker=broker).exclude(topology__in=own).delete()
             for model in DATA:
                 model.objects.filter(broker=broker).delete()
             for figures in RESULTS:
@@ -104,6 +109,12 @@ def remove_demo(user: Any, broker: Broker) -> None:
             runs = Run.objects.filter(error=GENERATED)
             NightlyReport.objects.filter(day__in=runs.values("day")).delete()
             runs.delete()
+
+
+def _queues(broker: Broker) -> list[str]:
+    """Its queues, also those of the topologies that it created."""
+    owned = [one.owned_identities for one in demo_topologies(broker)]
+    return [*QUEUES, *(str(name) for one in owned for kind, name, *_ in one if kind == "queue")]
 
 
 def _cancel_replays(user: Any, broker: Broker) -> None:

@@ -118,7 +118,7 @@ def trade(broker: Broker, trade: Trade, stop: Event) -> None:
             for delivery in consumer.batch(
                 limit=1, limit_bytes=1_000_000, wait=TICK_SECONDS, linger=0
             ):
-                work_on(trade, delivery, consumer, channel)
+                handle_message(trade, delivery, consumer, channel)
 
 
 def prepare(broker: Broker, trade: Trade) -> bool:
@@ -163,7 +163,9 @@ def send(
     channel.publish_by(route, Publish(route.exchange, route.routing_key, steered, body))
 
 
-def work_on(trade: Trade, delivery: Delivery, consumer: Consumer, channel: Publisher) -> None:
+def handle_message(
+    trade: Trade, delivery: Delivery, consumer: Consumer, channel: Publisher
+) -> None:
     """What is published again or parked is confirmed before it is acked."""
     message = delivery.message
     if not fails(message.body):

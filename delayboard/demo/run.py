@@ -70,7 +70,7 @@ def pause(ends: int) -> float:
     return min(2.0 ** (ends - 1), LONGEST_PAUSE_SECONDS)
 
 
-def prefixed(name: str, width: int, line: bytes) -> str:
+def add_prefix(name: str, width: int, line: bytes) -> str:
     """Return one line of a child's output with its name in front."""
     return f"{name:<{width}} | {line.decode(errors='replace').rstrip()}"
 
@@ -92,7 +92,7 @@ def own_broker(amqp: str, management: str) -> BrokerUrls | None:
 
 
 @contextmanager
-def only_one(var: Path) -> Iterator[None]:
+def lock_installation(var: Path) -> Iterator[None]:
     """Hold the lock of this installation. Raises CannotRun when another run holds it."""
     var.mkdir(parents=True, exist_ok=True)
     with (var / "run.lock").open("a+") as lock:
@@ -110,7 +110,7 @@ def only_one(var: Path) -> Iterator[None]:
         yield
 
 
-def demand_free_port(port: int) -> None:
+def require_free_port(port: int) -> None:
     """Raise CannotRun when something listens on `port` already."""
     if not is_free(port):
         raise CannotRun(
@@ -119,7 +119,7 @@ def demand_free_port(port: int) -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def raise_on_interrupt() -> Iterator[None]:
     """Turn the first SIGINT or SIGTERM into KeyboardInterrupt and ignore the later ones."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -223,7 +223,7 @@ class Running:
         self.process, self.rest = None, b""
 
 
-class Household:
+class ManagedProcesses:
     """The node, if there is one, and the children: started in order, stopped in reverse."""
 
     def __init__(self, node: PrivateNode | None, wanted: Sequence[Child], port: int) -> None:
@@ -242,7 +242,7 @@ class Household:
         while True:
             self._await_output()
             for running in self.running:
-                self._tend(running)
+                self._supervise(running)
             if self.node is not None and not self.node.is_running:
                 self._restart_node(self.node)
             if not self.is_announced and answers(self.port):
@@ -267,12 +267,12 @@ class Household:
             else:
                 time.sleep(TICK_SECONDS)
 
-    def _tend(self, running: Running) -> None:
+    def _supervise(self, running: Running) -> None:
         name = running.child.name
         # Asked before the output is read, so that the last words of a process are not lost.
         code = running.exit_code()
         for line in running.lines():
-            say(prefixed(name, self.width, line))
+            say(add_prefix(name, self.width, line))
         if code is not None:
             seconds = running.plan_next_start()
             say(f"{name} ended with code {code} and restarts in {seconds:.0f} s")

@@ -14,16 +14,16 @@ def prepare_demo(amqp_url: str, management_url: str) -> Broker:
 
     The private node keeps its data but may come back on other ports. Raises BrokerError.
     """
-    return _registered(DEMO_BROKER, parse_address(amqp_url, management_url))
+    return _register(DEMO_BROKER, parse_address(amqp_url, management_url))
 
 
 def register_own_broker(amqp_url: str, management_url: str) -> Broker:
     """Make or update the row of the operator's own broker; nothing is changed on it."""
     address = parse_address(amqp_url, management_url)
-    return _registered(f"{address.host} {address.vhost}", address)
+    return _register(f"{address.host} {address.vhost}", address)
 
 
-def _registered(name: str, address: Address) -> Broker:
+def _register(name: str, address: Address) -> Broker:
     broker = Broker.objects.filter(name=name).first()
     is_new = broker is None
     broker = broker or Broker(name=name, environment="demo" if name == DEMO_BROKER else "own")

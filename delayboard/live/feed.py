@@ -94,7 +94,7 @@ class _Watched:
                 took = time.monotonic() - began
                 if state is not None and (self._is_news(state) or began - sent_at > REPEAT_SECONDS):
                     sent_at = began
-                    self._tell(state)
+                    self._send_state(state)
                 pause = min(LONGEST_SECONDS, took / SHARE_OF_INTERVAL - took)
                 self.stop.wait(max(self._subject.seconds - took, pause))
         finally:
@@ -115,7 +115,7 @@ class _Watched:
             return True
         return {**state, "seq": 0} != {**self._last, "seq": 0}
 
-    def _tell(self, state: State) -> None:
+    def _send_state(self, state: State) -> None:
         with self._lock:
             state["seq"] = next(self._numbers)
             self._last = state

@@ -1,6 +1,6 @@
 """Keeps SQLite's write-ahead log open while the site runs.
 
-The last connection that closes deletes the log and its index. The next one makes them anew, which
+The last connection that closes deletes the log and its index. The next one makes them again, which
 a full disk refuses, so that nothing could be read (sqlite.org/wal.html).
 """
 

@@ -31,7 +31,7 @@ LONGEST_LEFT = 31_536_000
 
 
 class State(TypedDict):
-    """A subject's live values: all of them in the feed; to a page those that it lacks (`lacking`).
+    """A subject's live values: all of them in the feed; to a page those that it does not have.
 
     `cells` are texts by key, `marks` states by key; `at` is the reference time of ages in ISO
     format, `error` a sentence while the numbers are old, `reading` one while the broker is read for
@@ -77,14 +77,14 @@ class Shown:
     def select_changes(self, newest: State) -> State:
         """The state with those values alone that the page shows and has not; it has them now."""
         cells, marks = (
-            self._new(newest["cells"], self._cells),
-            self._new(newest["marks"], self._marks),
+            self._find_changed(newest["cells"], self._cells),
+            self._find_changed(newest["marks"], self._marks),
         )
         self._cells |= cells
         self._marks |= marks
         return {**newest, "cells": cells, "marks": marks}
 
-    def _new(self, values: Mapping[str, str], sent: Mapping[str, str]) -> dict[str, str]:
+    def _find_changed(self, values: Mapping[str, str], sent: Mapping[str, str]) -> dict[str, str]:
         found = ((key, values[key]) for key in self._keys if key in values)
         return {key: value for key, value in found if sent.get(key) != value}
 
@@ -153,7 +153,7 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
         "replay/delivered": count_text(batch.delivered),
         "replay/died": count_text(batch.died),
         "replay/pace": "" if pace is None else f"{pace:.{0 if pace >= 10 else 1}f} per second",
-        "replay/left": _left(batch.pending, pace),
+        "replay/left": _count_left(batch.pending, pace),
         "replay/state": batch.get_state_display(),
     }
     if silence := find_silence(batch, at):
@@ -162,7 +162,7 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
     return state(at=at, cells=cells, version=version, done=batch.is_ended)
 
 
-def _left(pending: int, pace: float | None) -> str:
+def _count_left(pending: int, pace: float | None) -> str:
     if not pace or not pending:
         return ""
     seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_LEFT)))

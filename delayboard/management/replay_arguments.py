@@ -11,11 +11,11 @@ from django.core.management.base import CommandError, CommandParser
 from delayboard.dead_letters.replay.batch import options
 from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.search.match import queue_names
-from delayboard.management.commands.export_dead_letters import broker_of
 from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import Order, TargetMode
 from topology import access
 from topology.content.text import fold
+from topology.management.find_rows import find_topology
 from topology.models import Broker, Role, Topology
 
 USAGE_CODE = 2
@@ -172,18 +172,10 @@ def _read_target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
         raise make_usage_error("--to-exchange goes with --key.")
     target = {"mode": mode.value}
     if mode == TargetMode.DELAY:
-        target |= {"topology": str(_find_topology(broker, given["through"]).pk)}
+        rows = Topology.objects.filter(broker=broker)
+        target |= {"topology": str(find_topology(given["through"], rows, make_usage_error).pk)}
         target |= {"key": given["to"] or ""}
     return target
-
-
-def _find_topology(broker: Broker, slug: str) -> Topology:
-    rows = Topology.objects.filter(broker=broker)
-    found = rows.filter(slug=slug).first()
-    if found is None:
-        known = ", ".join(rows.values_list("slug", flat=True)[:20]) or "none yet"
-        raise make_usage_error(f"There is no topology “{slug}” on {broker.name}. Known: {known}.")
-    return found
 
 
 def _name_flag(name: str) -> str:
@@ -215,10 +207,3 @@ def find_batch(broker: Broker, key: int) -> ReplayBatch:
 
 def make_usage_error(sentence: str) -> CommandError:
     return CommandError(sentence, returncode=USAGE_CODE)
-
-
-def find_broker(slug: str) -> Broker:
-    try:
-        return broker_of(slug)
-    except CommandError as error:
-        raise make_usage_error(str(error)) from error

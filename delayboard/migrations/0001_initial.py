@@ -145,7 +145,7 @@ class Migration(migrations.Migration):
                     models.BooleanField(help_text="False: a user dismissed the queue."),
                 ),
                 ("decided_at", models.DateTimeField()),
-                ("is_watched", models.BooleanField(default=False)),
+                ("parks_automatically", models.BooleanField(default=False)),
                 ("watched_at", models.DateTimeField(null=True)),
                 (
                     "broker",

@@ -110,8 +110,17 @@ class AlertMessage(models.Model):
 
     @classmethod
     def failed(cls) -> models.QuerySet[AlertMessage]:
-        """Those that were given up, and those whose last attempt failed."""
-        return cls.objects.exclude(state=AlertState.SENT).exclude(error="")
+        """Those that were abandoned, and those whose last attempt failed; tests aside.
+
+        An abandoned one no longer counts when its receiver got a later one.
+        """
+        later = cls.objects.filter(
+            receiver=models.OuterRef("receiver"),
+            state=AlertState.SENT,
+            ended_at__gt=models.OuterRef("ended_at"),
+        )
+        rows = cls.objects.exclude(state=AlertState.SENT).exclude(error="").exclude(is_test=True)
+        return rows.exclude(models.Exists(later))
 
 
 class AlertNotice(models.Model):

@@ -18,7 +18,7 @@ class DeadLetterQueue(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )
     decided_at = models.DateTimeField()
-    is_watched = models.BooleanField(default=False)
+    parks_automatically = models.BooleanField(default=False)
     watched_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )

@@ -81,6 +81,16 @@ class Overview:
         return any(line.flow.unknown for line in self.lines)
 
     @property
+    def undecided(self) -> frozenset[str]:
+        """Identities of problems that may last, of topologies that are not observed at present."""
+        return frozenset(
+            key.format(line.topology.pk)
+            for line in self.lines
+            if line.flow.unknown
+            for key in (problems.OVERDUE, problems.BURNING)
+        )
+
+    @property
     def system(self) -> str:
         return describe_tasks(self.background_tasks)
 
@@ -120,8 +130,13 @@ def _key(brokers: Sequence[Broker]) -> tuple[int, ...]:
     return tuple(sorted(broker.pk for broker in brokers))
 
 
-def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Overview:
-    """Everything about these brokers that the first page shows."""
+def overview(
+    brokers: Sequence[Broker],
+    now: datetime,
+    max_age: timedelta,
+    named: int | None = problems.NAMED,
+) -> Overview:
+    """Everything about these brokers that the first page shows; `named` as in find_unroutable."""
     known = dict(zip(brokers, latest.fresh_all(brokers, max_age), strict=True))
     open_findings = count_open(brokers, now)
     findings = [(one, make_counts(open_findings.get(one.pk, {}))) for one in brokers]
@@ -133,7 +148,7 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
     late = read_lateness(flows)
     waiting, parked = counts.by_topology(scope), counters.count_parked(brokers)
     found = [
-        *problems.find_unroutable(brokers),
+        *problems.find_unroutable(brokers, named),
         *find_outages(known, tasks, disk),
         *problems.find_drifted(brokers),
         *problems.find_overdue(scope, [one.topology for one in flows if not one.unknown]),
@@ -141,7 +156,7 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
         *problems.find_losses(findings),
         *find_burning(flows, late),
         *problems.find_missed_targets(brokers),
-        *problems.find_paused(brokers),
+        *problems.find_paused(brokers, named),
         *find_growing(brokers, by_id, scope.now),
         *find_delays(known, tasks, disk),
         *find_unsent(),

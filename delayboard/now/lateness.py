@@ -11,7 +11,7 @@ from analytics.models import Slo
 from analytics.results.sections import duration, percent
 from analytics.results.slo import Attainment, attainment
 from delayboard.now.counters import Counter
-from delayboard.now.problems import Link, Problem, ProblemKind
+from delayboard.now.problems import BURNING, Link, Problem, ProblemKind
 from delayboard.now.throughput import FlowLine
 from topology.graph.live_values import UNKNOWN
 from topology.models import Broker
@@ -99,7 +99,7 @@ def find_burning(flows: Sequence[FlowLine], found: Mapping[int, Lateness]) -> It
                 f"the last hour met the target {late.target}. The error budget burns "
                 f"{hour.burn_rate:.0f} times as fast as it may."
             )
-            key, kind = f"burn/{topology.pk}", ProblemKind.SLO
+            key, kind = BURNING.format(topology.pk), ProblemKind.SLO
             yield Problem("warning", sentence, link, key, topology.pk, "Late", kind)
 
 

@@ -29,6 +29,8 @@ NAMED = 3
 Severity = Literal["error", "warning"]
 WORST = (FindingSeverity.LOSS.key, FindingSeverity.STUCK.key)
 
+# Keys of problems that follow from what is observed, by the primary key of the topology.
+OVERDUE, BURNING = "overdue/{}", "burn/{}"
 # Less is shown on Scheduled alone: the recorder may be behind for a moment.
 LONG_OVERDUE = timedelta(minutes=1)
 
@@ -84,8 +86,11 @@ class Problem:
         return self.key or self.sentence
 
 
-def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Problem]:
-    """The destinations that RabbitMQ cannot route to, and stuck messages, by topology."""
+def find_unroutable(brokers: Sequence[Broker], named: int | None = NAMED) -> Iterator[Problem]:
+    """The destinations that RabbitMQ cannot route to, and stuck messages, by topology.
+
+    At most `named` of a topology, and one problem for the rest; all of them with None.
+    """
     rows = MissingBinding.objects.filter(
         topology__broker__in=brokers, topology__state=State.APPLIED
     ).select_related("topology")
@@ -96,14 +101,14 @@ def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Problem]:
     found = [(topology, list(group)) for topology, group in of_topology]
     for topology, group in sorted(found, key=lambda pair: -sum(row.stuck for row in pair[1])):
         link = Link("View destinations", "topology:topology_destinations", (topology.slug,))
-        for row in group[:NAMED]:
+        for row in group[:named]:
             needs_binding = bool(row.destination) and row.restored_at is None
             where = replace(link, label="Restore binding") if needs_binding else link
             severity: Severity = "warning" if row.restored_at else "error"
             sentence = f"{topology.name}: {row.sentence}"
             key = f"binding/{row.pk}"
             yield Problem(severity, sentence, where, key, topology.pk, "Stuck", ProblemKind.STUCK)
-        if rest := group[NAMED:]:
+        if rest := group[len(group) if named is None else named :]:
             more = "1 more destination" if len(rest) == 1 else f"{len(rest)} more destinations"
             stuck, waiting = (sum(getattr(row, n) for row in rest) for n in ("stuck", "waiting"))
             sentence = (
@@ -140,7 +145,7 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Probl
             query = {"topology": topology.slug, "overdue": "1"}
             link = Link("View overdue messages", "analytics:scheduled", query=query)
             sentence = f"{topology.name}: {_messages(number)} overdue by a minute or more."
-            key = f"overdue/{topology.pk}"
+            key = OVERDUE.format(topology.pk)
             kind = ProblemKind.OVERDUE
             yield Problem("error", sentence, link, key, topology.pk, "Overdue", kind)
 
@@ -203,13 +208,20 @@ def _budgets(targets: tuple[Slo, ...], last: date, computed_at: datetime | None)
     return [found[one.topology.slug] for one in targets]
 
 
-def find_paused(brokers: Sequence[Broker]) -> Iterator[Problem]:
-    """The replays that go on only when somebody resumes them."""
+def find_paused(brokers: Sequence[Broker], named: int | None = NAMED) -> Iterator[Problem]:
+    """The replays that go on only when somebody resumes them; `named` as in find_unroutable."""
     rows = ReplayBatch.objects.filter(broker__in=brokers, state=BatchState.PAUSED)
-    for pk in rows.values_list("pk", flat=True)[:NAMED]:
+    paused = list(rows.values_list("pk", flat=True))
+    for pk in paused[:named]:
         link = Link("View replay", "replay_batch", (str(pk),))
         sentence = f"Replay {pk} is paused. Resume or cancel it."
         yield Problem("warning", sentence, link, kind=ProblemKind.REPLAY_PAUSED)
+    if named is not None and len(paused) > named:
+        rest = len(paused) - named
+        replays = "1 more replay is" if rest == 1 else f"{count_text(rest)} more replays are"
+        link = Link("View replays", "replays")
+        kind = ProblemKind.REPLAY_PAUSED
+        yield Problem("warning", f"{replays} paused.", link, "paused", kind=kind)
 
 
 def _messages(number: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Q
 
 from delayboard.models import BackgroundTask
-from delayboard.templatetags.delayboard import bytesize
+from topology.content.text import format_bytes
 from topology.graph.live_values import make_version
 from topology.models import Broker
 
@@ -82,7 +82,7 @@ def _describe(words: str, value: Any) -> str:
     if isinstance(value, bool):
         return words if value else f"not {words}"
     if words.endswith(" bytes"):
-        return f"{bytesize(value)} {words.removesuffix(' bytes')}"
+        return f"{format_bytes(value)} {words.removesuffix(' bytes')}"
     if words.endswith(" seconds"):
         return f"{value:.1f} s {words.removesuffix(' seconds')}"
     if words.endswith(" at"):

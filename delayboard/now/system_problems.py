@@ -15,8 +15,8 @@ from delayboard.models.background_task import LATE
 from delayboard.now.problems import Link, Problem, ProblemKind
 from delayboard.now.system import has_no_worker
 from delayboard.now.throughput import BEHIND, find_lag
-from delayboard.templatetags.delayboard import bytesize
 from topology.broker.errors import alarm_sentence
+from topology.content.text import format_bytes
 from topology.delays import in_words
 from topology.latest import Latest
 from topology.models import Broker
@@ -83,8 +83,9 @@ def find_delays(
             yield Problem("warning", sentence, link, key, kind=ProblemKind.BROKER)
     if disk and disk.is_short and not disk.is_full:
         sentence = (
-            f"The disk of the event log is nearly full: {bytesize(disk.free)} of "
-            f"{bytesize(disk.total)} are free. Delayboard records nothing while the disk is full."
+            f"The disk of the event log is nearly full: {format_bytes(disk.free)} of "
+            f"{format_bytes(disk.total)} are free. Delayboard records nothing while the disk is "
+            "full."
         )
         link = Link("View data retention", "retention")
         yield Problem("warning", sentence, link, "disk", kind=ProblemKind.DISK)

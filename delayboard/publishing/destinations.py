@@ -97,7 +97,7 @@ class Destinations:
     def owning(self, target: str, declares: Definitions) -> Iterator[Callable[[], None]]:
         """As `owning`, for messages to it; from the declaration on they count as on their way.
 
-        Looks anew the first time: another's destination may have come since. Raises Conflict,
+        Looks again the first time: another's destination may have come since. Raises Conflict,
         Blocked, and what a look raises.
         """
         self._check_anew(target)

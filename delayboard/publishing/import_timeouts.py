@@ -26,7 +26,7 @@ from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.transfer.move import Step, move
 
-# When a line was awaited for so long, the connection is opened anew.
+# When a line was awaited for so long, the connection is opened again.
 IDLE_SECONDS = 5.0
 
 Line: TypeAlias = tuple[int, bytes]

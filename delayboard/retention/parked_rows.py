@@ -39,7 +39,7 @@ RESOLVED = (ParkedState.DISCARDED, ParkedState.REPLAYED)
 MEGABYTE = 1_000_000
 SIZE_BATCH = 50
 # A session without messages may be one that begins just now, or one of a queue to which nothing
-# comes; that one writes its row anew with its first message.
+# comes; that one writes its row again with its first message.
 BEGINNING = timedelta(hours=1)
 LONGEST_IDLE = timedelta(days=1)
 _HAS_BODY = Exists(ParkedMessage.objects.filter(body=OuterRef("pk"))) | Exists(
@@ -61,7 +61,7 @@ class ParkedRule(RowRule):
     state: ParkedState
 
     def older(self, now: datetime, cutoff: datetime) -> Rows:
-        return _deletable(self.state).filter(state_at__lt=cutoff)
+        return _filter_deletable(self.state).filter(state_at__lt=cutoff)
 
     def batches(self, now: datetime) -> Iterator[list[int]]:
         """Queried again each time: a message becomes deletable after its last repeat."""
@@ -116,7 +116,7 @@ class SizeRule(Rule):
         BODIES.delete_expired(now, alive)
         while (over := measure_size() - limit) > 0:
             before = total
-            while over > 0 and (keys := _oldest(SIZE_BATCH)):
+            while over > 0 and (keys := _find_oldest(SIZE_BATCH)):
                 number, freed = _delete_messages(keys)
                 total, over = total + number, over - freed
                 alive()
@@ -170,15 +170,15 @@ def _count_messages(states: Collection[ParkedState]) -> int:
     return sum(sums.values())
 
 
-def _deletable(state: ParkedState) -> Rows:
+def _filter_deletable(state: ParkedState) -> Rows:
     return ParkedMessage.objects.filter(~_IN_USE, ~_REPEATED, state=state)
 
 
-def _oldest(number: int) -> list[int]:
+def _find_oldest(number: int) -> list[int]:
     """Of all that are resolved; each state has its own order in the index."""
     found: list[tuple[datetime, int]] = []
     for state in RESOLVED:
-        rows = _deletable(state).order_by("state_at", "pk")
+        rows = _filter_deletable(state).order_by("state_at", "pk")
         found += rows.values_list("state_at", "pk")[:number]
     return [key for _, key in sorted(found)[:number]]
 
@@ -186,7 +186,7 @@ def _oldest(number: int) -> list[int]:
 def _delete_messages(keys: list[int]) -> tuple[int, int]:
     """Delete those that are still resolved, with their counts and bodies; how many, and bytes."""
     with transaction.atomic():
-        messages = _locked(keys)
+        messages = _lock(keys)
         gone = Counter((one.group_id, one.state) for one in messages)
         for (group, state), number in sorted(gone.items()):
             MessageGroup.objects.filter(pk=group).update(**{state: F(state) - number})
@@ -196,7 +196,7 @@ def _delete_messages(keys: list[int]) -> tuple[int, int]:
     return len(messages), sum(one.bytes for one in messages) + sum(freed)
 
 
-def _locked(keys: list[int]) -> list[Any]:
+def _lock(keys: list[int]) -> list[Any]:
     """Those of them that are still resolved: somebody may restore one at this moment.
 
     Their repeats are changed when they go, and are locked in the same order.

@@ -120,7 +120,7 @@ def begin(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
 
 
 def note_use(session: Any) -> None:
-    """Begin the idle time anew, at most once a minute."""
+    """Begin the idle time again, at most once a minute."""
     now = int(time.time())
     if SESSION_KEY in session and now - session.get(USED_AT, 0) >= NOTE_SECONDS:
         # A session that is older than this rule begins now.

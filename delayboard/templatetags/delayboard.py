@@ -23,6 +23,7 @@ from delayboard.models.background_task import forwarder_key, parker_key
 from delayboard.models.scheduled_change import OPEN
 from delayboard.now.problems import Link
 from topology import access, latest
+from topology.content.text import format_bytes
 from topology.delays import format_delay
 from topology.graph.live_values import count_text
 from topology.models import Broker, State, Topology
@@ -85,7 +86,7 @@ def next_due(topology: Topology) -> dict[str, Any]:
 @register.simple_tag
 def parker(row: DeadLetterQueue | None) -> BackgroundTask | None:
     """How the parker of a watched queue does."""
-    if row is None or not row.is_watched:
+    if row is None or not row.parks_automatically:
         return None
     return BackgroundTask.objects.filter(key=parker_key(row.pk)).first()
 
@@ -116,18 +117,7 @@ def number_cells(values: Iterable[int]) -> SafeString:
     return SafeString("".join(f'<td class="number">{count_text(value)}</td>' for value in values))
 
 
-@register.filter
-def bytesize(value: int | None) -> str:
-    """A size in bytes, kB, MB or GB of 1000, with one digit after the point below 10."""
-    if value is None:
-        return "–"
-    size, unit = float(value), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 999.5:
-            break
-        size, unit = size / 1000, larger
-    digits = f"{size:.1f}" if unit != "B" and size < 9.95 else f"{size:.0f}"
-    return f"{digits}\u00a0{unit}"
+register.filter("bytesize", format_bytes)
 
 
 def relative_text(then: datetime, now: datetime) -> str:
@@ -175,6 +165,13 @@ def link_url(link: Link) -> str:
     query = f"?{urlencode(link.query)}" if link.query else ""
     fragment = f"#{link.fragment}" if link.fragment else ""
     return f"{reverse(link.url_name, args=link.arguments)}{query}{fragment}"
+
+
+@register.simple_tag
+def page_url(page: Sequence[str | int]) -> str:
+    """The address of a page: the name of its URL, and the arguments."""
+    name, *arguments = page
+    return reverse(str(name), args=arguments)
 
 
 @register.simple_tag(takes_context=True)

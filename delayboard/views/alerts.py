@@ -17,6 +17,7 @@ from delayboard.alerts.messages import write_test
 from delayboard.models import AlertChannel, AlertMessage, AlertProblem, AlertReceiver, AlertState
 from delayboard.now.problems import ProblemKind
 from topology import access, audit
+from topology.database.paging import row_number
 from topology.models import Role
 from topology.models.secrets import seal_secret
 
@@ -47,7 +48,7 @@ def alert_receiver(request: HttpRequest) -> HttpResponse:
     """Add a receiver, or delete or test the one whose id is posted."""
     for action in ("delete", "test"):
         if pk := request.POST.get(action, ""):
-            receiver = get_object_or_404(AlertReceiver, pk=pk if pk.isdigit() else 0)
+            receiver = get_object_or_404(AlertReceiver, pk=row_number(pk))
             return _delete(request, receiver) if action == "delete" else _test(request, receiver)
     try:
         values = _read_receiver(request.POST, request.POST.getlist("kind"))

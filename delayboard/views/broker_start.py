@@ -22,9 +22,11 @@ def broker_start(request: HttpRequest, broker: Broker) -> HttpResponse:
             messages.error(request, f"Nothing was changed. {broker.name} has not answered yet.")
             return redirect("broker_start", broker_slug=broker.slug)
         marked, parked = request.POST.getlist("mark"), request.POST.getlist("park")
-        for problem in choices.watch_queues(request.user, broker, known.snapshot, marked, parked):
+        problems = choices.watch_queues(request.user, broker, known.snapshot, marked, parked)
+        for problem in problems:
             messages.error(request, problem)
-        messages.success(request, f"{broker.name} is set up.")
+        if not problems or len(problems) < len({*marked, *parked}):
+            messages.success(request, f"{broker.name} is set up.")
         return redirect("topology:broker", broker_slug=broker.slug)
     context = {
         "broker": broker,

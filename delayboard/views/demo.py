@@ -52,7 +52,7 @@ def demo_remove(request: HttpRequest) -> HttpResponse:
 @require_POST
 def tour(request: HttpRequest) -> HttpResponse:
     step = tours.go_to_step(request, request.POST.get("step", ""))
-    return redirect(step.url if step else next_of(request, "/"))
+    return redirect(step.view if step else next_of(request, "/"))
 
 
 def _visible_demo(request: HttpRequest) -> Broker | None:

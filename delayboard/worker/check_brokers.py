@@ -46,13 +46,13 @@ class BrokerCheck:
         beat({"findings": findings, "drifted": drifted})
 
     def _record(self, broker: Broker, found: tuple[Finding, ...], at: datetime) -> None:
-        before, counts = self._recorded.get(broker.pk), _counts(found)
+        before, counts = self._recorded.get(broker.pk), _count_findings(found)
         if before is None or before[0] != counts or at - before[1] >= WRITE_AGAIN:
             record_findings(broker, found, at)
             self._recorded[broker.pk] = (counts, at)
 
 
-def _counts(found: Iterable[Finding]) -> dict[str, int]:
+def _count_findings(found: Iterable[Finding]) -> dict[str, int]:
     """What the rows of findings hold: how many objects each has."""
     return {one.key: len(one.objects) for one in found}
 

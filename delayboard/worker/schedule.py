@@ -51,10 +51,10 @@ def find_missing_days(now: datetime, log: Path) -> list[date]:
     days = [last - timedelta(days=back) for back in reversed(range(LOOKS_BACK_DAYS))]
     logged = [day for day in days if day == last or (log / f"date={day.isoformat()}").exists()]
     runs = {run.day: run for run in Run.objects.filter(day__in=logged)}
-    return [day for day in logged if _needs_run(runs.get(day), day)]
+    return [day for day in logged if _is_run_needed(runs.get(day), day)]
 
 
-def _needs_run(run: Run | None, day: date) -> bool:
+def _is_run_needed(run: Run | None, day: date) -> bool:
     if run is None:
         return True
     finished_early = run.finished_at is not None and run.finished_at < complete_at(day)

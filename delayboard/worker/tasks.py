@@ -24,8 +24,8 @@ from delayboard.changes.request import READ
 from delayboard.changes.take import CancelledMessages
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parking import park_queue
+from delayboard.dead_letters.parking.park_automatically import park_automatically
 from delayboard.dead_letters.parking.store_batch import SpaceCheck
-from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.queues.growth import keep_sampling
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.draft import prepare_draft
@@ -90,7 +90,7 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
     if not only:
         tasks += [probes_of(row, owner) for row in applied if row.probing]
         tasks += [forwarder_of(row) for row in applied if row.forwarders]
-        watched = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
+        watched = DeadLetterQueue.objects.filter(is_confirmed=True, parks_automatically=True)
         tasks += [parker_of(row) for row in watched]
         kept = Interception.objects.exclude(state=InterceptionState.CLOSED)
         tasks += [interception_of(row, owner) for row in kept.select_related("work")]
@@ -155,13 +155,13 @@ def forwarder_of(row: Topology) -> Task:
 
 def parker_of(row: DeadLetterQueue) -> Task:
     """The task that parks what comes into a queue; several may share one queue's."""
-    run = partial(watch, row.pk, room=SpaceCheck())
+    run = partial(park_automatically, row.pk, room=SpaceCheck())
     return Task(parker_key(row.pk), f"Parker of {row.queue}"[:200], run, row.broker_id)
 
 
 def interception_of(row: Interception, owner: str) -> Task:
     """The task that changes messages for a queue; whoever holds the lease of its work does it."""
-    run = partial(_intercept, row.work, owner)
+    run = partial(_work_off, partial(_claim_own, row.work), owner, intercept.attend)
     return Task(interception_key(row.pk), f"Changes for {row.queue}"[:200], run, row.broker_id)
 
 
@@ -193,15 +193,9 @@ def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> Non
     )
 
 
-def _intercept(own: Work, owner: str, *, stop: Event, beat: Beat) -> None:
-    alive = partial(beat, {})
-    while not stop.is_set():
-        own.refresh_from_db()
-        claimed = work.claim_this(own, owner)
-        if claimed is not None:
-            intercept.attend(claimed, stop=stop, alive=alive)
-        alive()
-        stop.wait(IDLE_SECONDS)
+def _claim_own(own: Work, owner: str) -> Work | None:
+    own.refresh_from_db()
+    return work.claim_this(own, owner)
 
 
 def _claims(kind: str) -> Callable[[str], Work | None]:

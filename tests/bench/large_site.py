@@ -27,7 +27,7 @@ def main() -> None:
     from topology import latest
     from topology.models import Broker
     from topology.operations.connect import add_broker
-    from topology.provisioning.recognition import recognise
+    from topology.provisioning.recognition import recognize
 
     call_command("migrate", verbosity=0)
     user = User.objects.create(username="bench", is_superuser=True)
@@ -39,7 +39,7 @@ def main() -> None:
     )
     assert known.snapshot is not None
     figures = {"poll seconds": known.snapshot.poll_seconds}
-    figures["recognising, CPU seconds"] = _cpu(lambda: recognise(known.snapshot))  # type: ignore[arg-type]
+    figures["recognising, CPU seconds"] = _cpu(lambda: recognize(known.snapshot))  # type: ignore[arg-type]
     topology = _topology(broker)
     figures |= _pages(user, broker, topology)
     figures |= _looks(broker)

@@ -27,7 +27,7 @@ CONNECTIONS = 6
 
 
 def multitude() -> Definitions:
-    """A thousand retry pairs, delay levels, hold queues, and the rest what nobody recognises."""
+    """A thousand retry pairs, delay levels, hold queues, and the rest what nobody recognizes."""
     things = Definitions.of([*_known(), Queue(COUNTED)])
     names = [f"service-{n % 97}.work.{n}" for n in range(EACH - len(things.queues))]
     sources = [f"events.{n}" for n in range(EACH - len(things.exchanges))]

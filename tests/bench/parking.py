@@ -14,8 +14,8 @@ from django.db import connection
 from django.db.models import Sum
 from django.utils import timezone
 
+from delayboard.dead_letters.parking.park_automatically import park_automatically
 from delayboard.dead_letters.parking.store_batch import SpaceCheck
-from delayboard.dead_letters.parking.watch import watch
 from delayboard.demo.node import PrivateNode
 from delayboard.models import DeadLetterQueue, MessageGroup
 from tests.bench.figures import say
@@ -122,6 +122,6 @@ def await_parked_messages(broker_id: int, wanted: int) -> int:
 
 def _watch(queue_id: int, stop: Event) -> None:
     try:
-        watch(queue_id, stop=stop, beat=lambda details: None, room=SpaceCheck())
+        park_automatically(queue_id, stop=stop, beat=lambda details: None, room=SpaceCheck())
     finally:
         connection.close()

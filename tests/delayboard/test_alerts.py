@@ -21,11 +21,13 @@ from delayboard.models import (
     AlertProblem,
     AlertReceiver,
     BackgroundTask,
+    BatchState,
     DeadLetterQueue,
     QueueDepth,
+    ReplayBatch,
 )
 from delayboard.now.growing import find_growing
-from delayboard.now.problems import Problem, ProblemKind
+from delayboard.now.problems import Problem, ProblemKind, find_paused
 from delayboard.now.system_problems import find_outages
 from tests.builders import make_user
 from tests.receivers import Mailbox, smtp_server, webhook
@@ -152,6 +154,24 @@ def test_a_problem_that_may_return_is_not_counted_as_resolved(db: None) -> None:
     assert at(21, ops) == "Delayboard: all clear"
 
 
+def test_what_nobody_observes_at_present_is_not_resolved(db: None) -> None:
+    ops = receiver(group_minutes=1)
+    at(0, ops, STUCK)
+    at(1, ops, STUCK)
+    note_problems((), NOON + 2 * MINUTE, {STUCK.identity})
+    assert write_message(ops, NOON + 10 * MINUTE) is None
+    assert at(20, ops) == ""
+    assert at(21, ops) == "Delayboard: all clear"
+
+
+def test_each_paused_replay_is_a_problem_of_its_own_for_alerts(broker: Broker) -> None:
+    for _ in range(5):
+        ReplayBatch.objects.create(broker=broker, state=BatchState.PAUSED, state_at=NOON)
+    shown = [one.sentence for one in find_paused([broker])]
+    assert (len(shown), shown[-1]) == (4, "2 more replays are paused.")
+    assert len(list(find_paused([broker], None))) == 5
+
+
 def test_a_receiver_without_the_all_clear_gets_none(db: None) -> None:
     ops = receiver(group_minutes=1, sends_all_clear=False)
     at(0, ops, STUCK)
@@ -170,6 +190,31 @@ def test_after_the_quiet_hours_one_message_has_everything(db: None, settings: An
     assert "Resolved:\n- orders: 3 messages are stuck." in body
 
 
+def test_in_quiet_hours_only_tests_are_sent(db: None, mailbox: Mailbox, settings: Any) -> None:
+    settings.TIME_ZONE = "UTC"
+    ops = receiver(quiet_from=clock(12, 30), quiet_until=clock(13))
+    at(0, ops, STUCK)
+    at(1, ops, STUCK)
+    deliver(45)
+    assert not mailbox.mails
+    write_test(ops, NOON + 45 * MINUTE)
+    deliver(45)
+    assert [mail["Subject"] for mail in mailbox.mails] == ["Delayboard: test alert"]
+    deliver(61)
+    assert mailbox.mails[1]["Subject"] == "Delayboard: 1 problem"
+
+
+def test_an_abandoned_alert_counts_until_its_receiver_got_another(db: None) -> None:
+    ops = receiver()
+    values = {"receiver": ops, "title": "t", "body": "b", "created_at": NOON}
+    AlertMessage.objects.create(**values, state="failed", error="e", ended_at=NOON, is_test=True)
+    assert not AlertMessage.failed()
+    AlertMessage.objects.create(**values, state="failed", error="e", ended_at=NOON)
+    assert AlertMessage.failed().count() == 1
+    AlertMessage.objects.create(**values, state="sent", ended_at=NOON + MINUTE)
+    assert not AlertMessage.failed()
+
+
 def test_only_kinds_that_are_not_excluded_are_sent(db: None) -> None:
     ops = receiver(excluded_kinds=[ProblemKind.STUCK.value])
     other = Problem("error", "a problem of a kind that did not exist before")
@@ -179,12 +224,12 @@ def test_only_kinds_that_are_not_excluded_are_sent(db: None) -> None:
 
 
 def test_a_mail_arrives_and_a_refusal_is_shown_and_repeated(db: None, mailbox: Mailbox) -> None:
-    write_test(receiver(), NOON)
+    write_test(receiver("o'brien@example.org"), NOON)
     mailbox.refusal = "451 The mailbox is busy"
     deliver()
     failed = AlertMessage.objects.get()
     assert (failed.state, failed.attempts) == ("waiting", 1)
-    assert failed.error
+    assert failed.error == "The mail server answered with 451."
     deliver()
     assert AlertMessage.objects.get().attempts == 1
     mailbox.refusal = ""
@@ -192,7 +237,7 @@ def test_a_mail_arrives_and_a_refusal_is_shown_and_repeated(db: None, mailbox: M
     deliver()
     (mail,) = mailbox.mails
     assert mail["Subject"] == "Delayboard: test alert"
-    assert "ops@example.org" in mail["To"]
+    assert mail["To"] == "o'brien@example.org"
     assert "This is a test alert." in str(mail)
     assert AlertMessage.objects.get().state == "sent"
 
@@ -314,6 +359,7 @@ def test_a_mail_without_an_answer_in_time_is_repeated_and_says_so(
         ("webhook", "http://[::1"),
         ("slack", "json://127.0.0.1/x"),
         ("teams", "syslog://localhost"),
+        ("slack", f"{SLACK}?a=1;Template=/etc/hosts"),
         ("pagerduty", "https://example.org/x"),
         ("shell", "x"),
     ],

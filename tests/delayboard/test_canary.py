@@ -73,7 +73,11 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Snapshot:
 
 def watch(broker: Broker, queue: str = "dead") -> BackgroundTask:
     row = DeadLetterQueue.objects.create(
-        broker=broker, queue=queue, is_confirmed=True, is_watched=True, decided_at=timezone.now()
+        broker=broker,
+        queue=queue,
+        is_confirmed=True,
+        parks_automatically=True,
+        decided_at=timezone.now(),
     )
     return BackgroundTask.objects.create(key=parker_key(row.pk), name="p", beat_at=timezone.now())
 

@@ -13,6 +13,7 @@ from delayboard.dead_letters.message.history import Step, build_history
 from delayboard.dead_letters.message.path import MOST_DEATHS, path_graph, path_picture
 from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import ReplayEdit, ReplayOutcome
+from delayboard.templatetags.delayboard import page_url
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.delayboard.replay_rows import a_batch
@@ -251,7 +252,7 @@ def test_a_message_that_died_again_and_its_parked_message_lead_to_each_other() -
     item = batch.items.get()
     (again,) = parked(parked_message.broker, a_message(headers={REPLAY_HEADER: item.replay_id}))
     step = build_later_steps(parked_message)[2]
-    assert (step.what, step.link) == (
+    assert (step.what, page_url(step.page)) == (
         f"dead-lettered again as parked message {again.pk}",
         page_of(again),
     )
@@ -260,10 +261,13 @@ def test_a_message_that_died_again_and_its_parked_message_lead_to_each_other() -
         f"It is parked message {parked_message.pk}, dead-lettered again after replay {batch.pk}."
         in first.detail
     )
-    assert first.link == page_of(parked_message)
+    assert page_url(first.page) == page_of(parked_message)
     parked_message.delete()
     first = build_later_steps(again)[0]
-    assert (f"Dead-lettered again after replay {batch.pk}." in first.detail, first.link) == (
+    assert (
+        f"Dead-lettered again after replay {batch.pk}." in first.detail,
+        page_url(first.page),
+    ) == (
         True,
         reverse("replay_batch", args=[batch.pk]),
     )
@@ -277,7 +281,7 @@ def test_a_message_that_names_a_replay_and_is_another_is_told_as_that() -> None:
     assert told(parked_message) == [f"replayed in replay {batch.pk}"]
     first = build_later_steps(other)[0]
     assert f"The header names replay {batch.pk}, but the content differs" in first.detail
-    assert first.link == reverse("replay_batch", args=[batch.pk])
+    assert page_url(first.page) == reverse("replay_batch", args=[batch.pk])
     parked_message.delete()
     assert "is deleted and cannot be compared" in build_later_steps(other)[0].detail
 

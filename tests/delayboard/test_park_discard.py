@@ -164,7 +164,7 @@ def test_a_count_gives_signs_of_life_and_hears_that_it_is_cancelled(
     claimed = work.claim((discard.KIND,), "test")
     assert claimed is not None
     with CaptureQueriesContext(connection) as asked:
-        counted = discard._counted(ParkedMessage.objects.all(), change, work.lease_of(claimed))
+        counted = discard._count_rows(ParkedMessage.objects.all(), change, work.lease_of(claimed))
     assert counted == 6
     assert sum("leased_until_at" in query["sql"] for query in asked.captured_queries) >= 3
     discard.cancel(user, change)

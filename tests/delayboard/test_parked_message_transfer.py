@@ -346,7 +346,7 @@ def test_a_command_says_what_is_wrong(broker: Broker, tmp_path: Path) -> None:
         ("export_dead_letters", [broker.slug, "--q", "foo:1"]),
         ("import_dead_letters", [broker.slug, str(tmp_path / "none")]),
     ):
-        with pytest.raises(CommandError, match=r"There is no|is unknown|cannot be read"):
+        with pytest.raises(CommandError, match=r"does not exist|is unknown|cannot be read"):
             call_command(name, *values)
 
 

@@ -355,18 +355,18 @@ def test_watching_is_switched_once_and_written_down(broker: Broker, user: User) 
     row = confirmed(broker)
     snapshot = a_snapshot(Definitions.of([DEAD]))
     for _ in range(2):
-        park_request.watch(user, broker, "dead", snapshot, on=True)
+        park_request.set_automatic_parking(user, broker, "dead", snapshot, on=True)
     row.refresh_from_db()
-    assert (row.is_watched, row.watched_by) == (True, user)
-    park_request.watch(user, broker, "dead", None, on=False)
+    assert (row.parks_automatically, row.watched_by) == (True, user)
+    park_request.set_automatic_parking(user, broker, "dead", None, on=False)
     row.refresh_from_db()
-    assert not row.is_watched
+    assert not row.parks_automatically
     actions = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
     assert list(actions) == ["automatic parking started", "automatic parking stopped"]
     with pytest.raises(park_request.ParkError, match="does not answer"):
-        park_request.watch(user, broker, "dead", None, on=True)
+        park_request.set_automatic_parking(user, broker, "dead", None, on=True)
     with pytest.raises(park_request.ParkError):
-        park_request.watch(user, broker, "other", snapshot, on=False)
+        park_request.set_automatic_parking(user, broker, "other", snapshot, on=False)
 
 
 ODD_HANDLE = "é" * 32 + ".00000000.1"

@@ -227,7 +227,10 @@ def test_a_parked_message_that_was_deleted_fails(user: User, broker: Broker, pip
     ParkedMessage.objects.filter(message_id="1").delete()
     ParkedMessage.objects.filter(message_id="3").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
     carried(batch)
-    assert (states(batch), errors(batch)[0]) == (["failed", "done", "failed"], parked_source.GONE)
+    assert (states(batch), errors(batch)[0]) == (
+        ["failed", "done", "failed"],
+        parked_source.DELETED,
+    )
     assert (batch.done, batch.failed) == (1, 2)
 
 

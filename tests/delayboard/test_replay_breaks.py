@@ -22,7 +22,7 @@ from delayboard.dead_letters.replay.batch.lease import NOT_ANSWERED
 from delayboard.dead_letters.replay.publish import tap_check
 from delayboard.dead_letters.replay.publish.content import read_contents
 from delayboard.dead_letters.replay.send import answers, parked_source, send_batch, settle_items
-from delayboard.dead_letters.replay.send.parked_source import GIVEN_UP
+from delayboard.dead_letters.replay.send.parked_source import CONNECTION_FAILED
 from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.models import (
     BatchState,
@@ -79,7 +79,7 @@ def test_one_that_breaks_the_connection_each_time_is_given_up_and_the_others_go(
     assert states(batch) == ["done", "failed", "done"]
     assert parked_message_states(batch) == ["replayed", "parked", "replayed"]
     bad = batch.items.get(position=2)
-    assert (bad.error, bad.may_be_duplicated) == (GIVEN_UP, True)
+    assert (bad.error, bad.may_be_duplicated) == (CONNECTION_FAILED, True)
 
 
 def test_workers_that_are_killed_give_nothing_up(user: User, broker: Broker, pipes: Pipes) -> None:

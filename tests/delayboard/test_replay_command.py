@@ -15,6 +15,7 @@ from delayboard.management.commands.replay_dead_letters import Command
 from delayboard.models.replay import Order, TargetMode
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_message, parked
+from topology.management.find_rows import find_broker
 from topology.models import Broker, Role, Topology
 
 pytestmark = pytest.mark.django_db
@@ -73,7 +74,7 @@ def test_an_empty_search_is_a_choice() -> None:
         (("--to-exchange", "a", "--key", "b", "--to-first-queue"), "Say one of --to-exchange"),
         (("--delay", "10m"), "--delay and --to go with --through."),
         (("--to", "orders"), "--delay and --to go with --through."),
-        (("--through", "nothing", "--delay", "1m"), "There is no topology “nothing” on Test"),
+        (("--through", "nothing", "--delay", "1m"), "The topology “nothing” does not exist."),
     ],
 )
 def test_what_cannot_be_read_is_named_by_its_option(
@@ -117,7 +118,7 @@ def test_another_brokers_topology_group_and_replay_are_none_of_this_one(
     broker: Broker, pair: Topology
 ) -> None:
     other = make_broker(name="Other")
-    with pytest.raises(CommandError, match="There is no topology"):
+    with pytest.raises(CommandError, match=f"The topology “{pair.slug}” does not exist"):
         options(other, "--through", pair.slug, "--delay", "1m")
     (parked_message,) = parked(broker, a_message())
     with pytest.raises(CommandError, match=f"Other has no group {parked_message.group_id}."):
@@ -154,8 +155,8 @@ def test_a_user_needs_to_exist_and_the_role_operator(broker: Broker, user: User)
 
 
 def test_an_unknown_broker_is_a_misuse_that_names_the_known_ones(broker: Broker) -> None:
-    with pytest.raises(CommandError, match=f"Known brokers: {broker.slug}") as told:
-        replay_arguments.find_broker("nowhere")
+    with pytest.raises(CommandError, match=f"Existing brokers: {broker.slug}") as told:
+        find_broker("nowhere", replay_arguments.make_usage_error)
     assert told.value.returncode == 2
 
 

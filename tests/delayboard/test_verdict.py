@@ -30,7 +30,7 @@ from topology.definitions import (
 from topology.message import REPLAYS_HEADER, Message, Properties
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.routing.forwarder import of_others
+from topology.routing.forwarder import without_due_header
 from topology.routing.walk import walk
 
 WAITS = {"hold"}
@@ -203,7 +203,11 @@ def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_forwarder_br
 
 def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
     verdict = check_target(
-        Target("", FORWARDER.queue, ""), "dead", WAITING, [], forwarders=[of_others(FORWARDER)]
+        Target("", FORWARDER.queue, ""),
+        "dead",
+        WAITING,
+        [],
+        forwarders=[without_due_header(FORWARDER)],
     )
     assert verdict.is_good
     assert verdict.sentence == (

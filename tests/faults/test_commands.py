@@ -39,7 +39,7 @@ def test_what_is_asked_to_end_ends_with_0(command: str) -> None:
         queue="dead",
         is_confirmed=True,
         decided_at=timezone.now(),
-        is_watched=True,
+        parks_automatically=True,
     )
     given = [row.broker.slug, row.queue] if command == "run_parker" else []
     with started(command, *given, variables=environment()) as process:

@@ -29,7 +29,7 @@ from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import BrokerError
 from topology.broker.properties.read import build_properties
-from topology.broker.time_limit import in_background
+from topology.broker.time_limit import run_in_background
 from topology.definitions import Definitions, Queue
 from topology.message import Publish
 from topology.models import Role, Topology
@@ -126,7 +126,8 @@ def test_every_action_ends_in_time_with_a_sentence(
         answered_before(pair.broker, known)
         # All at once, as by as many people: none of them waits for another one.
         tried = {
-            name: in_background(partial(acted, client, *act), name) for name, act in todo.items()
+            name: run_in_background(partial(acted, client, *act), name)
+            for name, act in todo.items()
         }
         ended = {name: future.result(20) for name, future in tried.items()}
     for name, (took, told) in ended.items():

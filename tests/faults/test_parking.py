@@ -79,7 +79,7 @@ def confirmed(vhost: Vhost) -> DeadLetterQueue:
         queue=DEAD,
         is_confirmed=True,
         decided_at=now,
-        is_watched=True,
+        parks_automatically=True,
         watched_at=now,
     )
 

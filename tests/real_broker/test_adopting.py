@@ -30,7 +30,7 @@ from topology.operations.ownership import Refusal
 from topology.operations.replace_tap import read_streams, replace_tap
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provisioning.recognition import Found, recognise
+from topology.provisioning.recognition import Found, recognize
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -106,7 +106,7 @@ def broker(vhost: Vhost, channel: BlockingChannel) -> Broker:
 
 def found_in(vhost: Vhost) -> dict[str, Found]:
     with Management(address_of(vhost)) as management:
-        return {one.use.kind: one for one in recognise(observe(management)).found}
+        return {one.use.kind: one for one in recognize(observe(management)).found}
 
 
 def defined(node: PrivateNode, vhost: Vhost) -> list[str]:

@@ -50,7 +50,7 @@ def test_the_incidents_can_be_looked_at_solved_and_removed(vhost: Vhost) -> None
     webhooks = groups["ConnectionError"]
     assert (webhooks.parked, webhooks.replaying) == (10, 10)
     assert ReplayBatch.objects.get().state == BatchState.RUNNING
-    assert DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True).count() == 3
+    assert DeadLetterQueue.objects.filter(is_confirmed=True, parks_automatically=True).count() == 3
 
     with Management(address_of(vhost)) as management:
         found = {one.rule.id for one in find(observe(management))}

@@ -205,7 +205,7 @@ def test_a_start_ends_leftover_processes_and_its_failure_shows_the_end_of_the_lo
         ["sleep", "600"], env={"DELAYBOARD_NODE": str(node.folder), "PATH": os.environ["PATH"]}
     )
     # For a moment after its start a program's environment cannot be read yet.
-    eventually(lambda: list(marked_processes(node.folder)), "the leftover is recognised")
+    eventually(lambda: list(marked_processes(node.folder)), "the leftover is recognized")
     monkeypatch.setattr(node_module, "configuration", lambda *_: "listeners.tcp.1 = nonsense\n")
     with pytest.raises(NodeError, match="failed_to_prepare_configuration"):
         node.start()

@@ -40,7 +40,7 @@ from topology.operations.provision import apply, preview_removal, remove
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.hold_queues.params import Params as Hold
-from topology.provisioning.recognition import recognise
+from topology.provisioning.recognition import recognize
 
 pytestmark = pytest.mark.django_db(transaction=True)
 newest_only = pytest.mark.generations(NEWEST, only=True)
@@ -118,7 +118,7 @@ def check_way(vhost: Vhost, made: Topology, real: str, log: Path) -> None:
         assert DriftCheck().look(made.broker, snapshot) == 0
         named = [one for one in find(snapshot) if "delayboard-probe" in str(one)]
         assert named == []
-        found = recognise(snapshot)
+        found = recognize(snapshot)
         assert not [one for one in found.foreign if "delayboard-probe" in str(one)]
         stop_probes(None, made)
 

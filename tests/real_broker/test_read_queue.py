@@ -203,6 +203,26 @@ def test_a_destination_that_takes_nothing_keeps_the_message_in_its_delay(
     assert waiting_in(vhost, "work_dlq_600") == [name for name in NAMES if name != "m05"]
 
 
+def test_cancelled_messages_are_gone_although_the_others_cannot_be_published_yet(
+    vhost: Vhost, delays: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = delay_all(delays, vhost, wait=600 * SECOND, names=["a", "b", "c"])
+    asked([rows["a"]], ChangeKind.DELIVER_NOW)
+    with monkeypatch.context() as patched:
+        patched.setattr(Management, "alarms", lambda self: ["memory on rabbit@here"])
+        assert "memory on rabbit@here" in read()
+        asked([rows["b"]], ChangeKind.CANCEL)
+        assert "memory on rabbit@here" in read_again()
+    assert states() == {"a": ChangeState.PENDING, "b": ChangeState.DONE}
+    with monkeypatch.context() as patched:
+        patched.setattr(read_queue, "LONGEST_READING_SECONDS", 0.0)
+        assert "took longer than 0 s. No message was changed." in read_again()
+    assert waiting_in(vhost, "work_dlq_600") == ["a", "c"]
+    assert read_again() == ""
+    assert states() == {"a": ChangeState.DONE, "b": ChangeState.DONE}
+    assert waiting_in(vhost, "work_dlq_600") == ["c"]
+
+
 def test_a_queue_with_a_consumer_is_left_alone_until_the_change_is_undone(
     vhost: Vhost, delays: Topology
 ) -> None:
@@ -277,7 +297,7 @@ def test_other_publishes_stay_behind_what_is_put_back(vhost: Vhost, delays: Topo
     """Also those that come while the queue is read."""
     rows = delay_all(delays, vhost, wait=600 * SECOND)
     asked([rows["m03"]], ChangeKind.CANCEL)
-    whole = read_queue._Reading._carry_out
+    whole = read_queue._Reading._take_out
 
     def publish_between(self: Any, found: Any) -> list[int]:
         with publisher(address_of(vhost), "test") as channel:
@@ -286,7 +306,7 @@ def test_other_publishes_stay_behind_what_is_put_back(vhost: Vhost, delays: Topo
         return whole(self, found)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(read_queue._Reading, "_carry_out", publish_between)
+        patched.setattr(read_queue._Reading, "_take_out", publish_between)
         assert read() == ""
     others = [name for name in NAMES if name != "m03"]
     assert waiting_in(vhost, "work_dlq_600") == [*others, "late"]

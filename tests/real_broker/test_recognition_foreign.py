@@ -1,4 +1,4 @@
-"""Everything that others build, put up through the management API: recognised, read, adopted where
+"""Everything that others build, put up through the management API: recognized, read, adopted where
 it can be, and the broker is left as it was."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from topology.broker.management.observe import observe
 from topology.models import Broker, Role, State, Topology
 from topology.operations import adopt
 from topology.operations.ownership import Refusal
-from topology.provisioning.recognition import Found, recognise
+from topology.provisioning.recognition import Found, recognize
 
 pytestmark = [pytest.mark.django_db(transaction=True), every_generation]
 
@@ -246,7 +246,7 @@ def found(vhost: Vhost, broker: Broker) -> dict[tuple[str, str], Found]:
     with Management(address_of(vhost)) as management:
 
         def look() -> dict[tuple[str, str], Found]:
-            seen = recognise(observe(management)).found
+            seen = recognize(observe(management)).found
             by_name = {(one.use.kind, one.use.name): one for one in seen}
             return by_name if by_name.get(("retry_pair", "orders")) else {}
 

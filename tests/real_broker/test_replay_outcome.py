@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
+from delayboard.dead_letters.parking.park_automatically import park_automatically
 from delayboard.dead_letters.parking.store_batch import SpaceCheck
-from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.replay.draft.edit_message import edit_message
 from delayboard.dead_letters.replay.follow import batch_follower, outcome
 from delayboard.dead_letters.replay.publish.edit_headers import Typed
@@ -91,10 +91,10 @@ def at_work(*background_tasks: Callable[..., None]) -> Iterator[None]:
 def parker(broker: Broker) -> Callable[..., None]:
     """The task that watches the dead-letter queue, said to be at work."""
     row = DeadLetterQueue.objects.get(broker=broker, queue=DEAD)
-    row.is_watched = True
+    row.parks_automatically = True
     row.save()
     BackgroundTask.objects.create(key=parker_key(row.pk), name="Parker", beat_at=timezone.now())
-    return partial(watch, row.pk, room=SpaceCheck())
+    return partial(park_automatically, row.pk, room=SpaceCheck())
 
 
 def fresh(batch: ReplayBatch) -> ReplayBatch:

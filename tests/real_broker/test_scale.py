@@ -20,7 +20,7 @@ from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Queue
 from topology.message import Properties, Publish
-from topology.provisioning.recognition import recognise
+from topology.provisioning.recognition import recognize
 from topology.snapshot import Snapshot
 
 RECOGNISING_CPU_SECONDS = 5.0
@@ -84,7 +84,7 @@ def _is_seen(address: Address) -> None:
     assert doubt.startswith(
         "This virtual host has 10,000 queues, so Delayboard does not request their rates"
     )
-    pairs = [one for one in recognise(snapshot).found if one.use.kind == "retry_pair"]
+    pairs = [one for one in recognize(snapshot).found if one.use.kind == "retry_pair"]
     assert len(pairs) == PAIRS
     assert all(is_complete(pair) for pair in pairs)
 

@@ -43,7 +43,7 @@ def test_the_last_button_marks_and_parks_what_was_chosen(broker: Broker) -> None
     chosen = {"mark": ["dead", "shop_error"], "park": ["shop_error"]}
     text = text_of(client.post(address(broker), chosen, follow=True))
     assert "is set up" in text
-    rows = DeadLetterQueue.objects.values_list("queue", "is_confirmed", "is_watched")
+    rows = DeadLetterQueue.objects.values_list("queue", "is_confirmed", "parks_automatically")
     assert sorted(rows) == [("dead", True, False), ("shop_error", True, True)]
     assert "No queue looks like" in text_of(client.get(address(broker)))
 

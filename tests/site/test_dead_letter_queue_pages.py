@@ -72,11 +72,11 @@ def test_what_no_rule_names_can_be_confirmed_too(broker: Broker) -> None:
 def test_who_says_that_a_queue_holds_none_ends_its_watching(broker: Broker) -> None:
     know(broker, *SHOP)
     row = confirm(broker, "orders.dead")
-    DeadLetterQueue.objects.update(is_watched=True)
+    DeadLetterQueue.objects.update(parks_automatically=True)
     text = text_of(decide(Role.OPERATOR, "orders.dead", "0"))
     assert "dismissed by a person" in text
     row.refresh_from_db()
-    assert (row.is_confirmed, row.is_watched) == (False, False)
+    assert (row.is_confirmed, row.parks_automatically) == (False, False)
     assert AuditEntry.objects.filter(action="dead-letter queue dismissed").count() == 1
 
 
@@ -216,7 +216,7 @@ def test_one_button_starts_to_park_the_proposed_queues(broker: Broker) -> None:
     sent = {"name": ["orders_parked", "other.dlq", "gone"], "on": "1", "mark": "1"}
     text = text_of(client.post(reverse("watch", args=[broker.slug]), sent, follow=True))
     assert "Nothing was changed for “gone”." in text
-    rows = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
+    rows = DeadLetterQueue.objects.filter(is_confirmed=True, parks_automatically=True)
     assert {row.queue for row in rows} == {"orders_parked", "other.dlq"}
     assert "proposed queue" not in text_of(client.get(reverse("dead_letters")))
 

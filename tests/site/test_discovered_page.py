@@ -28,7 +28,7 @@ from topology.patterns.pattern import Use
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provisioning.recognition import Recognition, recognise
+from topology.provisioning.recognition import Recognition, recognize
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults
 
@@ -166,8 +166,8 @@ def test_what_would_claim_too_much_is_filtered_too(broker: Broker) -> None:
         Use("retry_loop", "orders", None, frozenset([("queue", "orders")])),
         Use("delay_queues", "late", None, frozenset([("queue", "hold-late")])),
     )
-    seen = recognise(know(broker, *WHOLE))
-    with patch("topology.views.discovered.recognise", lambda _: replace(seen, overlapping=uses)):
+    seen = recognize(know(broker, *WHOLE))
+    with patch("topology.views.discovered.recognize", lambda _: replace(seen, overlapping=uses)):
         assert "2 more topologies overlap" in page(broker)
         assert "1 more topologies overlap" in page(broker, kind="delay_queues")
         text = page(broker, q="HOLD-")
@@ -246,9 +246,9 @@ def test_of_thousands_a_page_does_not_wait_until_they_are_recognised(
     def slow(snapshot: Snapshot) -> Recognition:
         asked.append(snapshot)
         assert may_end.wait(60)
-        return recognise(snapshot)
+        return recognize(snapshot)
 
-    monkeypatch.setattr("topology.views.discovered.recognise", slow)
+    monkeypatch.setattr("topology.views.discovered.recognize", slow)
     monkeypatch.setattr("topology.views.background.AT_ONCE", 5)
     know(broker, *WHOLE)
     for text in (page(broker), page(broker, q="orders"), one(broker)):

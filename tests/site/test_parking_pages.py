@@ -64,10 +64,10 @@ def test_an_operator_watches_and_stops_watching(row: DeadLetterQueue, client: Cl
     answer = post(client, row.broker, "watch", name=DEAD, on="1", next="/retention/")
     assert answer.redirect_chain[0][0] == "/retention/"
     row.refresh_from_db()
-    assert row.is_watched
+    assert row.parks_automatically
     post(client, row.broker, "watch", name=DEAD, on="0", next="//elsewhere/")
     row.refresh_from_db()
-    assert not row.is_watched
+    assert not row.parks_automatically
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_many_have_a_page_of_their_own(
 def test_the_part_of_a_queue_says_how_its_parker_does(
     row: DeadLetterQueue, stated: dict[str, Any] | None, told: str
 ) -> None:
-    row.is_watched = True
+    row.parks_automatically = True
     row.save()
     if stated is not None:
         values = {**stated, "beat_at": timezone.now()}

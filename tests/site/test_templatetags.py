@@ -7,13 +7,13 @@ from django.template import Context, Template
 from django.test import RequestFactory, override_settings
 
 from delayboard.templatetags.delayboard import (
-    bytesize,
     delay,
     exact,
     number,
     relative,
     relative_text,
 )
+from topology.content.text import format_bytes
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -69,11 +69,11 @@ def test_exact_times_are_told_in_the_installations_zone() -> None:
     ],
 )
 def test_sizes_have_a_unit_and_few_digits(size: int, text: str) -> None:
-    assert bytesize(size).replace("\u00a0", " ") == text
+    assert format_bytes(size).replace("\u00a0", " ") == text
 
 
 def test_what_is_unknown_is_a_dash() -> None:
-    assert {delay(None), number(None), bytesize(None), relative(None), exact(None)} == {"–"}
+    assert {delay(None), number(None), format_bytes(None), relative(None), exact(None)} == {"–"}
 
 
 def test_delays_and_counts_are_written_as_everywhere_else() -> None:

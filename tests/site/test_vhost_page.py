@@ -15,7 +15,7 @@ from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.delay_queues import params as delay_queues_params
 from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.retry_loop.pattern import retry_loop
-from topology.provisioning.recognition import Recognition, recognise
+from topology.provisioning.recognition import Recognition, recognize
 from topology.snapshot import Snapshot
 from topology.views.diagram import FORWARDER_NOTE
 from topology.views.queues import PAGE
@@ -184,17 +184,17 @@ def test_the_dead_letter_candidates_are_bounded_and_can_be_searched(broker: Brok
 def test_what_is_recognised_is_worked_out_once_for_all_who_look(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recognised: list[Snapshot] = []
+    recognized: list[Snapshot] = []
 
     def count(snapshot: Snapshot) -> Recognition:
-        recognised.append(snapshot)
-        return recognise(snapshot)
+        recognized.append(snapshot)
+        return recognize(snapshot)
 
-    monkeypatch.setattr("topology.views.vhost.recognise", count)
+    monkeypatch.setattr("topology.views.vhost.recognize", count)
     first = know(pair.broker, *whole(pair))
     for query in ({}, {"open": "queues"}, {"q": "audit"}):
         shown(pair.broker, **query)
-    assert recognised == [first]
+    assert recognized == [first]
     second = know(pair.broker, *whole(pair), audit=3)
     shown(pair.broker)
-    assert recognised == [first, second]
+    assert recognized == [first, second]

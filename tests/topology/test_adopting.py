@@ -29,7 +29,7 @@ from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provisioning.recognition import recognise
+from topology.provisioning.recognition import recognize
 
 pytestmark = pytest.mark.django_db
 
@@ -282,7 +282,7 @@ def test_what_was_due_before_it_was_recorded_is_not_overdue_for_ever(
 def seen_as(*things: Thing) -> list[tuple[str, str]]:
     """How the pair among these things is said to be."""
     snapshot = a_snapshot(Definitions.of(things))
-    (one,) = adopt.sightings(make_broker(), recognise(snapshot).found, snapshot)
+    (one,) = adopt.sightings(make_broker(), recognize(snapshot).found, snapshot)
     return one.standing
 
 
@@ -312,6 +312,6 @@ def test_a_sighting_knows_the_topology_that_it_is(
     mine = make_pair(broker)
     Topology.objects.update(state=state, kind=kind)
     snapshot = a_snapshot(WHOLE)
-    (one,) = adopt.sightings(broker, recognise(snapshot).found, snapshot)
+    (one,) = adopt.sightings(broker, recognize(snapshot).found, snapshot)
     assert (one.managed == mine) is is_managed
     assert one.is_adoptable is not is_managed

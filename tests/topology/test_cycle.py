@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from topology.routing.cycle import (
     Entry,
     count_of,
-    headers_of_dead,
+    dead_letter_headers,
     is_cycle,
     published_deaths,
     record,
@@ -94,8 +94,8 @@ def test_a_published_x_death_is_read_as_far_as_it_can_be(
 
 
 def test_the_first_death_stays_named_and_from_4_0_on_the_last_one_is_too() -> None:
-    once = headers_of_dead({"k": 1}, "q", "expired", "x", NEW)
-    twice = headers_of_dead(once, "r", "rejected", "y", NEW)
+    once = dead_letter_headers({"k": 1}, "q", "expired", "x", NEW)
+    twice = dead_letter_headers(once, "r", "rejected", "y", NEW)
     assert [
         twice[f"x-{at}-death-{what}"]
         for at in ("first", "last")
@@ -104,8 +104,8 @@ def test_the_first_death_stays_named_and_from_4_0_on_the_last_one_is_too() -> No
         *("q", "expired", "x"),
         *("r", "rejected", "y"),
     ]
-    old = headers_of_dead(
-        headers_of_dead({"k": 1}, "q", "expired", "x", OLD), "r", "rejected", "y", OLD
+    old = dead_letter_headers(
+        dead_letter_headers({"k": 1}, "q", "expired", "x", OLD), "r", "rejected", "y", OLD
     )
     assert (old["k"], old["x-first-death-queue"]) == (1, "q")
     assert "x-last-death-queue" not in old
@@ -113,5 +113,5 @@ def test_the_first_death_stays_named_and_from_4_0_on_the_last_one_is_too() -> No
 
 def test_a_published_x_death_hides_the_first_real_one_before_4_0() -> None:
     published: dict[str, Any] = {"x-death": [{"queue": "z"}]}
-    assert headers_of_dead(published, "q", "expired", "x", OLD) == published
-    assert headers_of_dead(published, "q", "expired", "x", NEW)["x-first-death-queue"] == "q"
+    assert dead_letter_headers(published, "q", "expired", "x", OLD) == published
+    assert dead_letter_headers(published, "q", "expired", "x", NEW)["x-first-death-queue"] == "q"

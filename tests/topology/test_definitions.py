@@ -11,12 +11,14 @@ from tests.topology import strategies
 from tests.topology.builders import a_queue
 from topology.definitions import (
     MAXIMUM_TTL_MS,
+    PROBE_PREFIX,
     TAP_PREFIX,
     Arguments,
     Binding,
     Definitions,
     Exchange,
     Queue,
+    find_own_queue_problem,
 )
 from topology.snapshot import Snapshot
 
@@ -165,3 +167,12 @@ def test_what_was_looked_up_changes_neither_equality_nor_hash() -> None:
     assert looked_at.exchange("x") is not None
     assert looked_at == other
     assert hash(looked_at) == hash(other)
+
+
+def test_messages_are_refused_in_the_queues_of_delayboard_alone() -> None:
+    sentences = [find_own_queue_problem(name) for name in (f"{TAP_PREFIX}a", f"{PROBE_PREFIX}a")]
+    assert sentences == [
+        "This queue is a tap of Delayboard. Enter another queue.",
+        "This queue is a probe queue of Delayboard. Enter another queue.",
+    ]
+    assert find_own_queue_problem("orders") == ""

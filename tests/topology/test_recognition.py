@@ -29,7 +29,7 @@ from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
 from topology.provisioning import recognition
-from topology.provisioning.recognition import Found, departures, recognise
+from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import QueueNumbers, Snapshot
 
 PAIR = retry_pair_params.Params("orders", timedelta(seconds=5))
@@ -43,7 +43,7 @@ def held(params: hold_queues_params.Params = HOLDS) -> Definitions:
 
 
 def only_found(snapshot: Snapshot) -> Found:
-    (found,) = recognise(snapshot).found
+    (found,) = recognize(snapshot).found
     return found
 
 
@@ -59,7 +59,7 @@ def test_each_kind_is_found_with_its_parameters_and_is_complete() -> None:
     everything = (
         retry_pair.definitions(PAIR) | delay_levels.definitions(LEVELS) | held() | TAP
     ) | Definitions.of([Exchange("shop"), Exchange("amq.topic", "topic")])
-    seen = recognise(a_snapshot(everything))
+    seen = recognize(a_snapshot(everything))
     assert [(one.use.kind, one.use.params) for one in seen.found] == [
         ("delay_levels", LEVELS),
         ("hold_queues", HOLDS),
@@ -73,7 +73,7 @@ def test_each_kind_is_found_with_its_parameters_and_is_complete() -> None:
 def test_no_kind_is_taken_for_another(kind: str) -> None:
     def law(params: Any) -> None:
         snapshot = a_snapshot(standing(PATTERNS[kind], params))
-        every = recognise(snapshot).found
+        every = recognize(snapshot).found
         (found,) = [one for one in every if not one.use.has_foreign_names]
         assert (found.use.kind, found.use.params) == (kind, params)
         assert is_complete(found)
@@ -82,7 +82,7 @@ def test_no_kind_is_taken_for_another(kind: str) -> None:
 
 
 def test_an_empty_vhost_has_nothing() -> None:
-    seen = recognise(a_snapshot(Definitions()))
+    seen = recognize(a_snapshot(Definitions()))
     assert (seen.found, seen.foreign, seen.overlapping) == ((), (), ())
 
 
@@ -97,7 +97,7 @@ def test_a_pair_without_one_thing_is_found_while_its_time_and_its_names_are_left
     else:
         gone = [lost]
     left = whole.without([thing.identity for thing in gone])
-    uses = [one.use for one in recognise(a_snapshot(left)).found]
+    uses = [one.use for one in recognize(a_snapshot(left)).found]
     if lost.identity == ("queue", "orders-retry"):
         assert uses == []
         return
@@ -236,7 +236,7 @@ def test_a_thing_is_claimed_once_by_the_whole_and_the_more_particular(
         seeing = {str(number): Seeing(use) for number, use in enumerate(uses)}
         monkeypatch.setattr(recognition, "PATTERNS", seeing)
         recognition._structure.cache_clear()
-        seen = recognise(snapshot)
+        seen = recognize(snapshot)
         assert [one.use for one in seen.found] == [kept]
         assert list(seen.overlapping) == [left_out]
         foreign = {thing.identity for thing in seen.foreign}
@@ -248,7 +248,7 @@ def seen_among(monkeypatch: pytest.MonkeyPatch, *uses: Use) -> recognition.Recog
     monkeypatch.setattr(recognition, "PATTERNS", {"one": Seeing(*uses)})
     recognition._structure.cache_clear()
     names = sorted({identity[1] for use in uses for identity in use.claims})
-    return recognise(a_snapshot(Definitions.of(map(a_queue, names))))
+    return recognize(a_snapshot(Definitions.of(map(a_queue, names))))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_uses_of_one_kind_share_things_while_each_keeps_a_queue_of_its_own(
 
 @given(strategies.definitions())
 def test_everything_is_claimed_served_or_foreign_and_no_two_of_them(found: Definitions) -> None:
-    seen = recognise(a_snapshot(found))
+    seen = recognize(a_snapshot(found))
     foreign = {thing.identity for thing in seen.foreign}
     served = {one.queue.identity for one in seen.served}
     uses = [one.use for one in seen.found]
@@ -286,7 +286,7 @@ def test_everything_is_claimed_served_or_foreign_and_no_two_of_them(found: Defin
 
 @given(strategies.definitions())
 def test_kinds_share_nothing_and_uses_of_one_kind_keep_a_queue_each(found: Definitions) -> None:
-    uses = [one.use for one in recognise(a_snapshot(found)).found]
+    uses = [one.use for one in recognize(a_snapshot(found)).found]
     for use, other in permutations(uses, 2):
         assert use.kind == other.kind or use.claims.isdisjoint(other.claims)
     for use in uses:
@@ -309,7 +309,7 @@ def test_loops_that_share_an_exchange_or_the_dead_side_are_each_found(
     other: retry_loop_params.Params,
 ) -> None:
     both = retry_loop.definitions(LOOP) | retry_loop.definitions(other)
-    seen = recognise(a_snapshot(both))
+    seen = recognize(a_snapshot(both))
     assert [one.use.params for one in seen.found] == [LOOP, other]
     assert all(is_complete(one) for one in seen.found)
     assert (seen.foreign, seen.overlapping) == ((), ())
@@ -323,7 +323,7 @@ def test_work_queues_that_nobody_claims_are_told_and_are_no_strangers() -> None:
         | busy_wait.definitions(waiting)
         | Definitions.of([Queue("mails"), Queue("paid"), Queue("other")])
     )
-    seen = recognise(a_snapshot(whole))
+    seen = recognize(a_snapshot(whole))
     told = [(one.queue.name, one.use.kind, one.use.name) for one in seen.served]
     assert told == [("mails", "delay_queues", "mails"), ("paid", "busy_wait", "paid")]
     assert [thing.identity for thing in seen.foreign] == [("queue", "other")]
@@ -352,13 +352,13 @@ def test_a_vhost_of_ten_thousand_queues_is_recognised_whole() -> None:
     assert len(found.queues) >= 9_990
     assert len(found.exchanges) >= 9_990
     assert len(found.bindings) >= 29_000
-    seen = recognise(a_snapshot(found))
+    seen = recognize(a_snapshot(found))
     assert len(seen.found) == 2000 + 2000 + 20
     assert all(is_complete(one) for one in seen.found)
 
 
 def steps_of(found: Definitions) -> int:
-    """How many functions are called, Python's and C's, to recognise what is there."""
+    """How many functions are called, Python's and C's, to recognize what is there."""
     snapshot, steps = a_snapshot(found), 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -368,7 +368,7 @@ def steps_of(found: Definitions) -> int:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        recognise(snapshot)
+        recognize(snapshot)
     finally:
         sys.setprofile(before)
     return steps

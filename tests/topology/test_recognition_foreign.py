@@ -19,7 +19,7 @@ from topology.patterns.quorum_retry.pattern import quorum_retry
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provisioning.recognition import departures, recognise
+from topology.provisioning.recognition import departures, recognize
 from topology.snapshot import QueueNumbers
 
 LEVELS = delay_levels.definitions(delay_levels_params.Params("own", "NAME", 6))
@@ -31,7 +31,7 @@ def of(*things: Thing) -> Definitions:
 
 
 def only(found: Definitions) -> Use:
-    (one,) = recognise(a_snapshot(found)).found
+    (one,) = recognize(a_snapshot(found)).found
     return one.use
 
 
@@ -84,13 +84,13 @@ def test_a_pair_is_found_by_the_way_that_its_messages_take(found: Definitions) -
     ],
 )
 def test_what_would_not_come_back_is_no_pair(found: Definitions) -> None:
-    assert [one.use for one in recognise(a_snapshot(found)).found] == []
+    assert [one.use for one in recognize(a_snapshot(found)).found] == []
 
 
 def test_what_waits_in_a_foreign_pair_is_counted_and_an_exchange_of_many_is_not_claimed() -> None:
     others = of(a_queue("audit"), Binding("failed", "audit", "#"))
     numbers = {"mail": QueueNumbers(messages=7), "mail.waiting": QueueNumbers(messages=3)}
-    seen = recognise(a_snapshot(through_exchanges() | others, numbers))
+    seen = recognize(a_snapshot(through_exchanges() | others, numbers))
     (found,) = seen.found
     assert (found.waiting, found.queues) == (3, ("mail", "mail.waiting"))
     assert ("exchange", "failed") not in found.use.claims
@@ -149,7 +149,7 @@ def test_a_pair_whose_dead_letter_key_no_binding_takes_says_that_messages_are_lo
     whole = retry_pair.definitions(retry_pair_params.Params("orders", timedelta(seconds=5)))
     odd = a_queue("orders", dlx="orders-retry", key="failed", type="classic")
     snapshot = a_snapshot(whole.without([odd.identity]) | of(odd))
-    (found,) = recognise(snapshot).found
+    (found,) = recognize(snapshot).found
     assert found.use.params == retry_pair_params.Params("orders", timedelta(seconds=5))
     (difference,) = departures(found, snapshot)
     assert (difference.name, difference.declared) == ("x-dead-letter-routing-key", "failed")
@@ -196,7 +196,7 @@ FOREIGN = renamed(
 def test_levels_under_other_names_are_found_with_their_destinations() -> None:
     bound = Binding("out", "sales", "#.sales")
     numbers = {f"late.{word}": QueueNumbers(messages=2) for word in WORDS}
-    seen = recognise(a_snapshot(FOREIGN | of(a_queue("sales"), bound), numbers))
+    seen = recognize(a_snapshot(FOREIGN | of(a_queue("sales"), bound), numbers))
     (found,) = seen.found
     use = found.use
     assert (use.kind, use.name, use.params, use.missing) == ("delay_levels", "late", None, ())
@@ -239,12 +239,12 @@ def test_a_wait_that_does_not_fit_between_the_others_is_said() -> None:
 def test_a_hold_queue_under_another_name_is_shown_and_not_taken_for_a_delay_queue() -> None:
     held = a_queue("wait-5s", ttl=5000, dlx="shop", key="new", x_expires=60_000)
     by_name = a_queue("wait-9s", ttl=9000, dlx="", key="work", x_expires=60_000)
-    seen = recognise(a_snapshot(of(held, by_name, a_queue("work"))))
+    seen = recognize(a_snapshot(of(held, by_name, a_queue("work"))))
     told = [(one.use.kind, one.use.name, one.use.params) for one in seen.found]
     assert told == [("hold_queues", "shop", None), ("hold_queues", "wait-9s", None)]
     ours = hold_queues_params.Params("shop", ("new",), (timedelta(seconds=5),))
     both = hold_queues.route(ours, ours.delays[0], "new").declares | of(held)
-    names = [one.use.name for one in recognise(a_snapshot(both)).found]
+    names = [one.use.name for one in recognize(a_snapshot(both)).found]
     assert names == ["shop", "wait-5s"]
 
 
@@ -256,7 +256,7 @@ def test_a_hold_queue_under_another_name_is_shown_and_not_taken_for_a_delay_queu
     ],
 )
 def test_queues_of_a_loop_that_lost_both_exchanges_belong_to_no_topology(left: Definitions) -> None:
-    seen = recognise(a_snapshot(left))
+    seen = recognize(a_snapshot(left))
     assert seen.found == ()
     assert set(seen.foreign) == set(left)
 
@@ -265,11 +265,11 @@ def test_what_two_loops_share_is_counted_once_in_the_total_and_said_to_be_shared
     one = retry_loop.parse({"name": "a", "input_exchange": "in", "delay": "5s"})
     other = replace(one, input_queue="b_input_q")
     both = retry_loop.definitions(one) | retry_loop.definitions(other)
-    seen = recognise(a_snapshot(both, {one.dead_queue: QueueNumbers(messages=4)}))
+    seen = recognize(a_snapshot(both, {one.dead_queue: QueueNumbers(messages=4)}))
     assert [found.waiting for found in seen.found] == [4, 4]
     assert [found.shared for found in seen.found] == [("b_input_q",), ("a_input_q",)]
     assert seen.waiting == 4
-    assert recognise(a_snapshot(both)).waiting is None
+    assert recognize(a_snapshot(both)).waiting is None
 
 
 def test_what_has_our_names_comes_before_what_has_none() -> None:
@@ -277,6 +277,6 @@ def test_what_has_our_names_comes_before_what_has_none() -> None:
     ours = retry_pair.definitions(retry_pair_params.Params("orders", timedelta(seconds=5)))
     lost = Binding("orders", "orders", "orders")
     other = of(a_queue("x", dlx="", key="orders-retry"), Binding("orders", "x", "x"))
-    seen = recognise(a_snapshot(ours.without([lost.identity]) | other))
+    seen = recognize(a_snapshot(ours.without([lost.identity]) | other))
     assert [found.use.name for found in seen.found] == ["orders"]
     assert seen.overlapping == ()

@@ -7,7 +7,7 @@ import pytest
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange
 from topology.provisioning.durations_in_names import stated_ms, untrue_names
-from topology.provisioning.recognition import recognise
+from topology.provisioning.recognition import recognize
 
 
 @pytest.mark.parametrize(
@@ -50,5 +50,5 @@ def test_what_is_recognised_says_so() -> None:
             Binding("back", "work", ""),
         ]
     )
-    (one,) = recognise(a_snapshot(found)).found
+    (one,) = recognize(a_snapshot(found)).found
     assert one.untrue_names == ("The name of the queue “work.60s” states 1m, but the TTL is 6s.",)

@@ -12,7 +12,7 @@ from tests.topology.walks import ms, of, only
 from topology.message import Message, Properties
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.routing.forwarder import from_now, of_others
+from topology.routing.forwarder import count_from_now, without_due_header
 from topology.routing.remaining import remaining
 from topology.routing.trace_route import Question, ask
 from topology.routing.walk import walk
@@ -20,7 +20,7 @@ from topology.routing.walk import walk
 HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
 FOUND = busy_wait.definitions(HOOKS) | of(a_queue("hooks"))
 (FORWARDER,) = OURS = busy_wait.forwarders(HOOKS)
-OTHERS = [of_others(FORWARDER)]
+OTHERS = [without_due_header(FORWARDER)]
 NOW_MS = 1_790_000_000_000
 MINUTE_MS = 60_000
 
@@ -69,10 +69,10 @@ def test_a_moment_that_nobody_reads_stays_as_it_is_and_one_of_a_forwarder_is_cou
     None
 ):
     headers = {FORWARDER.due_header: NOW_MS + 7, "other": NOW_MS}
-    assert from_now(headers, OURS, NOW_MS) == {FORWARDER.due_header: 7, "other": NOW_MS}
-    assert from_now(headers, (), NOW_MS) == headers
+    assert count_from_now(headers, OURS, NOW_MS) == {FORWARDER.due_header: 7, "other": NOW_MS}
+    assert count_from_now(headers, (), NOW_MS) == headers
     odd = {FORWARDER.due_header: "soon"}
-    assert from_now(odd, OURS, NOW_MS) == odd
+    assert count_from_now(odd, OURS, NOW_MS) == odd
 
 
 def test_where_others_read_it_is_taken_and_by_whom_is_told() -> None:

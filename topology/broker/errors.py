@@ -101,7 +101,7 @@ _EXCHANGE_TYPE = re.compile(r"(?:unknown|invalid) exchange type '([^']*)'")
 _ARGUMENT = re.compile(r"invalid arg '([^']*)' for queue .* of queue type rabbit_(\w+)_queue")
 
 
-def declined(reason: str) -> Unsupported | None:
+def refuse_unsupported(reason: str) -> Unsupported | None:
     """What this broker or its version cannot do, by the reason it gives; None for other reasons."""
     if found := _FLAG_IS_OFF.search(reason):
         return Unsupported(

@@ -10,7 +10,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-def in_background(call: Callable[[], Found], name: str) -> Future[Found]:
+def run_in_background(call: Callable[[], Found], name: str) -> Future[Found]:
     """Begin a call whose result, or error, the future will hold.
 
     Unlike an executor's, its thread holds up neither the end of a block nor of the process.

@@ -100,8 +100,8 @@ def show_body(body: bytes, content_type: str = "", content_encoding: str = "") -
     data, notes = unpacked.data, unpacked.notes
     size = len(data) if unpacked.how else None
     charset = charset_of(content_type, content_encoding)
-    named = _named(content_type)
-    text = None if named else _decoded(data, charset)
+    named = _name_type(content_type)
+    text = None if named else _decode(data, charset)
     if text is None and not named and charset != "utf-8":
         notes = (
             *notes,
@@ -125,19 +125,19 @@ def unpack(body: bytes, content_encoding: str = "", most: int = UNPACKED_BYTES) 
     """
     encoding = content_encoding.strip().lower()
     if body.startswith(_GZIP):
-        return _inflated(body, "gzip", 31, most)
+        return _inflate(body, "gzip", 31, most)
     if encoding in ("gzip", "x-gzip"):
         return Unpacked(body, notes=("The message declares gzip, but the body is not gzip.",))
     if encoding == "deflate":
-        found = _inflated(body, "deflate", 15, most)
-        return found if found.how else _inflated(body, "deflate", -15, most)
+        found = _inflate(body, "deflate", 15, most)
+        return found if found.how else _inflate(body, "deflate", -15, most)
     if body.startswith(_ZSTD) or encoding in ("zstd", "br", "compress"):
         name = "zstd" if body.startswith(_ZSTD) else encoding
         return Unpacked(body, notes=(f"Delayboard does not decompress {name}.",))
     return Unpacked(body)
 
 
-def _inflated(body: bytes, how: str, wbits: int, most: int) -> Unpacked:
+def _inflate(body: bytes, how: str, wbits: int, most: int) -> Unpacked:
     """Packed pieces that follow each other are one, as gzip writes them."""
     pieces: list[bytes] = []
     size = place = 0
@@ -193,20 +193,20 @@ def charset_of(content_type: str, content_encoding: str = "") -> str:
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
-            return _known(value.strip().strip('"'))
-    return _known(content_encoding.strip())
+            return _check_charset(value.strip().strip('"'))
+    return _check_charset(content_encoding.strip())
 
 
-def _known(charset: str) -> str:
+def _check_charset(charset: str) -> str:
     return charset.lower() if _CHARSETS.fullmatch(charset) else "utf-8"
 
 
-def _named(content_type: str) -> str:
+def _name_type(content_type: str) -> str:
     plain = content_type.partition(";")[0].lower()
     return next((name for piece, name in NAMED_TYPES.items() if piece in plain), "")
 
 
-def _decoded(data: bytes, charset: str) -> str | None:
+def _decode(data: bytes, charset: str) -> str | None:
     """The text, None when it is none or has signs that no text has."""
     try:
         text = data.decode(charset)
@@ -271,20 +271,20 @@ def _pretty(text: str) -> str | None:
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        read = json.loads(text, object_pairs_hook=_unique)
+        read = json.loads(text, object_pairs_hook=_read_unique)
         pretty = json.dumps(read, indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return None
     compact = json.dumps(read, ensure_ascii=False, separators=(",", ":"))
-    return pretty if _unspaced(compact) == _unspaced(text) else None
+    return pretty if _remove_spaces(compact) == _remove_spaces(text) else None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _read_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     read = dict(pairs)
     if len(read) != len(pairs):
         raise ValueError("a duplicate name")
     return read
 
 
-def _unspaced(text: str) -> str:
+def _remove_spaces(text: str) -> str:
     return "".join(text.split())

@@ -49,11 +49,11 @@ def read_json(data: bytes) -> Tree | None:
 def write_json(tree: Tree) -> str:
     """The same document without spaces. Raises RecursionError where it is nested too deep."""
     if tree.kind == "object":
-        pairs = [f"{_quoted(part.name or '')}: {write_json(part)}" for part in tree.parts]
+        pairs = [f"{_quote(part.name or '')}: {write_json(part)}" for part in tree.parts]
         return "{" + ", ".join(pairs) + "}"
     if tree.kind == "list":
         return "[" + ", ".join([write_json(part) for part in tree.parts]) + "]"
-    return _quoted(tree.text) if tree.kind == "text" else tree.text
+    return _quote(tree.text) if tree.kind == "text" else tree.text
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -80,7 +80,7 @@ def _tree(value: Any, name: str | None = None) -> Tree:
     return Tree("word", json.dumps(value), name=name)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Escaped only where UTF-8 cannot hold it: half of a surrogate pair."""
     try:
         text.encode()

@@ -28,3 +28,16 @@ def is_encodable(text: str) -> bool:
 def fold(text: str) -> str:
     """The text without the difference of upper and lower case."""
     return text.casefold().replace("\x00", "")
+
+
+def format_bytes(number: int | None) -> str:
+    """A size in B, kB, MB or GB of 1000, with one digit after the point below 10."""
+    if number is None:
+        return "–"
+    size, unit = float(number), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 999.5:
+            break
+        size, unit = size / 1000, larger
+    digits = f"{size:.1f}" if unit != "B" and size < 9.95 else f"{size:.0f}"
+    return f"{digits}\u00a0{unit}"

@@ -13,7 +13,7 @@ class NotExportable(ValueError):
 
 
 def resource_name(identity: Identity, separator: str, longest: int) -> str:
-    """A name of lower-case letters, digits and separators, the same for the same object.
+    """A name of a-z, digits and separators, the same for the same object.
 
     It ends in a digest, since several names of RabbitMQ may be alike without their signs.
     """

@@ -85,12 +85,12 @@ def build(
     drawn as it is there, without its own edges. Taps and probe queues of ours are omitted.
     """
     definitions = found.definitions if isinstance(found, Snapshot) else found
-    drawn = definitions | (_lacking(definitions, wanted) if wanted else NOTHING)
+    drawn = definitions | (_find_missing(definitions, wanted) if wanted else NOTHING)
     drawn = drawn.without_taps().without_probes()
-    edges = _with_missing(edges_of(drawn), definitions) if wanted else edges_of(drawn)
+    edges = _mark_missing_bindings(edges_of(drawn), definitions) if wanted else edges_of(drawn)
     edges = (*edges, *ways)
     ends = sorted({edge.source for edge in edges} | {edge.target for edge in edges})
-    near = _named(ends, beside).without(thing.identity for thing in drawn)
+    near = _select_named(ends, beside).without(thing.identity for thing in drawn)
     there = definitions | near
     nodes = {
         node.id: node
@@ -103,7 +103,7 @@ def build(
         nodes.setdefault(end, _named_node(end))
     known = replace(found, definitions=there) if isinstance(found, Snapshot) else found
     finished = tuple(
-        _with_numbers(_with_flags(node, there), known) for _, node in sorted(nodes.items())
+        _add_numbers(_flag_missing(node, there), known) for _, node in sorted(nodes.items())
     )
     return Graph(finished, edges)
 
@@ -150,30 +150,30 @@ def sentence(node: Node) -> str:
     return ", ".join(words) + "."
 
 
-def _named(ends: Iterable[str], beside: Definitions) -> Definitions:
+def _select_named(ends: Iterable[str], beside: Definitions) -> Definitions:
     """What of `beside` these node ids name."""
     parts = (end.partition("/") for end in ends)
     return beside.only((kind, name) for kind, _, name in parts)
 
 
-def _lacking(definitions: Definitions, wanted: Definitions) -> Definitions:
+def _find_missing(definitions: Definitions, wanted: Definitions) -> Definitions:
     return wanted.without(thing.identity for thing in definitions)
 
 
-def _with_missing(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:
+def _mark_missing_bindings(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:
     """Mark missing bindings; between two ends that are bound, each key by itself."""
     standing = {(edge.source, edge.target): edge.keys for edge in edges_of(definitions)}
     nodes = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
     nodes |= {f"queue/{queue.name}" for queue in definitions.queues}
     return tuple(
-        _missing(edge, standing.get((edge.source, edge.target)), nodes)
+        _mark_missing(edge, standing.get((edge.source, edge.target)), nodes)
         if edge.kind == "binding" and edge.source != DEFAULT
         else edge
         for edge in edges
     )
 
 
-def _missing(edge: Edge, standing: Collection[str] | None, nodes: Collection[str]) -> Edge:
+def _mark_missing(edge: Edge, standing: Collection[str] | None, nodes: Collection[str]) -> Edge:
     """`standing` are the keys by which the two ends are bound, None when they are not bound.
 
     The box of a missing end is marked, so the arrow's label does not repeat it.
@@ -215,12 +215,12 @@ def _named_node(node_id: str) -> Node:
     return Node(node_id, "queue", name)
 
 
-def _with_flags(node: Node, there: Definitions) -> Node:
+def _flag_missing(node: Node, there: Definitions) -> Node:
     is_missing = there.get((node.kind, node.name)) is None and node.id != DEFAULT
     return replace(node, missing=is_missing)
 
 
-def _with_numbers(node: Node, found: Snapshot | Definitions) -> Node:
+def _add_numbers(node: Node, found: Snapshot | Definitions) -> Node:
     if node.missing:
         return replace(node, mark="missing")
     if not isinstance(found, Snapshot):

@@ -18,7 +18,7 @@ def shorten(graph: Graph) -> Graph:
         if second.kind != "binding" or first.source == second.target:
             continue
         number = over.pop(first, 0) + over.pop(second, 0) + 1
-        joined = _joined(first, second, number)
+        joined = _join_edges(first, second, number)
         edges = (edges - {first, second}) | {joined}
         over[joined] = number
     ends = {end for edge in edges for end in (edge.source, edge.target)}
@@ -30,7 +30,7 @@ def shorten(graph: Graph) -> Graph:
     return Graph(kept, tuple(order))
 
 
-def _joined(first: Edge, second: Edge, number: int) -> Edge:
+def _join_edges(first: Edge, second: Edge, number: int) -> Edge:
     through = f"over {number} exchange{'' if number == 1 else 's'}"
     if first.kind == "binding":
         return Edge(first.source, second.target, "binding", f"leads {through} to", (), through)

@@ -16,6 +16,7 @@ from topology.graph.layout.geometry import (
 )
 from topology.graph.live_values import MARK_WORDS, queue_cells, rate_text
 from topology.graph.svg_elements import (
+    accessible_text,
     attribute,
     bar,
     content,
@@ -25,7 +26,6 @@ from topology.graph.svg_elements import (
     p,
     root,
     signs,
-    spoken,
     text,
 )
 
@@ -43,7 +43,7 @@ def draw(layout: Layout, *, title: str, description: str = "", id: str = "graph"
     return "".join(
         [
             root(own, f"graph{readable(layout.width)}", layout.width, layout.height),
-            spoken(own, title, description or _described(layout)),
+            accessible_text(own, title, description or _describe(layout)),
             f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
             *(way(own, line) for line in layout.lines),
             *(_node(box) for box in layout.boxes),
@@ -59,7 +59,7 @@ def readable(width: float) -> str:
     return f" least-{least}" if least else ""
 
 
-def _described(layout: Layout) -> str:
+def _describe(layout: Layout) -> str:
     return " ".join(sentence(box.node) for box in layout.boxes[:40])
 
 

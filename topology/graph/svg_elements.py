@@ -67,7 +67,7 @@ def root(own: str, classes: str, width: float, height: float, role: str = "img")
     )
 
 
-def spoken(own: str, title: str, description: str) -> str:
+def accessible_text(own: str, title: str, description: str) -> str:
     """Title and description of the whole diagram for screen readers."""
     return (
         f'<title id="{own}-title">{content(title)}</title>'

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from topology.broker.errors import BrokerError
 from topology.graph.layout.geometry import visible
+from topology.management.find_rows import find_topology
 from topology.management.input_file import BadInput
 from topology.models import State, Topology
 from topology.operations.ownership import Refusal
@@ -49,7 +50,7 @@ class TopologyCommand(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         slug, as_json = options["topology"], options["json"]
         try:
-            topology = find_topology(slug)
+            topology = find_topology(slug, error=BadInput)
             result = self.act(topology, options)
         except BadInput as error:
             self._fail(slug, str(error), as_json=as_json)
@@ -141,13 +142,3 @@ def replacement_fields(found: Iterable[Replacement | Removal]) -> list[dict[str,
 
 def object_fields(things: Iterable[Any]) -> list[dict[str, Any]]:
     return [{"object": list(thing.identity), "title": title(thing)} for thing in things]
-
-
-def find_topology(slug: str) -> Topology:
-    """Raises BadInput."""
-    found = Topology.objects.select_related("broker").filter(slug=slug).first()
-    if found is None:
-        rows = Topology.objects.exclude(state=State.DELETED)
-        known = ", ".join(rows.values_list("slug", flat=True)) or "none"
-        raise BadInput(f"The topology “{slug}” does not exist. Existing topologies: {known}.")
-    return found

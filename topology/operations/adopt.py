@@ -10,11 +10,11 @@ from topology.broker.management.client import Management
 from topology.models import Broker, State, Topology
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import User, take_over
-from topology.patterns.names import unseen
+from topology.patterns.names import describe_invisible
 from topology.patterns.pattern import Pattern, Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import Plan
-from topology.provisioning.recognition import Departure, Found, departures, recognise
+from topology.provisioning.recognition import Departure, Found, departures, recognize
 from topology.snapshot import Snapshot
 
 
@@ -32,7 +32,7 @@ class Sighting:
 
     @property
     def unseen(self) -> str:
-        return unseen(self.found.use.name)
+        return describe_invisible(self.found.use.name)
 
     @property
     def is_adoptable(self) -> bool:
@@ -111,7 +111,7 @@ def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, P
     BrokerError when the broker does not answer.
     """
     with Management(broker.address) as management:
-        recognition = recognise(latest.for_action(broker, management, []))
+        recognition = recognize(latest.for_action(broker, management, []))
     named = (one for one in recognition.found if (one.use.kind, one.use.name) == (kind, name))
     found = next(named, None)
     if found is None:

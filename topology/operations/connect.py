@@ -12,7 +12,7 @@ from topology.broker.amqp.connection import connected
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS
 from topology.broker.errors import BrokerError, alarm_sentence
 from topology.broker.management.client import Management
-from topology.broker.time_limit import in_background
+from topology.broker.time_limit import run_in_background
 from topology.database.slugs import new_slug
 from topology.models import Broker
 
@@ -39,7 +39,7 @@ def try_connection(address: Address) -> list[Trial]:
     """Try both protocols; a failure is a Trial, never an exception. Takes 3 seconds at most."""
     tries: dict[str, Try] = {"AMQP": _try_amqp, "Management API": _try_management}
     begun = {
-        name: in_background(partial(one, address), f"trial of {name}")
+        name: run_in_background(partial(one, address), f"trial of {name}")
         for name, one in tries.items()
     }
     wait(begun.values(), TRIAL_SECONDS)

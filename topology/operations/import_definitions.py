@@ -11,7 +11,7 @@ from topology.broker.management.exported import read_export
 from topology.models import Broker, Topology
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import User, create_topology
-from topology.provisioning.recognition import recognise
+from topology.provisioning.recognition import recognize
 from topology.snapshot import Snapshot
 
 
@@ -40,7 +40,7 @@ def import_definitions(
     `vhost` names one of several. Raises NotDefinitions, and Refusal for a vhost that is not there
     or not named.
     """
-    recognition = recognise(_choose(read_export(document), vhost))
+    recognition = recognize(_choose(read_export(document), vhost))
     planned, skipped = [], []
     with audit.recorded(user, "definitions imported", broker=broker, what=broker.name):
         for found in recognition.found:

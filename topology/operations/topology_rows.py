@@ -17,7 +17,7 @@ from topology.operations.ownership import Refusal, refuse_deleted
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType
-from topology.routing.forwarder import of_others
+from topology.routing.forwarder import without_due_header
 
 User = AbstractBaseUser | AnonymousUser | None
 
@@ -84,12 +84,12 @@ def keep_bodies(user: User, topology: Topology, *, is_wanted: bool) -> None:
 def forwarders_at(broker: Broker) -> list[Forwarder]:
     """The consumers at work in its applied topologies, for a walk: ours, and those of others.
 
-    `routing.waiting.of_others` distinguishes the consumers that others run for adopted topologies.
+    `without_due_header` marks the consumers that others run for adopted topologies.
     A row whose parameters are no longer valid has none.
     """
     found: list[Forwarder] = []
     for topology in Topology.objects.filter(broker=broker, state=State.APPLIED):
         with suppress(ParamsError):
             stated = topology.pattern.forwarders(topology.parsed)
-            found += map(of_others, stated) if topology.is_adopted else stated
+            found += map(without_due_header, stated) if topology.is_adopted else stated
     return found

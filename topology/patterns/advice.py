@@ -51,19 +51,19 @@ class Advice:
 
 def advise(kind: str, params: Any, version: tuple[int, ...]) -> Advice | None:
     """What would serve better than this use; None where nothing does."""
-    found = _better(kind, params, version)
+    found = _find_better(kind, params, version)
     if found is None:
         return None
     other, other_params, why = found
     return Advice(
         other,
         why,
-        _cost(PATTERNS[kind], params),
-        _cost(PATTERNS[other], other_params),
+        _describe_cost(PATTERNS[kind], params),
+        _describe_cost(PATTERNS[other], other_params),
     )
 
 
-def _better(kind: str, params: Any, version: tuple[int, ...]) -> tuple[str, Any, str] | None:
+def _find_better(kind: str, params: Any, version: tuple[int, ...]) -> tuple[str, Any, str] | None:
     levels = LevelParams("own", "delays")
     if kind in (RETRY_LOOP, RETRY_PAIR, RETRY_LADDER, DELAY_QUEUES) and version >= DELAYED_RETRY:
         return (
@@ -112,7 +112,7 @@ def _better(kind: str, params: Any, version: tuple[int, ...]) -> tuple[str, Any,
     return None
 
 
-def _cost(pattern: Pattern, params: Any) -> Cost:
+def _describe_cost(pattern: Pattern, params: Any) -> Cost:
     offered = pattern.delays(params)
     is_free = not pattern.definitions(params).queues
     number = len(pattern.definitions(params).queues)
@@ -122,20 +122,20 @@ def _cost(pattern: Pattern, params: Any) -> Cost:
     return Cost(
         title=pattern.EXPLANATION.title,
         queues="one for each delay and destination" if is_free else str(number),
-        writes=_writes(pattern.KIND, params, delay, waits),
-        precision=_precision(pattern.KIND, params, shortest),
+        writes=_describe_writes(pattern.KIND, params, delay, waits),
+        precision=_describe_precision(pattern.KIND, params, shortest),
         hazards=pattern.EXPLANATION.hazards,
     )
 
 
-def _writes(kind: str, params: Any, delay: timedelta, waits: int) -> str:
+def _describe_writes(kind: str, params: Any, delay: timedelta, waits: int) -> str:
     if kind == BUSY_WAIT:
         laps = max(1, delay // min(params.delays))
         return f"about {2 * laps + 1} for {format_delay(delay)}"
     return f"{waits + 1} for {format_delay(delay)}"
 
 
-def _precision(kind: str, params: Any, shortest: timedelta | None) -> str:
+def _describe_precision(kind: str, params: Any, shortest: timedelta | None) -> str:
     if kind == DELAY_LEVELS:
         return f"steps of {format_delay(params.unit)}"
     if shortest is None:

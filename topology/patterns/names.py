@@ -28,7 +28,7 @@ _is_stored: ContextVar[bool] = ContextVar("is_stored", default=False)
 
 @contextmanager
 def as_stored() -> Iterator[None]:
-    """For the length of the block names are not judged anew by what a person sees of them."""
+    """For the length of the block names are not judged again by what a person sees of them."""
     token = _is_stored.set(True)
     try:
         yield
@@ -57,12 +57,16 @@ def control_problem(text: str) -> str:
     return unicode_problem(text) or wrong
 
 
-def name_problem(name: str, longest_bytes: int) -> str:
-    """Why we name no exchange or queue so; "" where we do."""
+def name_problem(name: str, longest_bytes: int, ending: str = "") -> str:
+    """Why no exchange or queue gets this name; "" for a valid one.
+
+    `ending` is what the names of further objects add.
+    """
     if not name:
         return "The name is missing."
     if byte_length(name) > longest_bytes:
-        return f"A name has at most {longest_bytes} bytes."
+        room = f", so that “{ending}” still fits" if ending else ""
+        return f"A name has at most {longest_bytes} bytes{room}."
     if name.startswith("amq."):
         return "RabbitMQ reserves names that begin with “amq.”. Choose another name."
     if is_own_queue(name) and not _is_stored.get():
@@ -89,7 +93,7 @@ def sight_problem(name: str) -> str:
     return ""
 
 
-def unseen(name: str) -> str:
+def describe_invisible(name: str) -> str:
     """What of this name nobody sees, to be written beside it; "" where all of it can be seen."""
     if not name:
         return "no name"

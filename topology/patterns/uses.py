@@ -11,24 +11,26 @@ from topology.patterns.pattern import Use
 
 def find_missing(wanted: Definitions, found: Definitions) -> tuple[str, ...]:
     """One sentence for each wanted thing that is missing or was declared differently."""
-    return tuple(sentence for thing in wanted if (sentence := _sentence(thing, found)))
+    return tuple(sentence for thing in wanted if (sentence := _explain_difference(thing, found)))
 
 
-def _sentence(wanted: Thing, found: Definitions) -> str:
+def _explain_difference(wanted: Thing, found: Definitions) -> str:
     there = found.get(wanted.identity)
     if there is None:
-        return f"The {_title(wanted)} is missing."
+        return f"The {_describe(wanted)} is missing."
     return (
-        "" if _plain(there) == _plain(wanted) else f"The {_title(wanted)} differs from the pattern."
+        ""
+        if _state_type(there) == _state_type(wanted)
+        else f"The {_describe(wanted)} differs from the pattern."
     )
 
 
-def _plain(thing: Thing) -> Thing:
+def _state_type(thing: Thing) -> Thing:
     """An absent queue type is the classic one."""
     return thing.with_type() if isinstance(thing, Queue) else thing
 
 
-def _title(thing: Thing) -> str:
+def _describe(thing: Thing) -> str:
     if isinstance(thing, Binding):
         kind = "queue" if thing.destination_is_queue else "exchange"
         key = f" with the key “{thing.routing_key}”" if thing.routing_key else ""
@@ -36,13 +38,15 @@ def _title(thing: Thing) -> str:
     return f"{'queue' if isinstance(thing, Queue) else 'exchange'} “{thing.name}”"
 
 
-def managed_use(kind: str, name: str, params: Any, wanted: Definitions, found: Definitions) -> Use:
+def make_managed_use(
+    kind: str, name: str, params: Any, wanted: Definitions, found: Definitions
+) -> Use:
     """A use with parameters; it claims what is there of its definitions."""
     claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
     return Use(kind, name, params, claims, find_missing(wanted, found))
 
 
-def unmanaged_use(
+def make_unmanaged_use(
     kind: str,
     name: str,
     found: Definitions,

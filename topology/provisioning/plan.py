@@ -80,8 +80,8 @@ def _change(wanted: Thing, declared: Definitions, made: Collection[Identity]) ->
     found = declared.get(wanted.identity)
     if found is None:
         gone = [end for end in ends(wanted) if end not in made and declared.get(end) is None]
-        lacking = tuple(Difference(f"{kind} {name}", "exists", "missing") for kind, name in gone)
-        return Change("conflict" if lacking else "create", wanted, lacking)
+        missing = tuple(Difference(f"{kind} {name}", "exists", "missing") for kind, name in gone)
+        return Change("conflict" if missing else "create", wanted, missing)
     differences = tuple(_differences(wanted, found))
     return Change("conflict" if differences else "present", wanted, differences)
 

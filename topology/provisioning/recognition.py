@@ -139,7 +139,7 @@ class _Claims:
             self.kinds[identity] = use.kind
 
 
-def recognise(snapshot: Snapshot) -> Recognition:
+def recognize(snapshot: Snapshot) -> Recognition:
     """Every use in the vhost; what two of one kind share is claimed by both.
 
     By what is in force, policies included, and then, in what is left, by what was declared: a

@@ -56,14 +56,14 @@ def record(deaths: Entries, queue: str, reason: str, version: tuple[int, ...]) -
     Before 4.0 every death reverses the rest of the list (group_by_queue_and_reason in
     rabbit_dead_letter.erl 3.10.8), so that only the first entry is in order of time.
     """
-    kept = _turned(deaths) if version < (4, 0) else deaths
+    kept = _reverse_pairs(deaths) if version < (4, 0) else deaths
     same = [entry for entry in kept if (entry.queue, entry.reason) == (queue, reason)]
     others = tuple(e for e in kept if (e.queue, e.reason) != (queue, reason))
     first = replace(same[0], count=same[0].count + 1) if same else Entry(queue, reason)
     return (first, *others)
 
 
-def _turned(deaths: Entries) -> Entries:
+def _reverse_pairs(deaths: Entries) -> Entries:
     """Each pair of queue and reason once, in the reverse order; a single entry stays."""
     if len(deaths) < 2:
         return deaths
@@ -89,7 +89,7 @@ def count_of(deaths: Entries, queue: str, reason: str) -> int:
     return sum(e.count for e in deaths if (e.queue, e.reason) == (queue, reason))
 
 
-def headers_of_dead(
+def dead_letter_headers(
     headers: Mapping[str, Any], queue: str, reason: str, exchange: str, version: tuple[int, ...]
 ) -> Mapping[str, Any]:
     """The headers that a headers exchange matches after a death.

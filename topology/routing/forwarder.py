@@ -32,12 +32,12 @@ def due_ms(headers: Mapping[str, Any], name: str, now_ms: int) -> int | None:
     return stated if stated <= now_ms + MAXIMUM_TTL_MS else None
 
 
-def of_others(forwarder: Forwarder) -> Forwarder:
+def without_due_header(forwarder: Forwarder) -> Forwarder:
     """The same, run by others: the header that their consumer reads is unknown."""
     return replace(forwarder, due_header="")
 
 
-def from_now(
+def count_from_now(
     headers: Mapping[str, Any], forwarders: Iterable[Forwarder], now_ms: int
 ) -> Mapping[str, Any]:
     """The headers with each moment that one of the forwarders reads counted from `now_ms` (UTC)."""
@@ -46,34 +46,34 @@ def from_now(
     return {**headers, **{n: due - now_ms for n, due in stated.items() if due is not None}}
 
 
-def hand_on(
+def forward_copy(
     copy: Copy, queue: Queue, forwarder: Forwarder, around: Circumstances
 ) -> Copy | RouteOutcome:
     """What the forwarder publishes; `headers` hold the due time counted from the publish, time 0.
 
-    With a forwarder of others (`of_others`) the route ends there.
+    With a forwarder of others (`without_due_header`) the route ends there.
     """
     if not forwarder.due_header:
         why = sentences.others_pass_on(forwarder.onward)
         return replace(copy, hops=(*copy.hops, copy.hop(queue.name, None))).ends("delivered", why)
     due = due_ms(copy.headers, forwarder.due_header, copy.after)
     if due is not None and due > copy.after:
-        return _sent_back(copy, queue, forwarder, due, around)
-    return _given(copy, queue, forwarder.onward, sentences.passed_on(queue.name), around)
+        return _send_back(copy, queue, forwarder, due, around)
+    return _publish_anew(copy, queue, forwarder.onward, sentences.passed_on(queue.name), around)
 
 
-def _sent_back(
+def _send_back(
     copy: Copy, queue: Queue, forwarder: Forwarder, due: int, around: Circumstances
 ) -> Copy | RouteOutcome:
     """One lap more, or all that are left in one step."""
-    again = _given(copy, queue, forwarder.back, sentences.sent_back(queue.name, 1), around)
+    again = _publish_anew(copy, queue, forwarder.back, sentences.sent_back(queue.name, 1), around)
     lap_ms = _lap_ms(copy, forwarder, around)
     if isinstance(again, RouteOutcome) or not lap_ms:
         return again
-    return hand_on(_after_laps(again, forwarder, due, lap_ms), queue, forwarder, around)
+    return forward_copy(_end_laps(again, forwarder, due, lap_ms), queue, forwarder, around)
 
 
-def _after_laps(copy: Copy, forwarder: Forwarder, due: int, lap_ms: int) -> Copy:
+def _end_laps(copy: Copy, forwarder: Forwarder, due: int, lap_ms: int) -> Copy:
     """Back in the forwarder's queue for the last time, however many laps that takes.
 
     One that may come later than at `after` ends some lap in the time of one after it is due.
@@ -94,10 +94,10 @@ def _after_laps(copy: Copy, forwarder: Forwarder, due: int, lap_ms: int) -> Copy
     )
 
 
-def _given(
+def _publish_anew(
     copy: Copy, queue: Queue, to: str, why: str, around: Circumstances
 ) -> Copy | RouteOutcome:
-    """Published anew to this queue: nothing is remembered of what it was before."""
+    """Published again to this queue: nothing is remembered of what it was before."""
     here = replace(copy, hops=(*copy.hops, copy.hop(queue.name, 0)))
     if to not in around.index.queues:
         return here.ends("stuck", sentences.forwarder_keeps(queue.name, to))

@@ -35,7 +35,7 @@ class Dies:
     failed: int = 0
     doubts: tuple[str, ...] = ()
 
-    def told(self, queue: str) -> str:
+    def describe(self, queue: str) -> str:
         """What put it where it is next."""
         if self.reason == "expired":
             return sentences.expired(queue, self.ms)
@@ -61,9 +61,11 @@ def stay(
     if ttl == 0 and queue.type == "quorum":
         ttl = 1
     does = consumer.action(queue.name, copy.visible_deaths) if consumer else None
-    found = _left_alone(queue, copy, ttl) if does is None else _consumed(queue, copy, does, version)
+    found = (
+        _wait_for_ttl(queue, copy, ttl) if does is None else _consume(queue, copy, does, version)
+    )
     if does is not None and ttl is not None:
-        found = _in_time(found, queue, ttl)
+        found = _add_doubt(found, queue, ttl)
     doubts = (
         sentences.may_be_full(queue),
         sentences.may_be_deleted(queue, found.ms if isinstance(found, Dies) else None)
@@ -73,15 +75,15 @@ def stay(
     return replace(found, doubts=(*found.doubts, *(doubt for doubt in doubts if doubt)))
 
 
-def _left_alone(queue: Queue, copy: Copy, ttl: int | None) -> Stays | Dies:
+def _wait_for_ttl(queue: Queue, copy: Copy, ttl: int | None) -> Stays | Dies:
     if ttl is None:
         return Stays("delivered", sentences.WAITS)
-    spread, doubts = _held_up(queue, ttl)
+    spread, doubts = _find_delay_by_head(queue, ttl)
     how = sentences.expires(queue.name, ttl)
     return Dies("expired", ttl, how, spread, copy.failed, doubts)
 
 
-def _held_up(queue: Queue, ttl: int) -> tuple[int | None, tuple[str, ...]]:
+def _find_delay_by_head(queue: Queue, ttl: int) -> tuple[int | None, tuple[str, ...]]:
     """Only the head of a queue is looked at, so what waits before it may keep it longer."""
     longest = queue.message_ttl_ms
     if longest is None or queue.arguments.number("x-max-priority") is not None:
@@ -91,7 +93,7 @@ def _held_up(queue: Queue, ttl: int) -> tuple[int | None, tuple[str, ...]]:
     return 0, ()
 
 
-def _consumed(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) -> Stays | Dies:
+def _consume(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) -> Stays | Dies:
     if does == "acks":
         return Stays("delivered", sentences.TAKEN)
     if does == "rejects":
@@ -107,7 +109,7 @@ def _consumed(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) ->
     return replace(died, spread=None, doubts=(sentences.delayed_retries(queue.name),))
 
 
-def _in_time(found: Stays | Dies, queue: Queue, ttl: int) -> Stays | Dies:
+def _add_doubt(found: Stays | Dies, queue: Queue, ttl: int) -> Stays | Dies:
     if isinstance(found, Stays) and found.ending == "stuck":
         how = sentences.expires(queue.name, ttl)
         return Dies("expired", ttl, how, None, doubts=(sentences.while_held(queue.name),))

@@ -14,7 +14,7 @@ from topology.routing import sentences
 from topology.routing.consumer import Consumer
 from topology.routing.context import Circumstances, consuming
 from topology.routing.cycle import Entries, is_interpreted, published_deaths
-from topology.routing.forwarder import from_now, hand_on
+from topology.routing.forwarder import count_from_now, forward_copy
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import keys_of
@@ -50,27 +50,27 @@ def remaining(
         consuming(consumed, consumers),
         {forwarder.queue: forwarder for forwarder in forwarders},
     )
-    headers = from_now(message.headers, forwarders, now_ms)
+    headers = count_from_now(message.headers, forwarders, now_ms)
     start = Copy(message.exchange, (message.routing_key,), headers, why=sentences.WAITING)
     there = around.index.queues.get(queue)
     if there is None:
         return Walk((start.ends("uncertain", sentences.no_such_queue(queue)),))
     try:
-        copy = _as_it_waits(start, message, around)
+        copy = _make_copy(start, message, around)
     except ValueError as error:
         return Walk((start.ends("uncertain", str(error), queue=queue),))
     if (forwarder := around.forwarders.get(queue)) is not None:
-        return _followed(hand_on(copy, there, forwarder, around), around)
+        return _follow_on(forward_copy(copy, there, forwarder, around), around)
     whole = stay(there, copy, around.consumers.get(queue), around.version)
     passed = replace(copy, passed=frozenset({around.state(copy, there)}))
-    return _followed(leave(passed, there, _what_is_left(whole, waited), around.version), around)
+    return _follow_on(leave(passed, there, _subtract_waited(whole, waited), around.version), around)
 
 
-def _followed(after: Copy | RouteOutcome, around: Circumstances) -> Walk:
+def _follow_on(after: Copy | RouteOutcome, around: Circumstances) -> Walk:
     return follow([after], around) if isinstance(after, Copy) else Walk((after,))
 
 
-def _as_it_waits(start: Copy, message: Message, around: Circumstances) -> Copy:
+def _make_copy(start: Copy, message: Message, around: Circumstances) -> Copy:
     """Raises ValueError for what no broker would have taken over AMQP 0-9-1."""
     expiration = message.properties.expiration
     failed = message.headers.get("x-delivery-count")
@@ -78,12 +78,12 @@ def _as_it_waits(start: Copy, message: Message, around: Circumstances) -> Copy:
         start,
         keys=keys_of(message.routing_key, message.headers),
         expiration_ms=None if expiration is None else read_expiration(expiration),
-        deaths=own_deaths(around.index, message, around.version),
+        deaths=count_own_deaths(around.index, message, around.version),
         failed=failed if isinstance(failed, int) and not isinstance(failed, bool) else 0,
     )
 
 
-def _what_is_left(found: Stays | Dies, waited: timedelta | None) -> Stays | Dies:
+def _subtract_waited(found: Stays | Dies, waited: timedelta | None) -> Stays | Dies:
     if isinstance(found, Stays) or found.reason != "expired":
         return found
     if waited is None:
@@ -91,7 +91,7 @@ def _what_is_left(found: Stays | Dies, waited: timedelta | None) -> Stays | Dies
     return replace(found, ms=max(0, found.ms - milliseconds(waited)))
 
 
-def own_deaths(index: Index, message: Message, version: tuple[int, ...]) -> Entries:
+def count_own_deaths(index: Index, message: Message, version: tuple[int, ...]) -> Entries:
     """The deaths that the broker goes by.
 
     From 4.0 on an x-death that the message was published with is shown, but not believed: it is
@@ -101,9 +101,9 @@ def own_deaths(index: Index, message: Message, version: tuple[int, ...]) -> Entr
     if is_interpreted(version) or not deaths:
         return deaths
     last = index.queues.get(str(message.headers.get("x-last-death-queue", deaths[0].queue)))
-    return () if last is not None and not _came_from(last, message) else deaths
+    return () if last is not None and not _has_come_from(last, message) else deaths
 
 
-def _came_from(last: Queue, message: Message) -> bool:
+def _has_come_from(last: Queue, message: Message) -> bool:
     key = last.dead_letter_routing_key
     return last.dead_letter_exchange == message.exchange and key in (None, message.routing_key)

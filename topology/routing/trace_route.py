@@ -118,7 +118,7 @@ def find_way(
     passed: set[Identity] = set()
     for hop in walked.hops:
         passed.add(("queue", hop.queue))
-        passed |= _between(index, hop, headers, version)
+        passed |= _find_exchanges_between(index, hop, headers, version)
     for outcome in walked.outcomes:
         last = outcome.hops[-1].queue if outcome.hops else ""
         dead = index.queues[last].dead_letter_exchange if last in index.queues else None
@@ -127,14 +127,14 @@ def find_way(
     return index.definitions.only(passed)
 
 
-def _between(
+def _find_exchanges_between(
     index: Index, hop: Hop, headers: Mapping[str, Any], version: tuple[int, ...]
 ) -> set[Identity]:
     """From the exchange of its publish, over others, to the queue of this hop.
 
     CC and BCC are routed by the first exchange too, so their keys are matched with it.
     """
-    keys = (hop.routing_key, *_copied_to(headers))
+    keys = (hop.routing_key, *_read_copy_keys(headers))
     came_from: dict[str, set[str]] = {}
     ends: set[str] = set()
     for step in steps(index, hop.exchange, keys, headers, version):
@@ -142,7 +142,7 @@ def _between(
             ends.add(step.exchange.name)
         for target in step.further:
             came_from.setdefault(target, set()).add(step.exchange.name)
-    passed = _back(ends, came_from)
+    passed = _find_sources(ends, came_from)
     exchanges: set[Identity] = {("exchange", name) for name in passed}
     return exchanges | {
         binding.identity
@@ -156,7 +156,7 @@ def _between(
     }
 
 
-def _back(ends: set[str], came_from: Mapping[str, set[str]]) -> set[str]:
+def _find_sources(ends: set[str], came_from: Mapping[str, set[str]]) -> set[str]:
     """All exchanges from which these ends were reached."""
     passed, waiting = set(ends), list(ends)
     while waiting:
@@ -167,7 +167,7 @@ def _back(ends: set[str], came_from: Mapping[str, set[str]]) -> set[str]:
     return passed
 
 
-def _copied_to(headers: Mapping[str, Any]) -> tuple[str, ...]:
+def _read_copy_keys(headers: Mapping[str, Any]) -> tuple[str, ...]:
     try:
         return keys_of("", headers)[1:]
     except ValueError:

@@ -14,13 +14,13 @@ from topology.routing import sentences
 from topology.routing.consumer import Consumer
 from topology.routing.context import Circumstances, consuming
 from topology.routing.cycle import (
-    headers_of_dead,
+    dead_letter_headers,
     is_cycle,
     is_interpreted,
     published_deaths,
     record,
 )
-from topology.routing.forwarder import from_now, hand_on
+from topology.routing.forwarder import count_from_now, forward_copy
 from topology.routing.matching import delayed_exchange
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
@@ -68,7 +68,7 @@ def walk(
         consuming(consumed, consumers),
         {forwarder.queue: forwarder for forwarder in forwarders},
     )
-    stated = from_now(headers or {}, forwarders, now_ms)
+    stated = count_from_now(headers or {}, forwarders, now_ms)
     start = Copy(exchange, (routing_key,), stated)
     target = around.index.exchanges.get(exchange)
     try:
@@ -119,7 +119,7 @@ def _route(
 ) -> tuple[list[tuple[Copy, Queue]], list[RouteOutcome]]:
     """The queues that it gets into, at once or after an exchange kept it, and how others end."""
     if copy.exchange and copy.exchange not in around.index.exchanges:
-        return [], [_lost(copy, sentences.no_exchange(copy.exchange))]
+        return [], [_end_unrouted(copy, sentences.no_exchange(copy.exchange))]
     matched = match(around.index, copy.exchange, copy.keys, copy.headers, around.version)
     queues, ended = _route_now(copy, matched, around)
     reached = [(copy, queue) for queue in queues]
@@ -138,7 +138,7 @@ def _route_later(
     No queue waits for it any longer, and no ring is cut: the plugin routes it by itself, and not
     as a dead letter (route in rabbit_delayed_message.erl).
     """
-    ms = delayed_exchange.keeps_ms(exchange, copy.headers) or 0
+    ms = delayed_exchange.delay_in_exchange_ms(exchange, copy.headers) or 0
     why = sentences.kept(exchange.name, ms)
     later = replace(
         copy,
@@ -151,14 +151,14 @@ def _route_later(
         doubts=(*copy.doubts, sentences.only_copy(exchange.name)),
     )
     matched = match(around.index, exchange.name, later.keys, later.headers, around.version)
-    unclear = _unclear(later, matched)
+    unclear = _end_uncertain(later, matched)
     if not matched.queues:
         nowhere = sentences.no_queue(exchange.name, later.keys)
-        return [], unclear or [_lost(later, nowhere)]
+        return [], unclear or [_end_unrouted(later, nowhere)]
     return [(later, around.index.queues[name]) for name in matched.queues], unclear
 
 
-def _unclear(copy: Copy, matched: Matched) -> list[RouteOutcome]:
+def _end_uncertain(copy: Copy, matched: Matched) -> list[RouteOutcome]:
     return [
         copy.ends("uncertain", sentences.unforeseeable(exchange))
         for exchange in matched.unforeseeable
@@ -173,16 +173,16 @@ def _route_now(
     Before 4.0 a quorum queue that dead-letters at least once into itself never learns that it
     has taken the message, and keeps it besides (tried on 3.10.8; not so on 4.0.5 and 4.3.6).
     """
-    index, unclear = around.index, _unclear(copy, matched)
+    index, unclear = around.index, _end_uncertain(copy, matched)
     if not matched.queues:
         if matched.keeping and not copy.holder:
             return [], unclear
         nowhere = sentences.no_queue(copy.exchange, copy.keys)
-        return [], unclear or [_lost(copy, nowhere)]
+        return [], unclear or [_end_unrouted(copy, nowhere)]
     cut = {name for name in matched.queues if copy.hops and is_cycle(copy.deaths, name)}
     left = [index.queues[name] for name in matched.queues if name not in cut]
     if cut and not left and not unclear and copy.holder:
-        return [], [_lost(copy, sentences.cut_ring(*sorted(cut)), "cycle")]
+        return [], [_end_unrouted(copy, sentences.cut_ring(*sorted(cut)), "cycle")]
     lost = [copy.ends("dropped", sentences.cut_ring(name), cause="cycle") for name in sorted(cut)]
     if around.version < (4, 0) and copy.holder in (queue.name for queue in left):
         into_itself = sentences.kept_by_itself(copy.holder)
@@ -190,7 +190,7 @@ def _route_now(
     return left, unclear + lost
 
 
-def _lost(copy: Copy, why: str, cause: Cause = "no_route") -> RouteOutcome:
+def _end_unrouted(copy: Copy, why: str, cause: Cause = "no_route") -> RouteOutcome:
     """Not routed: lost, unless the queue where it died keeps what it cannot dead-letter."""
     if copy.holder:
         kept = sentences.kept_back(copy.holder, why)
@@ -207,7 +207,7 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | RouteOutcom
     if queue.type == "stream" and copy.hops and not copy.holder and around.version < (3, 12):
         return copy.ends("dropped", sentences.deaf_stream(queue.name), cause="old_stream")
     if (forwarder := around.forwarders.get(queue.name)) is not None:
-        return hand_on(copy, queue, forwarder, around)
+        return forward_copy(copy, queue, forwarder, around)
     state = around.state(copy, queue)
     if state in copy.passed:
         names = [hop.queue for hop in copy.hops]
@@ -240,17 +240,17 @@ def leave(
         gone,
         exchange=queue.dead_letter_exchange,
         keys=copy.keys if key is None else (key,),
-        headers=headers_of_dead(copy.headers, queue.name, found.reason, copy.exchange, version),
-        why=found.told(queue.name),
+        headers=dead_letter_headers(copy.headers, queue.name, found.reason, copy.exchange, version),
+        why=found.describe(queue.name),
         expiration_ms=None,
         deaths=record(copy.deaths, queue.name, found.reason, version),
         failed=found.failed,
-        holder=queue.name if keeps_back(queue) else "",
-        doubts=(*gone.doubts, *_fallen_back(queue)),
+        holder=queue.name if stores_stuck_messages(queue) else "",
+        doubts=(*gone.doubts, *_doubt_strategy(queue)),
     )
 
 
-def keeps_back(queue: Queue) -> bool:
+def stores_stuck_messages(queue: Queue) -> bool:
     """Whether it dead-letters at least once (rabbit_quorum_queue.erl dlh/5, all versions)."""
     return _asks_for_at_least_once(queue) and queue.arguments.text("x-overflow") == "reject-publish"
 
@@ -260,7 +260,7 @@ def _asks_for_at_least_once(queue: Queue) -> bool:
     return queue.type == "quorum" and strategy == "at-least-once"
 
 
-def _fallen_back(queue: Queue) -> tuple[str, ...]:
-    if _asks_for_at_least_once(queue) and not keeps_back(queue):
+def _doubt_strategy(queue: Queue) -> tuple[str, ...]:
+    if _asks_for_at_least_once(queue) and not stores_stuck_messages(queue):
         return (sentences.fell_back(queue.name),)
     return ()

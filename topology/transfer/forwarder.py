@@ -62,10 +62,10 @@ def decide(forwarder: Forwarder, message: Message, now_ms: int) -> Decision:
 
 
 def _publish(message: Message, queue: str, due: int | None) -> Publish:
-    return Publish("", queue, _travelling(message.properties, due), message.body)
+    return Publish("", queue, _strip_deaths(message.properties, due), message.body)
 
 
-def _travelling(properties: Properties, due: int | None) -> Properties:
+def _strip_deaths(properties: Properties, due: int | None) -> Properties:
     """Without what dying added, and with the due time that it waits for."""
     try:
         return strip_for_replay(properties, {} if due is None else {WAITED_HEADER: due})
@@ -125,14 +125,14 @@ def wait(
     beaten = monotonic()
     refused: list[BrokerError] = []
 
-    def decided(arrival: Arrival) -> tuple[Publish, Decision] | Literal["drop"]:
+    def decide_arrival(arrival: Arrival) -> tuple[Publish, Decision] | Literal["drop"]:
         message = arrival.message
         if is_cancelled(message):
             return "drop"
         decision = decide(forwarder, message, time_ns() // 1_000_000)
         return decision.publish, decision
 
-    def settled(decision: Decision, answer: Answer) -> None:
+    def count_answer(decision: Decision, answer: Answer) -> None:
         if answer.kind == "confirmed":
             passing.count(decision)
         elif answer.kind != "unknown":
@@ -150,7 +150,7 @@ def wait(
         pipeline(address, name) as publishing,
         intake(address, forwarder.queue, prefetch=window) as taking,
     ):
-        source = QueueSource(taking, decided, settled, prefetch=window, is_strict=True)
+        source = QueueSource(taking, decide_arrival, count_answer, prefetch=window, is_strict=True)
         move(
             source,
             publishing,

@@ -23,7 +23,7 @@ Token = TypeVar("Token")
 
 
 class Step(NamedTuple, Generic[Token]):
-    """Publish this; its answer is told of under `token`."""
+    """Publish this; its answer is given to `settle` with `token`."""
 
     token: Token
     publish: Publish

@@ -32,9 +32,9 @@ class QueueSource(Generic[Mark]):
     """Takes what `decide` makes of each message, with a mark; None leaves the message there, and
     "drop" acknowledges it: what had to be noted of it is. "later" only has it wait for `settle`.
 
-    `settled` is told what became of each. What was refused, or left, is held until the end, so
-    that it does not come again and again. With `is_strict` the first that is refused ends it.
-    At most `most` are taken.
+    `settled` gets the answer of each. Refused and left messages are held until the end, so that
+    RabbitMQ does not deliver them again and again. With `is_strict` the first
+    refusal ends it. At most `most` are taken.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class QueueSource(Generic[Mark]):
         since = self._held_since
         return 0.0 if since is None else time.monotonic() - since
 
-    def leave_out(self) -> None:
+    def exclude(self) -> None:
         """What is decided on at this moment counts as one of those that are taken."""
         if self._left is not None:
             self._left -= 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from topology.broker.time_limit import in_background
+from topology.broker.time_limit import run_in_background
 from topology.models import Broker
 from topology.snapshot import Snapshot
 from topology.views.cache import Kept
@@ -52,7 +52,7 @@ class Soon(Generic[Value]):
             if done is not None and done.snapshot is snapshot:
                 return done
             if place not in self._begun:
-                future = in_background(work_out, f"layout of {place}")
+                future = run_in_background(work_out, f"layout of {place}")
                 self._begun[place] = (snapshot, future)
             begun_of, future = self._begun[place]
         self._wait(place, begun_of, future)

@@ -26,11 +26,11 @@ from topology.graph.svg import draw as draw_svg
 from topology.models import Broker, Role, State, Topology
 from topology.operations import adopt
 from topology.operations.ownership import Refusal
-from topology.patterns.names import unseen
+from topology.patterns.names import describe_invisible
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
-from topology.provisioning.recognition import Found, Recognition, recognise
+from topology.provisioning.recognition import Found, Recognition, recognize
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
 from topology.views.diagram import Picture, draw
@@ -93,7 +93,7 @@ class Label:
 
     @property
     def unseen(self) -> str:
-        return unseen(self.name)
+        return describe_invisible(self.name)
 
 
 @require_safe
@@ -101,14 +101,14 @@ class Label:
 def discovered(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
     wanted = _wanted(request)
-    worked = recognised(broker, known.snapshot) if known.snapshot else None
+    worked = recognize_snapshot(broker, known.snapshot) if known.snapshot else None
     context = {
         "broker": broker,
         "latest": known,
         "seen": worked.snapshot if worked else known.snapshot,
         "is_worked_out": worked is not None,
         "wanted": wanted,
-        "unseen": unseen(wanted.name) if wanted.name else "",
+        "unseen": describe_invisible(wanted.name) if wanted.name else "",
         "text": request.GET.get("q", "").strip(),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         **(_seen(broker, worked, wanted, request.GET.get("page", "1")) if worked else {}),
@@ -139,9 +139,9 @@ def _wanted(request: HttpRequest) -> Wanted:
     )
 
 
-def recognised(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None:
+def recognize_snapshot(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None:
     """Of a vhost with very much in it, beside this request; None while that is not done."""
-    return _results.get(broker, snapshot, lambda: recognise(snapshot))
+    return _results.get(broker, snapshot, lambda: recognize(snapshot))
 
 
 def _seen(
@@ -177,7 +177,7 @@ def _kind_title(use: Use) -> str:
 
 
 def _served(recognition: Recognition, wanted: Wanted) -> dict[str, Any]:
-    """The queues that something recognised works for, with its name and kind."""
+    """The queues that something recognized works for, with its name and kind."""
     matching = [
         one
         for one in recognition.served
@@ -191,7 +191,7 @@ def _served(recognition: Recognition, wanted: Wanted) -> dict[str, Any]:
 
 
 def _foreign_things(broker: Broker, recognition: Recognition) -> list[Thing]:
-    """What no use claims, and no topology of ours that was not recognised, or not whole."""
+    """What no use claims, and no topology of ours that was not recognized, or not whole."""
     ours: set[Identity] = set()
     for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         # A row that no longer reads says so on its own page.
@@ -212,7 +212,7 @@ def _foreign(things: Sequence[Thing], snapshot: Snapshot, wanted: Wanted) -> dic
 
 def _stranger(thing: Thing, snapshot: Snapshot) -> Stranger:
     numbers = snapshot.numbers.get(thing.name) if isinstance(thing, Queue) else None
-    hidden = "" if isinstance(thing, Binding) else unseen(thing.name)
+    hidden = "" if isinstance(thing, Binding) else describe_invisible(thing.name)
     return Stranger(title(thing), thing.identity[0], numbers.messages if numbers else None, hidden)
 
 

@@ -11,7 +11,7 @@ from topology.findings.rules.live import UNREAD
 from topology.models import Broker
 from topology.operations.finding_rows import find_mutes
 from topology.snapshot import Snapshot
-from topology.views.discovered import recognised
+from topology.views.discovered import recognize_snapshot
 from topology.views.findings import Line, make_line, worked_out
 
 WORST = 3
@@ -33,7 +33,7 @@ class FirstLook:
 
 def first_look(broker: Broker, snapshot: Snapshot) -> FirstLook:
     """Sends no request to the broker."""
-    recognition = recognised(broker, snapshot)
+    recognition = recognize_snapshot(broker, snapshot)
     findings = worked_out(broker, snapshot)
     mutes = find_mutes(broker, timezone.now())
     found = findings.value if findings else ()

@@ -25,7 +25,7 @@ from topology.graph.vhost.svg import arrange_cards, draw_cards, things
 from topology.models import Broker, Role, State, Topology
 from topology.patterns.pattern import Use
 from topology.patterns.table import PATTERNS
-from topology.provisioning.recognition import Found, departures, recognise
+from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import Snapshot
 from topology.views.cache import Kept
 from topology.views.diagram import Picture, draw, notes
@@ -57,7 +57,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A survey, and by the keys of its groups what was recognised."""
+    """A survey, and by the keys of its groups what was recognized."""
 
     survey: Survey
     uses: Mapping[str, Found]
@@ -101,7 +101,7 @@ def _seen(broker: Broker, snapshot: Snapshot, wanted: str, search: str) -> dict[
 
 def _survey(broker: Broker, snapshot: Snapshot) -> Surveyed:
     def look() -> Surveyed:
-        uses = {_key(found): found for found in recognise(snapshot).found}
+        uses = {_key(found): found for found in recognize(snapshot).found}
         groups = [_group(key, found, snapshot) for key, found in uses.items()]
         return Surveyed(survey(snapshot, groups), uses)
 

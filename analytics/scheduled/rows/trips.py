@@ -143,7 +143,7 @@ class Trips:
 
     def _values(self, trip: Trip) -> dict[str, Any]:
         event = trip.event
-        assert event is not None, "a trip that is not saved was told of"
+        assert event is not None, "a trip that is not saved has an event"
         return {
             "broker_id": self._topology.broker_id,
             "topology_id": self._topology.pk,

@@ -112,7 +112,7 @@ def scope(
 
 def scope_of(topologies: Collection[Topology], now: datetime, *, destination: str = "") -> Scope:
     """Everything of these topologies."""
-    unseen, begun = observation.overlooked(topologies)
+    unseen, begun = observation.find_unobserved(topologies)
     blind = {*unseen, *begun}
     return Scope(
         seen=tuple(one.pk for one in topologies if one.pk not in blind),

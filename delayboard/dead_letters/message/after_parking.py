@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from django.db.models import Exists, OuterRef
-from django.urls import reverse
 
-from delayboard.dead_letters.message.history import Step
+from delayboard.dead_letters.message.history import Page, Step
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay.batch.shared_ids import find_sharing
@@ -33,10 +32,10 @@ def build_later_steps(
 
 def _states(parked_message: ParkedMessage) -> list[Step]:
     by = f" By {parked_message.state_by.get_username()}." if parked_message.state_by else ""
-    came_from, link = _came_from(parked_message)
+    came_from, page = _describe_origin(parked_message)
     sentence = f"Stored in Delayboard and removed from the queue.{came_from}"
     steps = [
-        Step("now", "parked", parked_message.queue, parked_message.parked_at, sentence, link=link)
+        Step("now", "parked", parked_message.queue, parked_message.parked_at, sentence, page=page)
     ]
     if parked_message.state == ParkedState.DISCARDED:
         sentence = f"You can restore the message until it is older than its retention.{by}"
@@ -57,7 +56,7 @@ def _was_restored(parked_message: ParkedMessage) -> bool:
     return not parked_message.replays.filter(batch__claimed_to__gt=0).exists()
 
 
-def _earlier(parked_message: ParkedMessage) -> ReplayItem | None:
+def _find_item(parked_message: ParkedMessage) -> ReplayItem | None:
     """The item that it came from: of several under the replay id of its header the one that is
     known to have come back as it; None where none was sent.
     """
@@ -85,18 +84,16 @@ def _is_sent_by(item: ReplayItem, parked_message: ParkedMessage) -> bool:
     return item.position in find_sent_positions(item.batch, {item.position: [came]})
 
 
-def _came_from(parked_message: ParkedMessage) -> tuple[str, str]:
+def _describe_origin(parked_message: ParkedMessage) -> tuple[str, Page]:
     """A sentence on the replay that its headers name, and the page of the original message."""
-    item = _earlier(parked_message)
+    item = _find_item(parked_message)
     if item is None:
-        return "", ""
-    batch = reverse("replay_batch", args=[item.batch_id])
+        return "", ()
+    batch: Page = ("replay_batch", item.batch_id)
     if _is_sent_by(item, parked_message):
         if item.parked_message_id is None:
             return f" Dead-lettered again after replay {item.batch_id}.", batch
-        earlier = reverse(
-            "parked_message", args=[parked_message.broker.slug, item.parked_message_id]
-        )
+        earlier = _parked_page(parked_message, item.parked_message_id)
         message = f"parked message {item.parked_message_id}"
         return f" It is {message}, dead-lettered again after replay {item.batch_id}.", earlier
     if item.parked_message_id is None:
@@ -141,7 +138,7 @@ def _sent(item: ReplayItem, *, is_hidden: bool) -> Step:
         where,
         item.ended_at,
         " ".join(text for text in sentences if text),
-        link=reverse("replay_batch", args=[item.batch_id]),
+        page=("replay_batch", item.batch_id),
     )
 
 
@@ -155,7 +152,7 @@ def _done(item: ReplayItem) -> str:
 
 
 def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
-    batch = reverse("replay_batch", args=[item.batch_id])
+    batch: Page = ("replay_batch", item.batch_id)
     of = f"Replay {item.batch_id}."
     match item.outcome:
         case ReplayOutcome.DIED if item.died_as_id is not None:
@@ -165,27 +162,23 @@ def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
                 what,
                 at=item.outcome_at,
                 detail=of,
-                link=_parked_message(parked_message, item),
+                page=_parked_page(parked_message, item.died_as_id),
             )
         case ReplayOutcome.DIED:
             sentence = f"{of} Delayboard found the message in a dead-letter queue."
             return Step(
-                "again", "dead-lettered again", at=item.outcome_at, detail=sentence, link=batch
+                "again", "dead-lettered again", at=item.outcome_at, detail=sentence, page=batch
             )
         case ReplayOutcome.DELIVERED:
             sentence = f"{of} A tap recorded the delivery, or a consumer failure proves it."
             return Step(
-                "now", "delivered (observed)", at=item.outcome_at, detail=sentence, link=batch
+                "now", "delivered (observed)", at=item.outcome_at, detail=sentence, page=batch
             )
         case ReplayOutcome.DELAYED:
             sentence = f"{of} The delivery is not observed. You can replay the message again."
-            return Step("now", "sent to a delay", at=item.outcome_at, detail=sentence, link=batch)
+            return Step("now", "sent to a delay", at=item.outcome_at, detail=sentence, page=batch)
     sentence = f"{of} Delayboard recorded no later event."
-    return Step("now", "not observed", at=item.outcome_at, detail=sentence, link=batch)
-
-
-def _parked_message(parked_message: ParkedMessage, item: ReplayItem) -> str:
-    return reverse("parked_message", args=[parked_message.broker.slug, item.died_as_id])
+    return Step("now", "not observed", at=item.outcome_at, detail=sentence, page=batch)
 
 
 def _equals(parked_message: ParkedMessage) -> list[Step]:
@@ -200,7 +193,7 @@ def _equals(parked_message: ParkedMessage) -> list[Step]:
             "now",
             *_equal(parked_message, other),
             is_inferred=True,
-            link=_address(parked_message, other),
+            page=_parked_page(parked_message, other.pk),
         )
         for other in others.order_by("-pk")[:MOST]
     ]
@@ -214,5 +207,5 @@ def _equal(parked_message: ParkedMessage, other: ParkedMessage) -> tuple[str, st
     return f"parked as {other.pk} with the same content", other.queue, other.parked_at, sentence
 
 
-def _address(parked_message: ParkedMessage, other: ParkedMessage) -> str:
-    return reverse("parked_message", args=[parked_message.broker.slug, other.pk])
+def _parked_page(parked_message: ParkedMessage, number: int) -> Page:
+    return ("parked_message", parked_message.broker.slug, number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from analytics.recorder.copies import published
 from analytics.scheduled.pages.lines import SOURCES
@@ -13,6 +13,8 @@ from topology.deaths import Death, History, newest_death
 from topology.message import Message
 
 Kind = Literal["start", "death", "again", "now", "end"]
+# The name of a URL and its arguments.
+Page: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Step:
     """One event. `at` is None when its time is unknown.
 
     `what` is one or two words, `place` its queue or exchange, `detail` a sentence on the evidence.
-    `link` leads to a page about the event.
+    `page` is about the event.
     """
 
     kind: Kind
@@ -30,7 +32,7 @@ class Step:
     detail: str = ""
     death: Death | None = None
     is_inferred: bool = False
-    link: str = ""
+    page: Page = ()
 
     @property
     def mark(self) -> str:

@@ -18,7 +18,7 @@ MOST_DEATHS = 40
 
 def path_picture(message: Message, history: History, queue: str) -> str:
     """An SVG in which every name is escaped; "" for a message that has never died."""
-    if not _drawn(history.deaths):
+    if not _draw(history.deaths):
         return ""
     layout = arrange(path_graph(message, history, queue))
     return draw(layout, title="Path of this message", description="", id="way")
@@ -29,7 +29,7 @@ def path_graph(message: Message, history: History, queue: str) -> Graph:
 
     An arrow is marked as inferred when only the order or the counts support it.
     """
-    deaths = _drawn(history.deaths)
+    deaths = _draw(history.deaths)
     edges: dict[tuple[str, str], Edge] = {}
     before = ""
     for death in deaths:
@@ -42,7 +42,7 @@ def path_graph(message: Message, history: History, queue: str) -> Graph:
     return _graph(deaths, edges.values(), queue)
 
 
-def _drawn(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
+def _draw(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
     """Those with a name to draw, or both ends of what nobody could look at."""
     half = MOST_DEATHS // 2
     deaths = tuple(death for death in deaths if death.queue)

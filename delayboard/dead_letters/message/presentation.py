@@ -107,7 +107,7 @@ def show(
 
 def show_whole(peeked_message: PeekedMessage, *, redaction: Redaction = NOTHING) -> Shown:
     """Everything of one message, whatever is known of its broker."""
-    data = _readable(peeked_message.message, redaction)
+    data = _make_readable(peeked_message.message, redaction)
     content = _content(peeked_message.message, redaction, data)
     dump = "" if content["hides_body"] else hex_dump(data[:HEX_BYTES])
     return Shown(peeked_message, target=None, onward="", lines=folded(data), hex=dump, **content)
@@ -116,14 +116,14 @@ def show_whole(peeked_message: PeekedMessage, *, redaction: Redaction = NOTHING)
 def _content(
     message: Message, redaction: Redaction, readable: bytes | None = None
 ) -> dict[str, Any]:
-    """`readable` is what `_readable` gives, where the caller has it already."""
+    """`readable` is what `_make_readable` gives, where the caller has it already."""
     headers = redaction.headers(message.headers)
     properties = message.properties
     kind, encoding = properties.content_type or "", properties.content_encoding or ""
     body = show_body(message.body, kind, encoding)
     hides_body = False
     if redaction.body_paths and message.body:
-        data = _readable(message, redaction) if readable is None else readable
+        data = _make_readable(message, redaction) if readable is None else readable
         hides_body = data == HIDDEN.encode()
         form = show_body(data)
         is_long = max(body.size, body.unpacked or 0) > MASKED_BYTES
@@ -139,7 +139,7 @@ def _content(
     }
 
 
-def _readable(message: Message, redaction: Redaction) -> bytes:
+def _make_readable(message: Message, redaction: Redaction) -> bytes:
     """The unpacked body, with what the rules hide in it hidden."""
     unpacked = unpack(message.body, message.properties.content_encoding or "")
     return redaction.body(unpacked.data)

@@ -117,10 +117,6 @@ def _name_of_urn(text: str) -> str:
     return _name_of_type(text).removeprefix("urn:message:")
 
 
-def _as_it_is(text: str) -> str:
-    return text.strip()
-
-
 def _first_line(text: str) -> str:
     lines = (" ".join(line.split()) for line in text[:READ_CHARACTERS].splitlines())
     return next(filter(None, lines), "")
@@ -138,16 +134,16 @@ Rule = tuple[str, Callable[[str], str]]
 
 EXCEPTIONS: tuple[Rule, ...] = (
     # NServiceBus, “Error forwarding headers”: Type.FullName.
-    ("NServiceBus.ExceptionInfo.ExceptionType", _as_it_is),
+    ("NServiceBus.ExceptionInfo.ExceptionType", str.strip),
     # MassTransit, MessageHeaders.FaultExceptionType.
-    ("MT-Fault-ExceptionType", _as_it_is),
+    ("MT-Fault-ExceptionType", str.strip),
     # Names that teams use beside Spring's x-exception-message.
-    ("x-exception-type", _as_it_is),
-    ("x-exception-class", _as_it_is),
+    ("x-exception-type", str.strip),
+    ("x-exception-class", str.strip),
     # spring-rabbit, RepublishMessageRecoverer.X_EXCEPTION_STACKTRACE.
     ("x-exception-stacktrace", class_of_trace),
     # Wolverine, DeadLetterQueueConstants.
-    ("exception-type", _as_it_is),
+    ("exception-type", str.strip),
     # Rebus, Headers.ErrorDetails: sentences and ToString() of the exceptions.
     ("rbs2-error-details", _exception_in),
 )
@@ -173,17 +169,17 @@ TYPES: tuple[Rule, ...] = (
     # Rebus, Headers.Type.
     ("rbs2-msg-type", _name_of_type),
     # spring-amqp, AbstractJavaTypeMapper.DEFAULT_CLASSID_FIELD_NAME.
-    ("__TypeId__", _as_it_is),
+    ("__TypeId__", str.strip),
     # Celery, message protocol 2: the name of the task.
-    ("task", _as_it_is),
+    ("task", str.strip),
     # CloudEvents, AMQP protocol binding: application properties "cloudEvents:type" (also with
     # "_" for ":"); "ce-type" and "ce_type" are those of HTTP and Kafka, which bridges keep.
-    ("cloudEvents:type", _as_it_is),
-    ("cloudEvents_type", _as_it_is),
-    ("ce-type", _as_it_is),
-    ("ce_type", _as_it_is),
+    ("cloudEvents:type", str.strip),
+    ("cloudEvents_type", str.strip),
+    ("ce-type", str.strip),
+    ("ce_type", str.strip),
     # Wolverine, EnvelopeConstants.MessageTypeKey.
-    ("message-type", _as_it_is),
+    ("message-type", str.strip),
 )
 
 

@@ -79,20 +79,22 @@ def page(broker: Broker, asked: Asked, rules: Redaction = NOTHING) -> Page:
     """The groups of a broker that fit, at most PAGE of them, as `rules` let them be seen."""
     rows = MessageGroup.objects.filter(broker=broker, merged_into=None).select_related("owner")
     merged = MessageGroup.objects.filter(broker=broker, merged_into__isnull=False)
-    rows = _with_merged(rows) if (has_merged := merged.exists()) else rows
+    rows = _add_merged(rows) if (has_merged := merged.exists()) else rows
     hidden = hidden_columns(rules)
     searched = [name for name in _SEARCHED if name not in hidden]
     open_ones = Q(parked__gt=0) | Q(replaying__gt=0) | Q(delayed__gt=0)
     if has_merged:
         open_ones |= Q(pk__in=merged.filter(open_ones).values("merged_into"))
-    rows = _fitting(rows if asked.with_gone else rows.filter(open_ones), asked.text, searched)
-    found = with_merged_counts(list(_after(rows, asked, has_merged=has_merged)[: PAGE + 1]))
+    rows = _filter_fitting(
+        rows if asked.with_gone else rows.filter(open_ones), asked.text, searched
+    )
+    found = with_merged_counts(list(_filter_after(rows, asked, has_merged=has_merged)[: PAGE + 1]))
     groups, last = first_page(found, PAGE)
     seen = [seen_group(group, rules) for group in groups]
-    return Page(seen, f"{_sorted_by(last, asked.sort)},{last.pk}" if last else "")
+    return Page(seen, f"{_sort(last, asked.sort)},{last.pk}" if last else "")
 
 
-def _with_merged(rows: QuerySet[MessageGroup]) -> QuerySet[MessageGroup]:
+def _add_merged(rows: QuerySet[MessageGroup]) -> QuerySet[MessageGroup]:
     """With what the list is sorted by, of a group and of those merged into it."""
     members = (
         MessageGroup.objects.filter(merged_into=OuterRef("pk")).order_by().values("merged_into")
@@ -117,7 +119,7 @@ def with_merged_counts(groups: Sequence[MessageGroup]) -> list[MessageGroup]:
     return list(found.values())
 
 
-def _fitting(
+def _filter_fitting(
     rows: QuerySet[MessageGroup], text: str, searched: Sequence[str]
 ) -> QuerySet[MessageGroup]:
     """Those that hold every word of the text somewhere."""
@@ -129,7 +131,7 @@ def _fitting(
     return rows
 
 
-def _after(
+def _filter_after(
     rows: QuerySet[MessageGroup], asked: Asked, *, has_merged: bool
 ) -> QuerySet[MessageGroup]:
     if asked.sort == "count":
@@ -144,7 +146,7 @@ def _after(
     return rows.filter(Q(**{f"{name}__lt": value}) | Q(**{name: value}, pk__lt=pk))
 
 
-def _sorted_by(group: MessageGroup, sort: str) -> int:
+def _sort(group: MessageGroup, sort: str) -> int:
     if sort == "count":
         return group.parked
     return max(0, (group.last_at - EPOCH) // timedelta(microseconds=1))

@@ -37,7 +37,7 @@ def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str
     if len(name) > LONGEST_NAME:
         raise MergeError(f"The name is longer than {LONGEST_NAME} characters.")
     with transaction.atomic():
-        found = _locked(MessageGroup.objects.filter(broker=broker, pk__in={*keys, into}))
+        found = _lock(MessageGroup.objects.filter(broker=broker, pk__in={*keys, into}))
         others = [group for group in found.values() if group.pk != into]
         if into not in found or not others or len(found) != len({*keys, into}):
             raise MergeError("Select two or more groups of this broker and the target group.")
@@ -53,7 +53,7 @@ def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str
 def undo(user: Any, group: MessageGroup) -> int:
     """Restores the groups that were merged into this one; how many. Raises MergeError."""
     with transaction.atomic():
-        found = _locked(MessageGroup.objects.filter(Q(pk=group.pk) | Q(merged_into=group.pk)))
+        found = _lock(MessageGroup.objects.filter(Q(pk=group.pk) | Q(merged_into=group.pk)))
         merged = [pk for pk in found if pk != group.pk]
         if not merged:
             raise MergeError("This group contains no merged groups.")
@@ -73,7 +73,7 @@ def lock_members(group: MessageGroup) -> list[int]:
     return group.member_ids
 
 
-def _locked(rows: Any) -> dict[int, MessageGroup]:
+def _lock(rows: Any) -> dict[int, MessageGroup]:
     # In one order, as everywhere: two merges of the same groups do not wait in a circle.
     return {group.pk: group for group in rows.select_for_update().order_by("pk")}
 

@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         rf"{_BEFORE}(?=[A-Fa-f]{{0,128}}[0-9])(?=[0-9]{{0,128}}[A-Fa-f])"
         rf"[0-9A-Fa-f]{{8,128}}{_AFTER}",
     ),
-    # ULID, KSUID, xid, tokens: long, of letters and digits; shorter ones where they take turns.
+    # ULID, KSUID, xid, tokens: long, of a-z and digits; shorter ones where they take turns.
     _rule(
         "id",
         rf"{_BEFORE}(?=[A-Za-z]{{0,64}}[0-9][A-Za-z]{{0,64}}[0-9])(?=[0-9]{{0,64}}[A-Za-z])"

@@ -49,11 +49,11 @@ def preview(broker: Broker, kind: str, pattern: str) -> Preview:
 
 def _of_headers(row: ParkedMessage, pattern: str) -> dict[str, Any]:
     headers = read_properties(bytes(row.properties)).headers
-    names = tuple(dict.fromkeys(_hidden("", headers, Redaction((pattern,)))))
+    names = tuple(dict.fromkeys(_count_hidden("", headers, Redaction((pattern,)))))
     return {"names": names} if names else {}
 
 
-def _hidden(place: str, value: Any, rules: Redaction, depth: int = 0) -> Iterator[str]:
+def _count_hidden(place: str, value: Any, rules: Redaction, depth: int = 0) -> Iterator[str]:
     if depth == DEEPEST:
         return
     if isinstance(value, Mapping):
@@ -61,10 +61,10 @@ def _hidden(place: str, value: Any, rules: Redaction, depth: int = 0) -> Iterato
             if rules.hides_header(name):
                 yield f"{place}{name}"
             else:
-                yield from _hidden(f"{place}{name} / ", item, rules, depth + 1)
+                yield from _count_hidden(f"{place}{name} / ", item, rules, depth + 1)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _hidden(place, item, rules, depth + 1)
+            yield from _count_hidden(place, item, rules, depth + 1)
 
 
 def _of_body(row: ParkedMessage, pattern: str) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def put_prepared(
         [{"sha256": key, "data": bodies[key], "size": len(bodies[key])} for key in sorted(bodies)],
         ignore_conflicts=True,
     )
-    groups = _counted(broker, prepared, at)
+    groups = _count_states(broker, prepared, at)
     alike = ParkedMessage(
         broker=broker,
         queue=kept(queue),
@@ -188,7 +188,7 @@ def insert(
     return sorted(keys)
 
 
-def _counted(broker: Broker, prepared: Sequence[Prepared], at: datetime) -> dict[Failure, int]:
+def _count_states(broker: Broker, prepared: Sequence[Prepared], at: datetime) -> dict[Failure, int]:
     """The keys of these messages' groups, with the messages counted in.
 
     Rows are locked in the order of all that change counts: first groups that are new, by

@@ -72,7 +72,7 @@ def limits_of(broker: Broker, queue: str) -> Limits:
             reports = [*read_reports(management, queue)]
         except (Refused, Unsupported):
             reports = [management.queue(queue)]
-        has_negative = any(min(_stated_limits(report), default=0) < 0 for report in reports)
+        has_negative = any(min(_read_limits(report), default=0) < 0 for report in reports)
         # Before 4.0 a negative limit forgives no failed delivery.
         is_old = has_negative and management.version() < (4, 0)
     found = [read(report, settings.MESSAGES_IN_FLIGHT) for report in reports]
@@ -92,34 +92,34 @@ def read(report: Mapping[str, Any], window: int) -> Limits:
 
     At most `window` messages are in flight: a crash may park so many twice.
     """
-    deliveries = _deliveries(report)
+    deliveries = _read_delivery_limit(report)
     if deliveries is not None and deliveries <= MARGIN:
         return Limits(1, deliveries)
     most = window if deliveries is None else min(window, PREFETCH_OF_LIMITED)
-    number, size = _number(report.get("messages")), _number(report.get("message_bytes"))
+    number, size = _read_number(report.get("messages")), _read_number(report.get("message_bytes"))
     average = size // number if number and size else 1
     return Limits(max(2, min(most, IN_FLIGHT_BYTES // max(1, average))), deliveries)
 
 
-def _deliveries(report: Mapping[str, Any]) -> int | None:
+def _read_delivery_limit(report: Mapping[str, Any]) -> int | None:
     if report.get("type", "quorum") != "quorum":
         return None
-    numbers = _stated_limits(report)
+    numbers = _read_limits(report)
     limits = [number for number in numbers if number >= 0]
     if limits:
         return min(limits)
     return None if numbers else DEFAULT_DELIVERY_LIMIT
 
 
-def _stated_limits(report: Mapping[str, Any]) -> list[int]:
+def _read_limits(report: Mapping[str, Any]) -> list[int]:
     policy, arguments = report.get("effective_policy_definition"), report.get("arguments")
     stated = [
         table.get(name)
         for table, name in ((policy, "delivery-limit"), (arguments, "x-delivery-limit"))
         if isinstance(table, Mapping)
     ]
-    return [number for value in stated if (number := _number(value)) is not None]
+    return [number for value in stated if (number := _read_number(value)) is not None]
 
 
-def _number(value: object) -> int | None:
+def _read_number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -107,9 +107,9 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
         parking.asked = _depth(parking)
         parking.save(update_fields=["asked"])
     progress.pulse()
-    lacking = max(0, parking.asked - (parking.parked - parking.repeats))
+    missing = max(0, parking.asked - (parking.parked - parking.repeats))
     # What a crash left in the queue although it is kept comes again, and before all others.
-    wanted = lacking + repeats.number_unsure(parking)
+    wanted = missing + repeats.number_unsure(parking)
     if wanted <= 0:
         return
     found = limits_of(parking.broker, parking.queue)
@@ -133,7 +133,7 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
                     came_at = monotonic()
                     taking.look()
                     comes_again = deliveries[-1].message.redelivered
-                    if keeper.kept - keeper.repeats >= lacking and not comes_again:
+                    if keeper.kept - keeper.repeats >= missing and not comes_again:
                         break
                     continue
                 progress.pulse()
@@ -165,9 +165,9 @@ def _park_these(
     address = parking.broker.address
     with _session(parking) as session, getter(address, parking.queue) as source:
         wanted = list(parking.handles or ())
-        seen = _seen(source, wanted, progress)
+        seen = _read_head(source, wanted, progress)
         found = {handle: delivery for handle, delivery in seen if handle in wanted}
-        again = _repeats(session, [d for h, d in seen if h not in found]) if is_resumed else []
+        again = _find_repeats(session, [d for h, d in seen if h not in found]) if is_resumed else []
         deliveries = [*found.values(), *again]
         if not deliveries:
             return
@@ -199,7 +199,9 @@ def left(wanted: Sequence[str], taken: Collection[str]) -> list[str]:
     return still
 
 
-def _seen(source: Getter, wanted: Sequence[str], progress: Progress) -> list[tuple[str, Delivery]]:
+def _read_head(
+    source: Getter, wanted: Sequence[str], progress: Progress
+) -> list[tuple[str, Delivery]]:
     """What is at the head, until all that are wanted are among it, by handle."""
     missing = set(wanted)
     occurrences: Counter[str] = Counter()
@@ -220,7 +222,7 @@ def _seen(source: Getter, wanted: Sequence[str], progress: Progress) -> list[tup
     return seen
 
 
-def _repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[Delivery]:
+def _find_repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[Delivery]:
     """Those that this very parking kept, and whose ack the broker may not have had."""
     earlier = repeats.earlier(session, [store.prepare(d.message) for d in deliveries])
     own = set(

@@ -55,7 +55,9 @@ def warning(queue: Queue, snapshot: Snapshot) -> str:
     return ""
 
 
-def watch(user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on: bool) -> str:
+def set_automatic_parking(
+    user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on: bool
+) -> str:
     """Switch automatic parking of a queue; returns a warning, or "". Raises ParkError."""
     row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
     sentence = ""
@@ -64,11 +66,11 @@ def watch(user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on
         sentence = warning(queue, snapshot) if snapshot else ""
     elif row is None:
         raise ParkError("This queue is not parked automatically.")
-    if row is None or row.is_watched == on:
+    if row is None or row.parks_automatically == on:
         return sentence
     with transaction.atomic():
-        row.is_watched, row.watched_by, row.watched_at = on, user, timezone.now()
-        row.save(update_fields=["is_watched", "watched_by", "watched_at"])
+        row.parks_automatically, row.watched_by, row.watched_at = on, user, timezone.now()
+        row.save(update_fields=["parks_automatically", "watched_by", "watched_at"])
         action = f"automatic parking {'started' if on else 'stopped'}"
         audit.record(user, action, broker=broker, what=name)
     return sentence
@@ -78,7 +80,7 @@ def park_all(user: Any, broker: Broker, name: str, snapshot: Snapshot | None) ->
     """Request the parking of all messages in the queue now. Raises ParkError."""
     row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
     _queue(row, snapshot, name)
-    return _asked(user, broker, name, None)
+    return _create_parking(user, broker, name, None)
 
 
 def park_these(
@@ -96,7 +98,7 @@ def park_these(
             raise ParkError(
                 "Parking single messages harms the others in this queue. Park the whole queue."
             )
-    return _asked(user, broker, name, chosen)
+    return _create_parking(user, broker, name, chosen)
 
 
 def cancel(user: Any, parking: Parking) -> None:
@@ -126,7 +128,7 @@ def _queue(row: DeadLetterQueue | None, snapshot: Snapshot | None, name: str) ->
     return queue
 
 
-def _asked(user: Any, broker: Broker, name: str, handles: list[str] | None) -> Parking:
+def _create_parking(user: Any, broker: Broker, name: str, handles: list[str] | None) -> Parking:
     number = None if handles is None else len(handles)
     with transaction.atomic():
         parking = Parking.objects.create(

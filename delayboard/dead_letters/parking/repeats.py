@@ -25,7 +25,7 @@ COUNTERS = frozenset({"x-delivery-count", "x-acquired-count"})
 def earlier(session: ParkSession, prepared: Sequence[Prepared]) -> list[int | None]:
     """For each the message that it may be a repeat of; a message has one repeat at most."""
     doubtful = {p.content_id for p in prepared if p.message.redelivered}
-    waiting = _unsure(session, doubtful) if doubtful else {}
+    waiting = _find_unsure(session, doubtful) if doubtful else {}
     found: list[int | None] = []
     for one in prepared:
         raw = one.message.properties.raw
@@ -59,7 +59,7 @@ def identity(raw: bytes) -> bytes:
         return raw
 
 
-def _unsure(session: ParkSession, contents: set[str]) -> dict[tuple[str, bytes], deque[int]]:
+def _find_unsure(session: ParkSession, contents: set[str]) -> dict[tuple[str, bytes], deque[int]]:
     """Messages of other sessions of the queue whose ack is not known, and that have no repeat."""
     parked_messages: dict[tuple[str, bytes], deque[int]] = {}
     rows = ParkedMessage.objects.filter(

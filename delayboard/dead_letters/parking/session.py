@@ -39,7 +39,7 @@ class Acks:
     def confirmed(self) -> None:
         """The broker has answered now, by the same way: what was sent long ago is done."""
         before = self._session.acked_to
-        sure = self._sure()
+        sure = self._take_sure()
         if sure > before:
             self._write(acked_to=sure)
 
@@ -49,9 +49,9 @@ class Acks:
         What was sent just now stays in doubt for good: only a redelivered message that equals it
         is marked, and a broker that is killed at this moment sends it once more.
         """
-        self._write(acked_to=self._sure(), ended_at=timezone.now())
+        self._write(acked_to=self._take_sure(), ended_at=timezone.now())
 
-    def _sure(self) -> int:
+    def _take_sure(self) -> int:
         sure = self._session.acked_to
         while self.are_due:
             _, sure = self._sent.popleft()

@@ -105,7 +105,7 @@ class ParkingWriter:
         has_failed = False
         while True:
             try:
-                parked_messages = self._kept_after_all() if has_failed else []
+                parked_messages = self._find_committed() if has_failed else []
                 parked_messages = parked_messages or self.keep(messages, handles)
             except db.Error as error:
                 has_failed = True
@@ -119,7 +119,7 @@ class ParkingWriter:
                 self.room.refused_bytes = 0
                 return parked_messages
 
-    def _kept_after_all(self) -> list[int]:
+    def _find_committed(self) -> list[int]:
         """The messages of a commit whose answer was lost; none if it failed.
 
         Such a transaction may still be running: it holds the session's row until its end.

@@ -58,7 +58,7 @@ def candidates(
         numbers = snapshot.numbers.get(queue.name, QueueNumbers())
         into = fed.get(queue.name, ())
         obstacle = find_obstacle(queue, numbers, into, in_topology=queue.name in in_topologies)
-        why = obstacle or _reasons(into)
+        why = obstacle or _explain_likely(into)
         named = bool(_ERROR_NAMES.fullmatch(queue.name))
         found.append(Candidate(queue.name, queue.type, numbers, not obstacle, why, into, named))
     return sorted(found, key=_place)
@@ -90,7 +90,7 @@ def find_obstacle(
     return ""
 
 
-def _reasons(into: Sequence[Feed]) -> str:
+def _explain_likely(into: Sequence[Feed]) -> str:
     names = sorted({name for feed in into if feed.is_failure for name in feed.queues})
     who = f"“{names[0]}”" if len(names) == 1 else f"{len(names):,} queues"
     return f"receives failed messages from {who}, has no consumers"

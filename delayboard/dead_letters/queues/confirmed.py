@@ -109,23 +109,23 @@ def queues(
     seen = {one.queue: one for one in found or ()}
     confirmed = [row for row in rows.values() if row.is_confirmed]
     rest = [one for one in found or () if one.queue not in rows or not rows[one.queue].is_confirmed]
-    lines = _confirmed(broker, confirmed, seen, now if is_current else None)
-    fitting = [one for one in rest if _fits(one.queue, text)]
+    lines = _list_confirmed(broker, confirmed, seen, now if is_current else None)
+    fitting = [one for one in rest if _has_text(one.queue, text)]
     shown = [Line(one.queue, one, rows.get(one.queue)) for one in fitting[:most]]
     return Queues(
-        confirmed=[line for line in lines if _fits(line.name, text)],
+        confirmed=[line for line in lines if _has_text(line.name, text)],
         proposed=[line for line in shown if line.is_proposed],
         others=[line for line in shown if not line.is_proposed],
         total=len(fitting),
-        unparked=None if found is None else _unparked(confirmed, seen),
+        unparked=None if found is None else _count_unparked(confirmed, seen),
     )
 
 
-def _fits(name: str, text: str) -> bool:
+def _has_text(name: str, text: str) -> bool:
     return text.casefold() in name.casefold()
 
 
-def _confirmed(
+def _list_confirmed(
     broker: Broker,
     rows: Sequence[DeadLetterQueue],
     seen: Mapping[str, Candidate],
@@ -135,18 +135,20 @@ def _confirmed(
     depths = {row.pk: seen[row.queue].numbers.messages for row in rows if row.queue in seen}
     grown = growths(depths, now) if now else {}
     lines = [
-        Line(row.queue, seen.get(row.queue), row, grown.get(row.pk), _parked(broker, row.queue))
+        Line(
+            row.queue, seen.get(row.queue), row, grown.get(row.pk), _count_parked(broker, row.queue)
+        )
         for row in rows
     ]
     return sorted(lines, key=lambda line: (-(line.numbers.messages or 0), line.name))
 
 
-def _parked(broker: Broker, queue: str) -> int:
+def _count_parked(broker: Broker, queue: str) -> int:
     rows = ParkedMessage.objects.filter(broker=broker, queue=queue, state=ParkedState.PARKED)
     return rows.order_by()[: COUNTED + 1].count()
 
 
-def _unparked(rows: Sequence[DeadLetterQueue], seen: Mapping[str, Candidate]) -> int | None:
+def _count_unparked(rows: Sequence[DeadLetterQueue], seen: Mapping[str, Candidate]) -> int | None:
     """Messages in all of them; a queue that no longer exists has none."""
     depths = [seen[row.queue].numbers.messages for row in rows if row.queue in seen]
     return None if None in depths else sum(depth or 0 for depth in depths)
@@ -174,12 +176,12 @@ def decide(
 
     Dismissing a queue also ends its automatic parking and its parkings.
     """
-    problem = _problem(broker, name, snapshot, is_confirmed=is_confirmed)
+    problem = _explain_problem(broker, name, snapshot, is_confirmed=is_confirmed)
     if problem:
         raise Undecided(problem)
     changed = {"is_confirmed": is_confirmed, "decided_by": user, "decided_at": timezone.now()}
     if not is_confirmed:
-        changed |= {"is_watched": False}
+        changed |= {"parks_automatically": False}
     with transaction.atomic():
         row, _ = DeadLetterQueue.objects.update_or_create(
             broker=broker, queue=name, defaults=changed
@@ -198,7 +200,9 @@ def _cancel_parkings(broker: Broker, name: str) -> None:
         work.cancel(parking.work)
 
 
-def _problem(broker: Broker, name: str, snapshot: Snapshot | None, *, is_confirmed: bool) -> str:
+def _explain_problem(
+    broker: Broker, name: str, snapshot: Snapshot | None, *, is_confirmed: bool
+) -> str:
     if not name or len(name) > LONGEST_NAME or not is_encodable(name):
         return "This is not a valid queue name."
     if is_tap(name):

@@ -116,7 +116,7 @@ class _Keys:
     ) -> Iterator[tuple[str, Sequence[str]]]:
         """The queues behind a dead-letter exchange, each with those of `names` that lead there."""
         if exchange and self._is_blind(exchange):
-            yield from ((target, names) for target in self._behind(exchange))
+            yield from ((target, names) for target in self._find_behind(exchange))
         elif key is not None:
             matched = match(self._index, exchange, [key], {}, self._version)
             yield from ((target, names) for target in matched.queues)
@@ -130,7 +130,7 @@ class _Keys:
         for name in names:
             keys = self._keys.of(name)
             if keys is None:
-                targets: Iterable[str] = self._behind(exchange) if exchange else ()
+                targets: Iterable[str] = self._find_behind(exchange) if exchange else ()
             else:
                 targets = match(self._index, exchange, sorted(keys), {}, self._version).queues
             for target in targets:
@@ -144,7 +144,7 @@ class _Keys:
         found = self._index.exchanges.get(exchange)
         return found is not None and kind_of(found) in ("fanout", "headers")
 
-    def _behind(self, exchange: str) -> frozenset[str]:
+    def _find_behind(self, exchange: str) -> frozenset[str]:
         """Every queue that some key and headers lead to."""
         if exchange not in self._anywhere:
             self._anywhere[exchange] = frozenset(self._follow(exchange))

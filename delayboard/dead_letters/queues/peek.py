@@ -109,14 +109,14 @@ def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -
     if queue.type not in ("classic", "quorum"):
         sentence = f"Delayboard cannot peek at queues of type “{queue.type}”."
         return Permission(False, (sentence,))
-    notes = _notes(queue, snapshot)
+    notes = _list_notes(queue, snapshot)
     if queue.type == "classic":
         return Permission(True, notes)
-    if refusal := _quorum_refusal(queue, snapshot.version_tuple):
+    if refusal := _explain_quorum_refusal(queue, snapshot.version_tuple):
         return Permission(False, (refusal,), parks=True)
     limit = costs_of(queue, snapshot.version_tuple)
     if limit is None:
-        return Permission(True, (*notes, *_quorum_notes(queue)))
+        return Permission(True, (*notes, *_list_quorum_notes(queue)))
     budget = budget or Budget(limit, 0)
     if budget.is_short:
         return Permission(False, (budget.sentence,), budget, parks=True)
@@ -146,9 +146,9 @@ def look(
     `store` takes a message that has no delivery left: putting it back would destroy it. Without
     one such a peek is refused; with one that takes nothing now, what `check` raises comes first.
     """
-    _allowed(broker, (queue,), snapshot)
+    _check_permission(broker, (queue,), snapshot)
     in_force = (queue, *peek_limit.read_now(broker, queue, snapshot.version_tuple))
-    allowed = _allowed(broker, in_force, snapshot)
+    allowed = _check_permission(broker, in_force, snapshot)
     budget, heartbeat, counted = allowed.budget, REQUEST_HEARTBEAT_SECONDS, 0
     if budget:
         if store is None:
@@ -157,7 +157,7 @@ def look(
         heartbeat = STORING_HEARTBEAT_SECONDS
         counted = peek_limit.spend(broker, queue, budget)
     with getter(broker.address, queue.name, heartbeat=heartbeat) as source:
-        messages, more, last = _taken(source, limit, budget)
+        messages, more, last = _take_messages(source, limit, budget)
         if has_stored := last is not None and store is not None:
             store.keep(last.message)
             source.ack(last)
@@ -166,24 +166,28 @@ def look(
         most = max(map(deliveries, messages), default=0)
         saw_all = not more and numbers is not None and not numbers.consumers
         peek_limit.learn(broker, queue, counted, most, saw_all=saw_all)
-    return Peek(number(messages), more, _strictest(broker, in_force, snapshot), has_stored)
+    return Peek(number(messages), more, _choose_strictest(broker, in_force, snapshot), has_stored)
 
 
-def _allowed(broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot) -> Permission:
+def _check_permission(
+    broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot
+) -> Permission:
     """The strictest permission. Raises PeekRefused where it allows nothing."""
-    found = _strictest(broker, in_force, snapshot)
+    found = _choose_strictest(broker, in_force, snapshot)
     if not found.allowed:
         raise PeekRefused(found)
     return found
 
 
-def _strictest(broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot) -> Permission:
+def _choose_strictest(
+    broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot
+) -> Permission:
     """The permission that allows least, of what may be in force."""
     found = (permission(q, snapshot, peek_limit.budget(broker, q, snapshot)) for q in in_force)
     return min(found, key=lambda one: (one.allowed, one.budget.limit if one.budget else inf))
 
 
-def _taken(
+def _take_messages(
     source: Getter, limit: int, budget: Budget | None
 ) -> tuple[list[Message], bool, Delivery | None]:
     """What one look takes, whether there is more behind it, and a message with no delivery left.
@@ -236,7 +240,7 @@ def history_id(headers: Mapping[str, Any]) -> str:
     return hashlib.sha256(deaths.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
-def _notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:
+def _list_notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:
     numbers = snapshot.numbers.get(queue.name)
     ttl = queue.message_ttl_ms
     notes = ["A peek sets the redelivered flag of every message that it shows."]
@@ -247,7 +251,7 @@ def _notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _quorum_notes(queue: Queue) -> tuple[str, ...]:
+def _list_quorum_notes(queue: Queue) -> tuple[str, ...]:
     """What a look does on 4.3, where it costs nothing."""
     notes = ["RabbitMQ 4.3 does not count a peek as a failed delivery."]
     if _is_unlimited(queue):
@@ -259,7 +263,7 @@ def _is_unlimited(queue: Queue) -> bool:
     return (queue.arguments.number("x-delivery-limit") or 0) < 0
 
 
-def _quorum_refusal(queue: Queue, version: tuple[int, ...]) -> str:
+def _explain_quorum_refusal(queue: Queue, version: tuple[int, ...]) -> str:
     """Why no look at a quorum queue's messages is harmless; "" when one is, or can be counted."""
     if version >= (4, 3):
         kind = queue.arguments.text("x-delayed-retry-type") or "disabled"

@@ -51,7 +51,7 @@ def read(properties: Properties, body: bytes) -> Content:
     """
     body = unpack(body, properties.content_encoding or "", JSON_BYTES + 1).data
     document = _json(body)
-    headers = list(_values("header", _without_deaths(properties.headers)))[:MOST_HEADERS]
+    headers = list(_values("header", _remove_deaths(properties.headers)))[:MOST_HEADERS]
     values = _values("body", document)
     left = MOST_FIELDS - len(headers)
     fields = headers + [value for value, _ in zip(values, range(left), strict=False)]
@@ -62,7 +62,7 @@ def read(properties: Properties, body: bytes) -> Content:
     return Content(text, message_id, tuple(dict.fromkeys(fields)))
 
 
-def _without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
+def _remove_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
     """The history is in the message's own columns and its group's."""
     return {name: value for name, value in headers.items() if name != "x-death"}
 
@@ -113,10 +113,10 @@ def _json(body: bytes) -> Any:
     try:
         return orjson.loads(start)
     except orjson.JSONDecodeError:
-        return _loose_json(start)
+        return _read_loose_json(start)
 
 
-def _loose_json(start: bytes) -> Any:
+def _read_loose_json(start: bytes) -> Any:
     """The same with NaN and Infinity in it, which many libraries write though JSON has none."""
     if b"NaN" not in start and b"Infinity" not in start:
         return None

@@ -53,12 +53,12 @@ def find(search: Search, below: int | None, wanted: int) -> Found:
     if search.needs_index:
         index.add_newest(below)
     head = _cut(search.newest(below, HEAD + 1), HEAD)
-    found = _matching(search, head.ids)
+    found = _select_matching(search, head.ids)
     floor = head.floor
     if floor is not None and len(found) < wanted:
-        best = _shortest(search, head.ids, below)
-        for chunk in _chunks([pk for pk in best.ids if pk < head.ids[-1]]):
-            found += _matching(search, chunk)
+        best = _choose_shortest(search, head.ids, below)
+        for chunk in _split_chunks([pk for pk in best.ids if pk < head.ids[-1]]):
+            found += _select_matching(search, chunk)
             floor = chunk[-1]
             if len(found) >= wanted:
                 break
@@ -70,25 +70,25 @@ def find(search: Search, below: int | None, wanted: int) -> Found:
     return Found(ids, False, floor if len(found) < wanted else None)
 
 
-def _matching(search: Search, ids: Sequence[int]) -> list[int]:
+def _select_matching(search: Search, ids: Sequence[int]) -> list[int]:
     if not ids:
         return []
     return list(search.messages().filter(among(ids)).values_list("pk", flat=True))
 
 
-def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+def _split_chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     place, size = 0, CHUNK
     while chunk := ids[place : place + size]:
         yield chunk
         place, size = place + size, min(2 * size, LARGEST_CHUNK)
 
 
-def _shortest(search: Search, head: Sequence[int], below: int | None) -> Ids:
+def _choose_shortest(search: Search, head: Sequence[int], below: int | None) -> Ids:
     """Of the lists that contain all that match, the shortest; or else the one that reaches down
     furthest. Without what another list excludes.
     """
     lists: list[Ids] = []
-    for one in _lists(search, head, below):
+    for one in _list_ids(search, head, below):
         lists.append(one)
         if one.floor is None and len(one.ids) <= FEW:
             break
@@ -100,10 +100,10 @@ def _shortest(search: Search, head: Sequence[int], below: int | None) -> Ids:
     return Ids(ids, floor)
 
 
-def _lists(search: Search, head: Sequence[int], below: int | None) -> Iterator[Ids]:
+def _list_ids(search: Search, head: Sequence[int], below: int | None) -> Iterator[Ids]:
     for condition in search.conditions:
         if not condition.is_negated and condition.field != "queue":
-            yield from _of_condition(condition, below)
+            yield from _list_ids_of(condition, below)
     for word in sorted(search.query.words, key=lambda word: -len(word.text)):
         if not word.is_negated:
             ids = text_index.find(ParkedText, "delayboard_parkedindex", word.text, head, below)
@@ -112,7 +112,7 @@ def _lists(search: Search, head: Sequence[int], below: int | None) -> Iterator[I
     yield _cut(search.newest(below, MOST + 1), MOST)
 
 
-def _of_condition(condition: Condition, below: int | None) -> Iterator[Ids]:
+def _list_ids_of(condition: Condition, below: int | None) -> Iterator[Ids]:
     """One list, or none where there are too many that the index does not have by id."""
     wanted = condition.value
     rows: Any

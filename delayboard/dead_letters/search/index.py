@@ -59,7 +59,7 @@ def keep_indexed(stop: Event, beat: Beat) -> None:
 def keep_up(progress: Progress) -> int:
     """Index the next few messages; how many: 0 when there is nothing to do now."""
     newest = ParkedMessage.objects.aggregate(newest=Max("pk"))["newest"] or 0
-    ids = _missing(progress.reached, newest)
+    ids = _find_missing(progress.reached, newest)
     progress.reached = ids[-1] if ids else max(newest, progress.reached)
     done = _index(ids)
     if not ids and time.monotonic() - progress.swept_at >= SETTLED_SECONDS:
@@ -70,7 +70,7 @@ def keep_up(progress: Progress) -> int:
 def sweep(progress: Progress) -> int:
     """Look again for messages that came to be seen behind others; how many there were."""
     done, place = 0, progress.swept_to
-    while ids := _missing(place, progress.to_sweep):
+    while ids := _find_missing(place, progress.to_sweep):
         done, place = done + _index(ids), ids[-1]
     if progress.to_sweep > progress.swept_to:
         position, _ = ParkedPosition.objects.get_or_create(pk=1)
@@ -115,7 +115,7 @@ def _not_indexed() -> QuerySet[ParkedMessage]:
     return ParkedMessage.objects.filter(pk__gt=read_to(), searched=None)
 
 
-def _missing(after: int, until: int) -> list[int]:
+def _find_missing(after: int, until: int) -> list[int]:
     """The first messages behind `after` that are not indexed, none behind `until`."""
     rows = ParkedMessage.objects.filter(pk__gt=after, pk__lte=until, searched=None)
     return list(rows.order_by("pk").values_list("pk", flat=True)[:STEP])

@@ -56,12 +56,12 @@ class Listed:
 def list_page(user: User, search: Search, before: int | None) -> Listed:
     """What fits and is older than `before`, the newest first; `user` is who will see it."""
     found = find(search, before, PAGE)
-    number, is_exact = _number(search, found, before)
+    number, is_exact = _count_matches(search, found, before)
     last = found.ids[-1] if found.ids else None
     rules = redaction.rules_for(user, search.broker)
     rows = [seen_parked_message(row, rules) for row in rows_of(found.ids)]
     reads = access.may(user, search.broker, Role.OPERATOR)
-    lines = tuple(_lines(rows, rules if reads else None))
+    lines = tuple(_make_lines(rows, rules if reads else None))
     waiting = index.not_searchable(search.broker) if search.query.reads_content else 0
     return Listed(
         lines,
@@ -70,7 +70,7 @@ def list_page(user: User, search: Search, before: int | None) -> Listed:
         None if found.is_all else found.searched_to or last,
         found.searched_to is not None,
         waiting,
-        newest=_newest(search),
+        newest=_freeze_newest(search),
         has_content=reads,
         hidden=hidden_columns(rules),
     )
@@ -82,13 +82,13 @@ def rows_of(ids: tuple[int, ...]) -> list[ParkedMessage]:
     return [rows[pk] for pk in ids if pk in rows]
 
 
-def _newest(search: Search) -> int:
+def _freeze_newest(search: Search) -> int:
     """So that what comes later is not among “all that match”."""
     of_states = Search(search.broker, Query(state=search.query.state))
     return max(of_states.newest(None, 1), default=0)
 
 
-def _number(search: Search, found: Found, before: int | None) -> tuple[int | None, bool]:
+def _count_matches(search: Search, found: Found, before: int | None) -> tuple[int | None, bool]:
     """How many fit, and whether that is all; without reading more than COUNTED."""
     if search.is_empty:
         return 0, True
@@ -104,17 +104,17 @@ def _number(search: Search, found: Found, before: int | None) -> tuple[int | Non
     return min(number, COUNTED), number <= COUNTED
 
 
-def _lines(rows: list[ParkedMessage], hidden: Redaction | None) -> list[Line]:
+def _make_lines(rows: list[ParkedMessage], hidden: Redaction | None) -> list[Line]:
     if hidden is None:
         return [Line(row, None) for row in rows]
     wanted = MASKED_BYTES + 1 if hidden.body_paths else 4 * LINE
     keys = {row.body_id for row in rows}
     bodies = Body.objects.filter(pk__in=keys).values_list("pk", Substr("data", 1, wanted))
     begun: Mapping[str, bytes] = {key: bytes(data or b"") for key, data in bodies}
-    return [Line(row, _beginning(begun.get(row.body_id, b""), hidden)) for row in rows]
+    return [Line(row, _show_beginning(begun.get(row.body_id, b""), hidden)) for row in rows]
 
 
-def _beginning(body: bytes, hidden: Redaction) -> str:
+def _show_beginning(body: bytes, hidden: Redaction) -> str:
     """One line of what is text; a body of which a part is missing is hidden whole by any rule."""
     text = hidden.body(body, MASKED_BYTES)[: 4 * LINE].decode("utf-8", "replace")
     if "\ufffd" in text[: LINE // 2] or "\x00" in text:

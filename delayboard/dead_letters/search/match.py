@@ -82,7 +82,7 @@ class Search:
         """All that match, the newest first; without those that are not indexed yet, if it reads
         what only the index has.
         """
-        rows = self._of_columns()
+        rows = self._filter_columns()
         if self.needs_index:
             rows = rows.filter(searched__isnull=False)
         for condition in self.conditions:
@@ -98,7 +98,7 @@ class Search:
         """Messages that may match, and are omitted because they are not indexed yet."""
         if not self.needs_index:
             return ParkedMessage.objects.none()
-        return self._of_columns().filter(pk__gt=read_to(), searched__isnull=True).order_by()
+        return self._filter_columns().filter(pk__gt=read_to(), searched__isnull=True).order_by()
 
     def newest(self, below: int | None, number: int) -> list[int]:
         """The first ids of what may match, the newest first."""
@@ -119,7 +119,7 @@ class Search:
     def _series_keys(self) -> frozenset[int] | tuple[str, ...] | None:
         return self.queues if self.groups is None else self.groups
 
-    def _of_columns(self) -> QuerySet[ParkedMessage]:
+    def _filter_columns(self) -> QuerySet[ParkedMessage]:
         rows = ParkedMessage.objects.filter(broker=self.broker, state__in=self.states)
         if self.groups is not None:
             rows = rows.filter(group__in=self.groups)
@@ -146,10 +146,10 @@ def read_newest(rows: Sequence[QuerySet[Any]], column: str, number: int) -> list
 
 def search_for(broker: Broker, query: Query) -> Search:
     """Find out which groups and queues of the broker the query means."""
-    return Search(broker, query, _groups(broker, query), _queues(broker, query))
+    return Search(broker, query, _find_groups(broker, query), _find_queues(broker, query))
 
 
-def _groups(broker: Broker, query: Query) -> frozenset[int] | None:
+def _find_groups(broker: Broker, query: Query) -> frozenset[int] | None:
     wanted = [one for one in query.conditions if one.field in GROUP_COLUMNS]
     if not wanted:
         return None
@@ -159,18 +159,18 @@ def _groups(broker: Broker, query: Query) -> frozenset[int] | None:
         pk
         for pk, shown_in, *values in rows
         if all(
-            _group_matches(one, value, shown_in) for one, value in zip(wanted, values, strict=True)
+            _is_group_match(one, value, shown_in) for one, value in zip(wanted, values, strict=True)
         )
     )
 
 
-def _group_matches(condition: Condition, value: str | int, shown_in: int | None) -> bool:
+def _is_group_match(condition: Condition, value: str | int, shown_in: int | None) -> bool:
     """A number of a group means those that were merged into it too."""
     values = [value] if condition.field != "group" or shown_in is None else [value, shown_in]
-    return any(_matches(condition, one) for one in values) != condition.is_negated
+    return any(_is_match(condition, one) for one in values) != condition.is_negated
 
 
-def _matches(condition: Condition, value: str | int) -> bool:
+def _is_match(condition: Condition, value: str | int) -> bool:
     wanted = condition.value
     if isinstance(wanted, Compared):
         return wanted.matches(float(value))
@@ -183,7 +183,7 @@ def _matches(condition: Condition, value: str | int) -> bool:
     return is_key and fold(put_placeholders(wanted.pieces[0])) == folded
 
 
-def _queues(broker: Broker, query: Query) -> tuple[str, ...] | None:
+def _find_queues(broker: Broker, query: Query) -> tuple[str, ...] | None:
     """None also where there are too many: then the queue of each message is compared."""
     wanted = [one for one in query.conditions if one.field == "queue"]
     if not wanted:
@@ -192,7 +192,7 @@ def _queues(broker: Broker, query: Query) -> tuple[str, ...] | None:
     if len(names) > MOST_QUEUES:
         return None
     return tuple(
-        name for name in names if all(_matches(one, name) != one.is_negated for one in wanted)
+        name for name in names if all(_is_match(one, name) != one.is_negated for one in wanted)
     )
 
 

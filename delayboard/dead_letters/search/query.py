@@ -179,17 +179,17 @@ def parse(text: str, now: datetime) -> Query:
     conditions: list[Condition] = []
     states: list[str] = []
     repeats: list[bool] = []
-    for number, part in enumerate(_parts(text), start=1):
+    for number, part in enumerate(_split_parts(text), start=1):
         if number > MOST_PARTS:
             raise QueryError(f"The search has more than {MOST_PARTS} conditions.")
         if not part.field:
-            words.append(Word(fold(_unescaped(part.value)), part.is_negated))
+            words.append(Word(fold(_remove_escapes(part.value)), part.is_negated))
         elif part.field == "state":
-            states.append(_state(part))
+            states.append(_read_state(part))
         elif part.field == "repeat":
-            repeats.append(_yes(part) != part.is_negated)
+            repeats.append(_read_yes(part) != part.is_negated)
         else:
-            conditions.append(Condition(part.field, _value(part, now), part.is_negated))
+            conditions.append(Condition(part.field, _read_value(part, now), part.is_negated))
     if len(set(states)) > 1 or len(set(repeats)) > 1:
         name = "state" if len(set(states)) > 1 else "repeat"
         raise QueryError(f"“{name}:” has two different values. Use one value.")
@@ -198,33 +198,35 @@ def parse(text: str, now: datetime) -> Query:
     return Query(kept, tuple(conditions), state, repeats[0] if repeats else None)
 
 
-def _parts(text: str) -> Iterator[_Part]:
+def _split_parts(text: str) -> Iterator[_Part]:
     for found in _PART.finditer(text):
         if found["open"]:
             place = found.start("open") + 1
             raise QueryError(f"The quote at character {place} is not closed.")
         name, value, is_negated = found["name"], found["value"], bool(found["minus"])
         if name is None:
-            word = found["word"] or _unquoted(found["quoted"]) + _unquoted(found["rest"])
+            word = found["word"] or _remove_quotes(found["quoted"]) + _remove_quotes(found["rest"])
             yield _Part(found[0], is_negated, "", None, word)
             continue
-        field = _field(_unquoted(name), found[0])
-        part = _Part(found[0], is_negated, field, _comparison(found["how"]), _unquoted(value))
+        field = _read_field(_remove_quotes(name), found[0])
+        part = _Part(
+            found[0], is_negated, field, _read_comparison(found["how"]), _remove_quotes(value)
+        )
         if not value:
             raise part.refused(f'the value is missing. Write {field}:"" for an empty one.')
         yield part
 
 
-def _unquoted(text: str) -> str:
+def _remove_quotes(text: str) -> str:
     return text[1:-1] if text.startswith('"') else text
 
 
-def _comparison(sign: str | None) -> Comparison | None:
+def _read_comparison(sign: str | None) -> Comparison | None:
     return next((one for one in _OPERATORS if one == sign), None)
 
 
-def _field(name: str, typed: str) -> str:
-    folded = fold(_unescaped(name))
+def _read_field(name: str, typed: str) -> str:
+    folded = fold(_remove_escapes(name))
     is_content = folded.startswith(("header.", "body.")) and not folded.endswith(".")
     if is_content or folded in FIELDS:
         return folded
@@ -234,9 +236,9 @@ def _field(name: str, typed: str) -> str:
     )
 
 
-def _value(part: _Part, now: datetime) -> Value:
+def _read_value(part: _Part, now: datetime) -> Value:
     if part.field in MOMENT_FIELDS:
-        return _span(part, now)
+        return _read_span(part, now)
     if part.field == "size":
         found = _SIZE.fullmatch(part.value.casefold())
         if found is None or found[2] not in _SIZES:
@@ -249,13 +251,13 @@ def _value(part: _Part, now: datetime) -> Value:
         if number is None:
             raise part.refused(f"a number is expected, such as {part.field}:>3.")
         return Compared(part.how, number)
-    pieces = _pieces(part.value)
+    pieces = _split_pieces(part.value)
     if len(pieces) > MOST_STARS + 1:
         raise part.refused(f"there are more than {MOST_STARS} wildcards (*).")
     return Pattern(pieces)
 
 
-def _span(part: _Part, now: datetime) -> Span:
+def _read_span(part: _Part, now: datetime) -> Span:
     """An age (`<2h`: less than two hours ago) or a day or moment in UTC (`>2026-11-01`)."""
     is_age = _AGE.fullmatch(part.value)
     if is_age and part.how is None:
@@ -266,7 +268,7 @@ def _span(part: _Part, now: datetime) -> Span:
         else:
             first = datetime.fromisoformat(part.value)
             first = (first if first.tzinfo else first.replace(tzinfo=UTC)).astimezone(UTC)
-            after = first + _step(part.value)
+            after = first + _read_precision(part.value)
     except (DelayError, OverflowError, ValueError) as error:
         raise part.refused(
             f"a time is expected, such as {part.field}:>2026-11-01, "
@@ -280,28 +282,28 @@ def _span(part: _Part, now: datetime) -> Span:
     return Span(from_at=bound) if is_from else Span(until_at=bound)
 
 
-def _step(text: str) -> timedelta:
+def _read_precision(text: str) -> timedelta:
     """How long what was written lasts: a day, a minute, or a second."""
     if len(text) <= len("2026-11-21"):
         return timedelta(days=1)
     return timedelta(minutes=1) if text.count(":") == 1 else timedelta(seconds=1)
 
 
-def _state(part: _Part) -> str:
+def _read_state(part: _Part) -> str:
     value = fold(part.value)
     if part.is_negated or part.how or value not in STATES:
         raise part.refused(f"the state is one of {', '.join(STATES)}.")
     return value
 
 
-def _yes(part: _Part) -> bool:
+def _read_yes(part: _Part) -> bool:
     value = fold(part.value)
     if part.how or value not in ("yes", "no"):
         raise part.refused("write repeat:yes or repeat:no.")
     return value == "yes"
 
 
-def _pieces(value: str) -> tuple[str, ...]:
+def _split_pieces(value: str) -> tuple[str, ...]:
     """Folded, split at each star that has no backslash before it."""
     texts = [""]
     for piece in _STARS.findall(value):
@@ -309,9 +311,9 @@ def _pieces(value: str) -> tuple[str, ...]:
             texts.append("")
         else:
             texts[-1] += piece
-    return tuple(fold(_unescaped(text)) for text in texts)
+    return tuple(fold(_remove_escapes(text)) for text in texts)
 
 
-def _unescaped(text: str) -> str:
+def _remove_escapes(text: str) -> str:
     """Without the backslashes before quotes, stars and backslashes."""
     return re.sub(r'\\(["*\\])', r"\1", text)

@@ -28,12 +28,12 @@ from topology.models import Broker
 # A transaction holds so many lines, or so many bytes of them.
 CHUNK = 200
 CHUNK_BYTES = 8_000_000
-TOLD = 20
+MOST_REPORTED = 20
 
 
 @dataclass
 class Tally:
-    """`wrong` has the number and reason of the first TOLD lines that were skipped."""
+    """`wrong` has the number and reason of the first MOST_REPORTED lines that were skipped."""
 
     lines: int = 0
     added: int = 0
@@ -41,9 +41,9 @@ class Tally:
     malformed: int = 0
     wrong: list[tuple[int, str]] = field(default_factory=list)
 
-    def leave_out(self, number: int, sentence: str) -> None:
+    def exclude(self, number: int, sentence: str) -> None:
         self.malformed += 1
-        if len(self.wrong) < TOLD:
+        if len(self.wrong) < MOST_REPORTED:
             self.wrong.append((number, sentence))
 
 
@@ -62,7 +62,7 @@ def import_messages(
     with audit.recorded(
         user, "parked messages imported", broker=broker, what=name, details=details
     ):
-        for chunk in _chunks(_read(lines, tally, tell)):
+        for chunk in _split_chunks(_read(lines, tally, tell)):
             try:
                 added = _write(user, broker, chunk)
             except IntegrityError:
@@ -84,11 +84,11 @@ def _read(
         try:
             yield read_line(line), len(line)
         except LineError as error:
-            tally.leave_out(number, str(error))
+            tally.exclude(number, str(error))
             tell(number, str(error))
 
 
-def _chunks(read: Iterator[tuple[Imported, int]]) -> Iterator[list[Imported]]:
+def _split_chunks(read: Iterator[tuple[Imported, int]]) -> Iterator[list[Imported]]:
     chunk: list[Imported] = []
     size = 0
     for one, length in read:
@@ -106,7 +106,7 @@ def _write(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
     """Returns how many were added; the others exist already."""
     # One import at a time: what another one just added would not be seen.
     Broker.objects.select_for_update(no_key=True).get(pk=broker.pk)
-    known = _known(broker, chunk)
+    known = _find_known(broker, chunk)
     fresh: list[Imported] = []
     for one in chunk:
         if one.uid not in known:
@@ -136,7 +136,7 @@ def _write(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
     return len(fresh)
 
 
-def _known(broker: Broker, chunk: Sequence[Imported]) -> set[str]:
+def _find_known(broker: Broker, chunk: Sequence[Imported]) -> set[str]:
     """Those that were imported before, and those that were parked here themselves."""
     uids = {one.uid for one in chunk}
     of_broker = ParkedMessage.objects.filter(broker=broker)

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from delayboard.dead_letters.search import QueryError, matching
 from delayboard.dead_letters.transfer.export import FORMATS
 from topology import audit
-from topology.models import Broker
+from topology.management.find_rows import find_broker
 from topology.redaction import NOTHING
 
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("--format", choices=sorted(FORMATS), default="jsonl")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        broker = broker_of(options["broker"])
+        broker = find_broker(options["broker"])
         query, form = options["q"], options["format"]
         try:
             rows = matching(None, broker, query)
@@ -45,12 +45,3 @@ class Command(BaseCommand):
                     out.write(line)
         except BrokenPipeError:
             sys.stderr.close()
-
-
-def broker_of(slug: str) -> Broker:
-    """Raises CommandError that names the brokers there are."""
-    found = Broker.objects.filter(slug=slug).first()
-    if found is None:
-        known = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none yet"
-        raise CommandError(f"There is no broker “{slug}”. Known brokers: {known}.")
-    return found

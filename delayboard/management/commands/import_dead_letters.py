@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from delayboard.dead_letters.transfer.import_lines import import_messages
-from delayboard.management.commands.export_dead_letters import broker_of
+from topology.management.find_rows import find_broker
 from topology.management.input_file import opened
 
 LEFT_OUT_CODE = 3
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("file", metavar="FILE", help="JSON lines; - is standard input")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        broker, file = broker_of(options["broker"]), options["file"]
+        broker, file = find_broker(options["broker"]), options["file"]
         name = "-" if file == "-" else Path(file).name
         with opened(file) as lines:
             tally = import_messages(None, broker, name, lines, self._tell)

@@ -13,6 +13,7 @@ from delayboard.publishing.import_tally import LineResult, Tally
 from delayboard.publishing.import_timeouts import import_timeouts, try_import
 from delayboard.publishing.timeouts import numbered_lines
 from topology.broker.errors import BrokerError
+from topology.management.find_rows import find_topology
 from topology.management.input_file import opened
 from topology.models import Topology
 from topology.operations.ownership import Refusal
@@ -43,7 +44,9 @@ class Command(BaseCommand):
         rate, file, is_dry = options["rate"], options["file"], options["dry_run"]
         if rate is not None and not rate > 0:
             raise CommandError("--rate must be more than 0.")
-        topology = _topology(options["topology"])
+        topology = find_topology(
+            options["topology"], Topology.objects.filter(kind=delay_levels.KIND)
+        )
         if not is_dry and (refusal := unconfirmed(topology.broker, options)):
             raise CommandError(f"Nothing was imported. {refusal}")
         self._read, self._is_dry = 0, is_dry
@@ -98,12 +101,3 @@ class Command(BaseCommand):
 
 def _word(verdict: LineResult) -> str:
     return f"{verdict.mark}: " if verdict.mark in ("refused", "malformed") else ""
-
-
-def _topology(slug: str) -> Topology:
-    found = Topology.objects.filter(slug=slug).select_related("broker").first()
-    if found is None:
-        rows = Topology.objects.filter(kind=delay_levels.KIND)
-        known = ", ".join(rows.values_list("slug", flat=True)) or "none yet"
-        raise CommandError(f"There is no topology “{slug}”. Known delay levels: {known}.")
-    return found

@@ -17,6 +17,7 @@ from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.worker.supervise import until_stopped
 from topology import work
 from topology.broker.errors import BrokerError
+from topology.management.find_rows import find_topology
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 
@@ -42,7 +43,7 @@ class Command(BaseCommand):
         add_confirmation(parser)
 
     def handle(self, *args: Any, **given: Any) -> None:
-        source, target = _topology(given["source"]), _topology(given["target"])
+        source, target = find_topology(given["source"]), find_topology(given["target"])
         try:
             if given["dry_run"]:
                 self._show(source, target)
@@ -82,11 +83,3 @@ class Command(BaseCommand):
         for queue, number in found.depths.items():
             self.stdout.write(f"  {queue}: {number}")
         self.stdout.write(f"{found.waiting} messages wait, {found.known} of them are known.")
-
-
-def _topology(slug: str) -> Topology:
-    found = Topology.objects.filter(slug=slug).select_related("broker").first()
-    if found is None:
-        known = ", ".join(Topology.objects.values_list("slug", flat=True)[:20]) or "none yet"
-        raise CommandError(f"The topology “{slug}” does not exist. Existing topologies: {known}.")
-    return found

@@ -19,6 +19,7 @@ from delayboard.models.replay import BatchState
 from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError
+from topology.management.find_rows import find_broker
 
 NOTHING_CODE, PARTLY_CODE, STOPPED_CODE = 1, 3, 130
 
@@ -43,7 +44,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="JSON lines on stdout")
 
     def handle(self, *args: Any, **given: Any) -> None:
-        broker = replay_arguments.find_broker(given["broker"])
+        broker = find_broker(given["broker"], replay_arguments.make_usage_error)
         chosen = replay_arguments.find_action(given)
         user = replay_arguments.find_user(given["user"], broker)
         # What signals set from here on; nothing was begun before.

@@ -19,12 +19,12 @@ from delayboard.demo.node import NodeError, PrivateNode
 from delayboard.demo.run import (
     BrokerUrls,
     CannotRun,
-    Household,
+    ManagedProcesses,
     children,
-    demand_free_port,
-    interruptible,
-    only_one,
+    lock_installation,
     own_broker,
+    raise_on_interrupt,
+    require_free_port,
     say,
 )
 from topology.broker.errors import BrokerError
@@ -48,8 +48,8 @@ class Command(BaseCommand):
         """Set up, then watch until Ctrl-C or SIGTERM. Raises CommandError in one sentence."""
         try:
             own = own_broker(options["broker"], options["management"])
-            with only_one(settings.VAR), interruptible():
-                demand_free_port(options["port"])
+            with lock_installation(settings.VAR), raise_on_interrupt():
+                require_free_port(options["port"])
                 run(own, options["port"])
         except (CannotRun, NodeError, BrokerError) as error:
             raise CommandError(str(error)) from error
@@ -59,19 +59,19 @@ def run(own: BrokerUrls | None, port: int) -> None:
     """Start everything in order, watch it, and stop it again, whatever happens."""
     node = None if own else PrivateNode(settings.VAR / "broker", "delayboard")
     manage = Path(settings.BASE_DIR) / "manage.py"
-    household = Household(
+    processes = ManagedProcesses(
         node, children(sys.executable, manage, port, with_traffic=node is not None), port
     )
     try:
         if node is not None:
             say("Starting the broker")
             node.start()
-        household.first_page = prepare(own, node)
-        household.watch()
+        processes.first_page = prepare(own, node)
+        processes.watch()
     except KeyboardInterrupt:
         say("\nStopping")
     finally:
-        household.stop()
+        processes.stop()
 
 
 def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> str:

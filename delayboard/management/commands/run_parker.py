@@ -19,7 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("queue", help="the queue's name")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rows = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
+        rows = DeadLetterQueue.objects.filter(is_confirmed=True, parks_automatically=True)
         row = rows.filter(broker__slug=options["broker"], queue=options["queue"]).first()
         if row is None:
             raise CommandError(

@@ -21,6 +21,7 @@ from analytics.scheduled.summaries import counts, summary
 from delayboard.management import scheduled_changes
 from topology.content.export_format import compact_json
 from topology.delays import format_delay
+from topology.management.find_rows import find_topology
 from topology.models import Broker, Topology
 
 HEADS = ("due", "state", "overdue by", "destination", "topology", "delay", "message")
@@ -113,11 +114,8 @@ def _wanted(options: dict[str, Any], now: datetime) -> Filter:
     wanted = parse(values | flags, now)
     if wanted.problems:
         raise CommandError(" ".join(f"--{name}: {why}" for name, why in wanted.problems.items()))
-    if wanted.topology and not Topology.objects.filter(slug=wanted.topology).exists():
-        known = ", ".join(Topology.objects.values_list("slug", flat=True)[:20]) or "none"
-        raise CommandError(
-            f"The topology “{wanted.topology}” does not exist. Existing topologies: {known}."
-        )
+    if wanted.topology:
+        find_topology(wanted.topology)
     return wanted
 
 

@@ -35,7 +35,7 @@ let fetchError = "";
 // What the page has said that it shows, as one text.
 let watched = "";
 
-// All that was sent so far: what was put anew into the page meanwhile is filled too.
+// All that was sent so far: what was put again into the page meanwhile is filled too.
 let cells = {};
 let marks = {};
 

@@ -47,7 +47,9 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
         try:
             if on and request.POST.get("mark") == "1":
                 decide(request.user, broker, name, snapshot, is_confirmed=True)
-            warning = park_request.watch(request.user, broker, name, snapshot, on=on)
+            warning = park_request.set_automatic_parking(
+                request.user, broker, name, snapshot, on=on
+            )
         except (park_request.ParkError, Undecided) as error:
             which = f" for “{name}”" if len(names) > 1 else ""
             messages.error(request, f"Nothing was changed{which}. {error}")

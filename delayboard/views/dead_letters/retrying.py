@@ -18,7 +18,7 @@ from topology.models import Broker, Role
 from topology.operations import adopt
 from topology.patterns.table import PATTERNS
 from topology.snapshot import Snapshot
-from topology.views.discovered import recognised
+from topology.views.discovered import recognize_snapshot
 
 SHOWN = 50
 
@@ -62,7 +62,7 @@ def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) ->
 
 def _others(broker: Broker, snapshot: Snapshot) -> dict[str, Any]:
     """What retries in the broker and is managed by nobody: only how much waits there is known."""
-    worked = recognised(broker, snapshot)
+    worked = recognize_snapshot(broker, snapshot)
     if worked is None:
         return {"others_are_unknown": True}
     found = [one for one in worked.value.found if one.use.kind in retry_list.KINDS]

@@ -160,7 +160,7 @@ def test_the_command_tells_with_numbers_and_its_exit_code(
     file.write_bytes(good.replace(b'"m"', b'"n"'))
     for arguments, why in (
         ([levels.slug, str(file)], "Stopped at line 1: Gone"),
-        (["nothing", str(file)], f"Known delay levels: {levels.slug}"),
+        (["nothing", str(file)], f"Existing topologies: {levels.slug}"),
         ([levels.slug, str(tmp_path / "none")], "cannot be read"),
         ([levels.slug, str(file), "--rate", "0"], "more than 0"),
     ):

@@ -17,7 +17,7 @@ from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.broker.management.observe import observe
 from topology.routing.matching.index import Index
 from topology.routing.outcome import Walk
-from topology.routing.walk import keeps_back
+from topology.routing.walk import stores_stuck_messages
 
 GRACE_SECONDS = 15.0
 QUIET_SECONDS = 1.0
@@ -89,7 +89,7 @@ def _await_left(
     is dead-lettered at least once, nothing can be left but what did not come.
     """
     held = Counter(o.queue for w in walks.values() for o in w.outcomes if o.ending == "stuck")
-    if not any(keeps_back(queue) for case in cases for queue in case.definitions.queues):
+    if not any(stores_stuck_messages(queue) for case in cases for queue in case.definitions.queues):
         return {}
     time.sleep(QUORUM_TICK_SECONDS)
     deadline = time.monotonic() + GRACE_SECONDS

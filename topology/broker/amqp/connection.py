@@ -23,7 +23,7 @@ from topology.broker.errors import (
     Refused,
     Unreachable,
     alarm_sentence,
-    declined,
+    refuse_unsupported,
 )
 
 CONNECT_SECONDS = 2.0
@@ -137,11 +137,11 @@ def translated(address: Address) -> Iterator[None]:
         raise explained(error, address) from error
     except AMQPConnectorException as error:
         # Not one of pika's AMQPErrors: the handshake itself did not come to an end.
-        raise _no_handshake(address) from error
+        raise _explain_handshake(address) from error
     except ssl.SSLError as error:
         raise _tls_error(error, address) from error
     except (OSError, UnicodeError) as error:
-        raise _no_answer(address, error) from error
+        raise _explain_silence(address, error) from error
 
 
 def explained(error: Exception, address: Address) -> BrokerError:
@@ -160,7 +160,7 @@ def explained(error: Exception, address: Address) -> BrokerError:
                 "permissions."
             )
         case pika.exceptions.ChannelClosedByBroker() | pika.exceptions.ConnectionClosedByBroker():
-            return _closed(error.reply_code, str(error.reply_text), address)
+            return _explain_close(error.reply_code, str(error.reply_text), address)
         case pika.exceptions.ConnectionBlockedTimeout():
             return Blocked(alarm_sentence())
         case pika.exceptions.IncompatibleProtocolError():
@@ -175,11 +175,11 @@ def explained(error: Exception, address: Address) -> BrokerError:
         return explained(cause, address)
     if isinstance(cause, ssl.SSLError):
         return _tls_error(cause, address)
-    return _no_answer(address, cause)
+    return _explain_silence(address, cause)
 
 
-def _closed(code: int, text: str, address: Address) -> BrokerError:
-    if refusal := declined(text):
+def _explain_close(code: int, text: str, address: Address) -> BrokerError:
+    if refusal := refuse_unsupported(text):
         return refusal
     sentence = f"RabbitMQ reported: {text}"
     match code:
@@ -214,7 +214,7 @@ def _tls_error(error: ssl.SSLError, address: Address) -> BrokerError:
     )
 
 
-def _no_handshake(address: Address) -> Unreachable:
+def _explain_handshake(address: Address) -> Unreachable:
     where = f"{address.host}:{address.port}"
     return Unreachable(
         f"The server at {where} did not answer as RabbitMQ in {HANDSHAKE_SECONDS:.0f} seconds. "
@@ -222,7 +222,7 @@ def _no_handshake(address: Address) -> Unreachable:
     )
 
 
-def _no_answer(address: Address, cause: object) -> Unreachable:
+def _explain_silence(address: Address, cause: object) -> Unreachable:
     where = f"{address.host}:{address.port}"
     if isinstance(cause, ConnectionRefusedError) or "refused" in str(cause):
         return Unreachable(

@@ -85,7 +85,7 @@ class Consumer:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         with suppress(BrokerError):
-            self._soon(lambda channel: None)
+            self._run_in_thread(lambda channel: None)
         self._thread.join(CLOSE_SECONDS)
 
     def batch(
@@ -114,14 +114,14 @@ class Consumer:
 
     def ack_through(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all before it. Raises BrokerError."""
-        self._soon(lambda channel: channel.basic_ack(delivery.tag, multiple=True))
+        self._run_in_thread(lambda channel: channel.basic_ack(delivery.tag, multiple=True))
 
     def reject(self, delivery: Delivery, *, requeue: bool = False) -> None:
         """Refuse this delivery for good: it dies, with the reason `rejected`.
 
         With `requeue` it goes back into its queue instead, as one that failed there.
         """
-        self._soon(lambda channel: channel.basic_reject(delivery.tag, requeue=requeue))
+        self._run_in_thread(lambda channel: channel.basic_reject(delivery.tag, requeue=requeue))
 
     def confirm_acks(self) -> None:
         """Wait until the broker has got every ack so far. Raises BrokerError.
@@ -160,7 +160,7 @@ class Consumer:
                 raise
             ends.put(None)
 
-        self._soon(run)
+        self._run_in_thread(run)
         until = time.monotonic() + ANSWER_SECONDS
         while self._thread.is_alive() and time.monotonic() < until:
             with suppress(Empty):
@@ -187,7 +187,7 @@ class Consumer:
         offset = None if self._start is None else take_offset(message.properties)
         return Delivery(message, came.tag, at, offset)
 
-    def _soon(self, act: Callable[[Any], None]) -> None:
+    def _run_in_thread(self, act: Callable[[Any], None]) -> None:
         """Have the connection's thread act on the channel."""
         if self._connection is None or not self._thread.is_alive():
             raise Unreachable(f"The connection of the consumer of “{self._queue}” closed.")
@@ -204,7 +204,7 @@ class Consumer:
         except BaseException as error:
             # Whatever the error is, the caller that waits for this thread must get it.
             self._ready.put(error)
-            self._ended(error)
+            self._end_with(error)
 
     def _open(self, connection: pika.BlockingConnection) -> None:
         self._connection = connection
@@ -223,9 +223,9 @@ class Consumer:
             self._news.set()
 
     def _on_cancel(self, frame: Any) -> None:
-        self._ended(NotFound(f"The queue “{self._queue}” was deleted."))
+        self._end_with(NotFound(f"The queue “{self._queue}” was deleted."))
 
-    def _ended(self, error: BaseException) -> None:
+    def _end_with(self, error: BaseException) -> None:
         self._end = self._end or error
         self._news.set()
 

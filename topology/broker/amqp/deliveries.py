@@ -99,7 +99,7 @@ class Deliveries:
             self._missing -= last - first
         elif kind == _HEADER and self._method:
             (self._missing,) = _SIZE.unpack_from(data, first + 4)
-            self._arrival = _begun(self._method, data[first + 12 : last])
+            self._arrival = _begin_arrival(self._method, data[first + 12 : last])
             self._method = b""
         elif kind == _METHOD and data.startswith(_DELIVER, first):
             self._method = data[first:last]
@@ -114,7 +114,7 @@ class Deliveries:
         return True
 
 
-def _begun(method: bytes, raw: bytes) -> Arrival:
+def _begin_arrival(method: bytes, raw: bytes) -> Arrival:
     """Without its body: consumer tag, delivery tag, whether redelivered, exchange, key."""
     at = 5 + method[4]
     tag, redelivered = _TAG.unpack_from(method, at)

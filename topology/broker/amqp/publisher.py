@@ -62,9 +62,9 @@ class Publisher:
         Raises Conflict when an object has other arguments, NotFound when an end of a binding does
         not exist.
         """
-        declare(self._usable(), definitions)
+        declare(self._get_channel(), definitions)
 
-    def _usable(self) -> pika.adapters.blocking_connection.BlockingChannel:
+    def _get_channel(self) -> pika.adapters.blocking_connection.BlockingChannel:
         """The channel, or another one after the broker closed it."""
         if not self._channel.is_open:
             self._channel = self._open()
@@ -78,7 +78,7 @@ class Publisher:
         it was not published. Raises OutcomeUnknown when the connection broke before the
         answer: it may have been.
         """
-        channel = self._usable()
+        channel = self._get_channel()
         try:
             channel.basic_publish(
                 publish.exchange,

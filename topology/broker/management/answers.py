@@ -103,7 +103,7 @@ def _read_body(raw: urllib3.BaseHTTPResponse, most: int, url: str) -> bytes:
     while piece := raw.read(_PIECE_BYTES, decode_content=False):
         size += len(piece)
         if size > most:
-            raise _too_large(url)
+            raise _explain_size(url)
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -116,7 +116,7 @@ def _unpack(body: bytes, encoding: str, most: int, url: str) -> bytes:
         )
     unpacked = unpack(body, "gzip", most + 1)
     if len(unpacked.data) > most:
-        raise _too_large(url)
+        raise _explain_size(url)
     if not unpacked.how or unpacked.notes:
         raise Unreachable(
             f"The management API at {url} sent a damaged gzip answer. Check for a proxy between "
@@ -127,19 +127,19 @@ def _unpack(body: bytes, encoding: str, most: int, url: str) -> bytes:
 
 def _parse(body: bytes, url: str) -> Any:
     if sum(body.count(sign) for sign in _VALUES) > max_bytes() // BYTES_FOR_A_VALUE:
-        raise _too_large(url)
+        raise _explain_size(url)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise _not_read(body, str(error), url) from error
+        raise _explain_unread(body, str(error), url) from error
     if _is_deeper(value, DEEPEST):
-        raise _too_deep(url)
+        raise _explain_nesting(url)
     return value
 
 
-def _not_read(body: bytes, problem: str, url: str) -> Unreachable:
+def _explain_unread(body: bytes, problem: str, url: str) -> Unreachable:
     if problem.startswith("depth limit"):
-        return _too_deep(url)
+        return _explain_nesting(url)
     is_text = "surrogate" in problem or "not valid UTF-8" in problem
     if is_text and body.lstrip()[:1] in (b"{", b"["):
         return Unreachable(
@@ -166,14 +166,14 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return bool(level)
 
 
-def _too_deep(url: str) -> Unreachable:
+def _explain_nesting(url: str) -> Unreachable:
     return Unreachable(
         f"The management API at {url} sent an answer nested more than {DEEPEST} levels deep, "
         "which RabbitMQ never sends. Check what answers at this address."
     )
 
 
-def _too_large(url: str) -> Unreachable:
+def _explain_size(url: str) -> Unreachable:
     return Unreachable(
         f"The management API at {url} sent an answer above the limit of "
         f"{max_bytes() // MEGABYTE} MB. Raise {SETTING} if this broker is that large."
@@ -219,7 +219,7 @@ class _Response(http.client.HTTPResponse):
 class _Bounded(io.RawIOBase):
     """A socket's bytes until the time or the room of `limits` ends.
 
-    A time-out of the socket itself begins anew with every byte that comes.
+    A time-out of the socket itself begins again with every byte that comes.
     """
 
     def __init__(self, sock: socket.socket, raw: Any, limits: Limits, url: str) -> None:
@@ -239,7 +239,7 @@ class _Bounded(io.RawIOBase):
         count: int | None = self._raw.readinto(buffer)
         self._limits.room -= count or 0
         if self._limits.room < 0:
-            raise _too_large(self._url)
+            raise _explain_size(self._url)
         return count
 
     def close(self) -> None:

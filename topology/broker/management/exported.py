@@ -90,7 +90,7 @@ def _snapshot(
     queues = [{**raw, "type": _type_of(raw)} for raw in here("queues")]
     policies, limits = here("policies"), _operator_policies(here("parameters"))
     unread = put_in_force(queues, policies, limits)
-    exchanges = [*here("exchanges"), *_predeclared(here("exchanges"))]
+    exchanges = [*here("exchanges"), *_add_predeclared(here("exchanges"))]
     name_policies(exchanges, policies)
     return read_snapshot(
         {"rabbitmq_version": version},
@@ -121,7 +121,7 @@ def _operator_policies(parameters: Iterable[Mapping[str, Any]]) -> list[Mapping[
     ]
 
 
-def _predeclared(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _add_predeclared(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     there = {raw.get("name") for raw in exchanges}
     return [
         {"name": name, "type": kind, "durable": True}

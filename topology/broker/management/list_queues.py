@@ -39,7 +39,7 @@ def queues_of(
         return management.queues(), ()
     rows = management.queue_totals()
     _count_consumers(rows, management)
-    return rows, (_rates_unread(len(rows)), *_policies(rows, management))
+    return rows, (_explain_missing_rates(len(rows)), *_policies(rows, management))
 
 
 def _is_large(overview: Mapping[str, Any]) -> bool:
@@ -56,7 +56,7 @@ def _policies(rows: Sequence[Raw], management: Management) -> tuple[str, ...]:
     try:
         policies, limits = management.policies(), management.operator_policies()
     except Refused:
-        return (_policies_unread(len(rows)),)
+        return (_explain_missing_policies(len(rows)),)
     unread = put_in_force(rows, policies, limits)
     return tuple(
         f"Delayboard cannot read the pattern of the policy “{name}”. The effect of this policy "
@@ -75,14 +75,14 @@ def _count_consumers(rows: Sequence[Raw], management: Management) -> None:
         row.setdefault("consumers", consumers[str(row.get("name", ""))])
 
 
-def _rates_unread(number: int) -> str:
+def _explain_missing_rates(number: int) -> str:
     return (
         f"This virtual host has {number:,} queues, so Delayboard does not request their rates. "
         "Depths and consumers are available."
     )
 
 
-def _policies_unread(number: int) -> str:
+def _explain_missing_policies(number: int) -> str:
     return (
         f"For {number:,} queues, Delayboard reads only their own arguments. TTLs and "
         "dead-letter exchanges set by policies are missing here."

@@ -52,7 +52,7 @@ def observe(management: Management) -> Snapshot:
     started = time.monotonic()
     overview = management.overview()
     with patience_for(overview, management):
-        queues, unseen = queues_of(overview, management)
+        queues, hidden = queues_of(overview, management)
         exchanges = management.exchanges()
         bindings = management.bindings()
         alarms = management.alarms()
@@ -64,7 +64,7 @@ def observe(management: Management) -> Snapshot:
         bindings,
         alarms=alarms,
         policies=policies,
-        doubts=(*unseen, *doubts),
+        doubts=(*hidden, *doubts),
         taken_at=datetime.now(UTC),
         poll_seconds=time.monotonic() - started,
     )
@@ -98,7 +98,7 @@ def read_snapshot(
     declared_queues = [(declared_queue(raw), raw) for raw in queues]
     declared_exchanges = [_exchange(raw) for raw in exchanges if raw.get("name")]
     bound = [_binding(raw) for raw in bindings if raw.get("source")]
-    in_force = [_with_policy(queue, raw) for queue, raw in declared_queues]
+    in_force = [_add_policy(queue, raw) for queue, raw in declared_queues]
     alternates = _alternates(exchanges, policies)
     stated = overview.get("exchange_types")
     types = stated if isinstance(stated, list) else []
@@ -106,7 +106,7 @@ def read_snapshot(
         version=str(overview.get("rabbitmq_version", "")),
         taken_at=taken_at,
         definitions=Definitions.of(
-            [*(_with_alternate(x, alternates) for x in declared_exchanges), *in_force, *bound]
+            [*(_add_alternate(x, alternates) for x in declared_exchanges), *in_force, *bound]
         ),
         declared=Definitions.of([*declared_exchanges, *(q for q, _ in declared_queues), *bound]),
         numbers={queue.name: _numbers(raw) for queue, raw in declared_queues},
@@ -122,7 +122,7 @@ def read_snapshot(
             if raw.get("operator_policy")
         },
         policy_arguments={
-            queue.name: given for queue, raw in declared_queues if (given := _given(raw))
+            queue.name: given for queue, raw in declared_queues if (given := _read_policy(raw))
         },
         node=str(overview.get("node", "")),
         cluster=str(overview.get("cluster_name", "")),
@@ -150,7 +150,7 @@ def _alternates(
     }
 
 
-def _with_alternate(exchange: Exchange, alternates: Mapping[str, str]) -> Exchange:
+def _add_alternate(exchange: Exchange, alternates: Mapping[str, str]) -> Exchange:
     """The argument wins over the policy (rabbit_exchange.erl, all versions)."""
     alternate = alternates.get(exchange.name)
     if alternate is None or "alternate-exchange" in exchange.arguments:
@@ -166,13 +166,13 @@ def _exchange(raw: Mapping[str, Any]) -> Exchange:
         durable=bool(raw.get("durable")),
         auto_delete=bool(raw.get("auto_delete")),
         internal=bool(raw.get("internal")),
-        arguments=Arguments(_flat(raw.get("arguments"))),
+        arguments=Arguments(_flatten(raw.get("arguments"))),
     )
 
 
 def declared_queue(raw: Mapping[str, Any]) -> Queue:
     """The queue as it was declared, from the API's answer."""
-    arguments = _flat(raw.get("arguments"))
+    arguments = _flatten(raw.get("arguments"))
     arguments.setdefault("x-queue-type", str(raw.get("type") or "classic"))
     return Queue(
         name=str(raw.get("name", "")),
@@ -182,8 +182,8 @@ def declared_queue(raw: Mapping[str, Any]) -> Queue:
     )
 
 
-def _with_policy(queue: Queue, raw: Mapping[str, Any]) -> Queue:
-    given = _given(raw)
+def _add_policy(queue: Queue, raw: Mapping[str, Any]) -> Queue:
+    given = _read_policy(raw)
     if not given:
         return queue
     folded = dict(queue.arguments)
@@ -201,7 +201,7 @@ def _with_policy(queue: Queue, raw: Mapping[str, Any]) -> Queue:
     return Queue(queue.name, queue.durable, queue.auto_delete, Arguments(folded))
 
 
-def _given(raw: Mapping[str, Any]) -> Arguments:
+def _read_policy(raw: Mapping[str, Any]) -> Arguments:
     """What its policies give a queue, by the names of the arguments."""
     policy = raw.get("effective_policy_definition")
     stated = policy if isinstance(policy, Mapping) else {}
@@ -221,31 +221,31 @@ def _binding(raw: Mapping[str, Any]) -> Binding:
         destination=str(raw.get("destination", "")),
         routing_key=str(raw.get("routing_key", "")),
         destination_is_queue=raw.get("destination_type") == "queue",
-        arguments=Arguments(_flat(raw.get("arguments"))),
+        arguments=Arguments(_flatten(raw.get("arguments"))),
     )
 
 
 def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
     head = raw.get("head_message_timestamp")
     return QueueNumbers(
-        messages=_whole(raw.get("messages")),
-        ready=_whole(raw.get("messages_ready")),
-        unacked=_whole(raw.get("messages_unacknowledged")),
-        consumers=_whole(raw.get("consumers")),
+        messages=_whole_number(raw.get("messages")),
+        ready=_whole_number(raw.get("messages_ready")),
+        unacked=_whole_number(raw.get("messages_unacknowledged")),
+        consumers=_whole_number(raw.get("consumers")),
         publish_rate=_rate(raw, "publish"),
         deliver_rate=_rate(raw, "deliver_get"),
         ack_rate=_rate(raw, "ack"),
         redeliver_rate=_rate(raw, "redeliver"),
         head_at=_moment(head),
         state=str(raw.get("state", "")),
-        published=_whole(_stats(raw).get("publish")),
-        consumed=_consumed(_stats(raw)),
+        published=_whole_number(_stats(raw).get("publish")),
+        consumed=_count_consumed(_stats(raw)),
     )
 
 
-def _consumed(stats: Mapping[str, Any]) -> int | None:
-    delivered = _whole(stats.get("deliver_get"))
-    return None if delivered is None else delivered - (_whole(stats.get("redeliver")) or 0)
+def _count_consumed(stats: Mapping[str, Any]) -> int | None:
+    delivered = _whole_number(stats.get("deliver_get"))
+    return None if delivered is None else delivered - (_whole_number(stats.get("redeliver")) or 0)
 
 
 def newest_numbers(management: Management, queues: Iterable[str]) -> dict[str, QueueNumbers]:
@@ -260,7 +260,7 @@ def newest_numbers(management: Management, queues: Iterable[str]) -> dict[str, Q
     return found
 
 
-def _flat(arguments: Any) -> dict[str, bool | int | float | str]:
+def _flatten(arguments: Any) -> dict[str, bool | int | float | str]:
     """Arguments as scalars; nested ones, which no queue or binding of ours has, as text."""
     if not isinstance(arguments, Mapping):
         return {}
@@ -281,7 +281,7 @@ def _stats(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return stats if isinstance(stats, Mapping) else {}
 
 
-def _whole(value: Any) -> int | None:
+def _whole_number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

@@ -50,15 +50,15 @@ def put_in_force(
     Returns the names of policies whose pattern Python cannot read; they are ignored.
     """
     unread: list[str] = []
-    own = _ordered(policies, unread)
-    limits = _ordered(operator_policies, unread)
+    own = _sort_policies(policies, unread)
+    limits = _sort_policies(operator_policies, unread)
     for row in rows:
         name, kind = str(row.get("name", "")), str(row.get("type", "classic"))
         chosen = next((policy for policy in own if policy.fits(name, kind)), None)
         limit = next((policy for policy in limits if policy.fits(name, kind)), None)
         given = dict(chosen.definition) if chosen else {}
         for key, value in (limit.definition if limit else {}).items():
-            given[key] = _merged(given.get(key), value)
+            given[key] = _merge_policies(given.get(key), value)
         row["policy"] = chosen.name if chosen else None
         row["operator_policy"] = limit.name if limit else None
         row["effective_policy_definition"] = given
@@ -69,14 +69,14 @@ def name_policies(
     exchanges: Iterable[dict[str, Any]], policies: Sequence[Mapping[str, Any]]
 ) -> None:
     """Add `policy` to exchanges, as the API does; a pattern that Python cannot read is ignored."""
-    own = _ordered(policies, [], _TO_EXCHANGES)
+    own = _sort_policies(policies, [], _TO_EXCHANGES)
     for row in exchanges:
         name = str(row.get("name", ""))
         chosen = next((policy for policy in own if policy.pattern.search(name)), None)
         row["policy"] = chosen.name if chosen else None
 
 
-def _ordered(
+def _sort_policies(
     policies: Sequence[Mapping[str, Any]],
     unread: list[str],
     applies: Mapping[str, tuple[str, ...]] = _TO_QUEUES,
@@ -126,5 +126,5 @@ def _priority(raw: Mapping[str, Any]) -> int:
     return priority if isinstance(priority, int) else 0
 
 
-def _merged(own: Any, limit: Any) -> Any:
+def _merge_policies(own: Any, limit: Any) -> Any:
     return min(own, limit) if isinstance(own, int) and isinstance(limit, int) else limit

@@ -39,8 +39,8 @@ def refresh_objects(management: Management, things: Iterable[Thing], known: Snap
 
     It keeps the moment of `known`, for the rest is as old as that. Raises BrokerError.
     """
-    named = _named(things)
-    return _over(known, _look(management, named), named)
+    named = _collect_names(things)
+    return _replace_in(known, _read_named(management, named), named)
 
 
 def refresh_route(management: Management, known: Definitions, exchange: str) -> Definitions:
@@ -56,7 +56,7 @@ def refresh_route(management: Management, known: Definitions, exchange: str) -> 
         if not name or name in seen:
             continue
         seen.add(name)
-        here = _leaving(management, name, known)
+        here = _read_leaving(management, name, known)
         found |= here
         waiting += [b.destination for b in here.bindings if not b.destination_is_queue]
         waiting += [ae for x in here.exchanges if (ae := x.arguments.text("alternate-exchange"))]
@@ -91,7 +91,7 @@ def read_reports(management: Management, name: str) -> tuple[dict[str, Any], dic
     return now, reported
 
 
-def _leaving(management: Management, name: str, known: Definitions) -> Definitions:
+def _read_leaving(management: Management, name: str, known: Definitions) -> Definitions:
     """An exchange, the bindings that leave it, and those of its queues that were not known."""
     exchanges, bound = [], []
     with suppress(NotFound):
@@ -106,7 +106,7 @@ def _leaving(management: Management, name: str, known: Definitions) -> Definitio
     return _read(management, {}, queues, exchanges, bound, []).definitions
 
 
-def _named(things: Iterable[Thing]) -> _Named:
+def _collect_names(things: Iterable[Thing]) -> _Named:
     exchanges: set[str] = set()
     queues: set[str] = set()
     for thing in things:
@@ -122,7 +122,7 @@ def _named(things: Iterable[Thing]) -> _Named:
     return _Named(frozenset(exchanges - {""}), frozenset(queues))
 
 
-def _look(management: Management, named: _Named) -> Snapshot:
+def _read_named(management: Management, named: _Named) -> Snapshot:
     overview, alarms = management.overview(), management.alarms()
     queues: list[dict[str, Any]] = []
     exchanges: list[dict[str, Any]] = []
@@ -161,15 +161,15 @@ def _read(
     )
 
 
-def _over(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
+def _replace_in(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
     def merged(far: Mapping[str, Value], near: Mapping[str, Value]) -> dict[str, Value]:
         return {**{name: far[name] for name in far if name not in named.queues}, **near}
 
     return replace(
         known,
         version=near.version,
-        definitions=_without(known.definitions, named) | near.definitions,
-        declared=_without(known.declared, named) | near.declared,
+        definitions=_remove_named(known.definitions, named) | near.definitions,
+        declared=_remove_named(known.declared, named) | near.declared,
         numbers=merged(known.numbers, near.numbers),
         policies=merged(known.policies, near.policies),
         operator_policies=merged(known.operator_policies, near.operator_policies),
@@ -180,7 +180,7 @@ def _over(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
     )
 
 
-def _without(known: Definitions, named: _Named) -> Definitions:
+def _remove_named(known: Definitions, named: _Named) -> Definitions:
     return Definitions(
         frozenset(x for x in known.exchanges if x.name not in named.exchanges),
         frozenset(q for q in known.queues if q.name not in named.queues),

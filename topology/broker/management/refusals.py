@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from topology.broker.address import Address
-from topology.broker.errors import BrokerError, Conflict, NotFound, Refused, Unreachable, declined
+from topology.broker.errors import (
+    BrokerError,
+    Conflict,
+    NotFound,
+    Refused,
+    Unreachable,
+    refuse_unsupported,
+)
 
 
 def explained(status: int, reason: str, address: Address) -> BrokerError:
     """The error for an answer from 300 on, by its status and the reason that it gives."""
-    if known := declined(reason):
+    if known := refuse_unsupported(reason):
         return known
     match status:
         case 401 | 403:
-            return _refused(reason, address)
+            return _explain_refusal(reason, address)
         case 404 if reason == "vhost_not_found":
             return no_vhost(address)
         case 404:
@@ -41,7 +48,7 @@ def late(address: Address) -> Unreachable:
     )
 
 
-def _refused(reason: str, address: Address) -> Refused:
+def _explain_refusal(reason: str, address: Address) -> Refused:
     """Classify a 401 by RabbitMQ's words, which are the same from 3.10 to 4.3."""
     user, vhost = f"The user “{address.username}”", f"the virtual host “{address.vhost}”"
     if "Not management user" in reason:

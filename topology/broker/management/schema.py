@@ -43,7 +43,8 @@ def read_object(value: Any) -> dict[str, Any]:
             value[field] = _count(field, value[field])
     if stats := value.get("message_stats"):
         value["message_stats"] = {
-            name: part if isinstance(part, dict) else _known(part) for name, part in stats.items()
+            name: part if isinstance(part, dict) else _drop_unknown(part)
+            for name, part in stats.items()
         }
     return value
 
@@ -59,10 +60,10 @@ def _check_names(row: dict[str, Any]) -> None:
     for field in _NAMES:
         name = row.get(field, "")
         if not isinstance(name, str):
-            raise _wrong(field, "is not text")
+            raise _explain_field(field, "is not text")
         is_long = len(name) > LONGEST_NAME_BYTES or len(name.encode()) > LONGEST_NAME_BYTES
         if is_long and "apply-to" not in row:
-            raise _wrong(field, f"has more than {LONGEST_NAME_BYTES} bytes")
+            raise _explain_field(field, f"has more than {LONGEST_NAME_BYTES} bytes")
 
 
 def _object(field: str, value: Any) -> dict[str, Any]:
@@ -71,24 +72,24 @@ def _object(field: str, value: Any) -> dict[str, Any]:
         return value
     if value is None or value == [] or value == "":
         return {}
-    raise _wrong(field, "is not an object")
+    raise _explain_field(field, "is not an object")
 
 
 def _count(field: str, value: Any) -> int | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value not in (None, "") and not is_number:
-        raise _wrong(field, "is not a number")
-    count = _known(value)
+        raise _explain_field(field, "is not a number")
+    count = _drop_unknown(value)
     return count if isinstance(count, int) else None
 
 
-def _known(value: Any) -> Any:
+def _drop_unknown(value: Any) -> Any:
     """The value, None for a number below zero or beyond 64 bits."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return None if is_number and not 0 <= value <= _MOST else value
 
 
-def _wrong(field: str, what: str) -> Unreachable:
+def _explain_field(field: str, what: str) -> Unreachable:
     return Unreachable(
         f"The management API sent an object whose “{field}” {what}, which RabbitMQ never sends. "
         "Check what answers at this address."

@@ -181,7 +181,7 @@ def moment(seconds: int) -> datetime | int:
 
 def write_table(values: Mapping[str, Any], nesting: int = 0) -> bytes:
     """A table with its length in front."""
-    return _sized(b"".join([write_entry(name, v, nesting) for name, v in values.items()]))
+    return _add_length(b"".join([write_entry(name, v, nesting) for name, v in values.items()]))
 
 
 def write_entry(name: str, value: Any, nesting: int = 0) -> bytes:
@@ -203,9 +203,9 @@ def write_value(value: Any, nesting: int = 0) -> bytes:
         case float():
             return b"d" + struct.pack(">d", value)
         case str():
-            return b"S" + _sized(encode_text(value))
+            return b"S" + _add_length(encode_text(value))
         case bytes():
-            return b"x" + _sized(value)
+            return b"x" + _add_length(value)
         case datetime():
             return b"T" + struct.pack(">Q", max(0, timegm(value.utctimetuple())))
         case Decimal():
@@ -215,7 +215,7 @@ def write_value(value: Any, nesting: int = 0) -> bytes:
         case Mapping():
             return b"F" + write_table(value, nesting + 1)
         case Sequence():
-            return b"A" + _sized(b"".join([write_value(item, nesting + 1) for item in value]))
+            return b"A" + _add_length(b"".join([write_value(item, nesting + 1) for item in value]))
     raise FieldError(f"A header cannot hold a {type(value).__name__}.")
 
 
@@ -247,5 +247,5 @@ def _write_decimal(value: Decimal) -> bytes:
     return b"D" + struct.pack(">Bi", -exponent, unscaled)
 
 
-def _sized(data: bytes) -> bytes:
+def _add_length(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data

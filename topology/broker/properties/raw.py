@@ -50,7 +50,7 @@ _SIZED = frozenset({b"S", b"x", b"F", b"A"})
 
 class Stripped(NamedTuple):
     """Raw properties without what a replay takes off, and apart; `replaced` is its last entry of
-    each name that shall be set anew. Flags, and the values before and behind the headers.
+    each name that shall be set again. Flags, and the values before and behind the headers.
     """
 
     flags: int
@@ -77,18 +77,18 @@ def strip_raw(raw: bytes, replaced: Collection[bytes]) -> Stripped:
         raise FieldError(f"cut off at byte {len(raw)}")
     (flags,) = _FLAGS_FORM.unpack_from(raw)
     before, after = _sizes_by(flags)
-    start = _skipped(raw, 2, before)
+    start = _skip_values(raw, 2, before)
     inner = end = start
     if flags & _HEADERS:
         inner = start + 4
         end = inner + int.from_bytes(raw[start:inner])
-    last = _skipped(raw, end, after)
+    last = _skip_values(raw, end, after)
     if last != len(raw):
         raise FieldError(f"the properties end at byte {len(raw)}, not at {last}")
     kept, taken = _sift(raw, inner, end, replaced)
     behind = raw[end:]
     if flags & _USER:
-        at = _skipped(raw, end, _sizes_by(flags, _USER)[1])
+        at = _skip_values(raw, end, _sizes_by(flags, _USER)[1])
         behind = raw[end:at] + raw[at + 1 + raw[at] :]
         flags &= ~_USER
     if end > inner and not kept:
@@ -96,7 +96,7 @@ def strip_raw(raw: bytes, replaced: Collection[bytes]) -> Stripped:
     return Stripped(flags, raw[2:start], kept, behind, taken)
 
 
-def _skipped(raw: bytes, position: int, sizes: Sequence[int]) -> int:
+def _skip_values(raw: bytes, position: int, sizes: Sequence[int]) -> int:
     """The position after these values; a size of 0 means a short string with its own length."""
     try:
         for size in sizes:
@@ -128,7 +128,7 @@ def _sift(
     taken: dict[bytes, bytes] = {}
     while position < end:
         named = position + 1 + data[position]
-        after = _after(data, named, end)
+        after = _find_end(data, named, end)
         name = data[position + 1 : named]
         if name in replaced:
             taken[name] = data[position:after]
@@ -138,7 +138,7 @@ def _sift(
     return b"".join(kept), taken
 
 
-def _after(data: bytes, named: int, end: int) -> int:
+def _find_end(data: bytes, named: int, end: int) -> int:
     """Where the value ends whose tag is there, which is not looked into."""
     tag = data[named : named + 1] if named < end else b""
     size = _SIZES.get(tag)
@@ -174,7 +174,7 @@ def entries_of(headers: bytes) -> list[tuple[str, bytes]]:
     position, end = 4, len(headers)
     while position < end:
         named = position + 1 + headers[position]
-        after = _after(headers, named, end)
+        after = _find_end(headers, named, end)
         name = headers[position + 1 : named].decode("utf-8", "backslashreplace")
         entries.append((name, headers[position:after]))
         position = after

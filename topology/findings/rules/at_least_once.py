@@ -8,7 +8,7 @@ from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.finding import Rule, Severity
-from topology.routing.walk import keeps_back
+from topology.routing.walk import stores_stuck_messages
 
 STRATEGY = "x-dead-letter-strategy"
 DOC = "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"
@@ -19,7 +19,7 @@ _LENGTHS = ("x-max-length", "x-max-length-bytes")
 def _fallen_back(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         asks = one.type == "quorum" and one.arguments.text(STRATEGY) == "at-least-once"
-        if asks and not keeps_back(one):
+        if asks and not stores_stuck_messages(one):
             sentence = f"“{one.name}” dead-letters at most once."
             yield Hit("", context.evidence(one, "x-overflow", sentence))
 
@@ -29,7 +29,7 @@ def _refusing(context: Context) -> Iterator[Hit]:
     for death in context.deaths:
         one = death.queue
         targets = {end.hops[1].queue for end in death.walk.outcomes if len(end.hops) > 1}
-        if not keeps_back(one) or len(targets) < 2:
+        if not stores_stuck_messages(one) or len(targets) < 2:
             continue
         for name in sorted(targets):
             target = context.index.queues[name]
@@ -43,7 +43,7 @@ def _refusing(context: Context) -> Iterator[Hit]:
 
 def _unbounded(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
-        if keeps_back(one) and not any(limit in one.arguments for limit in _LENGTHS):
+        if stores_stuck_messages(one) and not any(limit in one.arguments for limit in _LENGTHS):
             sentence = f"“{one.name}” grows without a limit while its target accepts nothing."
             yield Hit("", context.evidence(one, "x-max-length", sentence))
 

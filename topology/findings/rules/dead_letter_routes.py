@@ -13,7 +13,7 @@ from topology.findings.finding import Rule, Severity
 from topology.routing.cycle import Reason
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.match import FORESEEABLE
-from topology.routing.walk import keeps_back
+from topology.routing.walk import stores_stuck_messages
 
 EXCHANGE, KEY = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 SAFETY = "https://www.rabbitmq.com/docs/dlx#safety"
@@ -29,7 +29,7 @@ AT_LEAST_ONCE = "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"
 
 def _missing_exchanges(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
-        if _is_missing(context, one) and not keeps_back(one):
+        if _is_missing(context, one) and not stores_stuck_messages(one):
             name = one.dead_letter_exchange or ""
             sentence = f"RabbitMQ drops each message that dies in “{one.name}”."
             repair = (context.admin.declare_exchange(name), context.admin.bind(name))
@@ -45,7 +45,7 @@ def _is_missing(context: Context, one: Queue) -> bool:
 def _unrouted(context: Context) -> Iterator[Hit]:
     for one, key, how in _without_route(context):
         name = one.dead_letter_exchange or ""
-        if _is_missing(context, one) or keeps_back(one):
+        if _is_missing(context, one) or stores_stuck_messages(one):
             continue
         argument = KEY if one.dead_letter_routing_key is not None else EXCHANGE
         evidence = context.evidence(one, argument, _nowhere(one, key, how))
@@ -101,7 +101,7 @@ def _leads_nowhere(context: Context, one: Queue) -> bool:
 
 def _held(context: Context) -> Iterator[Hit]:
     for one, key, _ in _without_route(context):
-        if keeps_back(one):
+        if stores_stuck_messages(one):
             name = one.dead_letter_exchange or ""
             sentence = f"“{one.name}” stores each message that dies in it until a queue accepts it."
             yield Hit(

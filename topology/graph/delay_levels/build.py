@@ -20,10 +20,10 @@ def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definiti
     """
     whole = found.definitions if isinstance(found, Snapshot) else found
     numbers = found.numbers if isinstance(found, Snapshot) else None
-    own = _part(whole, {*levels.names, levels.delivery})
+    own = _select_part(whole, {*levels.names, levels.delivery})
     there = {thing.identity for thing in own}
-    lacking = [thing for thing in wanted if thing.identity not in there]
-    lacks = _lacks(lacking)
+    missing = [thing for thing in wanted if thing.identity not in there]
+    lacks = _describe_missing(missing)
     queues = {queue.name: queue for queue in own.queues}
     for name in levels.names:
         if name in queues and queues[name].message_ttl_ms is None:
@@ -32,9 +32,9 @@ def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definiti
         replace(_rung(levels, level, queues.get(name), numbers), lacks=tuple(lacks[name]))
         for level, name in enumerate(levels.names)
     )
-    ends = [*_ends(own, levels.delivery), *_ends(Definitions.of(lacking), levels.delivery)]
+    ends = [*_ends(own, levels.delivery), *_ends(Definitions.of(missing), levels.delivery)]
     return Ladder(
-        rungs=tuple(reversed([_with_mark(rung) for rung in rungs])),
+        rungs=tuple(reversed([_mark_missing(rung) for rung in rungs])),
         delivery=levels.delivery,
         delivery_missing="exchange" in lacks[levels.delivery],
         destinations=_destinations(ends, there, whole, numbers),
@@ -42,7 +42,7 @@ def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definiti
     )
 
 
-def _part(definitions: Definitions, names: set[str]) -> Definitions:
+def _select_part(definitions: Definitions, names: set[str]) -> Definitions:
     """What carries one of these names, and the bindings that leave such an exchange."""
     return Definitions(
         frozenset(exchange for exchange in definitions.exchanges if exchange.name in names),
@@ -51,13 +51,13 @@ def _part(definitions: Definitions, names: set[str]) -> Definitions:
     )
 
 
-def _lacks(lacking: Iterable[Thing]) -> defaultdict[str, list[str]]:
+def _describe_missing(missing: Iterable[Thing]) -> defaultdict[str, list[str]]:
     """Name of a level or of delivery -> words for its missing objects.
 
     A level without its exchange cannot have a binding, so the binding is not listed too.
     """
     words: defaultdict[str, list[str]] = defaultdict(list)
-    for thing in lacking:
+    for thing in missing:
         if isinstance(thing, Exchange):
             words[thing.name].append("exchange")
         elif isinstance(thing, Queue):
@@ -83,7 +83,7 @@ def _rung(
     return replace(rung, numbers=known, mark=queue_mark(queue, known, is_level=True))
 
 
-def _with_mark(rung: Rung) -> Rung:
+def _mark_missing(rung: Rung) -> Rung:
     return replace(rung, mark="missing") if rung.lacks else rung
 
 

@@ -48,7 +48,7 @@ def _ends(own: str, ladder: Ladder, top: float, left: float, middle: float) -> s
             else "Delayboard binds a destination before the first message."
         )
         return text("small", left + 14, middle + 4, words)
-    shown, more = _shown(ladder)
+    shown, more = _choose_shown(ladder)
     rows = [top + PITCH * (place + 0.5) + 2 for place in range(_rows(ladder))]
     offset = middle - (rows[0] + rows[-1]) / 2
     rows = [y + offset for y in rows]
@@ -66,7 +66,7 @@ def _ends(own: str, ladder: Ladder, top: float, left: float, middle: float) -> s
     return f'<path class="edge step" d="{ways}"/>{tips}{"".join(drawn)}'
 
 
-def _shown(ladder: Ladder) -> tuple[list[Destination], int]:
+def _choose_shown(ladder: Ladder) -> tuple[list[Destination], int]:
     """Destinations with problems first; one row counts those that do not fit."""
     ends = sorted(ladder.destinations, key=lambda end: TROUBLE.get(end.mark, 2))
     if len(ends) <= MOST_ENDS:

@@ -8,6 +8,7 @@ from topology.graph.delay_levels.delivery_svg import HALF_BOX, WIDTH, draw_foot,
 from topology.graph.delay_levels.diagram import Ladder, Rung
 from topology.graph.live_values import pace
 from topology.graph.svg_elements import (
+    accessible_text,
     attribute,
     bar,
     content,
@@ -16,7 +17,6 @@ from topology.graph.svg_elements import (
     n,
     root,
     signs,
-    spoken,
     text,
 )
 
@@ -58,7 +58,7 @@ def draw_ladder(ladder: Ladder, *, title: str, id: str = "ladder") -> str:
     return "".join(
         [
             root(own, "graph ladder", WIDTH, foot + deep + 4),
-            spoken(own, title, _described(ladder)),
+            accessible_text(own, title, _describe(ladder)),
             f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
             _heads(ladder),
             *(_steps(own, rung, y, below, room) for rung, y, below in rungs),
@@ -85,7 +85,7 @@ def _room(ladder: Ladder) -> _Room:
     return _Room(pitch, height, ladder.rungs[0].level)
 
 
-def _described(ladder: Ladder) -> str:
+def _describe(ladder: Ladder) -> str:
     top, low = ladder.rungs[0], ladder.rungs[-1]
     rungs = [rung for rung in ladder.rungs if rung.mark not in ("", "empty", "unknown")]
     return " ".join(

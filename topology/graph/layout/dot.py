@@ -55,10 +55,10 @@ def arrange(graph: Graph, *, direction: Direction | None = None) -> Layout:
     except LayoutError as error:
         layout = arrange_rows(graph.nodes, note=f"{error} {WITHOUT_ARROWS}")
     heads = [box.top for box in layout.boxes if box.node.badge]
-    return moved_down(layout, max(0.0, BADGE_ROOM - min(heads, default=BADGE_ROOM)))
+    return move_down(layout, max(0.0, BADGE_ROOM - min(heads, default=BADGE_ROOM)))
 
 
-def moved_down(layout: Layout, by: float) -> Layout:
+def move_down(layout: Layout, by: float) -> Layout:
     """The same with so much more room above it."""
     if not by:
         return layout

@@ -88,17 +88,17 @@ def overview(seen: Survey, *, search: str = "", most: int) -> Overview:
     kept = [card for card in cards if card.matches != 0 and card.exchanges + card.queues]
     drawn = sorted(kept, key=_urgency)[:most]
     keys = {card.key for card in drawn}
-    return Overview(tuple(drawn), tuple(_between(seen.arrows, seen.owners, keys)), len(kept))
+    return Overview(tuple(drawn), tuple(_edges_between(seen.arrows, seen.owners, keys)), len(kept))
 
 
 def members(seen: Survey, ids: Collection[str], *, search: str = "", most: int) -> Overview:
     """A card for each of these exchanges and queues that fits the search."""
-    kept = [_thing_card(member, seen) for member in ids if _fits(name_of(member), search)]
+    kept = [_thing_card(member, seen) for member in ids if _is_match(name_of(member), search)]
     return Overview(tuple(sorted(kept, key=_urgency)[:most]), (), len(kept))
 
 
 def _group_card(group: Group, seen: Survey, search: str) -> Card:
-    named = sum(_fits(name_of(member), search) for member in group.members)
+    named = sum(_is_match(name_of(member), search) for member in group.members)
     card = Card(
         group.key,
         group.title,
@@ -107,15 +107,15 @@ def _group_card(group: Group, seen: Survey, search: str) -> Card:
         messages=group.waiting,
         unit="waiting",
         trouble=group.trouble,
-        matches=named + _fits(group.title, search) if search else None,
+        matches=named + _is_match(group.title, search) if search else None,
     )
     also = ["missing"] if group.trouble else []
-    return _counted(card, seen.own(group), seen.marks, also)
+    return _count_members(card, seen.own(group), seen.marks, also)
 
 
 def _rest_card(key: str, members: Collection[str], seen: Survey, search: str) -> Card:
     title, shape = REST[key]
-    fitting = [member for member in members if _fits(name_of(member), search)]
+    fitting = [member for member in members if _is_match(name_of(member), search)]
     depths = [_depth(member, seen.snapshot) for member in fitting if member.startswith("queue/")]
     known = [depth for depth in depths if depth is not None]
     kind = "missing" if key == MISSING else "in no recognized topology"
@@ -123,7 +123,7 @@ def _rest_card(key: str, members: Collection[str], seen: Survey, search: str) ->
     card = Card(
         key, title, kind, shape, messages=sum(known) if has_depth else None, matches=len(fitting)
     )
-    return _counted(card, fitting, seen.marks, also=["missing"] if key == MISSING else [])
+    return _count_members(card, fitting, seen.marks, also=["missing"] if key == MISSING else [])
 
 
 def _thing_card(member: str, seen: Survey) -> Card:
@@ -139,7 +139,7 @@ def _thing_card(member: str, seen: Survey) -> Card:
     return Card(member, name, f"{kind}, missing", "missing", mark="missing")
 
 
-def _counted(
+def _count_members(
     card: Card, ids: Collection[str], marks: Mapping[str, str], also: Iterable[str]
 ) -> Card:
     queues = [member for member in ids if member.startswith("queue/")]
@@ -154,7 +154,7 @@ def _counted(
     )
 
 
-def _between(
+def _edges_between(
     arrows: Iterable[Edge], owners: Mapping[str, str], keys: Collection[str]
 ) -> Iterable[Edge]:
     """One edge for all arrows of a kind from one card to another."""
@@ -179,5 +179,5 @@ def _urgency(card: Card) -> tuple[int, int, str]:
     return rank, -(card.messages or 0), card.title
 
 
-def _fits(name: str, search: str) -> bool:
+def _is_match(name: str, search: str) -> bool:
     return search.casefold() in name.casefold()

@@ -62,7 +62,7 @@ def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
     definitions = snapshot.definitions.without_taps().without_probes()
     arrows = [*_arrows(definitions), *(way for group in groups for way in group.ways)]
     owners = {member: group.key for group in reversed(groups) for member in group.members}
-    rest = _rest(definitions, arrows, owners)
+    rest = _find_rest(definitions, arrows, owners)
     owners |= {member: key for key, members in rest.items() for member in members}
     marks = _marks(snapshot, definitions)
     return Survey(snapshot, definitions, groups, arrows, owners, rest, marks)
@@ -79,7 +79,10 @@ def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
         or binding.destination in names["queue" if binding.destination_is_queue else "exch"]
     ]
     queues = names["queue"] | {b.destination for b in bindings if b.destination_is_queue}
-    queues |= {queue.name for queue in _dying(definitions, names["exch"], names["queue"])}
+    queues |= {
+        queue.name
+        for queue in _find_dead_letter_sources(definitions, names["exch"], names["queue"])
+    }
     exchanges = names["exch"] | {b.source for b in bindings}
     exchanges |= {b.destination for b in bindings if not b.destination_is_queue}
     return Definitions(
@@ -89,7 +92,7 @@ def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
     )
 
 
-def _dying(
+def _find_dead_letter_sources(
     definitions: Definitions, exchanges: Collection[str], queues: Collection[str]
 ) -> Iterable[Queue]:
     """The queues that die into one of these exchanges, or by name into one of these queues."""
@@ -114,7 +117,7 @@ def _arrows(definitions: Definitions) -> Iterable[Edge]:
             yield from (replace(edge, target=f"queue/{key}") for key in edge.keys)
 
 
-def _rest(
+def _find_rest(
     definitions: Definitions, arrows: Sequence[Edge], owned: Mapping[str, str]
 ) -> dict[str, frozenset[str]]:
     """The broker's own exchanges count as soon as an arrow touches them."""

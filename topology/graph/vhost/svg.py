@@ -10,7 +10,16 @@ from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout
 from topology.graph.layout.rows import arrange_rows
 from topology.graph.live_values import count_text
 from topology.graph.svg import ARROWS, label, readable, way
-from topology.graph.svg_elements import attribute, content, marker, n, root, signs, spoken, text
+from topology.graph.svg_elements import (
+    accessible_text,
+    attribute,
+    content,
+    marker,
+    n,
+    root,
+    signs,
+    text,
+)
 from topology.graph.vhost.build import Card, Overview
 from topology.snapshot import QueueNumbers
 
@@ -53,7 +62,9 @@ def draw_cards(seen: Overview, layout: Layout, *, title: str, id: str) -> str:
     return "".join(
         [
             root(own, f"graph vhost{readable(layout.width)}", layout.width, layout.height, "group"),
-            spoken(own, title, f"{len(cards)} boxes. The table below lists the same data."),
+            accessible_text(
+                own, title, f"{len(cards)} boxes. The table below lists the same data."
+            ),
             f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
             *(way(own, line) for line in layout.lines),
             *(_card(box, cards[box.node.id]) for box in layout.boxes),

@@ -10,12 +10,9 @@ from django.core.management.base import BaseCommand, CommandParser
 from topology import latest
 from topology.definitions import Definitions
 from topology.exports.names import NotExportable
+from topology.management.find_rows import find_topology
 from topology.management.input_file import BadInput
-from topology.management.topology_command import (
-    BAD_INPUT_CODE,
-    FAILED_CODE,
-    find_topology,
-)
+from topology.management.topology_command import BAD_INPUT_CODE, FAILED_CODE
 from topology.operations.export_topology import FORMATS, export_topology
 from topology.patterns.pattern import ParamsError
 
@@ -35,7 +32,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            topology = find_topology(options["topology"])
+            topology = find_topology(options["topology"], error=BadInput)
             # Only permissions contain the names that are bound; without them the line has
             # DESTINATION.
             needs_broker = options["format"] == "permissions"

@@ -9,9 +9,9 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from topology.broker.management.exported import NotDefinitions
 from topology.graph.layout.geometry import visible
+from topology.management.find_rows import find_broker
 from topology.management.input_file import BadInput, read_json
 from topology.management.topology_command import BAD_INPUT_CODE, FAILED_CODE
-from topology.models import Broker
 from topology.operations.import_definitions import import_definitions
 from topology.operations.ownership import Refusal
 
@@ -29,13 +29,8 @@ class Command(BaseCommand):
         parser.add_argument("--vhost", help="the virtual host in the file, if it has several")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        broker = Broker.objects.filter(slug=options["broker"]).first()
-        if broker is None:
-            known = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
-            self._refuse(
-                f"The broker “{options['broker']}” does not exist. Existing brokers: {known}."
-            )
         try:
+            broker = find_broker(options["broker"], BadInput)
             document = read_json(options["file"])
             imported = import_definitions(None, broker, document, options["vhost"])
         except (BadInput, NotDefinitions, Refusal) as error:

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from topology import latest
 from topology.broker.properties.field_values import FieldError, write_table
 from topology.delays import format_delay
-from topology.models import Broker
+from topology.management.find_rows import find_broker
 from topology.operations.topology_rows import forwarders_at
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.sentences import PUBLISHED
@@ -41,12 +41,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="times in milliseconds")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        broker = Broker.objects.filter(slug=options["broker"]).first()
-        if broker is None:
-            known = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
-            raise CommandError(
-                f"The broker “{options['broker']}” does not exist. Existing brokers: {known}."
-            )
+        broker = find_broker(options["broker"])
         found = latest.poll(broker, 60)
         if found.snapshot is None or found.error:
             raise CommandError(found.error)

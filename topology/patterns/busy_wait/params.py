@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,7 +12,7 @@ from topology.patterns.names import LONGEST_NAME_BYTES, header_problem, name_pro
 from topology.patterns.pattern import (
     Field,
 )
-from topology.patterns.texts import read_delays, refuse, write_delays
+from topology.patterns.texts import refuse, text_functions
 
 KIND = "busy_wait"
 
@@ -87,17 +86,7 @@ def laps_of(params: Params, delay: timedelta) -> int:
     return max(0, -(-delay // params.lap))
 
 
-def parse(values: Mapping[str, str]) -> Params:
-    due_header = values.get("due_header") or DUE_HEADER
-    return Params(values.get("queue", ""), read_delays(values), due_header)
-
-
-def store(params: Params) -> dict[str, str]:
-    return {
-        "queue": params.queue,
-        "delays": write_delays(params.delays),
-        "due_header": params.due_header,
-    }
+parse, store = text_functions(Params)
 
 
 def _divisor(delays: tuple[timedelta, ...]) -> timedelta:

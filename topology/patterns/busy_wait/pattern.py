@@ -1,15 +1,9 @@
-"""Busy wait: messages go round in one delay queue until a header says that they are due.
+"""Busy wait: messages pass one delay queue repeatedly until a header says that they are due.
 
-Mechanism: the delay queue's TTL is the greatest common divisor of the delays on offer, and it
-dead-letters into the busy-waiting queue through the default exchange. The consumer there is
-Delayboard's forwarder (`topology.transfer.forwarder`): what is due it publishes to the processing
-queue, all else into the delay queue again. A header holds when a message is due (UTC ms).
-Guarantee: never before the delay, by the forwarder's clock; one lap and the time on the way late at
-most, as long as a forwarder runs. The forwarder confirms before it acks: a crash may double a
-message.
-Cost: every waiting message makes one lap for each divisor: laps a second = waiting / divisor.
-Hazard: without a forwarder nothing comes through. Dead-lettering into the busy-waiting queue is at
-most once. Every lap is a publish without x-death, so that no rule against cycles drops it.
+The TTL of the delay queue is the greatest common divisor of the delays. Its messages dead-letter
+through the default exchange into the busy-waiting queue, whose consumer is Delayboard's forwarder
+(`topology.transfer.forwarder`). The forwarder publishes without x-death, so that no rule against
+cycles drops a message.
 Source: seed 003, second half ("Delayed processing in RabbitMQ with Dead Letter Exchanges").
 """
 

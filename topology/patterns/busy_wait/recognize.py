@@ -19,7 +19,7 @@ from topology.patterns.pattern import (
     ParamsError,
     Use,
 )
-from topology.patterns.uses import managed_use, unmanaged_use
+from topology.patterns.uses import make_managed_use, make_unmanaged_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -44,8 +44,8 @@ def _use(found: Definitions, room: Queue) -> Use | None:
         params = Params(name, (timedelta(milliseconds=room.message_ttl_ms),))
     except ParamsError:
         is_odd = sight_problem(name)
-        return unmanaged_use(KIND, name, found, (room.name, waiting)) if is_odd else None
-    use = managed_use(KIND, params.queue, params, definitions(params), found)
+        return make_unmanaged_use(KIND, name, found, (room.name, waiting)) if is_odd else None
+    use = make_managed_use(KIND, params.queue, params, definitions(params), found)
     if found.queue(params.queue):
         return use
     return replace(

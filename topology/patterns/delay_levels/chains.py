@@ -74,9 +74,9 @@ class Chain:
         return frozenset(claimed)
 
     def missing(self, found: Definitions) -> tuple[str, ...]:
-        return (*self._gone(found), *self._odd_waits())
+        return (*self._find_missing(found), *self._find_odd_waits())
 
-    def _gone(self, found: Definitions) -> Iterator[str]:
+    def _find_missing(self, found: Definitions) -> Iterator[str]:
         above = self.levels[0].skipped
         if above:
             number = "One level" if above == 1 else f"{above} levels"
@@ -96,7 +96,7 @@ class Chain:
                 "after their delay."
             )
 
-    def _odd_waits(self) -> Iterator[str]:
+    def _find_odd_waits(self) -> Iterator[str]:
         """Waits that do not fit into the doubling that most of the others keep."""
         units = Counter(
             level.queue.message_ttl_ms / 2**number
@@ -120,9 +120,11 @@ def find_chains(found: Definitions) -> list[Chain]:
         for exchange in sorted(found.exchanges, key=lambda exchange: exchange.name)
         if exchange.type == "topic" and (level := read_level(exchange.name, found)) is not None
     }
-    above = {level.below: level.exchange for level in levels.values() if _next(level, levels)}
+    above = {
+        level.below: level.exchange for level in levels.values() if _find_level_below(level, levels)
+    }
     heads = [name for name in levels if above.get(name) is None]
-    chains = (Chain(tuple(_down(levels[name], levels, above))) for name in heads)
+    chains = (Chain(tuple(_walk_down(levels[name], levels, above))) for name in heads)
     return [chain for chain in chains if sum(map(_is_whole, chain.levels)) >= FEWEST_WHOLE]
 
 
@@ -130,20 +132,22 @@ def _is_whole(level: Level) -> bool:
     return level.is_whole
 
 
-def _next(level: Level, levels: Mapping[str, Level]) -> Level | None:
+def _find_level_below(level: Level, levels: Mapping[str, Level]) -> Level | None:
     """The level below, which looks one bit further."""
     below = levels.get(level.below)
     return below if below and below.skipped == level.skipped + 1 else None
 
 
-def _down(level: Level, levels: Mapping[str, Level], above: Mapping[str, str]) -> Iterator[Level]:
+def _walk_down(
+    level: Level, levels: Mapping[str, Level], above: Mapping[str, str]
+) -> Iterator[Level]:
     """Follow a chain down to where another begins; of two levels above one, a chain has one."""
     yield level
-    below = _next(level, levels)
+    below = _find_level_below(level, levels)
     while below is not None and above[below.exchange] == level.exchange:
         level = below
         yield level
-        below = _next(level, levels)
+        below = _find_level_below(level, levels)
 
 
 def read_level(name: str, found: Definitions) -> Level | None:
@@ -167,10 +171,10 @@ def read_level(name: str, found: Definitions) -> Level | None:
             return Level(name, len(skipped) // 2, below, queue, binding, passes)
     if len(leaving) != 1:
         return None
-    return _half(name, waiting, passing)
+    return _read_half_level(name, waiting, passing)
 
 
-def _half(
+def _read_half_level(
     name: str,
     waiting: Sequence[tuple[str, Queue, Binding]],
     passing: Mapping[tuple[str, str], Binding],

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
-from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.delays import milliseconds
 from topology.patterns.names import name_problem, sight_problem
 from topology.patterns.pattern import Field, ParamsError
-from topology.patterns.texts import refuse
+from topology.patterns.texts import choice_problem, number_format, refuse, text_functions
 
 KIND = "delay_levels"
 LEVELS = 28
@@ -123,39 +122,7 @@ def next_name(params: Params, level: int) -> str:
     return level_name(params, level - 1) if level else delivery_name(params)
 
 
-def parse(values: Mapping[str, str]) -> Params:
-    problems = {}
-    preset = values.get("preset") or "nsb-v2"
-    levels, unit = LEVELS, SECOND
-    try:
-        levels = int(values.get("levels") or LEVELS)
-    except ValueError:
-        problems["levels"] = f"Enter a number from 1 to {LEVELS}."
-    try:
-        unit = parse_delay(values.get("unit") or "1s")
-    except DelayError as error:
-        problems["unit"] = str(error)
-    if problems:
-        raise ParamsError(problems)
-    return Params(
-        preset,
-        values.get("prefix", ""),
-        levels,
-        unit,
-        values.get("queue_type") or "quorum",
-        values.get("destinations") or "queues",
-    )
-
-
-def store(params: Params) -> dict[str, str]:
-    return {
-        "preset": params.preset,
-        "prefix": params.prefix,
-        "levels": str(params.levels),
-        "unit": format_delay(params.unit),
-        "queue_type": params.queue_type,
-        "destinations": params.destinations,
-    }
+parse, store = text_functions(Params, levels=number_format(LEVELS))
 
 
 def _celery_prefix(params: Params) -> str:
@@ -163,14 +130,11 @@ def _celery_prefix(params: Params) -> str:
 
 
 def _problems(params: Params) -> dict[str, str]:
-    problems = {}
-    for name, known in (
-        ("preset", PRESETS),
-        ("queue_type", QUEUE_TYPES),
-        ("destinations", DESTINATIONS),
-    ):
-        if getattr(params, name) not in known:
-            problems[name] = f"Choose one of {', '.join(known)}."
+    problems = {
+        "preset": choice_problem(params.preset, PRESETS),
+        "queue_type": choice_problem(params.queue_type, QUEUE_TYPES),
+        "destinations": choice_problem(params.destinations, DESTINATIONS),
+    }
     if not 1 <= params.levels <= LEVELS:
         problems["levels"] = f"Enter a number from 1 to {LEVELS}."
     elif params.preset != "own" and params.levels != LEVELS:

@@ -1,13 +1,10 @@
-"""Delay levels: a chain of queues whose TTLs are powers of two; a delay is spelt in binary.
+"""Delay levels: a chain of queues whose TTLs are powers of two; a key with the delay in binary.
 
-Mechanism: the routing key holds the delay as bits, highest first, then the destination. Level L
-waits 2^L units. An exchange for each level looks at its own bit: 1 goes into its queue, whose
-dead-letter exchange is the next level's, 0 goes there at once. Below level 0 stands the delivery
-exchange, to which each destination is bound by `#.<destination>`.
-Guarantee: with quorum queues at least once (nsb-v2, celery, own); classic ones at most once.
-Cost: one stay for each 1 in the delay's bits, each a write, a death and about a millisecond.
-Hazard: a destination that is unbound while messages wait makes at-least-once levels hold them,
-and at 32 of them a level stops for everybody (rabbit_fifo_dlx_worker.erl, NServiceBus #1407).
+The routing key has the bits of the delay, highest first, then the destination. Each level has an
+exchange for its bit: a 1 leads into its queue, which dead-letters into the next level's exchange,
+and a 0 leads there at once. Level 0 leads to the delivery exchange, where each destination is bound
+with `#.<destination>`. An at-least-once level stops at 32 messages that have no route
+(rabbit_fifo_dlx_worker.erl, NServiceBus #1407).
 Source: seed 001; names and arguments of the presets as NServiceBus.RabbitMQ 4.3 to 11 and
 kombu 5.5 declare them (DelayInfrastructure.cs, native_delayed_delivery.py).
 """

@@ -11,7 +11,7 @@ from topology.patterns.delay_levels.objects import definitions, destinations, ti
 from topology.patterns.delay_levels.params import KIND, Params, candidates, odd_prefix
 from topology.patterns.delay_levels.sets import LevelSet, find_level_sets
 from topology.patterns.pattern import Use
-from topology.patterns.uses import find_missing, unmanaged_use
+from topology.patterns.uses import find_missing, make_unmanaged_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -22,9 +22,9 @@ def recognize(found: Definitions) -> Sequence[Use]:
     and under any other names, it has none.
     """
     sets = find_level_sets(found)
-    named = [use for levels in sets if (use := _use(found, levels)) is not None]
+    named = [use for levels in sets if (use := _find_use(found, levels)) is not None]
     ours = [levels.lowest.rstrip("0") for levels in sets if _is_ours(levels)]
-    return [*named, *_foreign(found, ours, {use.name for use in named})]
+    return [*named, *_find_unmanaged(found, ours, {use.name for use in named})]
 
 
 def _is_ours(levels: LevelSet) -> bool:
@@ -33,7 +33,7 @@ def _is_ours(levels: LevelSet) -> bool:
     return is_given or bool(odd_prefix(levels.lowest))
 
 
-def _foreign(found: Definitions, ours: Sequence[str], taken: set[str]) -> Iterator[Use]:
+def _find_unmanaged(found: Definitions, ours: Sequence[str], taken: set[str]) -> Iterator[Use]:
     """Chains by structure alone, each with a name of its own; `ours` begin the names of others."""
     for chain in find_chains(found):
         if any(_is_numbered(chain.top, stem) for stem in ours):
@@ -49,11 +49,11 @@ def _is_numbered(name: str, stem: str) -> bool:
     return name.startswith(stem) and name.removeprefix(stem).isdecimal()
 
 
-def _use(found: Definitions, levels: LevelSet) -> Use | None:
+def _find_use(found: Definitions, levels: LevelSet) -> Use | None:
     """With the parameters that what is there departs from least; half of it must be there."""
     best: Use | None = None
     for candidate in candidates(levels.lowest, levels.unit_ms, levels.levels):
-        params = _as_bound(candidate, found)
+        params = _set_destinations(candidate, found)
         wanted = definitions(params)
         there = [thing.identity for thing in wanted if found.get(thing.identity)]
         missing = find_missing(wanted, found)
@@ -61,10 +61,10 @@ def _use(found: Definitions, levels: LevelSet) -> Use | None:
             continue
         bound = [binding.identity for binding in destinations(params, found)]
         best = Use(KIND, title(params), params, frozenset([*there, *bound]), missing)
-    return best or _odd_use(found, levels)
+    return best or _find_odd_use(found, levels)
 
 
-def _odd_use(found: Definitions, levels: LevelSet) -> Use | None:
+def _find_odd_use(found: Definitions, levels: LevelSet) -> Use | None:
     """With a prefix that we would not give; here too half of it must be there."""
     if not odd_prefix(levels.lowest):
         return None
@@ -76,10 +76,10 @@ def _odd_use(found: Definitions, levels: LevelSet) -> Use | None:
     if len(queues) + len(exchanges) < levels.levels:
         return None
     below = {queue.dead_letter_exchange or "" for queue in queues}
-    return unmanaged_use(KIND, stem.rstrip("-_"), found, names, {*exchanges, *below})
+    return make_unmanaged_use(KIND, stem.rstrip("-_"), found, names, {*exchanges, *below})
 
 
-def _as_bound(params: Params, found: Definitions) -> Params:
+def _set_destinations(params: Params, found: Definitions) -> Params:
     """Queues are its destinations, unless only exchanges are bound."""
     to_queues = [binding.destination_is_queue for binding in destinations(params, found)]
     lead = "queues" if not to_queues or any(to_queues) else "exchanges"

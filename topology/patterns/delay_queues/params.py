@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,7 +10,7 @@ from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, name_problem
 from topology.patterns.pattern import Field
-from topology.patterns.texts import read_delays, refuse, write_delays
+from topology.patterns.texts import refuse, text_functions
 
 KIND = "delay_queues"
 
@@ -65,15 +64,7 @@ def split_name(name: str) -> tuple[str, timedelta] | None:
     return match[1], int(match[2]) * SECOND
 
 
-def parse(values: Mapping[str, str]) -> Params:
-    return Params(values.get("queue", ""), read_delays(values))
-
-
-def store(params: Params) -> dict[str, str]:
-    return {
-        "queue": params.queue,
-        "delays": write_delays(params.delays),
-    }
+parse, store = text_functions(Params)
 
 
 def _delays_problem(params: Params) -> str:

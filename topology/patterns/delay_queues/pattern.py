@@ -1,13 +1,8 @@
-"""Delay queues: beside a work queue one queue for each delay, from which messages come back.
+"""Delay queues: one queue for each delay beside a work queue, for consumers that publish again.
 
-Mechanism: `<queue>_dlq_<seconds>` has a TTL of as many seconds and dead-letters through the
-default exchange into `<queue>`, which stays as it is and is no part of this. A consumer that
-fails publishes the message into one of them itself, and acks.
-Guarantee: never before the delay; a classic queue's messages die at most once.
-Cost: one queue for each delay, one publish and one hop of about a millisecond for each failure.
-Hazard: nobody counts the attempts but the consumer, in a header of its own: a message that is
-published again begins a new x-death from 4.0 on (tried: 15 laps give a count of 15 on 3.10.8, and
-1 on 4.0.5 and 4.3.6).
+`<queue>_dlq_<seconds>` dead-letters through the default exchange into `<queue>`. A message that is
+published again begins a new x-death from RabbitMQ 4.0 on (tried: 15 laps give a count of 15 on
+3.10.8, and 1 on 4.0.5 and 4.3.6).
 Source: seed 003 ("Delayed processing in RabbitMQ with Dead Letter Exchanges").
 """
 
@@ -93,13 +88,13 @@ class DelayQueues(Pattern):
         return ""
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
-        unseen = "A tap cannot record this topology, because no tap observes the default exchange."
+        no_tap = "A tap cannot record this topology, because no tap observes the default exchange."
         if found.queue(params.queue) is not None:
-            return (unseen,)
+            return (no_tap,)
         return (
             f"The work queue “{params.queue}” does not exist, so RabbitMQ drops messages after "
             "their delay. Create the queue.",
-            unseen,
+            no_tap,
         )
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
@@ -113,14 +108,14 @@ class DelayQueues(Pattern):
         last = newest_death(copy.headers) or ("", "")
         trips = sum(read_history(copy.headers).count(name, "expired") for name in names)
         if copy.routing_key in names:
-            attempt = _counted(copy.headers) or trips + 1
+            attempt = _read_attempt(copy.headers) or trips + 1
             return Reading(
                 "entry", params.queue, copy.routing_key, names[copy.routing_key], attempt, *last
             )
         if copy.routing_key != params.queue:
             return None
         if last[0] in names and last[1] == "expired":
-            attempt = _counted(copy.headers) or trips
+            attempt = _read_attempt(copy.headers) or trips
             return Reading("exit", params.queue, last[0], names[last[0]], attempt, *last)
         return Reading("publish", params.queue, params.queue, timedelta(0), 0, *last)
 
@@ -153,7 +148,7 @@ class DelayQueues(Pattern):
 delay_queues = DelayQueues()
 
 
-def _counted(headers: Headers) -> int:
+def _read_attempt(headers: Headers) -> int:
     """The consumer's own count; 0 where there is none."""
     stated = headers.get(ATTEMPT_HEADER)
     is_number = isinstance(stated, int) and not isinstance(stated, bool)

@@ -16,7 +16,7 @@ from topology.patterns.delay_queues.params import (
 )
 from topology.patterns.names import sight_problem
 from topology.patterns.pattern import ParamsError, Use
-from topology.patterns.uses import find_missing, unmanaged_use
+from topology.patterns.uses import find_missing, make_unmanaged_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -34,7 +34,7 @@ def recognize(found: Definitions) -> Sequence[Use]:
             others[work].append(queue)
     uses = (_use(work, queues, found) for work, queues in sorted(delayed.items()))
     known = [use for use in uses if use is not None]
-    return [*known, *_foreign(others, {use.name for use in known})]
+    return [*known, *_find_unmanaged(others, {use.name for use in known})]
 
 
 def _may_delay(queue: Queue) -> bool:
@@ -42,7 +42,7 @@ def _may_delay(queue: Queue) -> bool:
     return queue.type in ("classic", "quorum") and "x-expires" not in queue.arguments
 
 
-def _foreign(rooms: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
+def _find_unmanaged(rooms: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
     """By the queue that they are for, or by the first of them where that name is taken."""
     for work, queues in sorted(rooms.items()):
         free = [name for name in (work, *(queue.name for queue in queues)) if name not in taken]
@@ -66,10 +66,10 @@ def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
     try:
         params = Params(work, tuple(split[1] for split in named.values() if split))
     except ParamsError:
-        return unmanaged_use(KIND, work, found, list(named)) if sight_problem(work) else None
+        return make_unmanaged_use(KIND, work, found, list(named)) if sight_problem(work) else None
     untrue = [queue for queue in queues if not _is_true(queue)]
     other = definitions(params).without(queue.identity for queue in untrue)
-    missing = [*(_untrue(queue) for queue in untrue), *find_missing(other, found)]
+    missing = [*(_explain_other_ttl(queue) for queue in untrue), *find_missing(other, found)]
     if found.queue(work) is None:
         missing.append(f"The work queue “{work}” is missing.")
     claims = frozenset(queue.identity for queue in queues)
@@ -82,6 +82,6 @@ def _is_true(queue: Queue) -> bool:
     return named is not None and queue.message_ttl_ms == milliseconds(named[1])
 
 
-def _untrue(queue: Queue) -> str:
+def _explain_other_ttl(queue: Queue) -> str:
     waits = format_delay(timedelta(milliseconds=queue.message_ttl_ms or 0))
     return f"The TTL of “{queue.name}” is {waits}, which differs from the seconds in the name."

@@ -22,7 +22,7 @@ from topology.patterns.names import (
     unicode_problem,
 )
 from topology.patterns.pattern import Field
-from topology.patterns.texts import read_json_list, refuse
+from topology.patterns.texts import choice_problem, read_json_list, refuse
 
 KIND = "delayed_exchange"
 
@@ -63,7 +63,7 @@ class Params:
         refuse(
             {
                 "name": name_problem(self.name, LONGEST_NAME_BYTES),
-                "type": "" if self.type in TYPES else f"Choose one of {', '.join(TYPES)}.",
+                "type": choice_problem(self.type, TYPES),
                 "queues": _bound_problem(self.bound),
             }
         )

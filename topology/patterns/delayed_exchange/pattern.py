@@ -1,13 +1,9 @@
 """Delayed exchange: the type x-delayed-message of a plugin that was archived in January 2026.
 
-Mechanism: the plugin keeps a message with the header x-delay (milliseconds) in a table of the
-node that it was published to, then negates the header and lets the exchange choose its queues.
-Guarantee: none beyond its node; the time is never early.
-Cost: no queues and no hops; a table that is not made for a hundred thousand messages (issue 72).
-Hazard: one copy on one node, gone with it or with the plugin; nothing can be listed or called
-back; a mandatory publish is given back although it is kept.
-Source: the plugin's README and src (3.8 to 4.2), read and not tried: none of the brokers of our
-tests can have it. Impossible from 4.3 on, which has no Mnesia (rabbitmq-server PR 15542).
+The plugin stores a message with the header x-delay (milliseconds) in a table of the node that it
+was published to, then negates the header and routes the message.
+Source: the plugin's README, issue 72 and src (3.8 to 4.2), read and not tried: the brokers of the
+tests cannot have it. Impossible from 4.3 on, which has no Mnesia (rabbitmq-server PR 15542).
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,7 +12,7 @@ from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, sight_probl
 from topology.patterns.pattern import (
     Field,
 )
-from topology.patterns.texts import read_delays, read_json_list, refuse, write_delays
+from topology.patterns.texts import Format, choice_problem, read_json_list, refuse, text_functions
 
 KIND = "hold_queues"
 SHORTEST_LEASE_MS = 60_000
@@ -76,24 +75,6 @@ def expires_ms(params: Params, delay: timedelta) -> int:
     return 2 * ms if params.lease == "double" else max(2 * ms, ms + SHORTEST_LEASE_MS)
 
 
-def parse(values: Mapping[str, str]) -> Params:
-    return Params(
-        values.get("exchange", ""),
-        _read_keys(values.get("keys", "")),
-        read_delays(values),
-        values.get("lease") or "generous",
-    )
-
-
-def store(params: Params) -> dict[str, str]:
-    return {
-        "exchange": params.exchange,
-        "keys": _write_keys(params.keys),
-        "delays": write_delays(params.delays),
-        "lease": params.lease,
-    }
-
-
 def _read_keys(text: str) -> tuple[str, ...]:
     if not text.lstrip().startswith("["):
         return tuple(text.split())
@@ -108,6 +89,9 @@ def _write_keys(keys: tuple[str, ...]) -> str:
     return json.dumps(keys, ensure_ascii=False)
 
 
+parse, store = text_functions(Params, keys=Format(_read_keys, _write_keys))
+
+
 def delay_problem(params: Params, delay: timedelta) -> str:
     if milliseconds(delay) < 1:
         return "The delay must be at least 1 ms."
@@ -117,9 +101,7 @@ def delay_problem(params: Params, delay: timedelta) -> str:
 
 
 def _problems(params: Params) -> dict[str, str]:
-    problems = {}
-    if params.lease not in LEASES:
-        problems["lease"] = f"Choose one of {', '.join(LEASES)}."
+    problems = {"lease": choice_problem(params.lease, LEASES)}
     if byte_length(params.exchange) > LONGEST_NAME_BYTES - len("delay.1.."):
         problems["exchange"] = (
             "The name of the hold queue would exceed 255 bytes. Use a shorter exchange or key."

@@ -1,15 +1,10 @@
 """Hold queues: a queue for each delay and destination, declared when it is used.
 
-Mechanism: to delay a message, its publisher declares the durable queue
-`delay.<ms>.<exchange>.<routing key>`, whose TTL is the delay and whose dead-letter exchange and
-key are the destination, and publishes to it through the default exchange. x-expires removes the
-queue when nobody has declared it for a while.
-Guarantee: never before the delay; a classic queue's messages die at most once.
-Cost: one queue for each pair of delay and destination in use, one declare for each publish.
-Hazard: the broker deletes an expired queue with its messages in it, so the lease must outlast
-the TTL: x-expires is max(2 x ms, ms + 60 s), and every publish declares anew on the same channel
-(only that renews the lease, never nowait). Never quorum: there a declare renews nothing and the
-queue dies with its messages (tried, 3.10.8 to 4.3.6).
+The publisher declares the durable queue `delay.<ms>.<exchange>.<routing key>`, whose TTL is the
+delay and whose dead-letter exchange and key are the destination. RabbitMQ deletes an expired queue
+with its messages, so the lease must outlast the TTL: x-expires is max(2 x ms, ms + 60 s), and each
+publish declares again on the same channel, because only that renews the lease (never nowait). In a
+quorum queue a declare renews nothing, and its messages are deleted (tried, 3.10.8 to 4.3.6).
 Source: seed 000 ("Delayed message delivery in RabbitMQ").
 """
 
@@ -184,7 +179,9 @@ class HoldQueues(Pattern):
         sentences = []
         if params.exchange and found.exchange(params.exchange) is None:
             sentences.append(f"The destination exchange “{params.exchange}” does not exist.")
-        sentences.extend(_collision(params, queue) for queue in _collisions(params, found))
+        sentences.extend(
+            _explain_collision(params, queue) for queue in _find_collisions(params, found)
+        )
         exchange = found.exchange(params.exchange)
         if not params.exchange:
             sentences.append(
@@ -263,14 +260,14 @@ def _split_name(params: Params, name: str) -> tuple[timedelta, str] | None:
     return timedelta(milliseconds=int(match[1])), match[2].removeprefix(f"{params.exchange}.")
 
 
-def _collisions(params: Params, found: Definitions) -> list[Queue]:
+def _find_collisions(params: Params, found: Definitions) -> list[Queue]:
     """Queues that have a name of this namespace and hold for somebody else."""
     named = [queue for queue in found.queues if _split_name(params, queue.name)]
     others = [queue for queue in named if not is_held_for(params.exchange, queue)]
     return sorted(others, key=lambda queue: queue.name)
 
 
-def _collision(params: Params, queue: Queue) -> str:
+def _explain_collision(params: Params, queue: Queue) -> str:
     exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
     held = (
         f"delays messages to the exchange “{exchange}” with key “{key or ''}”"

@@ -11,7 +11,7 @@ from topology.delays import milliseconds
 from topology.patterns.hold_queues.params import KIND, LEASES, Params, expires_ms, queue_name
 from topology.patterns.names import sight_problem
 from topology.patterns.pattern import ParamsError, Use
-from topology.patterns.uses import unmanaged_use
+from topology.patterns.uses import make_unmanaged_use
 
 DEFAULT_EXCHANGE = "(default exchange)"
 
@@ -63,10 +63,10 @@ def recognize(found: Definitions) -> Sequence[Use]:
         for exchange, queues in sorted(by_exchange.items())
     )
     known = [use for use in uses if use is not None]
-    return [*known, *_foreign(others, {use.name for use in known})]
+    return [*known, *_find_unmanaged(others, {use.name for use in known})]
 
 
-def _foreign(others: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
+def _find_unmanaged(others: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
     """By the destination exchange, or by the first of them where that has no name of its own."""
     for exchange, queues in sorted(others.items()):
         names = (exchange, *(queue.name for queue in queues))
@@ -88,7 +88,7 @@ def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | No
     keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
     waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in queues)
     if sight_problem(exchange):
-        return unmanaged_use(KIND, exchange, found, [queue.name for queue in queues])
+        return make_unmanaged_use(KIND, exchange, found, [queue.name for queue in queues])
     best: Use | None = None
     for lease in LEASES:
         try:

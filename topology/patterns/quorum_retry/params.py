@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
-from topology.delays import DelayError, format_delay, milliseconds, parse_delay
-from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, key_problem, name_problem
-from topology.patterns.pattern import Field, ParamsError
-from topology.patterns.texts import refuse
+from topology.delays import format_delay, milliseconds
+from topology.patterns.names import LONGEST_NAME_BYTES, key_problem, name_problem
+from topology.patterns.pattern import Field
+from topology.patterns.texts import choice_problem, number_format, refuse, text_functions
 
 KIND = "quorum_retry"
 
@@ -88,45 +87,13 @@ class Params:
         refuse(_problems(self))
 
 
-def parse(values: Mapping[str, str]) -> Params:
-    problems: dict[str, str] = {}
-    waits = {"shortest": DEFAULT_SHORTEST, "longest": DEFAULT_LONGEST}
-    for name in waits:
-        try:
-            waits[name] = parse_delay(values[name]) if values.get(name) else waits[name]
-        except DelayError as error:
-            problems[name] = str(error)
-    limit = values.get("limit") or str(DEFAULT_LIMIT)
-    if not (limit.isascii() and limit.isdecimal() and len(limit) <= len(str(MOST_RETRIES))):
-        problems["limit"] = f"Enter a number from 1 to {MOST_RETRIES}."
-    if problems:
-        raise ParamsError(problems)
-    return Params(
-        name=values.get("name", ""),
-        retry=values.get("retry") or "failed",
-        limit=int(limit),
-        routing_key=values.get("routing_key", ""),
-        parking=values.get("parking", ""),
-        **waits,
-    )
-
-
-def store(params: Params) -> dict[str, str]:
-    return {
-        "name": params.name,
-        "retry": params.retry,
-        "shortest": format_delay(params.shortest),
-        "longest": format_delay(params.longest),
-        "limit": str(params.limit),
-        "routing_key": params.routing_key,
-        "parking": params.parking,
-    }
+parse, store = text_functions(Params, limit=number_format(MOST_RETRIES))
 
 
 def _problems(params: Params) -> dict[str, str]:
     sentences = {
-        "name": _name_problem(params.name),
-        "retry": "" if params.retry in KINDS else f"Choose one of {', '.join(KINDS)}.",
+        "name": name_problem(params.name, LONGEST_OWN_NAME_BYTES, "-parking"),
+        "retry": choice_problem(params.retry, KINDS),
         "limit": ""
         if 1 <= params.limit <= MOST_RETRIES
         else f"Enter a number from 1 to {MOST_RETRIES}.",
@@ -142,12 +109,6 @@ def _problems(params: Params) -> dict[str, str]:
     if params.parking == params.name:
         sentences["parking"] = "The parking queue must differ from the work queue."
     return sentences
-
-
-def _name_problem(name: str) -> str:
-    if byte_length(name) > LONGEST_OWN_NAME_BYTES:
-        return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that “-parking” still fits."
-    return name_problem(name, LONGEST_OWN_NAME_BYTES)
 
 
 def definitions(params: Params) -> Definitions:

@@ -1,16 +1,10 @@
-"""Quorum retry: a quorum queue that makes what failed wait before it is delivered again.
+"""Quorum retry: a quorum queue that delays the redelivery of failed messages (RabbitMQ 4.3).
 
-Mechanism: RabbitMQ's own, from 4.3 on. A message that comes back to the queue `<name>` waits
-inside it: x-delayed-retry-min after the first failure, twice that after the second, and so on up
-to x-delayed-retry-max. What failed more than x-delivery-limit times, and what is rejected without
-requeueing, dies into the parking queue.
-Guarantee: never before the delay; parked at least once: a message that its parking queue cannot
-take is kept.
-Cost: nothing but the two quorum queues, and no hop.
-Hazard: no delay when publishing, nobody sees what waits but in the broker's count, and a nack
-(type `returned` or `all`) is never counted, so that it may come back for ever.
-Source: rabbit_fifo.erl 4.3.5 and RabbitMQ documentation, "Quorum Queues", tried on 4.3.6. The
-parking queue has no delivery limit: the default of 20 would destroy what is looked at too often.
+x-delayed-retry-min is the wait after the first failure, twice that after the second, and so on up
+to x-delayed-retry-max. A message that failed more than x-delivery-limit times dead-letters into the
+parking queue at least once. That queue has no delivery limit: with the default of 20, peeks would
+delete its messages.
+Source: rabbit_fifo.erl 4.3.5 and RabbitMQ documentation, "Quorum Queues", tried on 4.3.6.
 """
 
 from __future__ import annotations

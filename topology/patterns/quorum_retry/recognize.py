@@ -8,7 +8,7 @@ from datetime import timedelta
 from topology.definitions import Definitions, Queue
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.quorum_retry.params import KIND, KINDS, Params, definitions
-from topology.patterns.uses import managed_use
+from topology.patterns.uses import make_managed_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -26,7 +26,7 @@ def _use(found: Definitions, queue: Queue) -> Use:
         missing = "" if queue.dead_letter_exchange is not None else _UNPARKED.format(queue.name)
         claims = frozenset({queue.identity})
         return Use(KIND, queue.name, None, claims, (missing,) if missing else ())
-    return managed_use(KIND, queue.name, params, definitions(params), found)
+    return make_managed_use(KIND, queue.name, params, definitions(params), found)
 
 
 _UNPARKED = (

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
-from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.delays import format_delay, milliseconds, parse_delay
 from topology.patterns.names import (
     LONGEST_NAME_BYTES,
     byte_length,
     name_problem,
     unicode_problem,
 )
-from topology.patterns.pattern import Field, ParamsError
-from topology.patterns.texts import refuse, write_delays
+from topology.patterns.pattern import Field
+from topology.patterns.texts import Format, refuse, text_functions, write_delays
 
 KIND = "retry_ladder"
 
@@ -87,37 +87,19 @@ def read_tried(params: Params, key: str) -> int | None:
     return next((n for n in (0, *params.rungs) if tried_key(params, n) == key), None)
 
 
-def parse(values: Mapping[str, str]) -> Params:
-    try:
-        delays = tuple(parse_delay(part) for part in _parts(values.get("delays", "")))
-    except DelayError as error:
-        raise ParamsError({"delays": str(error)}) from error
-    return Params(
-        name=values.get("name", ""),
-        delays=delays or DEFAULT_DELAYS,
-        routing_key=values.get("routing_key", ""),
-        parking=values.get("parking", ""),
-    )
+def _read_rungs(text: str) -> tuple[timedelta, ...]:
+    """Every part must be a delay. Raises DelayError."""
+    return tuple(parse_delay(part.strip()) for part in text.split(",")) if text.strip() else ()
 
 
-def store(params: Params) -> dict[str, str]:
-    return {
-        "name": params.name,
-        "delays": write_delays(params.delays),
-        "routing_key": params.routing_key,
-        "parking": params.parking,
-    }
-
-
-def _parts(text: str) -> Sequence[str]:
-    return [part.strip() for part in text.split(",")] if text.strip() else ()
+parse, store = text_functions(Params, delays=Format(_read_rungs, write_delays))
 
 
 def _problems(params: Params) -> dict[str, str]:
     last = len(params.delays)
     own = {params.name, *(rung_name(params, rung) for rung in params.rungs)}
     sentences = {
-        "name": _name_problem(params.name),
+        "name": name_problem(params.name, LONGEST_OWN_NAME_BYTES, f"-rung-{MOST_RUNGS}"),
         "delays": _delays_problem(params.delays),
         "routing_key": unicode_problem(params.routing_key),
         "parking": name_problem(params.parking, LONGEST_NAME_BYTES),
@@ -142,12 +124,6 @@ def _delays_problem(delays: Sequence[timedelta]) -> str:
     if list(delays) != sorted(delays):
         return "Each delay must be at least as long as the one before."
     return ""
-
-
-def _name_problem(name: str) -> str:
-    if byte_length(name) > LONGEST_OWN_NAME_BYTES:
-        return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that the rungs' names fit."
-    return name_problem(name, LONGEST_OWN_NAME_BYTES)
 
 
 def definitions(params: Params) -> Definitions:

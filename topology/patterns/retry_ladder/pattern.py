@@ -1,20 +1,14 @@
 """Retry ladder: each retry waits longer than the one before, and the last failure is parked.
 
-Mechanism: a message rejected in the queue `<name>` (requeue=false) dies into the exchange
-`<name>-ladder` with the key it came with. `<key>` leads to rung 1 and `<key>.try.k` to rung k+1.
-Rung k waits out its TTL and dies back into the exchange `<name>` with the key `<key>.try.k`, so
-that the key tells how high the message has climbed. `<key>.try.n` leads to the parking queue.
-Any other key, such as that of work published past the exchange, is one that was never tried: the
-alternate exchange takes it to rung 1.
-Guarantee: never before a rung's TTL, n retries and no more, and what failed n + 1 times is
-parked. Dead-lettering between classic queues is at most once.
-Cost: one hop of about a millisecond per retry, one queue per rung.
-Hazard: a message published with the delay of rung k has skipped the retries below.
-Source: rabbitmq.md 1.3, tried on 3.10.8, 4.0.5 and 4.3.6. Both exchanges are direct and their
-bindings exact: a topic's `#.try.1` would take the plain key of a ladder whose key ends so, and a
-key that holds a `*` or `#`. The work queue is classic: of a quorum one's delivery limit the cycle
-rule knows no rejection, and the message would be dropped before it. The plain key has a binding
-of its own beside the alternate exchange, which a tap on that key would starve.
+A message that is rejected in the queue `<name>` dead-letters into the exchange `<name>-ladder` with
+its key: `<key>` leads to rung 1, `<key>.try.k` to rung k+1 and `<key>.try.n` to the parking queue.
+Rung k dead-letters into the exchange `<name>` with the key `<key>.try.k`. The alternate exchange
+takes every other key to rung 1.
+Source: rabbitmq.md 1.3, tried on 3.10.8, 4.0.5 and 4.3.6. Both exchanges are direct with exact
+bindings: `#.try.1` of a topic exchange would also match a plain key that ends so. The work queue is
+classic: the cycle rule does not count a quorum queue's delivery limit as a rejection, and would
+drop the message. The plain key has its own binding, because a tap on that key would hide it from
+the alternate exchange.
 """
 
 from __future__ import annotations

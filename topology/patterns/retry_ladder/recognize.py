@@ -16,7 +16,7 @@ from topology.patterns.retry_ladder.params import (
     rung_name,
 )
 from topology.patterns.retry_ladder.sets import LadderSet, find_ladder_sets
-from topology.patterns.uses import managed_use
+from topology.patterns.uses import make_managed_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -33,24 +33,24 @@ def recognize(found: Definitions) -> Sequence[Use]:
         if known is None:
             by_name[use.name] = use
         elif known.params is None:
-            by_name[use.name] = _joined(known, use)
+            by_name[use.name] = _join_uses(known, use)
     return list(by_name.values())
 
 
-def _joined(one: Use, other: Use) -> Use:
+def _join_uses(one: Use, other: Use) -> Use:
     """Rungs for several keys of one work queue."""
     missing = (*one.missing, *other.missing)
     return replace(one, claims=one.claims | other.claims, missing=missing)
 
 
 def _use(found: Definitions, ladder: LadderSet) -> Use | None:
-    params = _params_of(ladder)
-    if params is None or _is_anothers(found, params):
-        return _foreign(found, ladder)
-    return managed_use(KIND, params.name, params, definitions(params), found)
+    params = _find_params(ladder)
+    if params is None or _is_of_other_ladder(found, params):
+        return _find_unmanaged(found, ladder)
+    return make_managed_use(KIND, params.name, params, definitions(params), found)
 
 
-def _params_of(ladder: LadderSet) -> Params | None:
+def _find_params(ladder: LadderSet) -> Params | None:
     # An empty key would be read as the name.
     if ladder.gaps or not ladder.key:
         return None
@@ -63,13 +63,13 @@ def _params_of(ladder: LadderSet) -> Params | None:
     return params if [queue.name for queue in ladder.rungs] == named else None
 
 
-def _is_anothers(found: Definitions, params: Params) -> bool:
+def _is_of_other_ladder(found: Definitions, params: Params) -> bool:
     """Whether the work queue fails into something else than this ladder."""
     work = found.queue(params.name)
     return work is not None and work.dead_letter_exchange != ladder_name(params)
 
 
-def _foreign(found: Definitions, ladder: LadderSet) -> Use | None:
+def _find_unmanaged(found: Definitions, ladder: LadderSet) -> Use | None:
     if ladder.work is None:
         return None
     missing = tuple(f"The queue of rung {rung} is missing." for rung in ladder.gaps)

@@ -54,7 +54,7 @@ def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
             rungs = by_way.setdefault((exchange, key), {})
             if number not in rungs or queue.name == f"{exchange}-rung-{number}":
                 rungs[number] = queue
-    return [_set(found, *way, rungs) for way, rungs in sorted(by_way.items())]
+    return [_make_set(found, *way, rungs) for way, rungs in sorted(by_way.items())]
 
 
 def read_rung(queue: Queue) -> tuple[str, str, int] | None:
@@ -67,24 +67,26 @@ def read_rung(queue: Queue) -> tuple[str, str, int] | None:
     return queue.dead_letter_exchange, tried[1], int(tried[2])
 
 
-def _set(found: Definitions, exchange: str, key: str, by_number: Mapping[int, Queue]) -> LadderSet:
+def _make_set(
+    found: Definitions, exchange: str, key: str, by_number: Mapping[int, Queue]
+) -> LadderSet:
     numbers = sorted(by_number)
     rungs = tuple(by_number[number] for number in numbers)
     ladders = {source for rung in rungs for source in found.sources(rung.name)}
     usual_first = sorted(ladders, key=lambda name: (name != f"{exchange}-ladder", name))
-    ladder, work = _work(found, exchange, key, usual_first)
+    ladder, work = _find_work(found, exchange, key, usual_first)
     return LadderSet(
         exchange=exchange,
         key=key,
         rungs=rungs,
         gaps=tuple(sorted(set(range(1, numbers[-1])) - set(numbers))),
         ladder=ladder,
-        parking=_parking(found, ladder, key, numbers[-1]),
+        parking=_find_parking(found, ladder, key, numbers[-1]),
         work=work,
     )
 
 
-def _work(
+def _find_work(
     found: Definitions, exchange: str, key: str, ladders: Iterable[str]
 ) -> tuple[str, Queue | None]:
     """The queue that the retries come back to, and through which exchange it fails into them.
@@ -103,7 +105,7 @@ def _work(
     return first
 
 
-def _parking(found: Definitions, ladder: str, key: str, last: int) -> str:
+def _find_parking(found: Definitions, ladder: str, key: str, last: int) -> str:
     """Where the ladder sends what was tried so often, whether its exchange is direct or a topic."""
     ends = (f"{key}.try.{last}", f"#.try.{last}")
     leading = [b for b in found.leaving(ladder) if b.routing_key in ends and not _is_tap(b)]

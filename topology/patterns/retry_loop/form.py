@@ -136,15 +136,15 @@ def derived_names(name: str, preset: str, *, is_shared: bool) -> dict[str, str]:
 
 def parse(values: Mapping[str, str]) -> Params:
     preset = values.get("preset") or "durable"
-    way_back = _chosen(values, "way_back", WAYS_BACK)
+    way_back = _read_choice(values, "way_back", WAYS_BACK)
     split = values.get("split") or "none"
-    is_lost = split != "none" and _chosen(values, "unmatched", UNMATCHED) == "lost"
+    is_lost = split != "none" and _read_choice(values, "unmatched", UNMATCHED) == "lost"
     unused = {
         "return_exchange": way_back != "separate",
         "unmatched_exchange": is_lost or split == "none",
         "dead_queue": is_lost,
     }
-    names = _names(values, preset, unused, is_shared=way_back == "input")
+    names = _read_names(values, preset, unused, is_shared=way_back == "input")
     return Params(
         **names,
         delay=read_delay(values.get("delay") or format_delay(DEFAULT_DELAY)),
@@ -171,14 +171,14 @@ def store(params: Params) -> dict[str, str]:
     }
 
 
-def _chosen(values: Mapping[str, str], name: str, known: Mapping[str, str]) -> str:
+def _read_choice(values: Mapping[str, str], name: str, known: Mapping[str, str]) -> str:
     value = values.get(name) or next(iter(known))
     if value not in known:
         raise ParamsError({name: f"Choose one of {', '.join(known)}."})
     return value
 
 
-def _names(
+def _read_names(
     values: Mapping[str, str], preset: str, unused: Mapping[str, bool], *, is_shared: bool
 ) -> dict[str, str]:
     wanted = [name for name in NAMES if not unused.get(name)]
@@ -200,13 +200,13 @@ def _names(
 
 def _read_timeouts(text: str) -> tuple[Timeout, ...]:
     if text.lstrip().startswith("["):
-        return tuple(_timeout(entry) for entry in read_json_list(text, _is_entry, _NO_LIST))
+        return tuple(_read_timeout(entry) for entry in read_json_list(text, _is_entry, _NO_LIST))
     parts = [part.split() for part in text.split(",") if part.strip()]
     if any(len(part) != 2 for part in parts):
         raise ParamsError(
             {"timeouts": "Write each timeout as a key and a delay, separated by commas."}
         )
-    return tuple(_timeout(part) for part in parts)
+    return tuple(_read_timeout(part) for part in parts)
 
 
 def _is_entry(entry: object) -> bool:
@@ -214,7 +214,7 @@ def _is_entry(entry: object) -> bool:
     return is_list and all(isinstance(text, str) for text in entry)  # type: ignore[attr-defined]
 
 
-def _timeout(entry: Sequence[str]) -> Timeout:
+def _read_timeout(entry: Sequence[str]) -> Timeout:
     match, delay, *queue = entry
     return Timeout(match, read_delay(delay, "timeouts"), *queue)
 

@@ -13,13 +13,13 @@ ANY_WORD, ANY_WORDS = "*", "#"
 
 def matches(pattern: str, key: str) -> bool:
     """As a topic exchange does it; a word `*` or `#` of a key is a word like another."""
-    return _meet(_places(pattern), [f"={word}" for word in _words(key)])
+    return _can_match_same(_mark_words(pattern), [f"={word}" for word in _words(key)])
 
 
 @lru_cache(maxsize=4096)
 def overlap(one: str, other: str) -> bool:
     """Whether there is a key that matches both patterns."""
-    return _meet(_places(one), _places(other))
+    return _can_match_same(_mark_words(one), _mark_words(other))
 
 
 def key_for(pattern: str) -> str:
@@ -57,13 +57,13 @@ def _words(text: str) -> list[str]:
     return text.split(".") if text else []
 
 
-def _places(pattern: str) -> list[str]:
+def _mark_words(pattern: str) -> list[str]:
     """The words of a pattern, those that are no wildcard marked as such."""
     wild = (ANY_WORD, ANY_WORDS)
     return [word if word in wild else f"={word}" for word in _words(pattern)]
 
 
-def _meet(one: Sequence[str], other: Sequence[str]) -> bool:
+def _can_match_same(one: Sequence[str], other: Sequence[str]) -> bool:
     """Whether there is a row of words that both take."""
     reached, waiting = {(0, 0)}, [(0, 0)]
     while waiting:

@@ -14,7 +14,7 @@ from topology.patterns.names import (
     name_problem,
 )
 from topology.patterns.retry_loop.keys import ANY_WORDS, key_for_none, overlap
-from topology.patterns.texts import delay_problem, refuse
+from topology.patterns.texts import choice_problem, delay_problem, refuse
 
 KIND = "retry_loop"
 
@@ -106,16 +106,13 @@ def own_queue(params: Params, delay: timedelta) -> str:
 
 
 def _problems(params: Params) -> dict[str, str]:
-    problems = {}
-    for name, known in (
-        ("preset", PRESETS),
-        ("split", SPLITS),
-        ("binding_keys", BINDING_KEYS),
-    ):
-        if getattr(params, name) not in known:
-            problems[name] = f"Choose one of {', '.join(known)}."
-    if problems:
-        return problems
+    choices = {
+        "preset": choice_problem(params.preset, PRESETS),
+        "split": choice_problem(params.split, SPLITS),
+        "binding_keys": choice_problem(params.binding_keys, BINDING_KEYS),
+    }
+    if any(choices.values()):
+        return choices
     return {
         "timeouts": _timeouts_problem(params),
         "header": _header_problem(params),

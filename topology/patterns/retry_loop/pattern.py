@@ -1,20 +1,15 @@
-"""Retry loop: what is rejected waits in a dead queue and comes back to the input exchange.
+"""Retry loop: rejected messages wait in a dead queue and return to the input exchange.
 
-Mechanism: an input fanout exchange feeds an input queue. What a consumer rejects there
-(requeue=false) goes through the dead exchange into the dead queue, waits until the TTL runs out,
-and dies back into the input exchange. With several timeouts the dead exchange is a topic or a
-headers exchange with a dead queue for each, for a message keeps its key and headers when it dies;
-what matches none takes its alternate exchange to a dead queue of its own, so that it is not lost.
-Guarantee: never before the TTL; classic queues dead-letter at most once.
-Cost: two exchanges and one queue per timeout, one stay per round.
-Hazard: through the input exchange a failed message comes back to every queue bound there. A
-separate return is for one queue: dead exchange, dead queues and return exchange are its own, for
-a shared one sends B's failure to A (tried). The rounds are the consumer's to count.
+A fanout exchange feeds the input queue. Its rejected messages pass the dead exchange into a dead
+queue, and dead-letter into the input exchange after the TTL. With several timeouts the dead
+exchange is a topic or headers exchange with a dead queue for each: a message keeps its key and
+headers. Its alternate exchange leads all others to a dead queue of their own. A separate return
+needs its own dead exchange and return exchange: a shared one sends B's failures to A (tried).
 Source: seed 002 (A. Kazakov, "Delayed Retrays by RabbitMQ"). Its code makes transient exchanges,
-which a restart takes away on 3.10.8 and 4.0.5 and leaves on 4.3.6 (tried), and leaves the queue
-type out; pika gives the queue's name as binding key where none is stated.
-Its consumer reads the newest entry of x-death, which is the dead queue's; the count of `rejected`
-in the input queue is the number of failures on every version, also of a delayed message.
+which a restart deletes on 3.10.8 and 4.0.5 and not on 4.3.6 (tried), and has no queue type; pika
+binds with the queue's name where no key is given. Its consumer reads the newest entry of x-death,
+the dead queue's; the count of `rejected` in the input queue is the number of failures on every
+version, also of a delayed message.
 """
 
 from __future__ import annotations
@@ -103,7 +98,7 @@ class RetryLoop(Pattern):
         """
         if delay <= timedelta(0):
             return Route(params.back_exchange, "")
-        timeout = _chosen(params, delay)
+        timeout = _choose_timeout(params, delay)
         if params.split == "header" and timeout not in params.unmatched:
             return Route(params.dead_exchange, "", headers={params.header: timeout.match})
         if params.split == "key":
@@ -113,7 +108,7 @@ class RetryLoop(Pattern):
         return Route(params.dead_exchange, "")
 
     def achievable(self, params: Params, delay: timedelta) -> timedelta:
-        return _chosen(params, delay).delay if delay > timedelta(0) else timedelta(0)
+        return _choose_timeout(params, delay).delay if delay > timedelta(0) else timedelta(0)
 
     def delays(self, params: Params) -> Sequence[timedelta]:
         return sorted({timeout.delay for timeout in params.all_timeouts})
@@ -133,7 +128,7 @@ class RetryLoop(Pattern):
         held = {timeout.queue: timeout.delay for timeout in params.all_timeouts}
         trips = sum(history.count(queue, "expired") for queue in held)
         if copy.exchange == params.dead_exchange:
-            timeout = _timeout_of(params, copy)
+            timeout = _find_timeout(params, copy)
             if timeout is None:
                 return None
             queue, reason = last if last and last[0] not in held else ("", "")
@@ -195,7 +190,7 @@ class RetryLoop(Pattern):
 retry_loop = RetryLoop()
 
 
-def _chosen(params: Params, delay: timedelta) -> Timeout:
+def _choose_timeout(params: Params, delay: timedelta) -> Timeout:
     enough = [timeout for timeout in params.all_timeouts if timeout.delay >= delay]
     if not enough:
         longest_one = format_delay(retry_loop.longest(params))
@@ -205,7 +200,7 @@ def _chosen(params: Params, delay: timedelta) -> Timeout:
     return min(enough, key=lambda timeout: timeout.delay)
 
 
-def _timeout_of(params: Params, copy: Copy) -> Timeout | None:
+def _find_timeout(params: Params, copy: Copy) -> Timeout | None:
     """Where the dead exchange puts it; None when it is lost there."""
     for timeout in params.timeouts:
         if params.split == "key" and matches(timeout.match, copy.routing_key):

@@ -11,7 +11,7 @@ from topology.patterns.pattern import (
 from topology.patterns.retry_loop.objects import definitions
 from topology.patterns.retry_loop.params import KIND
 from topology.patterns.retry_loop.shapes import Loop, find_loops, params_of
-from topology.patterns.uses import managed_use
+from topology.patterns.uses import make_managed_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -27,7 +27,7 @@ def _use(found: Definitions, loop: Loop) -> Use:
     params = params_of(found, loop)
     if params is None:
         return Use(KIND, loop.work, None, _claims_of(found, loop))
-    return managed_use(KIND, params.input_queue, params, definitions(params), found)
+    return make_managed_use(KIND, params.input_queue, params, definitions(params), found)
 
 
 def _claims_of(found: Definitions, loop: Loop) -> frozenset[Identity]:

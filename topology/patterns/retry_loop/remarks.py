@@ -13,24 +13,24 @@ _WHAT = {"key": "routing key", "header": "header “{header}”"}
 def remarks(params: Params, found: Definitions) -> Sequence[str]:
     there = found.without_taps()
     return [
-        *_come_back_to_others(params, there),
-        *_foreign_failures(params, there),
-        *_other_dead_queues(params, there),
-        *_of_its_own(params),
+        *_warn_of_shared_return(params, there),
+        *_warn_of_other_sources(params, there),
+        *_warn_of_other_dead_queues(params, there),
+        *_warn_of_losses(params),
     ]
 
 
-def _come_back_to_others(params: Params, found: Definitions) -> Iterator[str]:
+def _warn_of_shared_return(params: Params, found: Definitions) -> Iterator[str]:
     back = params.back_exchange
     remedy = "" if params.return_exchange else " Use a separate return to avoid this."
-    for other in _others(found, back, {params.input_queue}):
+    for other in _list_others(found, back, {params.input_queue}):
         yield (
             f"Messages that “{params.input_queue}” rejects also return to “{other}”, which is "
             f"bound to “{back}”.{remedy}"
         )
 
 
-def _foreign_failures(params: Params, found: Definitions) -> Iterator[str]:
+def _warn_of_other_sources(params: Params, found: Definitions) -> Iterator[str]:
     for queue in found.dying_into(params.dead_exchange):
         if queue.name != params.input_queue:
             yield (
@@ -39,16 +39,16 @@ def _foreign_failures(params: Params, found: Definitions) -> Iterator[str]:
             )
 
 
-def _other_dead_queues(params: Params, found: Definitions) -> Iterator[str]:
+def _warn_of_other_dead_queues(params: Params, found: Definitions) -> Iterator[str]:
     own = {timeout.queue for timeout in params.all_timeouts}
-    for other in _others(found, params.dead_exchange, own):
+    for other in _list_others(found, params.dead_exchange, own):
         yield (
             f"“{other}” is bound to “{params.dead_exchange}” and also receives messages that "
             f"“{params.input_queue}” rejects."
         )
 
 
-def _of_its_own(params: Params) -> Iterator[str]:
+def _warn_of_losses(params: Params) -> Iterator[str]:
     if params.preset == "article":
         yield (
             "The exchanges are transient. Before RabbitMQ 4.3 a restart deletes them, and "
@@ -59,5 +59,5 @@ def _of_its_own(params: Params) -> Iterator[str]:
         yield f"RabbitMQ drops a rejected message whose {by} has no timeout."
 
 
-def _others(found: Definitions, exchange: str, own: set[str]) -> list[str]:
+def _list_others(found: Definitions, exchange: str, own: set[str]) -> list[str]:
     return sorted({binding.destination for binding in found.leaving(exchange)} - own)

@@ -88,19 +88,21 @@ class _Vhost:
                 queue = self.found.queue(binding.destination)
                 if not binding.destination_is_queue or queue is None or not queue.message_ttl_ms:
                     continue
-                if (back := _dies_into(queue)) not in ("", exchange):
+                if (back := _dead_letter_exchange(queue)) not in ("", exchange):
                     ways[back].append(Way(binding, queue))
             self._ways[exchange] = ways
         return self._ways[exchange]
 
-    def bare(self, back: str) -> Sequence[Queue]:
+    def unbound_queues(self, back: str) -> Sequence[Queue]:
         """The queues that nothing is bound to and whose messages die of age into this exchange."""
         if back not in self._bare:
             dying = self.found.dying_into(back)
             self._bare[back] = [
                 queue
                 for queue in dying
-                if queue.message_ttl_ms and _dies_into(queue) and not self.found.sources(queue.name)
+                if queue.message_ttl_ms
+                and _dead_letter_exchange(queue)
+                and not self.found.sources(queue.name)
             ]
         return self._bare[back]
 
@@ -111,9 +113,15 @@ class _Vhost:
 def find_loops(found: Definitions) -> list[Loop]:
     """One for each input queue at most, by its name."""
     vhost = _Vhost(found.without_taps())
-    works = [q for q in vhost.found.queues if _dies_into(q) and "x-message-ttl" not in q.arguments]
+    works = [
+        q
+        for q in vhost.found.queues
+        if _dead_letter_exchange(q) and "x-message-ttl" not in q.arguments
+    ]
     loops = (
-        _whole(vhost, work) or _without_way_in(vhost, work) or _without_way_back(vhost, work)
+        _find_whole(vhost, work)
+        or _find_without_entry(vhost, work)
+        or _find_without_return(vhost, work)
         for work in sorted(works, key=lambda queue: queue.name)
     )
     return [loop for loop in loops if loop is not None]
@@ -152,8 +160,8 @@ def _binding_keys(found: Definitions, loop: Loop) -> str:
     return "queue" if into[0].routing_key == into[0].destination else "empty"
 
 
-def _whole(vhost: _Vhost, work: Queue) -> Loop | None:
-    dead = vhost.found.exchange(_dies_into(work))
+def _find_whole(vhost: _Vhost, work: Queue) -> Loop | None:
+    dead = vhost.found.exchange(_dead_letter_exchange(work))
     if dead is None or dead.type not in _SPLITS:
         return None
     ways = vhost.ways(dead.name)
@@ -180,34 +188,36 @@ def _input_exchange(vhost: _Vhost, work: str, back: str, others: Collection[str]
     return into[0] if into and vhost.leads_only_to(back, work) else back
 
 
-def _without_way_in(vhost: _Vhost, work: Queue) -> Loop | None:
+def _find_without_entry(vhost: _Vhost, work: Queue) -> Loop | None:
     """The dead exchange is missing or unbound, and only one unbound queue would return messages."""
-    if not vhost.leads_nowhere(_dies_into(work)):
+    if not vhost.leads_nowhere(_dead_letter_exchange(work)):
         return None
-    waiting = [queue for back in vhost.fanouts_into(work.name) for queue in vhost.bare(back)]
-    return _broken(vhost, work, waiting[0]) if len(waiting) == 1 else None
+    waiting = [
+        queue for back in vhost.fanouts_into(work.name) for queue in vhost.unbound_queues(back)
+    ]
+    return _make_incomplete(vhost, work, waiting[0]) if len(waiting) == 1 else None
 
 
-def _without_way_back(vhost: _Vhost, work: Queue) -> Loop | None:
+def _find_without_return(vhost: _Vhost, work: Queue) -> Loop | None:
     """Waiting messages return to a missing or unbound exchange that no other queue uses."""
-    dead = _dies_into(work)
+    dead = _dead_letter_exchange(work)
     if not vhost.is_fanout(dead) or len(vhost.found.dying_into(dead)) != 1:
         return None
     ways = [way for ways in vhost.ways(dead).values() for way in ways]
-    if len(ways) != 1 or not vhost.leads_nowhere(_dies_into(ways[0].queue)):
+    if len(ways) != 1 or not vhost.leads_nowhere(_dead_letter_exchange(ways[0].queue)):
         return None
-    return _broken(vhost, work, ways[0].queue)
+    return _make_incomplete(vhost, work, ways[0].queue)
 
 
-def _broken(vhost: _Vhost, work: Queue, waiting: Queue) -> Loop:
-    dead, back = _dies_into(work), _dies_into(waiting)
+def _make_incomplete(vhost: _Vhost, work: Queue, waiting: Queue) -> Loop:
+    dead, back = _dead_letter_exchange(work), _dead_letter_exchange(waiting)
     way = Way(Binding(dead, waiting.name, ""), waiting)
     return Loop(
         work.name, _input_exchange(vhost, work.name, back, {dead}), dead, back, "none", (way,)
     )
 
 
-def _dies_into(queue: Queue) -> str:
+def _dead_letter_exchange(queue: Queue) -> str:
     """Its dead-letter exchange; "" for the default one, which leads by name, and for streams."""
     return queue.dead_letter_exchange or "" if queue.type in ("classic", "quorum") else ""
 

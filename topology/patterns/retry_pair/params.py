@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.delays import format_delay, milliseconds
-from topology.patterns.names import byte_length, key_problem, name_problem
+from topology.delays import milliseconds
+from topology.patterns.names import key_problem, name_problem
 from topology.patterns.pattern import Field
-from topology.patterns.texts import delay_problem, read_delay, refuse
+from topology.patterns.texts import delay_problem, refuse, text_functions
 
 KIND = "retry_pair"
 DEFAULT_DELAY = timedelta(milliseconds=300_000)
@@ -46,7 +45,7 @@ class Params:
             object.__setattr__(self, "routing_key", self.name)
         refuse(
             {
-                "name": _name_problem(self.name),
+                "name": name_problem(self.name, MAXIMUM_NAME_BYTES, "-retry"),
                 "routing_key": key_problem(self.routing_key),
                 "delay": delay_problem(self.delay),
             }
@@ -61,20 +60,7 @@ def retry_name(params: Params) -> str:
     return f"{params.name}-retry"
 
 
-def parse(values: Mapping[str, str]) -> Params:
-    return Params(
-        name=values.get("name", ""),
-        delay=read_delay(values.get("delay") or format_delay(DEFAULT_DELAY)),
-        routing_key=values.get("routing_key", ""),
-    )
-
-
-def store(params: Params) -> dict[str, str]:
-    return {
-        "name": params.name,
-        "delay": format_delay(params.delay),
-        "routing_key": params.routing_key,
-    }
+parse, store = text_functions(Params)
 
 
 def definitions(params: Params) -> Definitions:
@@ -99,9 +85,3 @@ def _arguments(dead_letter_exchange: str, ttl_ms: int | None = None) -> Argument
     if ttl_ms is not None:
         stated["x-message-ttl"] = ttl_ms
     return Arguments(stated)
-
-
-def _name_problem(name: str) -> str:
-    if byte_length(name) > MAXIMUM_NAME_BYTES:
-        return f"A name has at most {MAXIMUM_NAME_BYTES} bytes, so that “-retry” still fits."
-    return name_problem(name, MAXIMUM_NAME_BYTES)

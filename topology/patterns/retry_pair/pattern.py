@@ -1,14 +1,9 @@
-"""Retry pair: two direct exchanges and two queues, each queue the other's dead-letter exchange.
+"""Retry pair: two direct exchanges and two queues, each queue the other's dead-letter target.
 
-Mechanism: `<name>` holds the work. A message rejected there (requeue=false) goes to the
-exchange `<name>-retry` and waits in its queue until the TTL runs out; it then dies back to
-`<name>`. A message published to `<name>-retry` arrives in `<name>` after that TTL: a delay.
-Guarantee: never before the TTL; dead-lettering between classic queues is at most once.
-Cost: one hop, about a millisecond, and one queue per delay.
-Hazard: nobody counts the rounds but the consumer, by the x-death count of `rejected`.
-Source: seed 004 (F. Engelhardt, "Delayed requeuing with RabbitMQ"). Both bindings carry the
-same key, because no x-dead-letter-routing-key is set and a message keeps its key when it
-dies: with each queue's own name as key a rejected message is lost (tried, 3.10.8-4.3.6).
+A message that is rejected in the queue `<name>` waits in `<name>-retry` and returns after its TTL.
+Both bindings have the same key, because a message keeps its key when it dead-letters: with each
+queue's own name as key a rejected message is lost (tried, 3.10.8 to 4.3.6).
+Source: seed 004 (F. Engelhardt, "Delayed requeuing with RabbitMQ").
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from topology.patterns.names import sight_problem
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.retry_pair.params import KIND, Params, definitions, retry_name, work_name
 from topology.patterns.retry_pair.shapes import claims_of, find_pairs, is_taken
-from topology.patterns.uses import managed_use, unmanaged_use
+from topology.patterns.uses import make_managed_use, make_unmanaged_use
 
 # Of its six objects; a missing exchange has no bindings.
 LEAST_LEFT = 4
@@ -28,20 +28,20 @@ def recognize(found: Definitions) -> Sequence[Use]:
         use
         for queue in sorted(found.queues, key=lambda queue: queue.name)
         if queue.name.endswith("-retry")
-        and (use := _whole(found, queue) or _partial(found, queue)) is not None
+        and (use := _find_whole(found, queue) or _find_partial(found, queue)) is not None
     ]
-    return [*named, *_foreign(found, {use.name for use in named})]
+    return [*named, *_find_unmanaged(found, {use.name for use in named})]
 
 
-def _whole(found: Definitions, retry: Queue) -> Use | None:
+def _find_whole(found: Definitions, retry: Queue) -> Use | None:
     work = found.queue(retry.name.removesuffix("-retry"))
-    if work is None or work.message_ttl_ms is not None or not _returns(found, work, retry.name):
+    if work is None or work.message_ttl_ms is not None or not _find_return(found, work, retry.name):
         return None
-    key = _key(_returns(found, retry, work.name))
-    return _use(found, retry, key) if key else None
+    key = _key(_find_return(found, retry, work.name))
+    return _find_use(found, retry, key) if key else None
 
 
-def _partial(found: Definitions, retry: Queue) -> Use | None:
+def _find_partial(found: Definitions, retry: Queue) -> Use | None:
     """The work queue, an exchange or a binding is missing, but one binding shows the key.
 
     If no binding is left, two queues that name each other's exchange still are a pair.
@@ -54,12 +54,12 @@ def _partial(found: Definitions, retry: Queue) -> Use | None:
         return None
     key = _key([*found.leads(name, name), *found.leads(retry.name, retry.name)])
     if not key:
-        return _bare(found, work, retry) if work else None
-    use = _use(found, retry, key)
+        return _find_without_exchanges(found, work, retry) if work else None
+    use = _find_use(found, retry, key)
     return use if use and len(use.claims) >= LEAST_LEFT else None
 
 
-def _bare(found: Definitions, work: Queue, retry: Queue) -> Use | None:
+def _find_without_exchanges(found: Definitions, work: Queue, retry: Queue) -> Use | None:
     """Both exchanges are missing, and their bindings with them."""
     names = (work.name, retry.name)
     if not retry.message_ttl_ms or any(map(found.exchange, names)):
@@ -72,7 +72,7 @@ def _bare(found: Definitions, work: Queue, retry: Queue) -> Use | None:
     return Use(KIND, work.name, None, claims, missing, (_NO_KEY,))
 
 
-def _use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
+def _find_use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
     if retry.message_ttl_ms is None or retry.type not in ("classic", "quorum"):
         return None
     name = retry.name.removesuffix("-retry")
@@ -80,10 +80,12 @@ def _use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
         params = Params(name, timedelta(milliseconds=retry.message_ttl_ms), routing_key)
     except ParamsError:
         named = [name, retry.name]
-        return unmanaged_use(KIND, name, found, named, named) if sight_problem(name) else None
-    losses = (_loss(found, found.queue(one), other) for one, other in _ways(params))
+        return make_unmanaged_use(KIND, name, found, named, named) if sight_problem(name) else None
+    losses = (_explain_loss(found, found.queue(one), other) for one, other in _ways(params))
     remarks = tuple(remark for remark in losses if remark)
-    return replace(managed_use(KIND, name, params, definitions(params), found), remarks=remarks)
+    return replace(
+        make_managed_use(KIND, name, params, definitions(params), found), remarks=remarks
+    )
 
 
 def _ways(params: Params) -> tuple[tuple[str, str], ...]:
@@ -91,7 +93,7 @@ def _ways(params: Params) -> tuple[tuple[str, str], ...]:
     return (work, retry), (retry, work)
 
 
-def _loss(found: Definitions, queue: Queue | None, to: str) -> str:
+def _explain_loss(found: Definitions, queue: Queue | None, to: str) -> str:
     """What becomes of messages that die there with a key that no binding on their way takes."""
     key = queue.dead_letter_routing_key if queue else None
     if queue is None or key is None or not queue.dead_letter_exchange:
@@ -106,7 +108,7 @@ def _loss(found: Definitions, queue: Queue | None, to: str) -> str:
     )
 
 
-def _foreign(found: Definitions, named: Collection[str]) -> Iterator[Use]:
+def _find_unmanaged(found: Definitions, named: Collection[str]) -> Iterator[Use]:
     """Pairs by structure alone."""
     pairs = [pair for pair in find_pairs(found) if pair.work.name not in named]
     for pair, claims in zip(pairs, claims_of(found, pairs), strict=True):
@@ -125,7 +127,7 @@ def _key(bindings: Sequence[Binding]) -> str:
 _NO_KEY = "The routing key of the bindings is unknown, so Delayboard cannot restore them."
 
 
-def _returns(found: Definitions, queue: Queue, to: str) -> Sequence[Binding]:
+def _find_return(found: Definitions, queue: Queue, to: str) -> Sequence[Binding]:
     """The bindings by which a message that dies in `queue` may come to the other in one hop."""
     if not queue.dead_letter_exchange or queue.type not in ("classic", "quorum"):
         return ()

@@ -64,7 +64,7 @@ class _Ways:
     )
 
     def add(self, way: _Way, *, is_direct: bool) -> None:
-        end, out = _onward(way.retry), way.retry.dead_letter_routing_key
+        end, out = _find_end(way.retry), way.retry.dead_letter_routing_key
         self.by_end[end].append(way)
         if way.binding is not None and is_direct:
             self.by_key_in[end, way.binding.routing_key].append(way)
@@ -89,7 +89,7 @@ class _Vhost:
             ways, is_direct = _Ways(), self.kind(exchange) == "direct"
             for binding in self.found.leaving(exchange):
                 retry = self.found.queue(binding.destination)
-                if binding.destination_is_queue and retry and _waits(retry):
+                if binding.destination_is_queue and retry and _is_waiting_queue(retry):
                     ways.add(_Way(retry, binding), is_direct=is_direct)
             self._ways[exchange] = ways
         return self._ways[exchange]
@@ -99,7 +99,7 @@ class _Vhost:
         exchange, key = work.dead_letter_exchange or "", work.dead_letter_routing_key
         if not exchange:
             retry = self.found.queue(key or "")
-            yield from [_Way(retry)] if retry and _waits(retry) else []
+            yield from [_Way(retry)] if retry and _is_waiting_queue(retry) else []
             return
         ways = self.ways(exchange)
         is_told = key is not None and self.kind(exchange) == "direct"
@@ -136,7 +136,7 @@ def find_pairs(found: Definitions) -> list[Pair]:
     """One for each work queue at most, by its name; loops and ladders are made of other parts."""
     vhost = _Vhost(found)
     works = sorted((q for q in found.queues if _is_work(q)), key=lambda queue: queue.name)
-    pairs = (_whole(vhost, work) or _without_way_back(vhost, work) for work in works)
+    pairs = (_find_whole(vhost, work) or _find_without_return(vhost, work) for work in works)
     return [pair for pair in pairs if pair is not None]
 
 
@@ -157,9 +157,9 @@ def claims_of(found: Definitions, pairs: Iterable[Pair]) -> Iterator[frozenset[I
         yield frozenset([*exchanges, *(queue.identity for queue in pair.queues), *bindings])
 
 
-def _whole(vhost: _Vhost, work: Queue) -> Pair | None:
+def _find_whole(vhost: _Vhost, work: Queue) -> Pair | None:
     near = list(islice(vhost.ways_of(work), MOST_WAITS + 1))
-    closed = [(way, back) for way in near if (back := _back(vhost, work, way)) is not None]
+    closed = [(way, back) for way in near if (back := _find_return(vhost, work, way)) is not None]
     if not closed or len(near) > MOST_WAITS:
         return None
     retries = {way.retry.name: way.retry for way, _ in closed}
@@ -167,7 +167,7 @@ def _whole(vhost: _Vhost, work: Queue) -> Pair | None:
     return Pair(work, tuple(retries.values()), frozenset(bindings))
 
 
-def _back(vhost: _Vhost, work: Queue, way: _Way) -> Sequence[Binding] | None:
+def _find_return(vhost: _Vhost, work: Queue, way: _Way) -> Sequence[Binding] | None:
     """The bindings by which what waited comes back, none through the default exchange.
 
     None where it does not: its key is that of the last queue that states one, else its own.
@@ -194,7 +194,7 @@ def _own_key(vhost: _Vhost, work: Queue, way: _Way) -> str | None:
     return work.name if is_taken else None
 
 
-def _without_way_back(vhost: _Vhost, work: Queue) -> Pair | None:
+def _find_without_return(vhost: _Vhost, work: Queue) -> Pair | None:
     """Waiting messages dead-letter into a missing exchange, and nothing else waits there."""
     dead = vhost.found.exchange(work.dead_letter_exchange or "")
     if dead is None or dead.type == "fanout" or len(vhost.found.dying_into(dead.name)) != 1:
@@ -217,19 +217,19 @@ def _is_loop(dead: Exchange | None, found: Definitions, back: str) -> bool:
     return is_fanout and dead is not None and dead.type in _LOOPED
 
 
-def _onward(retry: Queue) -> Identity:
+def _find_end(retry: Queue) -> Identity:
     if retry.dead_letter_exchange:
         return ("exchange", retry.dead_letter_exchange)
     return ("queue", retry.dead_letter_routing_key or "")
 
 
-def _waits(queue: Queue) -> bool:
-    return bool(queue.message_ttl_ms) and _dies(queue) and read_rung(queue) is None
+def _is_waiting_queue(queue: Queue) -> bool:
+    return bool(queue.message_ttl_ms) and _dead_letters(queue) and read_rung(queue) is None
 
 
 def _is_work(queue: Queue) -> bool:
-    return "x-message-ttl" not in queue.arguments and _dies(queue)
+    return "x-message-ttl" not in queue.arguments and _dead_letters(queue)
 
 
-def _dies(queue: Queue) -> bool:
+def _dead_letters(queue: Queue) -> bool:
     return queue.dead_letter_exchange is not None and queue.type in ("classic", "quorum")

@@ -28,7 +28,7 @@ def kind_of(exchange: Exchange) -> str:
     return exchange.arguments.text("x-delayed-type") or ""
 
 
-def keeps_ms(exchange: Exchange, headers: Mapping[str, Any]) -> int | None:
+def delay_in_exchange_ms(exchange: Exchange, headers: Mapping[str, Any]) -> int | None:
     """How long it keeps a message with these headers before it chooses; 0: not at all.
 
     None for a header on which the plugin fails.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from topology.definitions import Exchange
-from topology.routing.matching.delayed_exchange import keeps_ms, kind_of
+from topology.routing.matching.delayed_exchange import delay_in_exchange_ms, kind_of
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 
@@ -59,16 +59,16 @@ def match(
     unforeseeable, keeping = [], []
     for step in steps(index, exchange, routing_keys, headers, version, waits=True):
         reached.update(step.queues)
-        kept_ms = keeps_ms(step.exchange, headers)
+        kept_ms = delay_in_exchange_ms(step.exchange, headers)
         if kind_of(step.exchange) not in FORESEEABLE or kept_ms is None:
             unforeseeable.append(step.exchange)
         elif kept_ms:
             keeping.append(step.exchange)
     queues = tuple(sorted(name for name in reached if name in index.queues))
-    return Matched(queues, _by_name(unforeseeable), _by_name(keeping))
+    return Matched(queues, _sort_by_name(unforeseeable), _sort_by_name(keeping))
 
 
-def _by_name(exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
+def _sort_by_name(exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
     return tuple(sorted(exchanges, key=lambda exchange: exchange.name))
 
 
@@ -91,7 +91,7 @@ def steps(
         found = index.exchanges.get(waiting.pop())
         if found is None:
             continue
-        kept_ms = keeps_ms(found, headers) if waits else 0
+        kept_ms = delay_in_exchange_ms(found, headers) if waits else 0
         if kind_of(found) not in FORESEEABLE or kept_ms is None:
             yield Step(found)
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from topology.definitions import DELAYED_TYPE, Definitions
 from topology.message import Publish
 from topology.provisioning.taps import breaks_stream_taps, tapped_exchanges
-from topology.routing.matching.delayed_exchange import keeps_ms
+from topology.routing.matching.delayed_exchange import delay_in_exchange_ms
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RestrictedExchanges:
 def explain_returned(definitions: Definitions, publish: Publish) -> str:
     """Why an exchange would both keep this message and give it back; "" when it would not."""
     exchange = definitions.exchange(publish.exchange)
-    if exchange is None or keeps_ms(exchange, publish.properties.headers) == 0:
+    if exchange is None or delay_in_exchange_ms(exchange, publish.properties.headers) == 0:
         return ""
     return (
         f"The exchange “{publish.exchange}” is of the type {exchange.type}: it would keep the "

@@ -86,18 +86,18 @@ class RouteChecker:
     ) -> Verdict:
         """The verdict of a message with these properties from `source`. `way` leads into a delay,
         which replaces the direct publish to the target."""
-        if why := self._unsendable(target, properties, way):
+        if why := self._explain_unsendable(target, properties, way):
             return make_refused(why)
-        verdict = self._walked(target, source, properties, way)
+        verdict = self._walk_route(target, source, properties, way)
         replays = count_replays(properties.headers)
         if self._most_replays is not None and replays >= self._most_replays:
             return make_guarded(verdict, replays)
         return verdict
 
-    def _walked(
+    def _walk_route(
         self, target: Target, source: str, properties: Properties, way: Route | None
     ) -> Verdict:
-        headers = self._steering(properties.headers, way)
+        headers = self._select_headers(properties.headers, way)
         expiration = properties.expiration
         exchange, key = target.exchange, target.routing_key
         if way is not None:
@@ -125,7 +125,7 @@ class RouteChecker:
             self._known[cache_key] = known
         return known
 
-    def _steering(self, headers: Mapping[str, Any], way: Route | None) -> dict[str, Any]:
+    def _select_headers(self, headers: Mapping[str, Any], way: Route | None) -> dict[str, Any]:
         """Of what is published, the headers that anything on the way may read."""
         found = {name: headers[name] for name in self._read if name in headers}
         if REPLAYS_HEADER in self._read:
@@ -140,7 +140,7 @@ class RouteChecker:
             self._indexes[cache_key] = Index(self.index.definitions | way.declares)
         return self._indexes[cache_key]
 
-    def _unsendable(self, target: Target, properties: Properties, way: Route | None) -> str:
+    def _explain_unsendable(self, target: Target, properties: Properties, way: Route | None) -> str:
         """Why it cannot be published; "" when it can."""
         if properties.problems and (why := explain_uneditable(properties)):
             return why

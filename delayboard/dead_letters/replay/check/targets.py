@@ -25,8 +25,10 @@ from topology.patterns.pattern import ParamsError
 from topology.routing.matching.index import Index
 
 MOST_KNOWN = 20_000
-NOT_TOLD = "The original target of this message is unknown. Enter an exchange and a key."
-ALL_NOT_TOLD = "The original target of these messages is unknown. Enter an exchange and a key."
+UNKNOWN_TARGET = "The original target of this message is unknown. Enter an exchange and a key."
+ALL_UNKNOWN_TARGETS = (
+    "The original target of these messages is unknown. Enter an exchange and a key."
+)
 GONE = "The queue “{queue}”, of the first failure, does not exist. Enter another target."
 _REDIRECTED = "redirect rule of the group"
 
@@ -91,7 +93,7 @@ class Targets:
             return self.shared
         death = find_first_death(read_history(headers), self._waits)
         if death is None:
-            return Destination(None, refusal=NOT_TOLD)
+            return Destination(None, refusal=UNKNOWN_TARGET)
         key = death.routing_keys[0] if death.routing_keys else ""
         cache_key = (death.exchange, key, death.queue)
         if cache_key not in self._known:
@@ -105,13 +107,13 @@ class Targets:
             return self._delay.choose(death.queue, self._index.definitions)
         if self._options.mode == TargetMode.FIRST_QUEUE:
             if not death.queue:
-                return Destination(None, refusal=NOT_TOLD)
+                return Destination(None, refusal=UNKNOWN_TARGET)
             return Destination(Target("", death.queue, "the queue in which it first died"))
         target = find_target(death, self._index)
         if target is not None:
             return Destination(target)
         return Destination(
-            None, refusal=GONE.format(queue=death.queue) if death.queue else NOT_TOLD
+            None, refusal=GONE.format(queue=death.queue) if death.queue else UNKNOWN_TARGET
         )
 
 

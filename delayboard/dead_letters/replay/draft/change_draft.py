@@ -1,4 +1,4 @@
-"""Changing a draft: other options, with targets and verdicts made anew where they depend on them.
+"""Changing a draft: other options, with targets and verdicts made again where they depend on them.
 
 Raises BatchError or OptionError, and then nothing was changed.
 """
@@ -27,7 +27,7 @@ ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ende
 
 
 def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
-    """What was frozen stays; targets and verdicts are made anew, at once if these are few."""
+    """What was frozen stays; targets and verdicts are made again, at once if these are few."""
     if batch.source == Source.QUEUE:
         refuse_delay(options)
     found = poll_broker(batch.broker, is_late_good=True)

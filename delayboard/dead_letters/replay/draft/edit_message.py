@@ -41,7 +41,7 @@ def edit_message(
     drop_headers: Collection[str] = (),
     body: bytes | None = None,
 ) -> ReplayEdit | None:
-    """Change an item of a draft, from what it was edited to before; it is checked anew.
+    """Change an item of a draft, from what it was edited to before; it is checked again.
 
     `body` None leaves the body. Headers keep their AMQP types, and their bytes where they are not
     changed. None when it is the message again. Raises EditError.

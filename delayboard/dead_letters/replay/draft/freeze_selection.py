@@ -23,7 +23,7 @@ from delayboard.dead_letters.replay.batch.selection import (
 )
 from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
-from delayboard.dead_letters.replay.check.targets import ALL_NOT_TOLD
+from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
 from delayboard.dead_letters.replay.draft.missing_messages import describe_missing, explain_nothing
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import BatchState, MessageGroup, Order, ReplayBatch
@@ -101,7 +101,7 @@ def explain_no_target(checked: Collection[CheckedTarget | None]) -> str:
     if not some or any(one.has_target for one in some):
         return ""
     verdicts = {one.verdict for one in some}
-    return verdicts.pop() if len(verdicts) == 1 else ALL_NOT_TOLD
+    return verdicts.pop() if len(verdicts) == 1 else ALL_UNKNOWN_TARGETS
 
 
 def record_draft(user: Any, batch: ReplayBatch, number: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_elsewhere
-from delayboard.dead_letters.replay.check.targets import ALL_NOT_TOLD
+from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
 from delayboard.models import ReplayBatch
 
 NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
@@ -59,7 +59,7 @@ def explain_no_route(batch: ReplayBatch) -> str:
     verdicts = set(used.values_list("verdict", flat=True)[:2])
     if not verdicts:
         return ""
-    return verdicts.pop() if len(verdicts) == 1 else ALL_NOT_TOLD
+    return verdicts.pop() if len(verdicts) == 1 else ALL_UNKNOWN_TARGETS
 
 
 def _describe_parked(elsewhere: Elsewhere) -> str:

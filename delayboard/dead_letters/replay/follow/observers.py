@@ -155,11 +155,11 @@ def explain_unseen_deaths(batch: ReplayBatch, seen: Scene) -> str:
     unseen = [
         name
         for name in seen.ends
-        if name not in free and not (name in confirmed and confirmed[name].is_watched)
+        if name not in free and not (name in confirmed and confirmed[name].parks_automatically)
     ]
     if unseen:
         return _advise_watch(batch.broker, seen, unseen, confirmed)
-    watched = (row for row in confirmed.values() if row.is_watched)
+    watched = (row for row in confirmed.values() if row.parks_automatically)
     return next(filter(None, map(_explain_parker, watched)), "")
 
 
@@ -223,7 +223,7 @@ def find_peekable(broker: Broker, seen: Scene) -> list[Queue]:
     and shows all.
     """
     rows = DeadLetterQueue.objects.filter(broker=broker, queue__in=seen.ends, is_confirmed=True)
-    names = rows.filter(is_watched=False).values_list("queue", flat=True)
+    names = rows.filter(parks_automatically=False).values_list("queue", flat=True)
     queues = [seen.snapshot.definitions.queue(name) for name in sorted(names)]
     return [queue for queue in queues if queue is not None and _is_peekable(queue, seen.snapshot)]
 

@@ -154,7 +154,7 @@ class _Run:
                     self._move(self._source, channel, watch)
                 self._is_through = self._source.is_through
             finally:
-                self._let_go(begun)
+                self._write_end(begun)
             if self._source.costly and not self._is_through:
                 raise Costly(self._source.costly)
 
@@ -162,7 +162,7 @@ class _Run:
         def turn() -> None:
             source.attend()
             if watch.is_due:
-                with self._attended():
+                with self._attend():
                     source.costly = source.costly or watch.costly()
             self._turn()
 
@@ -172,7 +172,7 @@ class _Run:
         finally:
             source.flush()
 
-    def _let_go(self, begun: int) -> None:
+    def _write_end(self, begun: int) -> None:
         """Write down how it ended: what is sure, and how much is not where the queue broke off."""
         source, taking, self._taking = self._source, self._taking, None
         if source is None or taking is None:
@@ -193,11 +193,11 @@ class _Run:
         elif self._lease.read_request() or self._stop.is_set():
             return
         elif self._source and self._source.is_held_long:
-            self._go_round(self._source)
+            self._start_again(self._source)
         else:
             self._lease.give_back(NOT_ANSWERED, after=RETRY_AFTER)
 
-    def _go_round(self, source: LiveQueueSource) -> None:
+    def _start_again(self, source: LiveQueueSource) -> None:
         """What was refused is back in the queue: try it and the rest again, if any went."""
         if source.counts["done"]:
             self._lease.give_back(moved_counts.REFUSED_AGAIN, after=timedelta(0))
@@ -252,10 +252,10 @@ class _Run:
         """
         counted = self._source.counts if self._source else None
         counts = {} if counted is None else add_counts(self._batch, self._base, counted)
-        with self._attended():
+        with self._attend():
             self._write(**counts, **values)
 
-    def _attended(self) -> AbstractContextManager[None]:
+    def _attend(self) -> AbstractContextManager[None]:
         return self._taking.attended() if self._taking else nullcontext()
 
     def _write(self, **values: Any) -> None:

@@ -130,7 +130,7 @@ class LiveQueueSource:
         )
         if not self._answered or (due_only and not is_due):
             return
-        lost = self._lost_of(tapped)
+        lost = self._find_lost(tapped)
         settled = [
             (taken, Answer("returned", lost[taken.tag], answer.again))
             if taken.tag in lost
@@ -140,7 +140,7 @@ class LiveQueueSource:
         self._answered = []
         self._queue.settle(settled)
 
-    def _lost_of(self, tapped: Sequence[tuple[int, Publish]]) -> dict[int, str]:
+    def _find_lost(self, tapped: Sequence[tuple[int, Publish]]) -> dict[int, str]:
         if not tapped:
             return {}
         after = self._check()
@@ -155,7 +155,7 @@ class LiveQueueSource:
         try:
             publish = self._deciding.publish(arrival, self.number)
         except Unfit as error:
-            self._queue.leave_out()
+            self._queue.exclude()
             self._count("failed", str(error))
             return None
         return publish, publish

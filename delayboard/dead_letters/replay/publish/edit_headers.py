@@ -1,6 +1,6 @@
 """The headers of a message as a person edits them: names, types, texts; pure.
 
-What is not changed keeps its bytes and its place; what is changed is encoded anew as its type.
+What is not changed keeps its bytes and its place; what is changed is encoded again as its type.
 """
 
 from __future__ import annotations

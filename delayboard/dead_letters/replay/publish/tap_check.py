@@ -22,7 +22,7 @@ class TapCheck:
 
     def explain_loss(self, publish: Publish) -> str:
         """Why no real queue can have taken it; "" when one can. Raises BrokerError."""
-        along = self._along(publish.exchange)
+        along = self._look_up(publish.exchange)
         key = (publish.exchange, publish.routing_key)
         if any(exchange.type == "headers" for exchange in along.exchanges):
             return self._walk(along, publish)
@@ -30,7 +30,7 @@ class TapCheck:
             self._walked[key] = self._walk(along, publish)
         return self._walked[key]
 
-    def _along(self, exchange: str) -> Definitions:
+    def _look_up(self, exchange: str) -> Definitions:
         if exchange not in self._looked:
             found = refresh_route(self._management, self._known, exchange)
             self._looked[exchange] = found.without_taps()

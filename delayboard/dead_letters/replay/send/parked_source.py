@@ -33,11 +33,11 @@ TRIES = 4
 # connection each time is sent alone in the end, and delays few others.
 TOGETHER = {2: 50, 3: 1}
 
-GIVEN_UP = (
+CONNECTION_FAILED = (
     f"The connection failed {TRIES} times during the publish. The message "
     "remains parked, but it may already be published."
 )
-GONE = "The parked message was deleted meanwhile."
+DELETED = "The parked message was deleted meanwhile."
 
 
 class Row(NamedTuple):
@@ -120,12 +120,12 @@ class ParkedMessageSource:
         is_full = self._in_flight and sum(self._in_flight.values()) * 2 >= MOST_BYTES
         if most <= 0 or is_full or self.trouble:
             return []
-        rows = self._next(most)
+        rows = self._read_next(most)
         if not rows:
             return []
-        steps, ended = self._steps([row for row in rows if row.connection_failures < TRIES])
+        steps, ended = self._make_steps([row for row in rows if row.connection_failures < TRIES])
         ended += [
-            Ending(_make_taken(row), ItemState.FAILED, GIVEN_UP, again=True)
+            Ending(_make_taken(row), ItemState.FAILED, CONNECTION_FAILED, again=True)
             for row in rows
             if row.connection_failures >= TRIES
         ]
@@ -154,7 +154,7 @@ class ParkedMessageSource:
         """Write down what was answered. Raises LeaseLost, and at the end BrokerError."""
         self._answered.flush(due_only=due_only, at_once=not self._in_flight)
 
-    def _next(self, most: int) -> list[Row]:
+    def _read_next(self, most: int) -> list[Row]:
         """As many as their bodies allow, and as may go together."""
         newest = self._batch.order == Order.NEWEST
         rows = ReplayItem.objects.filter(batch=self._batch.pk, state__in=OPEN)
@@ -183,22 +183,22 @@ class ParkedMessageSource:
         self._together = together
         return rows[:kept]
 
-    def _steps(self, rows: list[Row]) -> tuple[list[Step[Taken]], list[Ending]]:
+    def _make_steps(self, rows: list[Row]) -> tuple[list[Step[Taken]], list[Ending]]:
         """What can be published of them, and how the others ended."""
         found = read_contents([(row.pk, row.parked_message) for row in rows], edits=self._has_edits)
         steps, ended = [], []
         for row in rows:
             content = found.get(row.pk)
             if content is None or row.route is None:
-                ended.append(Ending(_make_taken(row), ItemState.FAILED, GONE))
+                ended.append(Ending(_make_taken(row), ItemState.FAILED, DELETED))
                 continue
             try:
-                steps.append(self._step(row, row.route, content))
+                steps.append(self._make_step(row, row.route, content))
             except Unsendable as error:
                 ended.append(Ending(_make_taken(row), ItemState.FAILED, str(error)))
         return steps, ended
 
-    def _step(self, row: Row, route: int, content: Content) -> Step[Taken]:
+    def _make_step(self, row: Row, route: int, content: Content) -> Step[Taken]:
         way = self._routes.find(route)
         name = row.shared_replay_id or replay_id(self._batch.uid, row.position)
         publish = self._routes.publish(way, content, name)

@@ -1,4 +1,4 @@
-"""Watching a queue: its dead letters are parked as they come."""
+"""Parks new dead letters of a queue automatically."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BEAT_SECONDS = 0.5
 Beat = Callable[[Mapping[str, object]], None]
 
 
-def watch(queue_id: int, *, stop: Event, beat: Beat, room: SpaceCheck) -> None:
+def park_automatically(queue_id: int, *, stop: Event, beat: Beat, room: SpaceCheck) -> None:
     """Park new messages of a queue until `stop` is set.
 
     `beat` receives stored and repeated counts (of this connection), last_at and problems, about
@@ -50,15 +50,15 @@ def watch(queue_id: int, *, stop: Event, beat: Beat, room: SpaceCheck) -> None:
                     linger=LINGER_SECONDS,
                 )
                 if deliveries:
-                    taking.keep(deliveries, stop=stop, say=partial(_say, beat, keeper, last_at))
+                    taking.keep(deliveries, stop=stop, say=partial(_report, beat, keeper, last_at))
                     last_at = datetime.now(UTC).isoformat()
                 taking.look()
                 if monotonic() - beaten > BEAT_SECONDS:
                     beaten = monotonic()
-                    _say(beat, keeper, last_at, "")
+                    _report(beat, keeper, last_at, "")
 
 
-def _say(beat: Beat, keeper: ParkingWriter, last_at: str, trouble: str) -> None:
+def _report(beat: Beat, keeper: ParkingWriter, last_at: str, trouble: str) -> None:
     """A database that takes nothing takes no beat either, perhaps."""
     try:
         beat(
