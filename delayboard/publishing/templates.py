@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,9 @@ def save_template(
         raise TemplateError(f"Enter a name of at most {LONGEST_NAME} characters.")
     if len(str(values.get("body") or "")) > LARGEST_BODY:
         raise TemplateError("A template holds a body of at most 500 kB.")
+    if "\\u0000" in json.dumps(values):
+        # PostgreSQL has no text with it.
+        raise TemplateError("A template holds no NUL character. Enter the body as base64.")
     try:
         with transaction.atomic():
             row = PublishTemplate.objects.create(
