@@ -107,6 +107,8 @@ INSTALLED_APPS = [
     "delayboard",
 ]
 MIDDLEWARE = [
+    # Files and pages; Django hides the length of a compressed page by random bytes.
+    "django.middleware.gzip.GZipMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "delayboard.middleware.SecurityPolicyMiddleware",

@@ -26,6 +26,7 @@ from delayboard.views import (
 )
 from delayboard.views.dead_letters import (
     groups,
+    live_search,
     message,
     messages,
     overview,
@@ -40,6 +41,7 @@ from delayboard.views.replays import batches, draft, edit
 handler500 = "delayboard.views.errors.show_server_error"
 _dead_letters = [
     path("queue/", peek.dead_letter_queue, name="dead_letter_queue"),
+    path("live/", live_search.live_search, name="live_search"),
     path("replay/", draft.replay_prepare, name="replay_prepare"),
     path("replay-queue/", draft.queue_replay, name="queue_replay"),
     path("decide/", queues.dead_letter_queue_decide, name="dead_letter_queue_decide"),
@@ -122,6 +124,11 @@ urlpatterns = [
         name="delay_migration_continue",
     ),
     path("publish/", publish.publish, name="publish"),
+    path(
+        "publish/templates/<int:pk>/delete/",
+        publish.publish_template_delete,
+        name="publish_template_delete",
+    ),
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
     path("dead-letters/", overview.dead_letters, name="dead_letters"),
     path("dead-letters/<slug:broker_slug>/", include(_dead_letters)),

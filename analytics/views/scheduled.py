@@ -76,7 +76,8 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     shown = message_page.make_page(row, datetime.now(UTC), hidden)
     context: dict[str, Any] = {"broker": row.broker, "row": row, "page": shown}
     is_waiting = row.left_at is None and row.entered_at is not None
-    context["may_change"] = is_waiting and access.may(request.user, row.broker, Role.OPERATOR)
+    context["may_copy"] = access.may(request.user, row.broker, Role.OPERATOR)
+    context["may_change"] = is_waiting and context["may_copy"]
     if request.GET.get("look") == "1" and shown.has_body:
         what = f"{row.topology or row.broker}: {shown.line.name}"
         with audit.recorded(request.user, "body viewed", broker=row.broker, what=what):

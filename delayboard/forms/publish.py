@@ -10,6 +10,8 @@ from uuid import uuid4
 from django import forms
 from django.db.models import QuerySet
 
+from delayboard.dead_letters.replay.publish.header_values import TYPES
+from delayboard.forms.header_rows import HeaderRow, make_rows
 from delayboard.forms.publish_fields import PublishFields
 from delayboard.publishing.body import BodyError, format_json, read_body
 from delayboard.publishing.properties import make_properties
@@ -31,6 +33,8 @@ RARE = (
     "app_id",
     "content_encoding",
 )
+# A time passes, and each message has its own id.
+NOT_KEPT = ("publication_id", "due_at")
 BY_EXCHANGE = ("exchange", "routing_key")
 # The fields that only one mode has.
 MODES = {
@@ -52,9 +56,7 @@ class PublishForm(PublishFields):
         super().__init__(*args, **kwargs)
         applied = Topology.objects.filter(broker__in=brokers, state=State.APPLIED)
         self.fields["topology"].queryset = applied.select_related("broker")  # type: ignore[attr-defined]
-        self.fields["broker"] = BrokerChoice(
-            brokers, required=False, empty_label="none: use the topology above"
-        )
+        self.fields["broker"] = BrokerChoice(brokers, required=False, empty_label="Select a broker")
         self.fields["publication_id"].initial = uuid4
         is_exchange = not self.initial.get("topology") and any(map(self.initial.get, BY_EXCHANGE))
         self.initial.setdefault("mode", "exchange" if is_exchange else "topology")
@@ -158,6 +160,29 @@ class PublishForm(PublishFields):
     def has_rare_properties(self) -> bool:
         """Whether something is typed, or wrong, in a field that is folded away."""
         return any(self[name].errors or self[name].value() for name in RARE)
+
+    @property
+    def header_rows(self) -> Sequence[HeaderRow]:
+        """The typed headers, and an empty row."""
+        return [*make_rows(self["headers"].value()), HeaderRow()]
+
+    @property
+    def header_types(self) -> Sequence[str]:
+        return tuple(TYPES)
+
+    @property
+    def typed(self) -> dict[str, Any]:
+        """What a template keeps: the values of all fields but the time and the id."""
+        names = [name for name in self.fields if name not in NOT_KEPT]
+        return {name: self[name].value() for name in names} | {
+            "headers": [list(row) for row in make_rows(self["headers"].value())]
+        }
+
+    @property
+    def typed_broker(self) -> Broker | None:
+        """The broker of what is typed, if the user may use it."""
+        topology, broker = self.chosen("topology"), self.chosen("broker")
+        return topology.broker if isinstance(topology, Topology) else broker  # type: ignore[return-value]
 
     def format_body(self) -> None:
         """Show the typed JSON formatted, or what is wrong with it."""

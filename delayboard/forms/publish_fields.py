@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django import forms
 
+from delayboard.forms.header_rows import HeaderRowsField
 from delayboard.publishing.body import FORMATS
 from topology.delays import format_delay
-from topology.forms import HeadersField
 from topology.models import Topology
 
 
@@ -28,7 +28,7 @@ class PublishFields(forms.Form):
         Topology.objects.none(),
         to_field_name="slug",
         required=False,
-        empty_label="none: use the exchange below",
+        empty_label="Select a topology",
         help_text="The topology sets the exchange, routing key and delay.",
     )
     mode = forms.ChoiceField(
@@ -70,7 +70,7 @@ class PublishFields(forms.Form):
         required=False, strip=False, widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"})
     )
     content_type = forms.CharField(required=False, max_length=255, initial="application/json")
-    headers = HeadersField(required=False, help_text="A JSON object. Numbers remain numbers.")
+    headers = HeaderRowsField(required=False)
     persistent = forms.BooleanField(required=False, initial=True)
     priority = forms.IntegerField(required=False, min_value=0, max_value=255)
     expiration = forms.CharField(

@@ -23,7 +23,7 @@ from delayboard.live.page_state import (
     track_state,
 )
 from delayboard.models import BatchState, Publication, ReplayBatch
-from delayboard.now.board import BROKER_AGE, overview
+from delayboard.now.board import share_overview
 from delayboard.now.system import TaskLine, background_tasks_of
 from delayboard.publishing.track import track
 from topology import access, latest
@@ -191,7 +191,7 @@ def _rows_of_brokers(
 
 def _read_now(brokers: tuple[Broker, ...]) -> State:
     at = datetime.now(UTC)
-    return now_state(overview(brokers, at, BROKER_AGE), at)
+    return now_state(share_overview(brokers, at), at)
 
 
 def _read_system(brokers: tuple[Broker, ...]) -> State:

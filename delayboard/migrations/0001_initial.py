@@ -717,6 +717,7 @@ class Migration(migrations.Migration):
                 ("predicted_delay_ms", models.BigIntegerField(null=True)),
                 ("predicted_queue", models.CharField(blank=True, max_length=255)),
                 ("prediction", models.TextField(blank=True)),
+                ("hops", models.JSONField(default=list, help_text="As Prediction.hops")),
                 ("unobservable_why", models.TextField(blank=True)),
                 (
                     "sent",
@@ -1629,6 +1630,40 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(
                         fields=("receiver", "problem"), name="one_notice_of_each"
                     )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="PublishTemplate",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=100)),
+                ("values", models.JSONField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("name", "pk"),
+                "constraints": [
+                    models.UniqueConstraint(fields=("broker", "name"), name="one_template_per_name")
                 ],
             },
         ),

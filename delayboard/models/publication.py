@@ -21,6 +21,25 @@ class Sent(models.TextChoices):
 LONGEST_SEND = timedelta(seconds=30)
 
 
+class PublishTemplate(models.Model):
+    """What somebody typed on the page Publish, by field; all operators of the broker share it."""
+
+    broker = models.ForeignKey("topology.Broker", models.CASCADE)
+    name = models.CharField(max_length=100)
+    values = models.JSONField()
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("name", "pk")
+        constraints = (
+            models.UniqueConstraint(fields=("broker", "name"), name="one_template_per_name"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Publication(models.Model):
     """Written before the publish, so that a crash in the middle leaves it as `SENDING`."""
 
@@ -35,6 +54,7 @@ class Publication(models.Model):
     predicted_delay_ms = models.BigIntegerField(null=True)
     predicted_queue = models.CharField(max_length=255, blank=True)
     prediction = models.TextField(blank=True)
+    hops = models.JSONField(default=list, help_text="As Prediction.hops")
     unobservable_why = models.TextField(blank=True)
     sent = models.CharField(max_length=10, choices=Sent.choices, default=Sent.SENDING)
     error = models.TextField(blank=True)

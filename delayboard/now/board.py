@@ -32,6 +32,8 @@ from topology.operations.finding_rows import count_open
 LINES = 30
 # What is known of a broker is not older than this, when it answers.
 BROKER_AGE = timedelta(seconds=5)
+# What the feed worked out last, by the ids of its brokers: all open pages are loaded at once.
+_newest: dict[tuple[int, ...], Overview] = {}
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Overview:
     `last_action` is the newest entry of the audit log about these brokers.
     """
 
+    at: datetime
     counters: tuple[Counter, ...]
     troubles: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
@@ -109,6 +112,24 @@ class Overview:
         return {line.key: line.mark for line in self.lines}
 
 
+def share_overview(brokers: Sequence[Broker], now: datetime) -> Overview:
+    """Work it out, and keep it for the pages that know its version."""
+    found = overview(brokers, now, BROKER_AGE)
+    _newest[_key(brokers)] = found
+    return found
+
+
+def shared_overview(brokers: Sequence[Broker], version: str, now: datetime) -> Overview | None:
+    """The one of this version, if it was shared just now; it is never older than what it shows."""
+    found = _newest.get(_key(brokers))
+    is_new = found is not None and found.version == version and now - found.at < BROKER_AGE
+    return found if is_new else None
+
+
+def _key(brokers: Sequence[Broker]) -> tuple[int, ...]:
+    return tuple(sorted(broker.pk for broker in brokers))
+
+
 def overview(
     brokers: Sequence[Broker],
     now: datetime,
@@ -146,10 +167,11 @@ def overview(
         counters.dead_letters_counter(by_id, parked.values(), scope),
         lateness_counter(brokers, late),
         counters.replays_counter(brokers),
-        counters.findings_counter(findings),
+        counters.findings_counter(findings, now),
     )
     actions = AuditEntry.objects.filter(broker__in=brokers).order_by("-pk")
     return Overview(
+        at=now,
         counters=figures,
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from django.db.models import Sum
+from django.db.models import Count, Q, Sum
 
 from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.histogram import SPANS
-from delayboard.dead_letters.queues.growth import growths
+from delayboard.dead_letters.queues.growth import SPAN, growths
 from delayboard.dead_letters.retrying import KINDS
-from delayboard.models import BatchState, DeadLetterQueue, MessageGroup, ReplayBatch
+from delayboard.models import (
+    BatchState,
+    DeadLetterQueue,
+    MessageGroup,
+    ParkedMessage,
+    ParkedState,
+    ReplayBatch,
+)
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.problems import WORST, Link
 from delayboard.now.throughput import FlowLine
-from topology.findings.counts import Count
+from topology.findings.counts import Count as FindingCount
 from topology.graph.live_values import count_text
 from topology.latest import Latest
 from topology.models import Broker
+from topology.operations.finding_rows import count_change
 
 # Nothing happens to these until somebody does something.
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)
@@ -71,15 +80,13 @@ def count_waits(scope: Scope) -> Waits:
 def waits_counters(waits: Waits, flows: Sequence[FlowLine]) -> list[Counter]:
     """What waits in delays."""
     page = "analytics:scheduled"
-    change = sum(one.flow.hour.entered - one.flow.hour.left for one in flows)
-    is_counted = bool(flows) and not any(one.unknown or one.unseen for one in flows)
     return [
         Counter(
             "scheduled",
             "scheduled",
             waits.waiting,
             Link("", page),
-            _change(change) if is_counted else "",
+            _flow_change(flows),
         ),
         Counter(
             "soon",
@@ -106,9 +113,11 @@ def waits_counters(waits: Waits, flows: Sequence[FlowLine]) -> list[Counter]:
 
 def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, tuple[int, int]]) -> Counter:
     """What waits for its next attempt."""
-    retries = [one.topology.pk for one in flows if one.topology.kind in KINDS]
-    number = sum(waiting.get(pk, (0, 0))[0] for pk in retries)
-    return Counter("retrying", "retrying", number, Link("", "retrying_anywhere"))
+    retries = [one for one in flows if one.topology.kind in KINDS]
+    number = sum(waiting.get(one.topology.pk, (0, 0))[0] for one in retries)
+    return Counter(
+        "retrying", "retrying", number, Link("", "retrying_anywhere"), _flow_change(retries)
+    )
 
 
 def dead_letters_counter(
@@ -119,13 +128,15 @@ def dead_letters_counter(
     depths = {row.pk: read_depth(row, known[row.broker_id]) for row in rows}
     is_known = None not in depths.values()
     number = sum(depth or 0 for depth in depths.values()) + sum(parked)
-    change = sum(one.change for one in growths(depths, scope.now).values())
+    grown = growths(depths, scope.now)
+    change = sum(one.change for one in grown.values())
+    is_measured = bool(rows) and is_known and len(grown) == len(rows)
     return Counter(
         "dead",
         "dead letters",
         number if is_known else None,
         Link("", "dead_letters"),
-        _change(change) if rows and is_known else "",
+        _change(change + _change_of_parked(known, scope.now)) if is_measured else "",
     )
 
 
@@ -135,7 +146,9 @@ def replays_counter(brokers: Collection[Broker]) -> Counter:
     return Counter("replays", "replays running", rows.count(), link)
 
 
-def findings_counter(findings: Sequence[tuple[Broker, Sequence[Count]]]) -> Counter:
+def findings_counter(
+    findings: Sequence[tuple[Broker, Sequence[FindingCount]]], now: datetime
+) -> Counter:
     """Unknown until the worker has checked each broker."""
     rows = [one for _, some in findings for one in some]
     number = sum(one.number for one in rows)
@@ -143,7 +156,8 @@ def findings_counter(findings: Sequence[tuple[Broker, Sequence[Count]]]) -> Coun
     link = Link("", "topology:findings_overview")
     if any(broker.findings_checked_at is None for broker, _ in findings):
         return Counter("findings", "findings", None, link, "not checked yet")
-    return Counter("findings", "findings", number, link, is_bad=is_bad)
+    change = count_change([broker for broker, _ in findings], now - SPAN)
+    return Counter("findings", "findings", number, link, _change(change), is_bad)
 
 
 def count_parked(brokers: Collection[Broker]) -> dict[tuple[int, str], int]:
@@ -159,6 +173,23 @@ def read_depth(row: DeadLetterQueue, known: Latest) -> int | None:
         return None
     numbers = known.snapshot.numbers.get(row.queue)
     return numbers.messages if numbers else 0
+
+
+def _change_of_parked(known: Collection[int], now: datetime) -> int:
+    """How many more are parked than an hour ago, in the database."""
+    parked = Q(state=ParkedState.PARKED)
+    found = ParkedMessage.objects.filter(broker__in=known, state_at__gt=now - SPAN).aggregate(
+        come=Count("pk", filter=parked),
+        gone=Count("pk", filter=~parked & Q(parked_at__lte=now - SPAN)),
+    )
+    return int(found["come"] - found["gone"])
+
+
+def _flow_change(flows: Sequence[FlowLine]) -> str:
+    """How many more wait in these topologies; "" where entries or exits are not all counted."""
+    if not flows or any(one.unknown or one.unseen for one in flows):
+        return ""
+    return _change(sum(one.flow.hour.entered - one.flow.hour.left for one in flows))
 
 
 def _change(number: int) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-
-from django.utils import timezone
+from datetime import timedelta
 
 from analytics.scheduled.rows.due import MINUTE, floor
 from analytics.scheduled.summaries import counts
@@ -14,14 +12,13 @@ from topology.graph.live_values import count_text
 
 BARS, BAR_WIDTH, BAR_GAP = 60, 10, 1
 HEIGHT = 100
-LABELS_APART = 15
+LABELS = ("now", "+15 min", "+30 min", "+45 min", "+60 min")
 
 
 @dataclass(frozen=True)
 class DueHour:
-    """How many messages are due in each minute from `first_at` on."""
+    """How many messages are due in each of the next minutes, the present one first."""
 
-    first_at: datetime
     numbers: tuple[int, ...]
 
     @property
@@ -36,25 +33,23 @@ class DueHour:
         )
 
     @property
-    def labels(self) -> list[str]:
-        return [_clock(self._at(place)) for place in range(0, BARS + 1, LABELS_APART)]
+    def labels(self) -> tuple[str, ...]:
+        """The same for everybody, whatever the time zone."""
+        return LABELS
 
     @property
     def description(self) -> str:
         most = max(self.numbers)
         if not most:
             return "No message is due in the next hour."
-        total, at = sum(self.numbers), self._at(self.numbers.index(most))
+        total, place = sum(self.numbers), self.numbers.index(most)
+        when = f"in {place} min" if place else "now"
         messages = "1 message" if total == 1 else f"{count_text(total)} messages"
-        return f"{messages}, at most {count_text(most)} in one minute (at {_clock(at)})."
+        return f"{messages}, at most {count_text(most)} in one minute ({when})."
 
     @property
     def cells(self) -> dict[str, str]:
-        labels = {f"due/label/{place}": text for place, text in enumerate(self.labels)}
-        return {"due/path": self.path, "due/description": self.description, **labels}
-
-    def _at(self, place: int) -> datetime:
-        return self.first_at + timedelta(minutes=place)
+        return {"due/path": self.path, "due/description": self.description}
 
 
 def read_due_hour(scope: Scope) -> DueHour:
@@ -65,8 +60,4 @@ def read_due_hour(scope: Scope) -> DueHour:
     numbers = [0] * BARS
     for at, _, number in found:
         numbers[int((at - first_at).total_seconds()) // MINUTE] += number
-    return DueHour(first_at, tuple(numbers))
-
-
-def _clock(moment: datetime) -> str:
-    return f"{timezone.localtime(moment):%H:%M}"
+    return DueHour(tuple(numbers))

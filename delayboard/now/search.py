@@ -86,6 +86,7 @@ def _actions(brokers: Iterable[Broker], rights: Rights) -> Iterator[Place]:
         yield Place(Link(f"Trace route on {broker.name}", "topology:trace_route", arguments))
         yield Place(Link(f"Configure firehose of {broker.name}", "firehose", arguments))
         yield Place(Link(f"Search parked messages of {broker.name}", "parked_messages", arguments))
+        yield Place(Link(f"Search live queues of {broker.name}", "live_search", arguments))
         adopt = f"Adopt discovered topology of {broker.name}"
         yield Place(Link(adopt, "topology:discovered", arguments))
 

@@ -203,4 +203,4 @@ def _clock(moment: datetime | None) -> str:
         return "the topology was applied"
     local = timezone.localtime(moment)
     is_today = local.date() == timezone.localtime().date()
-    return f"{local:%H:%M:%S}" if is_today else f"{local:%Y-%m-%d %H:%M}"
+    return f"{local:%H:%M:%S %Z}" if is_today else f"{local:%Y-%m-%d %H:%M %Z}"

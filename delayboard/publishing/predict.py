@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from topology.definitions import Definitions
-from topology.delays import format_delay
+from topology.delays import format_delay, milliseconds
 from topology.message import Forwarder
 from topology.models import Topology
 from topology.routing.walk import RouteOutcome, Walk, walk
@@ -33,6 +33,15 @@ class Prediction:
     @property
     def is_good(self) -> bool:
         return self.arrives_after is not None
+
+    @property
+    def hops(self) -> list[dict[str, Any]]:
+        """The queues of the copy that arrives first, to be stored: when it reaches each (ms)."""
+        first = min(self.walk.delivered, key=lambda outcome: outcome.after, default=None)
+        return [
+            {"queue": hop.queue, "after_ms": milliseconds(hop.after), "is_wait": bool(hop.stays)}
+            for hop in (first.hops if first else ())
+        ]
 
 
 def predict(

@@ -203,6 +203,7 @@ def _store_publication(
         predicted_delay_ms=None if after is None else after // timedelta(milliseconds=1),
         predicted_queue=prediction.queue,
         prediction=prediction.sentence,
+        hops=prediction.hops,
         unobservable_why=_why_unobservable(topology, prediction),
     )
     try:

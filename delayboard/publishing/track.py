@@ -33,6 +33,39 @@ class Track:
         return "–" if late is None else f"{late_ms(late):+.0f} ms".replace("+0", "0")
 
 
+@dataclass(frozen=True)
+class Step:
+    """One queue of the planned route, and when a tap saw the message reach it, if one did."""
+
+    queue: str
+    is_wait: bool
+    planned_at: datetime
+    observed_at: datetime | None
+
+    @property
+    def difference(self) -> str:
+        """Such as "+12 ms"; "" where nothing was observed."""
+        if self.observed_at is None:
+            return ""
+        return f"{late_ms(self.observed_at - self.planned_at):+.0f} ms"
+
+
+def make_steps(publication: Publication, seen: Observation | None) -> list[Step]:
+    """The planned hops beside what the taps observed: the entry and the exit of the delay."""
+    last = len(publication.hops) - 1
+    entered_at = seen.entered_at if seen else None
+    arrived_at = seen.arrived_at if seen else None
+    return [
+        Step(
+            hop["queue"],
+            hop["is_wait"],
+            publication.created_at + timedelta(milliseconds=hop["after_ms"]),
+            arrived_at if place == last else None if place else entered_at,
+        )
+        for place, hop in enumerate(publication.hops)
+    ]
+
+
 def late_ms(lateness: timedelta) -> float:
     """Milliseconds late; 0 where a reading before the due time is within the clock's resolution."""
     late = lateness / timedelta(milliseconds=1)
@@ -57,7 +90,7 @@ def track(publication: Publication, now: datetime) -> Track:
             if outcome == Sent.UNKNOWN
             else "The broker confirmed the message. "
         )
-        return Track("unseen", doubt + publication.unobservable_why, is_settled=True)
+        return Track("unseen", doubt + publication.unobservable_why, True, seen)
     return _waiting(publication, seen, now)
 
 

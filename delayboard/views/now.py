@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from delayboard.now.board import BROKER_AGE, overview
+from delayboard.now.board import BROKER_AGE, overview, shared_overview
 from topology import access
 from topology.operations.replace_tap import list_stream_taps
 from topology.views.audit import readable_entries
@@ -20,16 +20,18 @@ ACTIONS = 6
 @require_safe
 def now(request: HttpRequest) -> HttpResponse:
     """Of all brokers that the user may see, or of the one that is chosen."""
-    # Its live texts are the same for all viewers.
-    timezone.deactivate()
     visible = list(access.visible_brokers(request.user))
     chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
     brokers = [chosen] if chosen else visible
     at = datetime.now(UTC)
+    version = request.headers.get("X-Refresh", "")
+    # Its live texts are the same for all viewers, the other times of the page are not.
+    with timezone.override(None):
+        shown = shared_overview(brokers, version, at) or overview(brokers, at, BROKER_AGE)
     actions = readable_entries(request.user).filter(broker__in=brokers)
     context = {
-        "overview": overview(brokers, at, BROKER_AGE),
-        "at": at,
+        "overview": shown,
+        "at": shown.at,
         "broker": chosen,
         "brokers": visible,
         "live": ",".join(str(broker.pk) for broker in brokers),

@@ -11,26 +11,37 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
+from analytics.events import clean
 from delayboard.forms.publish import PublishForm
-from delayboard.models import Publication
+from delayboard.models import Publication, PublishTemplate
 from delayboard.publishing.offers import Offers, make_offers
 from delayboard.publishing.predict import Prediction
 from delayboard.publishing.predict_message import predict_message
 from delayboard.publishing.send import AlreadySent, OutgoingMessage, send
-from delayboard.publishing.track import track
+from delayboard.publishing.templates import TemplateError, delete_template, save_template
+from delayboard.publishing.track import make_steps, track
 from delayboard.views.confirm_production import Effect, confirmation
+from delayboard.views.publish_start import clone_peeked, read_start
 from topology import access, latest
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError
 from topology.models import Role, Topology
 
+# A page lists no more of them.
+MOST_TEMPLATES = 100
+
 
 def publish(request: HttpRequest) -> HttpResponse:
     """GET shows the form; POST with `predict` the prediction, with `send` publishes too."""
     brokers = access.visible_brokers(request.user, Role.OPERATOR)
-    form = PublishForm(request.POST or None, brokers=brokers, initial=request.GET.dict())
+    start = clone_peeked(request) if "clone" in request.POST else read_start(request)
+    data = None if "clone" in request.POST else request.POST or None
+    form = PublishForm(data, brokers=brokers, initial=start.values)
+    if data is None:
+        for note in start.notes:
+            messages.warning(request, note)
     visible = access.visible_brokers(request.user)
     context: dict[str, Any] = {
         "form": form,
@@ -38,7 +49,9 @@ def publish(request: HttpRequest) -> HttpResponse:
     }
     if "format" in request.POST:
         form.format_body()
-    elif request.method == "POST" and form.is_valid():
+    elif "save_template" in request.POST:
+        return _saved_template(request, form, context)
+    elif data is not None and "more" not in data and form.is_valid():
         broker, outgoing = form.chosen_broker, form.outgoing()
         access.require(request.user, broker, Role.OPERATOR)
         known = latest.fresh(broker)
@@ -58,16 +71,45 @@ def publish(request: HttpRequest) -> HttpResponse:
                 effect = Effect(sentence, reverse("publish"))
                 page = confirmation(request, broker, "Publish message", effect)
                 return page or _sent(request, form, outgoing, prediction, context)
-    may_publish = brokers.exists()
-    recent = Publication.objects.filter(broker__in=visible)[:10]
+    return _page(request, form, context)
+
+
+def _page(request: HttpRequest, form: PublishForm, context: dict[str, Any]) -> HttpResponse:
+    visible = access.visible_brokers(request.user)
+    operated = access.visible_brokers(request.user, Role.OPERATOR)
+    templates = PublishTemplate.objects.filter(broker__in=operated)
     context |= {
-        "recent": recent,
-        "may_publish": may_publish,
+        "recent": Publication.objects.filter(broker__in=visible)[:10],
+        "templates": templates.select_related("broker", "created_by")[:MOST_TEMPLATES],
+        "may_publish": operated.exists(),
         "offers": _offers(form),
         "time_zone": timezone.get_current_timezone_name(),
         "has_brokers": visible.exists(),
     }
     return render(request, "delayboard/publish.html", context)
+
+
+def _saved_template(
+    request: HttpRequest, form: PublishForm, context: dict[str, Any]
+) -> HttpResponse:
+    name = clean(request.POST.get("template_name", "")).strip()
+    try:
+        row = save_template(request.user, form.typed_broker, name, form.typed)
+    except TemplateError as error:
+        messages.error(request, f"The template was not saved. {error}")
+        return _page(request, form, context)
+    messages.success(request, f"The template “{name}” is saved. All operators can use it.")
+    return redirect(f"{reverse('publish')}?template={row.pk}")
+
+
+@require_POST
+def publish_template_delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """Any operator of its broker may delete a shared template."""
+    brokers = access.visible_brokers(request.user, Role.OPERATOR)
+    row = get_object_or_404(PublishTemplate.objects.filter(broker__in=brokers), pk=pk)
+    delete_template(request.user, row)
+    messages.success(request, f"The template “{row.name}” is deleted.")
+    return redirect("publish")
 
 
 @require_safe
@@ -76,7 +118,12 @@ def publication(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     row = get_object_or_404(rows, pk=pk)
     access.require(request.user, row.broker, Role.VIEWER)
     followed = track(row, datetime.now(UTC))
-    context = {"publication": row, "broker": row.broker, "track": followed}
+    context = {
+        "publication": row,
+        "broker": row.broker,
+        "track": followed,
+        "steps": make_steps(row, followed.observation),
+    }
     return render(request, "delayboard/publication.html", context)
 
 
@@ -106,5 +153,5 @@ def _sent(
         return redirect("publication", pk=outgoing.id)
     except FieldError as error:
         form.add_error("headers", str(error))
-        return render(request, "delayboard/publish.html", context | {"may_publish": True})
+        return _page(request, form, context)
     return redirect("publication", pk=row.pk)

@@ -118,7 +118,9 @@ def _add_straight(scene: Scene, broker: Broker, queue: str) -> None:
 
 
 def _unfold(page: Page) -> None:
-    page.get_by_text("Options").first.click()
+    closed = page.locator(".options-fold:not([open]) > summary")
+    if closed.count():
+        closed.click()
     page.get_by_label("delay of a topology").check()
 
 

@@ -6,6 +6,7 @@ of what a form answers. `PAGES` of the URL conf without a sight fail tests/brows
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 from django.contrib.auth.models import User
@@ -284,6 +285,7 @@ def _add_rows(
     name = {"name": queue}
     scene.add("queue", "dead_letter_queue", broker.slug, query=name)
     scene.add("queue-look", "dead_letter_queue", broker.slug, query=name, act=_look)
+    scene.add("live-search", "live_search", broker.slug, act=_search_live)
     causes = ["shop.NoStock", "System.TimeoutException"] if queue == PARKED else crowd(60)
     group = died.groups(broker, scene.user, queue, causes)
     scene.add("parked-message-group", "message_group", broker.slug, group.pk)
@@ -436,6 +438,13 @@ def _look(page: Page) -> None:
     if look.count():
         look.click()
         _open(page)
+
+
+def _search_live(page: Page) -> None:
+    search = page.locator("main button:enabled", has_text=re.compile("^Search [0-9]"))
+    if search.count():
+        page.get_by_label("Text").fill("e")
+        search.click()
 
 
 def _open_teardown(page: Page) -> None:

@@ -135,6 +135,21 @@ def test_a_hidden_page_rests_and_is_true_again_when_it_is_looked_at(
     assert len(opened) == 2
 
 
+SHIFT = """() => new Promise((resolve) => {
+    let moved = 0;
+    new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) moved += entry.value;
+    }).observe({ type: "layout-shift", buffered: true });
+    setTimeout(() => resolve(moved), 0);
+})"""
+
+
+def test_nothing_moves_while_the_page_loads_and_becomes_live(page: Page, pair: Topology) -> None:
+    page.goto("/")
+    expect(page.locator("[data-live-age]")).to_have_text("just now")
+    assert page.evaluate(SHIFT) == 0
+
+
 MORPHED = """async () => {
     const { morph } = await import("/static/delayboard/morph.js");
     const pick = (most) => Math.floor(Math.random() * most);

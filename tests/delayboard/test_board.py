@@ -20,8 +20,21 @@ from analytics.models import (
     Subscriber,
 )
 from analytics.scheduled.rows.due import change
-from delayboard.models import BackgroundTask, BatchState, DeadLetterQueue
-from delayboard.now.board import Overview, overview
+from delayboard.models import (
+    BackgroundTask,
+    BatchState,
+    DeadLetterQueue,
+    ParkedMessage,
+    ParkedState,
+    QueueDepth,
+)
+from delayboard.now.board import (
+    BROKER_AGE,
+    Overview,
+    overview,
+    share_overview,
+    shared_overview,
+)
 from delayboard.now.counters import Counter
 from delayboard.now.system import TaskLine, describe_tasks, make_tasks_version
 from tests.analytics import result_rows
@@ -31,7 +44,7 @@ from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import know
 from topology import audit, latest
 from topology.definitions import Queue
-from topology.models import Broker, MissingBinding, State, Topology
+from topology.models import Broker, FindingPeriod, MissingBinding, State, Topology
 
 NBSP = "\u202f"
 
@@ -183,3 +196,54 @@ def test_background_tasks_are_summed_up_and_lined_up() -> None:
     assert describe_tasks([]) == "The worker is not running."
     assert make_tasks_version([line]) == make_tasks_version([TaskLine(task)])
     assert make_tasks_version([line]) != make_tasks_version([line, TaskLine(failing)])
+
+
+def test_a_page_shows_what_the_feed_read_when_it_has_the_version_that_the_page_was_told(
+    broker: Broker,
+) -> None:
+    at = timezone.now()
+    told = share_overview([broker], at)
+    assert shared_overview([broker], told.version, at) is told
+    assert shared_overview([broker], "another", at) is None
+    assert shared_overview([broker], told.version, at + BROKER_AGE) is None
+    assert shared_overview([], told.version, at) is None
+
+
+def test_counters_tell_their_change_in_the_last_hour(broker: Broker) -> None:
+    now, ago = timezone.now(), timezone.now() - timedelta(minutes=61)
+    row = DeadLetterQueue.objects.create(
+        broker=broker, queue="dead", is_confirmed=True, decided_at=ago
+    )
+    old, new, replayed = (a_message(body) for body in (b"old", b"new", b"replayed"))
+    parked(broker, old, replayed, queue="dead", at=ago)
+    parked(broker, new, a_message(b"newer"), queue="dead", at=now)
+    first = ParkedMessage.objects.order_by("pk")[1]
+    ParkedMessage.objects.filter(pk=first.pk).update(state=ParkedState.REPLAYED, state_at=now)
+    Broker.objects.update(created_at=ago, findings_checked_at=now)
+    for key, appeared_at, resolved_at in (("a", ago, None), ("b", now, None), ("c", ago, now)):
+        FindingPeriod.objects.create(
+            broker=broker,
+            key=key,
+            rule="F01",
+            severity=1,
+            title=key,
+            objects_count=1,
+            appeared_at=appeared_at,
+            resolved_at=resolved_at,
+        )
+    broker.refresh_from_db()
+    notes = {one.key: one.note for one in board(broker).counters}
+    assert (notes["dead"], notes["findings"], notes["retrying"]) == ("", "", "")
+    QueueDepth.objects.create(queue=row, at=ago, messages=2010)
+    FindingPeriod.objects.filter(key="c").delete()
+    notes = {one.key: one.note for one in board(broker).counters}
+    # 2,000 in the queue and 3 parked; an hour ago 2,010 and 2.
+    assert (notes["dead"], notes["findings"]) == ("−9 in 1 h", "+1 in 1 h")
+    pair = make_pair(broker)
+    Topology.objects.update(state=State.APPLIED)
+    Recording.objects.create(topology=pair, read_at=now + timedelta(hours=1))
+    Minute.objects.create(
+        topology=pair, minute_at=now.replace(second=0, microsecond=0), entered=5, left=2
+    )
+    notes = {one.key: one.note for one in board(broker).counters}
+    assert (notes["scheduled"], notes["retrying"]) == ("+3 in 1 h", "+3 in 1 h")

@@ -67,7 +67,7 @@ def test_a_silent_recorder_makes_the_numbers_unknown_and_says_since_when(pair: T
     line = the_line(pair)
     assert set(line.numbers.values()) == {None}
     assert line.cells[f"flow/{pair.slug}/rates"] == "– / –"
-    assert line.status == "Not recorded since 2026-11-20 12:20"
+    assert line.status == "Not recorded since 2026-11-20 12:20 UTC"
     assert line.mark == "late"
     assert len(line.left_line.split()) == 50
     assert line.description.endswith(
@@ -94,7 +94,7 @@ def test_numbers_of_an_index_that_is_behind_are_unknown(pair: Topology, seconds:
 
 def test_numbers_of_an_index_without_a_sign_of_life_are_unknown(pair: Topology) -> None:
     read(pair)
-    assert the_line(pair, an_index(NOW - MINUTE)).status == "Not counted since 2026-11-20 12:29"
+    assert the_line(pair, an_index(NOW - MINUTE)).status == "Not counted since 2026-11-20 12:29 UTC"
 
 
 SIDES: list[tuple[set[str], str, dict[str, int | None]]] = [
@@ -125,7 +125,7 @@ def test_a_side_that_nobody_sees_has_no_numbers_unless_the_firehose_is_on(
     assert None not in the_line(pair).numbers.values()
     firehose.read_at = NOW - MINUTE
     firehose.save()
-    assert the_line(pair).status == "Not recorded since 2026-11-20 12:29"
+    assert the_line(pair).status == "Not recorded since 2026-11-20 12:29 UTC"
 
 
 @pytest.mark.parametrize("told", [None, "soon", True, -5])

@@ -101,7 +101,7 @@ def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: 
     assert figures(broker)["overdue"] == 3
     due = overview(broker).due
     assert (sum(due.numbers), due.path.count("M")) == (2, 1)
-    assert due.description.startswith("2 messages, at most 2 in one minute (at ")
+    assert due.description.startswith("2 messages, at most 2 in one minute (in ")
     DueCount.objects.all().delete()
     assert {figures(broker)[key] for key in ("scheduled", "soon", "overdue")} == {0}
     assert overview(broker).due.description == "No message is due in the next hour."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import time
 from datetime import timedelta
 
@@ -55,3 +57,22 @@ def test_now_answers_in_time(
     began = time.thread_time()
     assert client.get("/").status_code == 200
     assert (time.thread_time() - began) * 1000 < milliseconds
+
+
+def test_now_with_its_files_is_small_when_it_is_sent(
+    client: Client, broker: Broker, admin_user: User
+) -> None:
+    know(broker)
+    fill(broker, 30)
+    client.force_login(admin_user)
+
+    def sent(address: str) -> bytes:
+        answer = client.get(address, headers={"accept-encoding": "gzip"})
+        assert answer["Content-Encoding"] == "gzip"
+        return b"".join(answer) if answer.streaming else answer.content
+
+    page = sent("/")
+    files = re.findall(r"(?:href|src)=\"(/static/[^\"]+)", gzip.decompress(page).decode())
+    imported = ["/static/delayboard/morph.js"]
+    assert len(files) > 10
+    assert sum(len(sent(address)) for address in ["/", *files, *imported]) < 60_000

@@ -10,7 +10,7 @@ from analytics.models import ScheduledMessage
 from delayboard.models import BackgroundTask, Publication
 from delayboard.models.background_task import recorder_key
 from delayboard.models.publication import Sent
-from delayboard.publishing.track import GIVE_UP_AFTER, OVERDUE_AFTER, track
+from delayboard.publishing.track import GIVE_UP_AFTER, OVERDUE_AFTER, make_steps, track
 from tests.delayboard.builders import a_publication
 from topology.models import Broker, Topology
 
@@ -141,3 +141,21 @@ def test_why_nobody_looks_is_said_while_it_waits(
     sentence = track(row, at(row, SECOND)).sentence
     assert said in sentence
     assert ("recorder" in sentence) == (stated != {})
+
+
+def test_each_planned_hop_is_compared_with_what_a_tap_saw(pair: Topology) -> None:
+    row = a_publication(pair.broker, topology=pair, after=5 * SECOND)
+    row.hops = [
+        {"queue": "level-2", "after_ms": 0, "is_wait": True},
+        {"queue": "level-0", "after_ms": 4000, "is_wait": True},
+        {"queue": "orders", "after_ms": 5000, "is_wait": False},
+    ]
+    assert [step.difference for step in make_steps(row, None)] == ["", "", ""]
+    saw(row, late_ms=7)
+    steps = make_steps(row, track(row, timezone.now()).observation)
+    assert [step.difference for step in steps] == ["+0 ms", "", "+7 ms"]
+    assert steps[1].planned_at - row.created_at == 4 * SECOND
+    row.unobservable_why = "No tap."
+    ScheduledMessage.objects.update(left_at=None)
+    steps = make_steps(row, track(row, row.created_at + 9 * SECOND).observation)
+    assert [step.difference for step in steps] == ["+0 ms", "", ""]

@@ -94,6 +94,7 @@ def pages(pair: Topology) -> dict[str, str]:
     return addresses | {
         "publication": reverse("publication", args=[message.pk]),
         "dead_letter_queue": f"{reverse('dead_letter_queue', args=['test-broker'])}?name=parked",
+        "live_search": reverse("live_search", args=["test-broker"]),
         "replay_batch": reverse("replay_batch", args=[replay.pk]),
         "replay_item": reverse("replay_item", args=[replay.pk, 1]),
         "broker_start": reverse("broker_start", args=["test-broker"]),

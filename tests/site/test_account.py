@@ -51,7 +51,7 @@ def test_exact_times_are_in_the_time_zone_of_the_user(signed_in: Client) -> None
     assert b"Your preferences were saved." in answer.content
     assert b"Times in IST" in answer.content
     assert b"<option selected>Asia/Kolkata" in answer.content
-    assert b"Times in UTC" in signed_in.get(reverse("now")).content
+    assert b"Times in IST" in signed_in.get(reverse("now")).content
     assert b"Times in IST" in signed_in.get(reverse("replays")).content
     later = Client()
     later.force_login(User.objects.get())

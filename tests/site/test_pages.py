@@ -37,6 +37,7 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "merge_message_groups",
         "redaction",
         "parking",
+        "live_search",
         "replay_batch",
         "replay_item",
         "firehose",

@@ -123,6 +123,15 @@ def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -
     return Permission(True, (*notes, budget.sentence), budget, parks=True)
 
 
+def is_free(queue: Queue, snapshot: Snapshot) -> bool:
+    """Whether a peek costs no delivery, withholds nothing, delays no expiry and keeps the order."""
+    numbers, found = snapshot.numbers.get(queue.name), permission(queue, snapshot)
+    is_unused = numbers is not None and numbers.consumers == 0
+    is_reordered = queue.type == "quorum" and _is_unlimited(queue)
+    has_cost = found.budget is not None or queue.message_ttl_ms is not None or is_reordered
+    return found.allowed and is_unused and not has_cost
+
+
 def look(
     broker: Broker,
     queue: Queue,

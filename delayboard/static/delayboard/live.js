@@ -178,7 +178,7 @@ async function update() {
   isFetching = true;
   try {
     const answer = await fetch(location.href, {
-      headers: { "X-Refresh": "1" }, redirect: "error",
+      headers: { "X-Refresh": wanted }, redirect: "error",
     });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     takeOver(new DOMParser().parseFromString(await answer.text(), "text/html"));

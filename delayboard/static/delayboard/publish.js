@@ -46,8 +46,24 @@ async function take(file) {
   soon();
 }
 
+// The last row of headers is empty: another one like it.
+function addHeader(event) {
+  const rows = form.querySelectorAll(".header-row");
+  const row = rows[rows.length - 1].cloneNode(true);
+  for (const input of row.querySelectorAll("input")) input.value = "";
+  for (const field of row.children) {
+    field.setAttribute("aria-label", field.getAttribute("aria-label").replace(/\d+$/, rows.length + 1));
+  }
+  rows[rows.length - 1].after(row);
+  row.querySelector("input").focus();
+  event.preventDefault();
+}
+
 if (form) {
   form.addEventListener("input", soon);
+  // A link, a template or a copy has filled it.
+  if (form.elements.topology.value || form.elements.broker.value) soon();
+  form.querySelector("button[name=more]").addEventListener("click", addHeader);
   const file = document.querySelector("#body-file");
   file.closest(".field").hidden = false;
   file.addEventListener("change", () => {

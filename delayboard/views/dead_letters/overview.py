@@ -67,12 +67,12 @@ def _groups(
 
 
 def _queues(broker: Broker, known: Latest, text: str, now: datetime) -> Queues:
-    found = _candidates(broker, known)
+    found = find_candidates(broker, known)
     is_current = known.is_reachable
     return queues(broker, found, text, now, most=MOST_CANDIDATES, is_current=is_current)
 
 
-def _candidates(broker: Broker, known: Latest) -> list[Candidate] | None:
+def find_candidates(broker: Broker, known: Latest) -> list[Candidate] | None:
     """None while the broker has never answered."""
     snapshot = known.snapshot
     if snapshot is None:

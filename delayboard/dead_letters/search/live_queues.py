@@ -1,0 +1,103 @@
+"""Which messages in the live dead-letter queues of a broker contain a text: free peeks only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.candidates import Candidate
+from delayboard.dead_letters.queues.peek import PeekedMessage
+from delayboard.dead_letters.search.content import read
+from delayboard.models import DeadLetterQueue
+from topology.broker.errors import BrokerError
+from topology.content.text import fold
+from topology.models import Broker
+from topology.redaction import Redaction
+from topology.snapshot import Snapshot
+
+LONGEST_TEXT = 200
+SECONDS = 3.0
+OUT_OF_TIME = "The search ended after 3 seconds. Enter a part of the name of this queue."
+
+
+@dataclass(frozen=True)
+class Match:
+    """A message with the text; its position in the queue begins at 1."""
+
+    position: int
+    message: PeekedMessage
+
+
+@dataclass(frozen=True)
+class SearchedQueue:
+    """`problem` says why a queue was not searched; `more`: messages after `looked` were not."""
+
+    name: str
+    looked: int = 0
+    more: bool = False
+    matches: tuple[Match, ...] = ()
+    problem: str = ""
+
+
+def select_queues(
+    broker: Broker, found: Iterable[Candidate], snapshot: Snapshot, name: str
+) -> tuple[list[str], list[str]]:
+    """The dead-letter queues with messages whose names contain `name`: free to peek, or not."""
+    decided = dict(
+        DeadLetterQueue.objects.filter(broker=broker).values_list("queue", "is_confirmed")
+    )
+    free: list[str] = []
+    costly: list[str] = []
+    for one in found:
+        queue = snapshot.definitions.queue(one.queue)
+        is_meant = decided.get(one.queue, one.is_likely or one.is_given_up)
+        if queue is None or not is_meant or not one.numbers.messages:
+            continue
+        if fold(name) in fold(one.queue):
+            (free if peek.is_free(queue, snapshot) else costly).append(one.queue)
+    return free, costly
+
+
+def search_queues(
+    broker: Broker,
+    snapshot: Snapshot,
+    names: Sequence[str],
+    text: str,
+    rules: Redaction,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[SearchedQueue]:
+    """Peek at one queue after the other; what takes too long, or fails, has a problem instead."""
+    until = clock() + SECONDS
+    words = fold(text).split()
+    return [
+        _search(broker, snapshot, name, words, rules)
+        if clock() < until
+        else SearchedQueue(name, problem=OUT_OF_TIME)
+        for name in names
+    ]
+
+
+def _search(
+    broker: Broker, snapshot: Snapshot, name: str, words: Sequence[str], rules: Redaction
+) -> SearchedQueue:
+    queue = snapshot.definitions.queue(name)
+    assert queue is not None
+    try:
+        seen = peek.look(broker, queue, snapshot)
+    except BrokerError as error:
+        return SearchedQueue(name, problem=str(error))
+    matches = (
+        Match(position, one)
+        for position, one in enumerate(seen.peeked_messages, 1)
+        if _fits(one, words, rules)
+    )
+    return SearchedQueue(name, len(seen.peeked_messages), seen.more, tuple(matches))
+
+
+def _fits(one: PeekedMessage, words: Sequence[str], rules: Redaction) -> bool:
+    """Whether what the rules show of it contains each word."""
+    shown = rules.message(one.message)
+    text = read(shown.properties, rules.body(one.message.body)).text
+    return all(word in text for word in words)
