@@ -31,6 +31,7 @@ ONLY_CANCEL = (
     "would retry it too often."
 )
 # Why the messages of other patterns cannot be changed.
+OTHER = "Delayboard cannot change single messages of this pattern."
 OTHERS = {
     "quorum_retry": (
         "The message waits in its work queue, and RabbitMQ has no command that removes one message "
@@ -90,7 +91,7 @@ def exit_of(kind: str, params: object, destination: str) -> tuple[str, str]:
         return params.exchange, destination
     if kind in (DELAY_QUEUES, *RETRIES):
         return "", destination
-    raise Unchangeable(OTHERS[kind])
+    raise Unchangeable(OTHERS.get(kind, OTHER))
 
 
 def find_point(found: Definitions, exchange: str, key: str) -> Point:
