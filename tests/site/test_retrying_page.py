@@ -6,7 +6,6 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.views.dead_letters import retrying
 from tests.builders import make_broker, make_pair
 from tests.delayboard.test_retrying import REJECTED, waits
 from tests.site.page_setup import know, signed_in, text_of
