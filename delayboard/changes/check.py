@@ -175,8 +175,8 @@ class _Checker:
         assert self._new_due_at is not None
         if is_read(row) and topology.pattern.delays(topology.parsed):
             return (
-                "The queues of this topology have fixed delays, so no queue has the rest of a "
-                "delay. Cancel the message, and publish a new one."
+                "The queues of this topology have fixed delays, so no queue exists for the "
+                "remaining delay. Cancel the message, and publish a new one."
             )
         if self._new_due_at <= self._now:
             return (

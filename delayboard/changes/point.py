@@ -152,10 +152,13 @@ def unreadable(queue: Mapping[str, Any], destination: str) -> str:
             "Remove the limit."
         )
     # The number of consumers is seconds old, their list is not.
-    if queue.get("consumer_details", queue.get("consumers")) or arguments.get(
-        "x-single-active-consumer"
-    ):
-        return f"“{name}” has consumers, or allows only one at a time. Stop the consumers."
+    if queue.get("consumer_details", queue.get("consumers")):
+        return f"“{name}” has consumers. Stop the consumers."
+    if arguments.get("x-single-active-consumer"):
+        return (
+            f"“{name}” has x-single-active-consumer, so Delayboard cannot read it. Wait until the "
+            "message is delivered."
+        )
     if (queue.get("messages") or 0) > MOST_READ or (queue.get("message_bytes") or 0) > MOST_BYTES:
         return (
             f"“{name}” has more than {MOST_READ:,} messages or {MOST_BYTES // 1_000_000} MB. Wait "

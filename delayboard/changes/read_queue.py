@@ -48,7 +48,10 @@ TRY_LATER_AFTER = timedelta(minutes=1)
 AT_ONCE = 500
 _LEFT = "The message left its delay before the worker read the queue. It was delivered unchanged."
 _ABSENT = "The delay queue does not contain this message."
-_DOUBTFUL = "The worker was killed at this message. It may have been delivered unchanged as well."
+_DOUBTFUL = (
+    "The worker was killed while it changed this message. The message may have been delivered "
+    "unchanged as well."
+)
 
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:

@@ -148,7 +148,7 @@ def _describe_left(tally: Tally) -> str:
         return ""
     remain = "1 message remains" if tally.left == 1 else f"{tally.left} messages remain"
     return (
-        f"{remain} in the source. {tally.why_left} Continue the migration when the cause is "
+        f"{remain} in the source. {tally.why_left} Resume the migration when the cause is "
         "solved or the source is empty."
     )
 

@@ -34,7 +34,7 @@ def open_migration(user: Any, source: Topology, target: Topology) -> DelayMigrat
         row.work = Work.objects.select_for_update().get(pk=row.work_id)
         if not is_replaceable(row):
             raise Refusal(
-                f"A migration to “{row.target}” is not finished. Continue it until it ends."
+                f"A migration to “{row.target}” is not finished. Resume it until it ends."
             )
         work.cancel(row.work)
         _record(user, "migration cancelled", row)

@@ -51,8 +51,8 @@ def find_publishers(source: Topology, now: datetime) -> Publishers:
     if not ((tap.exists() and is_tapped) or firehose.exists()):
         return Publishers(
             "unknown",
-            "The number of publishers is unknown, because nobody reads the tap or the firehose of "
-            "this topology. Start the worker.",
+            "The number of publishers is unknown, because no recorder reads the tap or the "
+            "firehose of this topology. Start the worker.",
         )
     rows = ScheduledMessage.objects.filter(topology=source)
     entered_at: datetime | None = rows.aggregate(at=Max("entered_at"))["at"]

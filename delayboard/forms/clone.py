@@ -86,7 +86,7 @@ def _body(message: Message, rules: Redaction) -> tuple[dict[str, str], list[str]
     if rules.body_paths and body:
         return {}, ["A redaction rule hides parts of bodies from you, so the body is not copied."]
     if len(body) > LARGEST_BODY:
-        return {}, ["The body is larger than 500 kB, so it is not copied. Choose it as a file."]
+        return {}, ["The body is larger than 500 kB, so it is not copied. Select it as a file."]
     try:
         text = body.decode()
     except UnicodeDecodeError:

@@ -119,7 +119,9 @@ class PublishForm(PublishFields):
         elif delay <= timedelta(0):
             self.add_error("due_at", "This time is in the past. Enter a later time.")
         elif not cleaned.get("topology"):
-            self.add_error("due_at", "A time needs a topology.")
+            self.add_error(
+                "due_at", "A due time needs a topology. Select a topology, or clear the due time."
+            )
         cleaned["delay"] = timedelta(milliseconds=delay // timedelta(milliseconds=1))
 
     def _route(self, topology: Topology, delay: timedelta) -> Route | None:

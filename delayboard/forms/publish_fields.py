@@ -43,7 +43,7 @@ class PublishFields(forms.Form):
     )
     due_at = forms.DateTimeField(
         required=False,
-        label="Or due at",
+        label="Due time",
         help_text="A time instead of a delay.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}),
         input_formats=("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M"),

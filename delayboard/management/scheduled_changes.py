@@ -157,7 +157,8 @@ def _line(verdict: ChangeVerdict, action: str) -> str:
     copy = " A copy is published at once." if verdict.is_copied else ""
     if verdict.queue:
         copy = (
-            f" The worker takes {verdict.others} other messages out of “{verdict.queue}” as well, "
+            f" The worker takes {verdict.others} other message{'' if verdict.others == 1 else 's'} "
+            f"out of “{verdict.queue}” as well, "
             "and puts them back in their places."
         )
     return f"{name}: {action} takes effect at {verdict.takes_effect_at:%Y-%m-%d %H:%M:%S}.{copy}"

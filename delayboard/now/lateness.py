@@ -80,7 +80,7 @@ def lateness_counter(brokers: Sequence[Broker], found: Mapping[int, Lateness]) -
     query = {"broker": brokers[0].slug} if len(brokers) == 1 else {}
     link = Link("", "analytics:reports", query=query)
     shown = _at(total, 0.99) if total else UNKNOWN
-    return Counter("lateness", "late p99 of 1 h", None, link, note, missed > 0, shown)
+    return Counter("lateness", "lateness p99, last hour", None, link, note, missed > 0, shown)
 
 
 def find_burning(flows: Sequence[FlowLine], found: Mapping[int, Lateness]) -> Iterator[Problem]:
@@ -96,8 +96,8 @@ def find_burning(flows: Sequence[FlowLine], found: Mapping[int, Lateness]) -> It
             link = Link("View report", "analytics:reports", query=query, fragment="slo")
             sentence = (
                 f"{topology.name}: {percent(hour.within / hour.measured)} of the deliveries of "
-                f"the last hour met the target {late.target}. The error budget burns "
-                f"{hour.burn_rate:.0f} times as fast as it may."
+                f"the last hour met the target {late.target}. The error budget is "
+                f"used {hour.burn_rate:.0f} times as fast as the target allows."
             )
             key, kind = BURNING.format(topology.pk), ProblemKind.SLO
             yield Problem("warning", sentence, link, key, topology.pk, "Late", kind)

@@ -31,7 +31,7 @@ def read_body(text: str, kind: str) -> bytes:
         if kind == "json":
             _check_json(text)
     if len(body) > LARGEST_BODY:
-        raise BodyError("The body is larger than 8 MB.")
+        raise BodyError("The body is larger than 8 MB. Shorten the body.")
     return body
 
 
@@ -60,13 +60,17 @@ def _check_json(text: str) -> None:
     try:
         json.loads(text)
     except RecursionError as error:
-        raise BodyError("The JSON is nested too deep.") from error
+        raise BodyError("The JSON is nested too deeply. Select the format text.") from error
     except ValueError as error:
-        raise BodyError(f"The body is not JSON: {error}.") from error
+        raise BodyError(
+            f"The body is not JSON: {error}. Correct the body, or select the format text."
+        ) from error
 
 
 def _decode(text: str) -> bytes:
     try:
         return b64decode("".join(text.split()), validate=True)
     except ValueError as error:
-        raise BodyError(f"The body is not base64: {error}.") from error
+        raise BodyError(
+            f"The body is not base64: {error}. Correct the body, or select the format text."
+        ) from error

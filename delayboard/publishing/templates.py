@@ -33,17 +33,19 @@ def save_template(
     if not name or len(name) > LONGEST_NAME:
         raise TemplateError(f"Enter a name of at most {LONGEST_NAME} characters.")
     if len(str(values.get("body") or "")) > LARGEST_BODY:
-        raise TemplateError("A template holds a body of at most 500 kB.")
+        raise TemplateError("The body is larger than 500 kB. Shorten the body.")
     if "\\u0000" in json.dumps(values):
         # PostgreSQL has no text with it.
-        raise TemplateError("A template holds no NUL character. Enter the body as base64.")
+        raise TemplateError(
+            "The template contains a NUL character. Remove it, or enter the body as base64."
+        )
     try:
         with transaction.atomic():
             row = PublishTemplate.objects.create(
                 broker=broker, name=name, values=dict(values), created_by_id=user.pk
             )
     except IntegrityError as error:
-        raise TemplateError(f"A template “{name}” already exists.") from error
+        raise TemplateError(f"A template “{name}” already exists. Choose another name.") from error
     audit.record(user, "template saved", broker=broker, what=name)
     return row
 

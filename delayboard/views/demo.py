@@ -42,10 +42,12 @@ def demo_remove(request: HttpRequest) -> HttpResponse:
     try:
         removal.remove_demo(request.user, broker)
     except (BrokerError, Refusal) as error:
-        messages.error(request, f"The demo is not removed completely. {error} Then press again.")
+        messages.error(
+            request, f"The demo is only partly removed. {error} Repeat “Remove demo” afterwards."
+        )
     else:
         tours.go_to_step(request, "")
-        messages.success(request, "The demo is removed. Its broker is empty now.")
+        messages.success(request, "The demo is removed. Your own topologies on its broker remain.")
     return redirect("demo")
 
 

@@ -57,7 +57,7 @@ def add_the_broker(page: Page, vhost: Vhost, album: Album) -> None:
     expect(page.get_by_role("alert")).to_contain_text("The broker is not saved")
     page.locator("[name=password]").fill(address.password)
     page.get_by_role("button", name="Save and test broker").click()
-    expect(page.get_by_role("heading", name="Step 3 of 3: what to watch")).to_be_visible()
+    expect(page.get_by_role("heading", name="Step 3 of 3: dead-letter queues")).to_be_visible()
     expect(page.get_by_text("AMQP: Connected to the virtual host")).to_be_visible()
     expect(page.get_by_text(re.compile(r"Management API: RabbitMQ \d+\.\d+"))).to_be_visible()
     page.get_by_role("button", name="Finish setup").click()

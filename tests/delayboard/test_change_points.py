@@ -132,7 +132,10 @@ QUEUE: dict[str, Any] = {
         ({"arguments": {}}, "does not dead-letter to the queue “work”"),
         ({"arguments": QUEUE["arguments"] | {"x-max-length": 5}}, "has a length limit"),
         ({"effective_policy_definition": {"max-length-bytes": 5}}, "has a length limit"),
-        ({"arguments": QUEUE["arguments"] | {"x-single-active-consumer": True}}, "has consumers"),
+        (
+            {"arguments": QUEUE["arguments"] | {"x-single-active-consumer": True}},
+            "x-single-active-consumer",
+        ),
         ({"consumers": 1}, "has consumers"),
         ({"consumers": 1, "consumer_details": []}, ""),
         ({"messages": 20_001}, "more than 20,000 messages"),

@@ -58,7 +58,7 @@ def test_a_budget_that_burns_fast_is_a_problem(board_of: Topology) -> None:
     board = left(board_of, on_time=80, seconds=20)
     (burning,) = [one for one in board.warnings if one.key == f"burn/{board_of.pk}"]
     assert "80.0 % of the deliveries of the last hour met the target" in burning.sentence
-    assert "20 times as fast as it may" in burning.sentence
+    assert "20 times as fast as the target allows" in burning.sentence
     assert counter(board).is_bad
 
 

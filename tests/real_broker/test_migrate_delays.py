@@ -288,7 +288,7 @@ def test_messages_without_a_publish_time_stay_and_pause_the_migration(
     assert claim("worker") is None
     page = migration_page(source, target)
     assert "1 message remains in the source. A message without a publish time" in page
-    assert "Continue migration" in page
+    assert "Resume migration" in page
     # By choice they do not wait for the end of their delay.
     assert 'name="takes_undated"' in page
     migration_requests.resume(None, source, takes_undated=True)
@@ -395,7 +395,7 @@ def test_a_worker_migrates_what_the_page_requests_and_goes_on_while_there_are_pu
     client.post(reverse("delay_migration_pause", args=[source.slug]))
     assert claim("worker") is None
     delay_all(vhost, {"c": 100 * SECOND})
-    assert "Continue migration" in migration_page(source, target)
+    assert "Resume migration" in migration_page(source, target)
     client.post(reverse("delay_migration_continue", args=[source.slug]))
     migration = work_off()
     assert (migration.moved, migration.work.state) == (3, WorkState.WAITING)

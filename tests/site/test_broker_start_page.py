@@ -45,7 +45,7 @@ def test_the_last_button_marks_and_parks_what_was_chosen(broker: Broker) -> None
     assert "is set up" in text
     rows = DeadLetterQueue.objects.values_list("queue", "is_confirmed", "parks_automatically")
     assert sorted(rows) == [("dead", True, False), ("shop_error", True, True)]
-    assert "No queue looks like" in text_of(client.get(address(broker)))
+    assert "proposes no more dead-letter queues" in text_of(client.get(address(broker)))
 
 
 def test_a_queue_that_is_gone_is_named_and_the_others_are_marked(broker: Broker) -> None:

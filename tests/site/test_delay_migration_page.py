@@ -63,7 +63,7 @@ def test_an_interrupted_migration_and_a_broker_that_is_away_are_shown(source: To
 
 def test_publishers_are_unknown_where_nobody_records_what_enters(source: Topology) -> None:
     """Neither an absent message nor an old one says that they ended."""
-    assert "nobody reads the tap" in find_publishers(source, NOW).known
+    assert "no recorder reads the tap" in find_publishers(source, NOW).known
     holds = create_topology(None, source.broker, hold_queues.KIND, hold_queues.EXAMPLE)
     found = find_publishers(holds, NOW)
     assert (found.state, "Enable the firehose" in found.known) == ("unknown", True)
@@ -113,7 +113,7 @@ def test_a_second_target_waits_for_the_end_of_the_first_migration(source: Topolo
     assert "The migration is paused." in client.post(pause, follow=True).content.decode()
     assert "none is running" in client.post(pause, follow=True).content.decode()
     page = client.get(address).content.decode()
-    assert "Continue migration" in page
+    assert "Resume migration" in page
     assert "Request migration" not in page
 
 
@@ -143,8 +143,8 @@ def test_a_migration_that_cannot_end_is_replaced(source: Topology, leaves: str) 
     pause = reverse("delay_migration_pause", args=[source.slug])
     page = client.post(pause, follow=True)
     assert page.status_code == 200
-    assert "Continue migration" in page.content.decode()
-    assert "Continue migration" in client.get(address).content.decode()
+    assert "Resume migration" in page.content.decode()
+    assert "Resume migration" in client.get(address).content.decode()
     request_all(source, second)
     states = DelayMigration.objects.order_by("pk").values_list("target", "work__state")
     assert list(states) == [(first.pk, WorkState.CANCELLED), (second.pk, WorkState.WAITING)]

@@ -61,7 +61,7 @@ def address_of(group: MessageGroup, view: str = "message_group") -> str:
 
 
 def test_nothing_parked_says_what_to_do_first(viewer: Client) -> None:
-    assert "Start automatic parking of the proposed queues below" in page(viewer)
+    assert "Press “Park … automatically” below" in page(viewer)
 
 
 def test_parked_parked_messages_stand_by_what_they_died_of(viewer: Client, broker: Broker) -> None:

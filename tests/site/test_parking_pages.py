@@ -280,7 +280,7 @@ def test_the_part_of_a_queue_says_how_its_parker_does(
 
 
 def test_the_part_of_a_queue_offers_what_one_may(row: DeadLetterQueue) -> None:
-    assert "Park automatically" in part(row, may_operate=True)
+    assert "Start automatic parking" in part(row, may_operate=True)
     assert "needs the role operator" in part(row, may_operate=False)
     assert "<form" not in part(None, may_operate=True, broker=row.broker)
 

@@ -114,7 +114,7 @@ def test_a_template_is_shared_by_the_operators_of_its_broker(broker: Broker) -> 
     assert "A template “Paid” already exists." in text_of(again)
     assert "Enter a name" in text_of(client.post(PUBLISH, values))
     null = client.post(PUBLISH, values | {"template_name": "Null", "body": "a\0"})
-    assert "A template holds no NUL character." in text_of(null)
+    assert "The template contains a NUL character." in text_of(null)
     nowhere = client.post(PUBLISH, {"save_template": "1", "template_name": "Other"})
     assert "Choose a topology or a broker first." in text_of(nowhere)
     row = PublishTemplate.objects.get()

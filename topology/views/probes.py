@@ -17,8 +17,8 @@ def topology_probes(request: HttpRequest, topology: Topology) -> HttpResponse:
         if request.POST.get("probes") != "on":
             stop_probes(request.user, topology)
             return (
-                "Probes disabled. The worker removes the probe queue when the probes on their way "
-                "have arrived."
+                "Probes disabled. The worker removes the probe queue after the last probe has "
+                "arrived."
             )
         given = request.POST.get("minutes", "").strip()
         minutes = int(given) if given.isascii() and given.isdigit() and len(given) < 6 else 0

@@ -43,8 +43,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--take-undated",
             action="store_true",
-            help="move messages of which nobody knows when they are due to the queue of malformed "
-            "messages; without it they stay in the source, which delivers them",
+            help="move messages without a known due time to the queue of malformed messages; "
+            "without it they remain in the source, which delivers them",
         )
         add_confirmation(parser)
 

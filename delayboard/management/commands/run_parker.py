@@ -23,6 +23,7 @@ class Command(BaseCommand):
         row = rows.filter(broker__slug=options["broker"], queue=options["queue"]).first()
         if row is None:
             raise CommandError(
-                "This queue is not parked automatically. Select “Park automatically” on its page."
+                "This queue is not parked automatically. Select “Start automatic parking” on "
+                "its page."
             )
         run_alone(self, f"parker of {row.queue}", parker_of(row))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -45,14 +46,18 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
     snapshot = known.snapshot if known else None
     for name in names:
         try:
-            if on and request.POST.get("mark") == "1":
-                decide(request.user, broker, name, snapshot, is_confirmed=True)
-            warning = park_request.set_automatic_parking(
-                request.user, broker, name, snapshot, on=on
-            )
+            with transaction.atomic():
+                if on and request.POST.get("mark") == "1":
+                    decide(request.user, broker, name, snapshot, is_confirmed=True)
+                warning = park_request.set_automatic_parking(
+                    request.user, broker, name, snapshot, on=on
+                )
         except (park_request.ParkError, Undecided) as error:
             which = f" for “{name}”" if len(names) > 1 else ""
-            messages.error(request, f"Nothing was changed{which}. {error}")
+            messages.error(
+                request,
+                f"Nothing was changed{which}. {error}",
+            )
         else:
             done = "is parked automatically" if on else "is no longer parked automatically"
             messages.success(request, f"“{name}” {done}.")

@@ -47,7 +47,11 @@ def check_queues(request: HttpRequest, broker: Broker) -> HttpResponse:
     checked = failures.check_queues(request.user, broker, snapshot, names)
     for problem in checked.problems:
         messages.warning(request, problem)
-    left = f" {checked.left} are left: check again." if checked.left else ""
+    left = (
+        f" {checked.left} were not checked. Mark these queues yourself if they receive failures."
+        if checked.left
+        else ""
+    )
     number = "1 queue" if checked.looked == 1 else f"{checked.looked} queues"
     failed = len(checked.failed)
     messages.success(request, f"{number} checked, {failed} with failed messages.{left}")

@@ -67,7 +67,7 @@ def test_a_route_that_only_some_reasons_to_die_lack_names_them() -> None:
     ("target", "more", "gone"),
     [
         ({"durable": False}, (), "when the broker restarts"),
-        ({"auto_delete": True}, (), "when its last consumer goes"),
+        ({"auto_delete": True}, (), "after the last consumer is removed"),
         ({"durable": False}, (queue("lasting"),), ""),
         ({}, (), ""),
     ],

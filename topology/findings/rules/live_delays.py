@@ -43,8 +43,8 @@ NOT_DRAINING = Rule(
     "L03",
     Severity.STUCK,
     "Expired messages do not leave",
-    "RabbitMQ computes when a message expires when the message arrives. A message that was there "
-    "before a policy set the TTL never expires, and in a classic queue all behind it wait.",
+    "RabbitMQ sets the expiry of a message at its arrival. A message from before a policy set the "
+    "TTL never expires, and in a classic queue all messages behind it wait.",
     "https://www.rabbitmq.com/docs/ttl",
     "Take the messages from the queue with a consumer or a shovel, and publish them again.",
     _not_draining,

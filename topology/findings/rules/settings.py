@@ -36,8 +36,11 @@ def _transient_queues(context: Context) -> Iterator[Hit]:
 
 
 def _gone(context: Context, one: Queue, target: Exchange | Queue, user: str) -> Hit:
-    when = f"when its last {user} goes" if target.durable else "when the broker restarts"
-    sentence = f"“{target.name}” is deleted {when}, and messages that die in “{one.name}” then."
+    when = f"after the last {user} is removed" if target.durable else "when the broker restarts"
+    sentence = (
+        f"RabbitMQ deletes “{target.name}” {when}. It then drops the messages that die in "
+        f"“{one.name}”."
+    )
     return Hit(target.name, context.evidence(one, "x-dead-letter-exchange", sentence))
 
 
@@ -97,8 +100,8 @@ TRANSIENT = Rule(
     "F08",
     Severity.LOSS,
     "Dead-letter target does not last",
-    "This durable queue outlives the exchange or the queue that gets its dead letters. RabbitMQ "
-    "drops dead letters once that is gone.",
+    "RabbitMQ can delete the exchange or the queue that gets the dead letters of this durable "
+    "queue. It then drops the dead letters.",
     "https://www.rabbitmq.com/docs/queues#durability",
     "Declare the exchange and the queue as durable, without auto-delete.",
     _transient,

@@ -175,7 +175,7 @@ def _advise_watch(
         mark = "" if all(name in confirmed for name in proposed) else f"mark {it} and "
         sentences.append(
             f"Deaths into {_list_queues(proposed)} are not observed: "
-            f"on the page Dead letters, {mark}select “Park automatically”."
+            f"on the page Dead letters, {mark}select “Start automatic parking”."
         )
     if others := [f"“{name}” ({why})" for name, why in obstacles.items() if why]:
         sentences.append(
