@@ -259,6 +259,7 @@ def broken(user: User, vhost: Vhost) -> Scene:
     scene.add_lists(dead_letters={"broker": gone.slug})
     _add_rows(scene, gone, pair, lost, failed)
     scene.add("publication-in-doubt", "publication", doubt.pk)
+    scene.add("publish-job", "publish_job", rows.publish_job(gone, user).pk)
     scene.add("replay-torn", "replay_batch", torn.pk)
     scene.add("broker-never-reached", "topology:broker", never.slug)
     scene.add("picture-never-reached", "topology:vhost", never.slug)
