@@ -145,5 +145,7 @@ def test_what_others_built_is_named_until_it_is_adopted(applied: Topology) -> No
 def test_of_a_large_broker_what_others_built_is_said_to_be_worked_out(
     applied: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayboard.views.dead_letters.retrying.recognized", lambda *_: None)
+    monkeypatch.setattr(
+        "delayboard.views.dead_letters.retrying.recognize_snapshot", lambda *_: None
+    )
     assert "is still analyzing" in page(applied.broker)

@@ -15,9 +15,7 @@ from delayboard.publishing.timeouts import numbered_lines
 from topology.broker.errors import BrokerError
 from topology.management.find_rows import find_topology
 from topology.management.input_file import opened
-from topology.models import Topology
 from topology.operations.ownership import Refusal
-from topology.patterns.delay_levels.pattern import delay_levels
 
 LEFT_OUT_CODE, STOPPED_CODE = 3, 130
 TELL_EVERY = 1000
@@ -44,9 +42,7 @@ class Command(BaseCommand):
         rate, file, is_dry = options["rate"], options["file"], options["dry_run"]
         if rate is not None and not rate > 0:
             raise CommandError("--rate must be more than 0.")
-        topology = find_topology(
-            options["topology"], Topology.objects.filter(kind=delay_levels.KIND)
-        )
+        topology = find_topology(options["topology"])
         if not is_dry and (refusal := unconfirmed(topology.broker, options)):
             raise CommandError(f"Nothing was imported. {refusal}")
         self._read, self._is_dry = 0, is_dry
