@@ -158,6 +158,18 @@ class PublishForm(PublishFields):
             self.add_error("target", problem)
         return not problem
 
+    def check_many(self) -> bool:
+        """Whether many such messages can be published; else the problems are noted."""
+        data = self.cleaned_data
+        for name, words in (("count", "the number of messages"), ("rate", "the rate")):
+            if data.get(name) is None and name not in self.errors:
+                self.add_error(name, f"Enter {words}.")
+        if data.get("due_at"):
+            self.add_error("due_at", "Enter a delay: each message is published at another time.")
+        if data.get("message_id"):
+            self.add_error("message_id", "Leave it empty: each message gets an id of its own.")
+        return not self.errors
+
     @property
     def has_rare_properties(self) -> bool:
         """Whether something is typed, or wrong, in a field that is folded away."""
@@ -238,5 +250,6 @@ class PublishForm(PublishFields):
             topology=topology,
             target=self._target(topology.pattern.targets(topology.parsed)),
             note=rounded if given != asked else "",
+            delay=asked,
             id=data["publication_id"] or uuid4(),
         )

@@ -6,6 +6,7 @@ from django import forms
 
 from delayboard.forms.header_rows import HeaderRowsField
 from delayboard.publishing.body import FORMATS
+from delayboard.publishing.publish_job import HIGHEST_RATE, MOST_MESSAGES
 from topology.delays import format_delay
 from topology.models import Topology
 
@@ -84,3 +85,17 @@ class PublishFields(forms.Form):
     reply_to = forms.CharField(required=False, max_length=255)
     type = forms.CharField(required=False, max_length=255)
     app_id = forms.CharField(required=False, max_length=255)
+    count = forms.IntegerField(
+        required=False,
+        label="Number of messages",
+        min_value=1,
+        max_value=MOST_MESSAGES,
+        help_text=f"At most {MOST_MESSAGES:,}. Each message gets an id of its own.",
+    )
+    rate = forms.FloatField(
+        required=False,
+        label="Messages per second",
+        min_value=1,
+        max_value=HIGHEST_RATE,
+        help_text=f"1 to {HIGHEST_RATE:,}.",
+    )

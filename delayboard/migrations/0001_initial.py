@@ -1667,5 +1667,63 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="PublishJob",
+            fields=[
+                (
+                    "id",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("exchange", models.CharField(blank=True, max_length=255)),
+                ("routing_key", models.CharField(blank=True, max_length=255)),
+                ("target", models.CharField(blank=True, max_length=255)),
+                ("delay_ms", models.BigIntegerField(default=0)),
+                ("properties", models.BinaryField(default=b"\x00\x00")),
+                ("body", models.BinaryField(default=b"")),
+                ("number", models.PositiveIntegerField()),
+                ("rate", models.FloatField(help_text="Messages a second")),
+                ("begun", models.PositiveIntegerField(default=0)),
+                ("unanswered", models.JSONField(default=list)),
+                ("published", models.PositiveIntegerField(default=0)),
+                ("returned", models.PositiveIntegerField(default=0)),
+                ("returned_why", models.TextField(blank=True)),
+                ("repeated", models.PositiveIntegerField(default=0)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("started_at", models.DateTimeField(null=True)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        to="topology.topology",
+                    ),
+                ),
+                (
+                    "work",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.work"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("-created_at",),
+            },
+        ),
         migrations.RunPython(SEARCH_INDEX.make, SEARCH_INDEX.drop),
     ]

@@ -25,7 +25,7 @@ from delayboard.models.parked_search import (
 from delayboard.models.parking import ParkedChange, Parking, ParkSession
 from delayboard.models.peek_count import PeekCount
 from delayboard.models.preference import Preference
-from delayboard.models.publication import Publication, PublishTemplate
+from delayboard.models.publication import Publication, PublishJob, PublishTemplate
 from delayboard.models.replay import (
     BatchState,
     ItemState,
@@ -83,6 +83,7 @@ __all__ = (
     "PeekCount",
     "Preference",
     "Publication",
+    "PublishJob",
     "PublishTemplate",
     "QueueDepth",
     "RedactionKind",

@@ -13,6 +13,7 @@ INDEX = "index"
 MIGRATIONS = "migrations"
 PARKING = "parking"
 PARKED_MESSAGES = "parked_messages"
+PUBLISH_JOBS = "publish-jobs"
 REPLAYS = "replay"
 
 

@@ -19,6 +19,8 @@ class Sent(models.TextChoices):
 
 # A publish takes at most the connect, handshake and heartbeat times, together well under this.
 LONGEST_SEND = timedelta(seconds=30)
+# As AMQP writes them.
+NO_PROPERTIES = b"\x00\x00"
 
 
 class PublishTemplate(models.Model):
@@ -83,3 +85,63 @@ class Publication(models.Model):
         if self.predicted_delay_ms is None:
             return None
         return self.created_at + timedelta(milliseconds=self.predicted_delay_ms)
+
+
+class PublishJob(models.Model):
+    """Equal messages that the worker publishes at a rate (delayboard/publishing/publish_job.py).
+
+    The messages have the numbers 1 to `number`. Those up to `begun` may be published; those in
+    `unanswered` have no answer of the broker, and are published again, marked. `published` were
+    confirmed, `returned` were not, `repeated` may be duplicated. The content is deleted at the end.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    broker = models.ForeignKey("topology.Broker", models.CASCADE)
+    topology = models.ForeignKey("topology.Topology", models.CASCADE, null=True)
+    work = models.OneToOneField("topology.Work", models.CASCADE)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    exchange = models.CharField(max_length=255, blank=True)
+    routing_key = models.CharField(max_length=255, blank=True)
+    target = models.CharField(max_length=255, blank=True)
+    delay_ms = models.BigIntegerField(default=0)
+    properties = models.BinaryField(default=NO_PROPERTIES)
+    body = models.BinaryField(default=b"")
+    number = models.PositiveIntegerField()
+    rate = models.FloatField(help_text="Messages a second")
+    begun = models.PositiveIntegerField(default=0)
+    unanswered = models.JSONField(default=list)
+    published = models.PositiveIntegerField(default=0)
+    returned = models.PositiveIntegerField(default=0)
+    returned_why = models.TextField(blank=True)
+    repeated = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.number} messages to {self.destination}"
+
+    @property
+    def destination(self) -> str:
+        if self.topology is not None:
+            return f"{self.topology.name} {self.target}".strip()
+        return f"{self.exchange or '(default)'} {self.routing_key}".strip()
+
+    @property
+    def answered(self) -> int:
+        return self.published + self.returned
+
+    @property
+    def remaining(self) -> timedelta:
+        """The time that the rest takes at the requested rate."""
+        return timedelta(seconds=round((self.number - self.answered) / self.rate))
+
+    @property
+    def measured_rate(self) -> float | None:
+        """Messages a second since the start; None in the first second."""
+        if self.started_at is None:
+            return None
+        seconds = ((self.work.ended_at or timezone.now()) - self.started_at).total_seconds()
+        return self.answered / seconds if seconds >= 1 else None

@@ -59,6 +59,7 @@ class OutgoingMessage:
     topology: Topology | None = None
     target: str = ""
     note: str = ""
+    delay: timedelta = timedelta(0)
     id: uuid.UUID = field(default_factory=uuid.uuid4)
 
     @property
@@ -90,14 +91,12 @@ def send(
     AlreadySent when the message with this id was sent before.
     """
     tracking = outgoing.id
-    if outgoing.way is not None:
-        declares = without_intercepted(outgoing.declares, broker)
-        outgoing = replace(outgoing, way=replace(outgoing.way, declares=declares))
+    outgoing = leave_intercepted(outgoing, broker)
     publish = _publish(outgoing, tracking)
     row = _store_publication(user, broker, outgoing, prediction, tracking, publish)
     try:
         with (
-            _owning(broker, outgoing) as declared,
+            declaring(broker, outgoing) as declared,
             publisher(
                 broker.address, "publish page", heartbeat=REQUEST_HEARTBEAT_SECONDS
             ) as channel,
@@ -120,8 +119,16 @@ def send(
     return row
 
 
+def leave_intercepted(outgoing: OutgoingMessage, broker: Broker) -> OutgoingMessage:
+    """The message without the declares of bindings that an interception replaces."""
+    if outgoing.way is None:
+        return outgoing
+    declares = without_intercepted(outgoing.declares, broker)
+    return replace(outgoing, way=replace(outgoing.way, declares=declares))
+
+
 @contextmanager
-def _owning(broker: Broker, outgoing: OutgoingMessage) -> Iterator[Callable[[], None]]:
+def declaring(broker: Broker, outgoing: OutgoingMessage) -> Iterator[Callable[[], None]]:
     """As `owning`, for the objects that the message declares, if any.
 
     Reads the broker again: the prediction may be seconds old, and another user's destination may

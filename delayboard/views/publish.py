@@ -15,10 +15,11 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
 from delayboard.forms.publish import PublishForm
-from delayboard.models import Publication, PublishTemplate
+from delayboard.models import Publication, PublishJob, PublishTemplate
 from delayboard.publishing.offers import Offers, make_offers
 from delayboard.publishing.predict import Prediction
 from delayboard.publishing.predict_message import predict_message
+from delayboard.publishing.publish_job import request_job
 from delayboard.publishing.send import AlreadySent, OutgoingMessage, send
 from delayboard.publishing.templates import TemplateError, delete_template, save_template
 from delayboard.publishing.track import make_steps, track
@@ -28,7 +29,10 @@ from topology import access, latest
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError
 from topology.models import Role, Topology
+from topology.operations.ownership import Refusal
 
+# The buttons that publish.
+SENDING = {"send", "send_many"}
 # A page lists no more of them.
 MOST_TEMPLATES = 100
 
@@ -59,7 +63,7 @@ def publish(request: HttpRequest) -> HttpResponse:
         if known.snapshot is None or known.error:
             messages.error(request, f"Nothing was published. {known.error}")
             context["refusal"] = known.error
-        elif known.snapshot.alarms and "send" in request.POST:
+        elif known.snapshot.alarms and not SENDING.isdisjoint(request.POST):
             # A publish that an alarm holds up may be taken all the same when the alarm ends.
             sentence = alarm_sentence(known.snapshot.alarms)
             messages.error(request, f"Nothing was published. {sentence}")
@@ -71,6 +75,8 @@ def publish(request: HttpRequest) -> HttpResponse:
                 effect = Effect(sentence, reverse("publish"))
                 page = confirmation(request, broker, "Publish message", effect)
                 return page or _sent(request, form, outgoing, prediction, context)
+            if "send_many" in request.POST and form.check_many():
+                return _job_requested(request, form, outgoing, prediction, context)
     return _page(request, form, context)
 
 
@@ -79,6 +85,9 @@ def _page(request: HttpRequest, form: PublishForm, context: dict[str, Any]) -> H
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     templates = PublishTemplate.objects.filter(broker__in=operated)
     context |= {
+        "jobs": PublishJob.objects.filter(broker__in=visible).select_related("work", "topology")[
+            :5
+        ],
         "recent": Publication.objects.filter(broker__in=visible)[:10],
         "templates": templates.select_related("broker", "created_by")[:MOST_TEMPLATES],
         "may_publish": operated.exists(),
@@ -155,3 +164,30 @@ def _sent(
         form.add_error("headers", str(error))
         return _page(request, form, context)
     return redirect("publication", pk=row.pk)
+
+
+def _job_requested(
+    request: HttpRequest,
+    form: PublishForm,
+    outgoing: OutgoingMessage,
+    prediction: Prediction,
+    context: dict[str, Any],
+) -> HttpResponse:
+    broker, count = form.chosen_broker, form.cleaned_data["count"]
+    sentence = f"Up to {count:,} messages are published in the virtual host {broker.vhost}."
+    effect = Effect(sentence, reverse("publish"))
+    if page := confirmation(request, broker, "Publish many messages", effect):
+        return page
+    rate = form.cleaned_data["rate"]
+    try:
+        job = request_job(request.user, broker, outgoing, prediction, number=count, rate=rate)
+    except AlreadySent:
+        messages.warning(request, "The job was already requested. This page shows its status.")
+        return redirect("publish_job", pk=outgoing.id)
+    except FieldError as error:
+        form.add_error("headers", str(error))
+        return _page(request, form, context)
+    except Refusal as error:
+        messages.error(request, f"Nothing was published. {error}")
+        return _page(request, form, context)
+    return redirect("publish_job", pk=job.pk)

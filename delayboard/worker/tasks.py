@@ -40,6 +40,7 @@ from delayboard.models.background_task import (
     MIGRATIONS,
     PARKED_MESSAGES,
     PARKING,
+    PUBLISH_JOBS,
     REPLAYS,
     firehose_key,
     forwarder_key,
@@ -48,6 +49,7 @@ from delayboard.models.background_task import (
     probes_key,
     recorder_key,
 )
+from delayboard.publishing import publish_job
 from delayboard.worker.check_brokers import keep_checking_brokers
 from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.schedule import keep_schedule
@@ -64,6 +66,8 @@ Run = Callable[..., None]
 IDLE_SECONDS = 0.5
 # So many replays go at the same time.
 REPLAYERS = 3
+# So many publish jobs.
+PUBLISHERS = 2
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
         kept = Interception.objects.exclude(state=InterceptionState.CLOSED)
         tasks += [interception_of(row, owner) for row in kept.select_related("work")]
         tasks += [replayer(owner, number) for number in range(1, REPLAYERS + 1)]
+        tasks += [publisher(owner, number) for number in range(1, PUBLISHERS + 1)]
         tasks += [Task(key, name, run) for key, name, run in _always(owner)]
     return {task.key: task for task in tasks}
 
@@ -171,6 +176,14 @@ def replayer(owner: str, number: int) -> Task:
     if number == 1:
         return Task(REPLAYS, "Replays", run)
     return Task(f"{REPLAYS}-{number}", f"Replays, {number}", run)
+
+
+def publisher(owner: str, number: int) -> Task:
+    """One of several, so that a slow publish job keeps no other one waiting."""
+    run = partial(_work_off, _claims(publish_job.KIND), owner, publish_job.attend)
+    if number == 1:
+        return Task(PUBLISH_JOBS, "Publish jobs", run)
+    return Task(f"{PUBLISH_JOBS}-{number}", f"Publish jobs, {number}", run)
 
 
 def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> None:

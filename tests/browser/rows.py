@@ -41,6 +41,7 @@ from delayboard.models import (
     ItemState,
     ParkedMessage,
     Publication,
+    PublishJob,
     ReplayBatch,
     ReplayOutcome,
     ScheduledChange,
@@ -49,7 +50,8 @@ from delayboard.models.publication import Sent
 from tests.analytics import result_rows
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
-from topology.models import AuditEntry, Broker, MissingBinding, Topology, Work
+from topology.models import AuditEntry, Broker, MissingBinding, Topology, Work, WorkState
+from topology.work import create
 
 FAILURE = "Spark ended with status 1: java.lang.OutOfMemoryError: Java heap space"
 REFUSAL = (
@@ -165,6 +167,29 @@ def publications(
         for n, name in enumerate(names)
     )
     return made[-1]
+
+
+def publish_job(broker: Broker, user: User) -> PublishJob:
+    """One that failed, with messages that no queue took and one without an answer."""
+    own = create("publish", broker.pk, broker=broker, user=user, total=2_000)
+    Work.objects.filter(pk=own.pk).update(
+        state=WorkState.FAILED, error=REFUSAL, ended_at=timezone.now()
+    )
+    return PublishJob.objects.create(
+        broker=broker,
+        created_by=user,
+        work=own,
+        routing_key="orders",
+        number=2_000,
+        rate=100,
+        begun=1_000,
+        published=990,
+        returned=9,
+        returned_why=REFUSAL,
+        repeated=5,
+        unanswered=[1_000],
+        started_at=timezone.now() - timedelta(seconds=10),
+    )
 
 
 def batch(

@@ -147,6 +147,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("alerts", "alerts")
     scene.add("nightly-run", "analytics:nightly_run", YESTERDAY.isoformat())
     _add_rows(scene, broker, pair, sent, batch)
+    scene.add("publish-job", "publish_job", rows.publish_job(broker, user).pk)
     replays.add(scene, broker, [PARKED, *names])
     _add_scheduled(scene, parked_message)
     _add_acts(scene, broker, pair, planned)

@@ -13,7 +13,6 @@ from django.utils import timezone
 from delayboard.dead_letters.replay.batch import change_state, claims
 from delayboard.dead_letters.replay.batch.claims import MAYBE_PUBLISHED
 from delayboard.dead_letters.replay.follow import canary
-from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.send import parked_source, send_batch
 from delayboard.models import (
     BatchState,
@@ -30,6 +29,7 @@ from tests.delayboard.pipes import Pipes, opened
 from topology import work
 from topology.broker.amqp.pipeline import Answer
 from topology.models import Broker, WorkState
+from topology.transfer.rate import RateLimiter
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 

@@ -10,9 +10,17 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from analytics.models import Channel, Delivery, NightlyReport, Run, ScheduledMessage, Subscriber
-from delayboard.models import AlertMessage, AlertReceiver, ParkedChange, Parking, Publication
+from delayboard.models import (
+    AlertMessage,
+    AlertReceiver,
+    ParkedChange,
+    Parking,
+    Publication,
+    PublishJob,
+)
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import draft
+from topology import work
 from topology.models import Topology
 
 QUERIES = {
@@ -45,6 +53,8 @@ def alert_message() -> AlertMessage:
 def addresses(pair: Topology) -> dict[str, str]:
     """Every address of the URL conf but the admin's, by its name, with objects that exist."""
     publication = Publication.objects.create(broker=pair.broker, size=1)
+    own = work.create("publish", pair.broker.pk, broker=pair.broker, user=None)
+    PublishJob.objects.create(pk=publication.pk, broker=pair.broker, work=own, number=1, rate=1)
     batch = draft(pair.broker)
     if not ScheduledMessage.objects.filter(pk=batch.pk).exists():
         now = timezone.now()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 import time
 from base64 import b64encode
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,22 +18,27 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.forms.publish import PublishForm
 from delayboard.management.confirmation import add_confirmation, unconfirmed
-from delayboard.models import Publication
+from delayboard.models import Publication, PublishJob
 from delayboard.models.publication import Sent
+from delayboard.publishing import publish_job
 from delayboard.publishing.body import FORMATS
+from delayboard.publishing.predict import Prediction
 from delayboard.publishing.predict_message import predict_message
-from delayboard.publishing.send import send
+from delayboard.publishing.send import OutgoingMessage, send
 from delayboard.publishing.track import Track, track
-from topology import latest
+from delayboard.worker.supervise import until_stopped
+from topology import latest, work
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError
-from topology.models import Broker
+from topology.models import Broker, WorkState
+from topology.operations.ownership import Refusal
 
 # Not observed within the time of --wait.
 UNSEEN_CODE = 3
 # No answer of the broker, and no arrival observed: the message may be published.
 UNKNOWN_CODE = 4
 CHECK_SECONDS = 0.2
+REPORT_SECONDS = 1.0
 TEXTS = {
     "topology": "topology slug, as in its page's address",
     "delay": "such as 90s or 1h30m",
@@ -50,10 +58,10 @@ TEXTS = {
 
 class Command(BaseCommand):
     help = (
-        "Publish one message through a topology, or to an exchange of a broker. Exits with 0 when "
-        "the broker confirmed it, with 3 when --wait ended before its delivery was observed, "
-        "with 4 when it is possibly published and its delivery was not observed, and with 1 when "
-        "it is not published."
+        "Publish one message, or with --count many, through a topology, or to an exchange of a "
+        "broker. Exits with 0 when the broker confirmed all, with 3 when --wait ended before the "
+        "delivery was observed, with 4 when the message is possibly published and its delivery "
+        "was not observed, and with 1 when one is not published."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -66,6 +74,8 @@ class Command(BaseCommand):
         parser.add_argument("--body-format", choices=kinds, default="text")
         parser.add_argument("--dry-run", action="store_true", help="only predict the route")
         parser.add_argument("--wait", type=float, help="seconds to wait for the arrival")
+        parser.add_argument("--count", type=int, help="so many messages; Ctrl-C stops the job")
+        parser.add_argument("--rate", type=float, help="messages per second of --count")
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
         add_confirmation(parser)
 
@@ -76,7 +86,8 @@ class Command(BaseCommand):
         known = latest.fresh(broker)
         if known.snapshot is None or known.error:
             raise CommandError(f"Nothing was published. {known.error}")
-        if not form.check_target(known.snapshot.definitions):
+        is_many = given["count"] is not None or given["rate"] is not None
+        if not form.check_target(known.snapshot.definitions) or (is_many and not form.check_many()):
             _check(form)
         prediction = predict_message(broker, known.snapshot, outgoing)
         self._say(given, "predicted", prediction.sentence)
@@ -86,6 +97,11 @@ class Command(BaseCommand):
             raise CommandError(f"Nothing was published. {refusal}")
         if known.snapshot.alarms:
             raise CommandError(f"Nothing was published. {alarm_sentence(known.snapshot.alarms)}")
+        if is_many:
+            if given["wait"] is not None:
+                raise CommandError("Nothing was published. Use --wait without --count.")
+            self._publish_many(form, outgoing, prediction, given)
+            return
         try:
             row = send(AnonymousUser(), broker, outgoing, prediction)
         except FieldError as error:
@@ -104,6 +120,41 @@ class Command(BaseCommand):
         if given["wait"] is not None and not is_observed:
             sys.exit(UNSEEN_CODE)
 
+    def _publish_many(
+        self,
+        form: PublishForm,
+        outgoing: OutgoingMessage,
+        prediction: Prediction,
+        given: dict[str, Any],
+    ) -> None:
+        """Do the job here; a worker continues it when this process is killed."""
+        data, user = form.cleaned_data, AnonymousUser()
+        try:
+            job = publish_job.request_job(
+                user,
+                form.chosen_broker,
+                outgoing,
+                prediction,
+                number=data["count"],
+                rate=data["rate"],
+            )
+        except (FieldError, Refusal) as error:
+            raise CommandError(f"Nothing was published. {error}") from error
+        self._say(given, "requested", f"The publish job {job.pk} is requested.")
+        reported_at = time.monotonic()
+
+        def alive() -> None:
+            nonlocal reported_at
+            if time.monotonic() - reported_at >= REPORT_SECONDS:
+                reported_at = time.monotonic()
+                job.refresh_from_db()
+                self._say(given, "progress", _describe(job))
+
+        _run(job, alive)
+        self._say(given, job.work.state, _describe(job))
+        if job.work.state != WorkState.DONE or job.returned:
+            raise CommandError(job.work.error or job.returned_why or "The job was stopped.")
+
     def _wait(self, row: Publication, given: dict[str, Any]) -> bool:
         """Whether its delivery was observed in time."""
         seen = wait_for(row, given["wait"])
@@ -113,6 +164,32 @@ class Command(BaseCommand):
     def _say(self, given: dict[str, Any], state: str, sentence: str) -> None:
         found = {"state": state, "sentence": sentence}
         self.stdout.write(json.dumps(found, ensure_ascii=False) if given["json"] else sentence)
+
+
+def _run(job: PublishJob, alive: Callable[[], None]) -> None:
+    """Until the job has ended; an interrupt stops it."""
+    owner = f"{socket.gethostname()}:{os.getpid()} (command)"
+    stop = until_stopped()
+    while not job.work.is_ended:
+        claimed = work.claim_this(job.work, owner)
+        if claimed is not None:
+            publish_job.attend(claimed, stop=stop, alive=alive)
+        job.refresh_from_db()
+        job.work.refresh_from_db()
+        if stop.is_set():
+            publish_job.stop_job(AnonymousUser(), job)
+        elif not job.work.is_ended:
+            stop.wait(CHECK_SECONDS)
+            alive()
+
+
+def _describe(job: PublishJob) -> str:
+    found = f"{job.published:,} of {job.number:,} messages are published"
+    if job.returned:
+        found += f", {job.returned:,} are not published: {job.returned_why}"
+    if job.repeated:
+        found += f", {job.repeated:,} may be duplicated"
+    return found if found.endswith(".") else f"{found}."
 
 
 def wait_for(row: Publication, seconds: float) -> Track:
@@ -128,6 +205,7 @@ def wait_for(row: Publication, seconds: float) -> Track:
 def _typed(given: dict[str, Any]) -> dict[str, Any]:
     """As the form of the page posts it."""
     typed = {name: given[name] for name in (text.replace("-", "_") for text in TEXTS)}
+    typed |= {"count": given["count"], "rate": given["rate"]}
     typed |= {"body": given["body"], "body_format": given["body_format"], "persistent": "1"}
     if given["body_file"] is not None:
         typed |= {"body": _read_file(given["body_file"]), "body_format": "base64"}

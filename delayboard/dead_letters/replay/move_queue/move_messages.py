@@ -34,7 +34,6 @@ from delayboard.dead_letters.replay.move_queue.moved_counts import COUNTED, SENT
 from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages
 from delayboard.dead_letters.replay.move_queue.queue_source import EMPTY_SECONDS, LiveQueueSource
 from delayboard.dead_letters.replay.move_queue.watch_queue import QueueWatch
-from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from delayboard.models import ReplayBatch
 from topology.broker.amqp.depths import live_depths
@@ -43,6 +42,7 @@ from topology.broker.amqp.pipeline import Pipeline, pipeline
 from topology.broker.errors import NotFound
 from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.transfer.move import move
+from topology.transfer.rate import RateLimiter
 
 # So many numbers are reserved at once.
 RESERVED = 50_000

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from delayboard.dead_letters.replay.move_queue.delivery_limit import explain_near_limit
 from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages, Unfit
-from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import Intake
@@ -16,6 +15,7 @@ from topology.broker.amqp.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step
 from topology.transfer.queue_source import QueueSource, Taken
+from topology.transfer.rate import RateLimiter
 
 # What is confirmed at a tapped exchange is looked at when it is so much, or so old (seconds).
 CHECKED_NUMBER = 250

@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
 from delayboard.dead_letters.replay.publish.content import Content, Unsendable, read_contents
-from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.send import settle_items
 from delayboard.dead_letters.replay.send.answers import Answers
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
@@ -24,6 +23,7 @@ from delayboard.models.replay import OPEN, Order, ReplayEdit, replay_id
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
 from topology.transfer.move import Step
+from topology.transfer.rate import RateLimiter
 
 # Bytes of bodies in flight. A larger message is sent alone.
 MOST_BYTES = 32_000_000

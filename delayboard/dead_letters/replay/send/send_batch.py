@@ -24,7 +24,6 @@ from delayboard.dead_letters.replay.batch.lease import (
 )
 from delayboard.dead_letters.replay.follow import canary, outcome
 from delayboard.dead_letters.replay.move_queue import move_messages
-from delayboard.dead_letters.replay.publish.rate import RateLimiter
 from delayboard.dead_letters.replay.send.answers import CHECK_AGAIN_SECONDS
 from delayboard.dead_letters.replay.send.parked_source import ParkedMessageSource
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
@@ -36,6 +35,7 @@ from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.broker.management.observe import observe
 from topology.models import Work
 from topology.transfer.move import move
+from topology.transfer.rate import RateLimiter
 
 WATCH_EVERY = timedelta(seconds=1)
 # So often people's wishes are looked for, and whether it shall stop itself.

@@ -1,4 +1,4 @@
-"""The rate at which a replay publishes."""
+"""The rate at which a source gives out messages."""
 
 from __future__ import annotations
 

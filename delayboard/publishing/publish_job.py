@@ -1,0 +1,341 @@
+"""Publishes many equal messages at a rate, as work of the worker or of a command.
+
+A message's number is stored before the message is sent, and its answer afterwards. A kill leaves at
+most WINDOW numbers without an answer: the next attempt publishes these again with the same
+message id, and marks them. The counts in the row are of answers only, so they stay true.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from delayboard.models import PublishJob
+from delayboard.models.publication import NO_PROPERTIES
+from delayboard.publishing.predict import Prediction
+from delayboard.publishing.send import AlreadySent, OutgoingMessage, declaring, leave_intercepted
+from topology import audit, work
+from topology.broker.amqp.pipeline import Answer, pipeline
+from topology.broker.errors import Blocked, BrokerError, alarm_sentence
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties, edit_properties, read_properties
+from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Publish, Route
+from topology.models import Broker, State, Work, WorkState
+from topology.operations.ownership import Refusal
+from topology.patterns.pattern import ParamsError
+from topology.provisioning.taps import lost_without_taps, tapped_exchanges
+from topology.transfer.move import Step, move
+from topology.transfer.rate import RateLimiter
+
+KIND = "publish"
+MOST_MESSAGES = 100_000
+HIGHEST_RATE = 5_000
+# A whole window of bodies is in memory.
+LARGEST_BODY = 256 * 1024
+# A kill can repeat so many.
+WINDOW = 100
+AGAIN_AFTER = timedelta(seconds=5)
+PULSE_SECONDS = 0.2
+ALIVE_SECONDS = 0.9
+WRITE_SECONDS = 0.2
+# So often the broker is asked for alarms, and whether a queue gets more than a tap does.
+CHECK_SECONDS = 5.0
+ENDS = {
+    WorkState.DONE: "done",
+    WorkState.FAILED: "failed",
+    WorkState.CANCELLED: "stopped",
+}
+
+
+class Failed(Exception):
+    """The job cannot go on; the message is a sentence."""
+
+
+def request_job(
+    user: Any,
+    broker: Broker,
+    outgoing: OutgoingMessage,
+    prediction: Prediction,
+    *,
+    number: int,
+    rate: float,
+) -> PublishJob:
+    """Let a worker publish so many of the message.
+
+    Raises Refusal, FieldError when AMQP cannot carry a header or property, and AlreadySent when
+    the job with this id was requested before.
+    """
+    _refuse_unfit(outgoing, prediction)
+    stated = {"delivery_mode": 2, **outgoing.properties}
+    properties = build_properties(outgoing.headers, **stated)
+    try:
+        with transaction.atomic():
+            own = work.create(KIND, broker.pk, broker=broker, user=_account(user), total=number)
+            job = PublishJob.objects.create(
+                id=outgoing.id,
+                broker=broker,
+                topology=outgoing.topology,
+                work=own,
+                created_by=_account(user),
+                exchange=outgoing.exchange,
+                routing_key=outgoing.routing_key,
+                target=outgoing.target,
+                delay_ms=outgoing.delay // timedelta(milliseconds=1),
+                properties=properties.raw,
+                body=outgoing.body,
+                number=number,
+                rate=rate,
+            )
+            _record(user, "publish job requested", job, "done")
+    except IntegrityError as error:
+        raise AlreadySent(str(outgoing.id)) from error
+    return job
+
+
+def stop_job(user: Any, job: PublishJob) -> bool:
+    """Let it end within a second; False when it has ended."""
+    if job.work.is_ended:
+        return False
+    with transaction.atomic():
+        _record(user, "publish job stop requested", job, "done")
+        work.cancel(job.work)
+        if Work.objects.filter(pk=job.work_id, state=WorkState.CANCELLED).exists():
+            _delete_content(job)
+    return True
+
+
+def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
+    """Go on with a job; what the broker fails with is shown, and tried again."""
+    lease = work.lease_of(claimed)
+    job = PublishJob.objects.select_related("broker", "topology", "created_by").get(work=claimed)
+    messages = Messages(job, lease)
+    try:
+        _publish(messages, stop, alive)
+    except work.Stopped:
+        if Work.objects.filter(pk=claimed.pk, cancel_wanted=True).exists():
+            _end(job, lease, WorkState.CANCELLED)
+    except (Refusal, Failed) as error:
+        _end(job, lease, WorkState.FAILED, str(error))
+    except BrokerError as error:
+        lease.give_back(str(error), after=AGAIN_AFTER)
+    else:
+        if messages.failure:
+            _end(job, lease, WorkState.FAILED, messages.failure)
+        elif messages.is_exhausted and not messages.unanswered:
+            _end(job, lease, WorkState.DONE)
+        elif stop.is_set():
+            lease.give_back("", after=timedelta(0))
+        else:
+            lease.give_back("RabbitMQ did not confirm all messages in time.", after=AGAIN_AFTER)
+
+
+class Messages:
+    """The messages of a job, with their answers."""
+
+    def __init__(self, job: PublishJob, lease: work.Lease) -> None:
+        self.job = job
+        self.unanswered = set[int](job.unanswered)
+        self.failure = ""
+        self._lease = lease
+        self._again = deque(sorted(self.unanswered))
+        self._properties = read_properties(bytes(job.properties))
+        self._body = bytes(job.body)
+        self._limiter = RateLimiter(job.rate, time.monotonic())
+        self._is_written = True
+        self._written_at = 0.0
+        self._pulsed_at = 0.0
+        self._alive_at = 0.0
+        self._checked_at = 0.0
+        self.route = Route(job.exchange, job.routing_key)
+
+    @property
+    def is_exhausted(self) -> bool:
+        return not self._again and self.job.begun >= self.job.number
+
+    def take(self, room: int) -> list[Step[int]]:
+        """Store the next numbers and return their messages. Raises Stopped."""
+        job, again = self.job, self._again
+        left = len(again) + job.number - job.begun
+        number = min(room, self._limiter.allows(time.monotonic()), left)
+        if number <= 0 or self.failure:
+            return []
+        repeats = [again.popleft() for _ in range(min(number, len(again)))]
+        fresh = range(job.begun + 1, job.begun + 1 + number - len(repeats))
+        job.begun += len(fresh)
+        job.repeated += len(repeats)
+        self.unanswered.update(fresh)
+        self.write()
+        self._limiter.take(number)
+        steps = [Step(one, self.make(one, {DOUBLED_HEADER: "1"})) for one in repeats]
+        return steps + [Step(one, self.make(one, {})) for one in fresh]
+
+    def make(self, number: int, marks: dict[str, Any]) -> Publish:
+        """The message with this number, as it is published now."""
+        now_ms = time.time_ns() // 1_000_000
+        headers = {**self.route.stamped(now_ms), PUBLISHED_AT_HEADER: now_ms, **marks}
+        properties = edit_properties(
+            self._properties,
+            set_headers=headers,
+            stated={"message_id": f"{self.job.pk}-{number}"},
+        )
+        return Publish(self.route.exchange, self.route.routing_key, properties, self._body)
+
+    def settle(self, answers: Sequence[tuple[int, Answer]]) -> None:
+        """Count them; stored with the next numbers, at the latest by `turn` or at the end."""
+        job = self.job
+        for number, answer in answers:
+            if answer.kind == "unknown":
+                continue
+            job.repeated += answer.again
+            self.unanswered.discard(number)
+            job.published += answer.kind == "confirmed"
+            job.returned += answer.kind != "confirmed"
+            job.returned_why = answer.error or job.returned_why
+            if answer.kind == "failed":
+                self.failure = answer.error
+        self._is_written = False
+
+    def write(self) -> None:
+        """Store how far it is. Raises Stopped when another has the work."""
+        job = self.job
+        with transaction.atomic():
+            if not self._lease.renew(job.answered, job.number):
+                raise work.Stopped("Another worker took over this task.")
+            job.unanswered = sorted(self.unanswered)
+            names = ("begun", "unanswered", "published", "returned", "returned_why", "repeated")
+            PublishJob.objects.filter(pk=job.pk).update(
+                **{name: getattr(job, name) for name in names}
+            )
+        self._is_written, self._written_at = True, time.monotonic()
+
+    def turn(self, alive: Callable[[], None]) -> None:
+        """Raises Stopped when it shall end, Failed, and BrokerError during an alarm."""
+        now = time.monotonic()
+        if not self._is_written and now - self._written_at > WRITE_SECONDS:
+            self.write()
+        if now - self._pulsed_at > PULSE_SECONDS:
+            self.pulse(alive)
+        if now - self._checked_at > CHECK_SECONDS:
+            self.check()
+
+    def pulse(self, alive: Callable[[], None]) -> None:
+        """Raises Stopped when it shall end."""
+        self._pulsed_at = time.monotonic()
+        self._lease.pulse(self.job.answered, self.job.number)
+        if self._pulsed_at - self._alive_at > ALIVE_SECONDS:
+            self._alive_at = self._pulsed_at
+            alive()
+
+    def check(self) -> None:
+        """Raises BrokerError during an alarm, Failed where only a tap of ours gets the messages."""
+        self._checked_at = time.monotonic()
+        with Management(self.job.broker.address) as management:
+            snapshot = observe(management)
+        if snapshot.alarms:
+            raise Blocked(alarm_sentence(snapshot.alarms))
+        publish = self.make(0, {})
+        if publish.exchange in tapped_exchanges(snapshot.definitions) and (
+            why := lost_without_taps(snapshot.definitions, publish)
+        ):
+            raise Failed(
+                f"No queue but a tap of Delayboard receives the messages: {why}. RabbitMQ confirms "
+                f"such messages, so those of the last {CHECK_SECONDS:.0f} seconds may be lost."
+            )
+
+
+def _publish(messages: Messages, stop: Event, alive: Callable[[], None]) -> None:
+    """Raises Refusal, Failed, BrokerError and Stopped."""
+    job = messages.job
+    outgoing = leave_intercepted(_outgoing(job), job.broker)
+    messages.route = outgoing.route
+    # A requested stop needs no broker.
+    messages.pulse(alive)
+    with (
+        declaring(job.broker, outgoing) as declared,
+        pipeline(job.broker.address, "publish job", mark_again=_marked) as channel,
+    ):
+        channel.declare(outgoing.declares)
+        declared()
+        messages.check()
+        if job.started_at is None:
+            job.started_at = timezone.now()
+            job.save(update_fields=["started_at"])
+        try:
+            move(
+                messages,
+                channel,
+                window=WINDOW,
+                is_stopping=lambda: stop.is_set() or bool(messages.failure),
+                turn=lambda: messages.turn(alive),
+            )
+        finally:
+            messages.write()
+    messages.check()
+
+
+def _outgoing(job: PublishJob) -> OutgoingMessage:
+    """The message without its content. Raises Refusal when its topology changed meanwhile."""
+    topology = job.topology
+    if topology is None:
+        return OutgoingMessage(job.exchange, job.routing_key, b"")
+    if topology.state != State.APPLIED:
+        raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
+    delay = timedelta(milliseconds=job.delay_ms)
+    try:
+        route = topology.pattern.route(topology.parsed, delay, job.target)
+    except ParamsError as error:
+        raise Refusal(f"“{topology.name}” was edited: {error}") from error
+    return OutgoingMessage(
+        route.exchange, route.routing_key, b"", way=route, topology=topology, target=job.target
+    )
+
+
+def _refuse_unfit(outgoing: OutgoingMessage, prediction: Prediction) -> None:
+    if outgoing.route.lease is not None:
+        raise Refusal(
+            "A hold queue expires unless each publish declares it again, which a publish job does "
+            "not do. Publish through another topology, or publish single messages."
+        )
+    if prediction.walk.is_only_kept:
+        raise Refusal(
+            "RabbitMQ returns each message that a delayed exchange keeps, so the job could not "
+            "count what is published. Publish through another topology, or publish single messages."
+        )
+    if len(outgoing.body) > LARGEST_BODY:
+        raise Refusal("The body of many messages can be at most 256 KiB. Shorten the body.")
+
+
+def _marked(publish: Publish) -> Publish:
+    properties = edit_properties(publish.properties, set_headers={DOUBLED_HEADER: "1"})
+    return replace(publish, properties=properties)
+
+
+def _end(job: PublishJob, lease: work.Lease, state: WorkState, error: str = "") -> None:
+    with transaction.atomic():
+        if lease.end(state, error):
+            _delete_content(job)
+            _record(job.created_by, "publish job ended", job, error or ENDS[state])
+
+
+def _delete_content(job: PublishJob) -> None:
+    PublishJob.objects.filter(pk=job.pk).update(properties=NO_PROPERTIES, body=b"")
+
+
+def _record(user: Any, action: str, job: PublishJob, outcome: str) -> None:
+    names = ("number", "rate", "published", "returned", "repeated")
+    details = {"job": str(job.pk), **{name: getattr(job, name) for name in names}}
+    what = f"{job.number} messages to {job.destination}"
+    audit.record(user, action, broker=job.broker, what=what, outcome=outcome, details=details)
+
+
+def _account(user: Any) -> Any:
+    return user if user is not None and user.is_authenticated else None

@@ -1,0 +1,78 @@
+"""Many messages: the request on the page Publish, the progress, the stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from delayboard.models import PublishJob
+from delayboard.models.publication import NO_PROPERTIES
+from tests.site.page_setup import know, signed_in, text_of
+from tests.topology.builders import a_queue
+from topology.models import AuditEntry, Broker, Role, State, Topology, WorkState
+from topology.operations.topology_rows import create_topology
+from topology.patterns.hold_queues.params import KIND as HOLD_QUEUES
+from topology.patterns.hold_queues.params import Params
+
+pytestmark = pytest.mark.django_db
+
+
+def values(broker: Broker, **more: str) -> dict[str, str]:
+    typed = {"mode": "exchange", "broker": broker.slug, "routing_key": "work", "send_many": "1"}
+    return {**typed, "count": "2000", "rate": "100", **more}
+
+
+def test_a_job_is_requested_shown_and_stopped(broker: Broker) -> None:
+    Broker.objects.update(is_production=True, environment="live")
+    know(broker, a_queue("work"))
+    client = signed_in(Role.OPERATOR)
+    asked = text_of(client.post(reverse("publish"), values(broker)))
+    assert "Up to 2,000 messages are published" in asked
+    assert not PublishJob.objects.exists()
+    answer: Any = client.post(reverse("publish"), values(broker, confirm_broker=broker.name))
+    job = PublishJob.objects.get()
+    assert answer["Location"] == reverse("publish_job", args=[job.pk])
+    assert AuditEntry.objects.get(action="publish job requested").details["number"] == 2_000
+    PublishJob.objects.update(published=500, returned=1, returned_why="No queue takes it.")
+    page = text_of(client.get(answer["Location"]))
+    assert "Requested 2\u202f000, published 500, not published 1." in page
+    assert "No queue takes it." in page
+    assert "Stop publishing" in page
+    stop = reverse("publish_job_stop", args=[job.pk])
+    assert signed_in(Role.VIEWER).post(stop).status_code == 403
+    client.post(stop)
+    page = text_of(client.get(answer["Location"]))
+    assert "Stopped" in page
+    assert "Stop publishing" not in page
+    job = PublishJob.objects.select_related("work").get()
+    assert (job.work.state, bytes(job.properties)) == (WorkState.CANCELLED, NO_PROPERTIES)
+    assert "2\u202f000 messages to (default) work" in text_of(client.get(reverse("publish")))
+
+
+@pytest.mark.parametrize(
+    ("typed", "problem"),
+    [
+        ({"count": ""}, "Enter the number of messages."),
+        ({"count": "100001"}, "less than or equal to 100000"),
+        ({"rate": "5001"}, "less than or equal to 5000"),
+        ({"message_id": "x"}, "each message gets an id of its own"),
+        ({"body": "x" * 262_145}, "at most 256 KiB"),
+    ],
+)
+def test_a_wrong_job_is_refused(broker: Broker, typed: dict[str, str], problem: str) -> None:
+    know(broker, a_queue("work"))
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values(broker, **typed)))
+    assert problem in text
+    assert not PublishJob.objects.exists()
+
+
+def test_hold_queues_are_refused(broker: Broker) -> None:
+    topology = create_topology(None, broker, HOLD_QUEUES, Params("", ("work",)))
+    Topology.objects.update(state=State.APPLIED)
+    know(broker, a_queue("work"))
+    typed = {"topology": topology.slug, "mode": "topology", "delay": "5s", "target": "work"}
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values(broker, **typed)))
+    assert "A hold queue expires unless each publish declares it again" in text
+    assert not PublishJob.objects.exists()
