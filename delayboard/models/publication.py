@@ -126,8 +126,10 @@ class PublishJob(models.Model):
     @property
     def destination(self) -> str:
         if self.topology is not None:
-            return f"{self.topology.name} {self.target}".strip()
-        return f"{self.exchange or '(default)'} {self.routing_key}".strip()
+            return (
+                f"{self.topology.name}, target {self.target}" if self.target else str(self.topology)
+            )
+        return f"{self.exchange or 'the default exchange'}, key {self.routing_key}"
 
     @property
     def answered(self) -> int:
