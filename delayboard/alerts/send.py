@@ -106,10 +106,8 @@ def notify(message: AlertMessage) -> None:
     incident = f"delayboard-{receiver.pk}{'-test' if message.is_test else ''}"
     is_clear = message.title == ALL_CLEAR
     url = make_url(receiver.channel, address, incident)
-    why = _post(url, title, body, is_clear=is_clear)
-    if why is not None:
-        why = hide_address(" ".join(why.split()), receiver.channel, address)
-        raise NotSent(why or "The service did not accept the message.")
+    if said := _post(url, title, body, is_clear=is_clear):
+        raise NotSent(hide_address(said, receiver.channel, address))
 
 
 def _mail(address: str, title: str, body: str) -> None:
@@ -127,8 +125,8 @@ def _mail(address: str, title: str, body: str) -> None:
         raise NotSent(f"The mail server did not accept the message: {error}.") from error
 
 
-def _post(url: str, title: str, body: str, *, is_clear: bool) -> str | None:
-    """Send it by Apprise; what the service said when it did not take it. Raises NotSent."""
+def _post(url: str, title: str, body: str, *, is_clear: bool) -> str:
+    """Send it by Apprise; "" or why the service did not accept it. Raises NotSent."""
     service = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
     if service is None:
         raise NotSent("The address is not valid. Delete this receiver and add it again.")
@@ -144,5 +142,6 @@ def _post(url: str, title: str, body: str, *, is_clear: bool) -> str | None:
     if result.status == apprise.AppriseResultStatus.TIMEOUT:
         raise NotAnswered(NO_ANSWER.format(TIMEOUT_SECONDS))
     if result:
-        return None
-    return " ".join(entry.message for entry in result.logs() if entry.level in LEVELS)
+        return ""
+    said = " ".join(entry.message for entry in result.logs() if entry.level in LEVELS)
+    return " ".join(said.split()) or "The service did not accept the message."

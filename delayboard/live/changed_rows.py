@@ -1,4 +1,4 @@
-"""What became of the messages that open lists show, as marks of their rows."""
+"""The present states of the messages that open lists show, as marks of their rows."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class LineResult:
 
 @dataclass
 class Tally:
-    """Lines by what became of them, and by destination; `stopped` says why the rest was not read.
+    """Lines by outcome, and by destination; `stopped` says why the rest was not read.
 
     `unbound` are destinations that are not bound to the levels before.
     """
