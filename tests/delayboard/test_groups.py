@@ -98,3 +98,17 @@ def test_a_group_stands_there_until_all_of_it_was_discarded_or_replayed(
     assert getattr(group, state) == 1
     numbers = {name: number for name, _, number in by_state(broker)}
     assert numbers == {"parked": 0, state: 1}
+
+
+@pytest.mark.django_db
+def test_messages_of_another_state_stay_as_they_are(broker: Broker) -> None:
+    """Also where all of them are in it: there is none to sort out."""
+    keys = [one.pk for one in parked(broker, *(a_message(b"%d" % n) for n in range(3)))]
+
+    def change(keys: list[int], before: ParkedState, after: ParkedState) -> list[int]:
+        return change_parked_messages(keys, (before,), after, by=None, at=NOW)
+
+    assert change(keys, ParkedState.DISCARDED, ParkedState.REPLAYED) == []
+    assert set(ParkedMessage.objects.values_list("state", flat=True)) == {"parked"}
+    assert change(keys[:1], ParkedState.PARKED, ParkedState.DISCARDED) == keys[:1]
+    assert change(keys, ParkedState.PARKED, ParkedState.REPLAYED) == keys[1:]
