@@ -122,7 +122,7 @@ class _Interception(Session):
         for change in changes.select_related("topology"):
             try:
                 topology = change.topology
-                way_out = exit_of(topology.kind, topology.parsed, change.destination)
+                way_out = exit_of(topology.pattern, topology.parsed, change.destination)
                 point = known_point(self.row.broker, snapshot, *way_out)
             except NoQueue:
                 # To begin says what is missing, and is tried again.
