@@ -13,7 +13,7 @@ from analytics.results.figures import UNEXPLAINED, Figures
 from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import Period
 from analytics.results.read import Days
-from analytics.results.sections import duration, percent
+from analytics.results.sections.section import duration, percent
 from topology.graph.live_values import count_text
 
 # A p99 is worth a sentence from so many times the usual one, and from so many milliseconds on.
