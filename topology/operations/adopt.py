@@ -31,7 +31,7 @@ class Sighting:
         return PATTERNS[self.found.use.kind]
 
     @property
-    def unseen(self) -> str:
+    def invisible(self) -> str:
         return describe_invisible(self.found.use.name)
 
     @property

@@ -42,7 +42,7 @@ class ScheduledList:
     now: datetime
     topologies: Sequence[Topology]
     destinations: Sequence[str]
-    unseen: Sequence[Topology]
+    not_observed: Sequence[Topology]
     doubts: Sequence[Standing]
     stuck_in: Sequence[Topology] = ()
     lines: Sequence[Line] = ()
@@ -77,17 +77,17 @@ def load_list(
         now=now,
         topologies=topologies,
         destinations=list(counts.destinations(around, None, None))[:OFFERED],
-        unseen=[one for one in topologies if one.pk in scope.unseen],
+        not_observed=[one for one in topologies if one.pk in scope.not_observed],
         doubts=doubts(around, brokers, topologies),
         stuck_in=_with_stuck(scope, topologies),
         is_first=place is None,
     )
     if wanted.problems:
         return shown
-    gone = due_before(whole.gone_before, whole.stuck)
+    gone = due_before(whole.delivered_before, whole.stuck)
     rows = listing.asked(brokers, wanted, now, gone=gone).select_related(None)
     page = _Pages(
-        Reader(hidden, whole.unseen, whole.stuck), {one.pk: one for one in topologies}, now
+        Reader(hidden, whole.not_observed, whole.stuck), {one.pk: one for one in topologies}, now
     )
     if wanted.text:
         found = search.search(listing.after(rows, place), wanted.text, PAGE + 1)

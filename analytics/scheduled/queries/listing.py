@@ -12,7 +12,7 @@ from django.db.models import F, Q, QuerySet
 
 from analytics.models import Recording, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
-from analytics.observation import SILENT_AFTER, is_stuck, left_unseen, stuck_ranges
+from analytics.observation import SILENT_AFTER, is_presumed_delivered, is_stuck, stuck_ranges
 from analytics.scheduled.queries.filter import Filter
 from topology.database import paging
 from topology.models import Broker, State, Topology
@@ -74,7 +74,7 @@ def waiting(
         rows = rows.alias(of_broker=F("broker_id") + 0).filter(of_broker__in=visible)
     else:
         rows = rows.filter(broker__in=visible)
-    rows = rows.exclude(left_unseen(now or datetime.now(UTC)) if gone is None else gone)
+    rows = rows.exclude(is_presumed_delivered(now or datetime.now(UTC)) if gone is None else gone)
     if topology_slug:
         named = Topology.objects.filter(slug=topology_slug).values_list("pk", flat=True)
         rows = rows.filter(topology__in=list(named))

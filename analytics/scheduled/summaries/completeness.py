@@ -19,7 +19,7 @@ SETTLED_AFTER = timedelta(minutes=1)
 @dataclass(frozen=True)
 class Lost:
     """A time in which copies may have been lost, why, and how many messages that are still
-    listed were due in it, and so may have left unseen."""
+    listed were due in it, and so may have left without being observed."""
 
     from_at: datetime
     until_at: datetime

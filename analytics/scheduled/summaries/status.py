@@ -108,7 +108,7 @@ class _Known:
             longest=_longest(topology),
             watched_at=topology.applied_at,
             sees_entries="entry" not in untapped(topology) or topology.broker_id in self._firehoses,
-            sees_exits=topology.pk not in self._scope.unseen,
+            sees_exits=topology.pk not in self._scope.not_observed,
             silent_since=self._silent_since(topology),
             behind=self._behind,
             lost=self._lost(topology, has_overdue=bool(overdue)),

@@ -83,7 +83,7 @@ class Stranger:
     title: str
     kind: str
     messages: int | None
-    unseen: str
+    invisible: str
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Label:
     name: str
 
     @property
-    def unseen(self) -> str:
+    def invisible(self) -> str:
         return describe_invisible(self.name)
 
 
@@ -109,7 +109,7 @@ def discovered(request: HttpRequest, broker: Broker) -> HttpResponse:
         "seen": worked.snapshot if worked else known.snapshot,
         "is_worked_out": worked is not None,
         "wanted": wanted,
-        "unseen": describe_invisible(wanted.name) if wanted.name else "",
+        "invisible": describe_invisible(wanted.name) if wanted.name else "",
         "text": request.GET.get("q", "").strip(),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         **(_seen(broker, worked, wanted, request.GET.get("page", "1")) if worked else {}),

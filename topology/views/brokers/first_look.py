@@ -21,14 +21,14 @@ WORST = 3
 class FirstLook:
     """Numbers are None while they are unknown; `worst` are findings without muted ones.
 
-    `unseen` are sentences on what the account may not see.
+    `doubts` are sentences on what the account may not see.
     """
 
     recognized: int | None
     waiting: int | None
     dead: int | None
     worst: Sequence[Line]
-    unseen: Sequence[str]
+    doubts: Sequence[str]
 
 
 def first_look(broker: Broker, snapshot: Snapshot) -> FirstLook:
@@ -43,11 +43,11 @@ def first_look(broker: Broker, snapshot: Snapshot) -> FirstLook:
         waiting=recognition.value.waiting if recognition else None,
         dead=sum(int(each.value) for evidence in unread for each in evidence) if findings else None,
         worst=[make_line(one) for one in found if one.key not in mutes][:WORST],
-        unseen=_unseen(broker, snapshot),
+        doubts=_find_doubts(broker, snapshot),
     )
 
 
-def _unseen(broker: Broker, snapshot: Snapshot) -> Sequence[str]:
+def _find_doubts(broker: Broker, snapshot: Snapshot) -> Sequence[str]:
     if snapshot.node:
         return snapshot.doubts
     sentence = (
