@@ -22,7 +22,7 @@ from analytics.scheduled.queries.filter import Filter
 from analytics.scheduled.queries.listing import Place
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
-from analytics.scheduled.summaries.status import Standing
+from analytics.scheduled.summaries.status import TopologyDoubt
 from topology.deaths import REASONS, read_history
 from topology.definitions import is_tap
 from topology.message import DEATH_HEADERS
@@ -85,7 +85,7 @@ class RetryList:
 
     topologies: Sequence[Topology]
     depths: Sequence[Depth]
-    doubts: Sequence[Standing]
+    doubts: Sequence[TopologyDoubt]
     retries: Sequence[Retry] = ()
     is_first: bool = True
     next_place: str = ""

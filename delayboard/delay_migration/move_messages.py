@@ -126,7 +126,7 @@ class Run:
                     source,
                     publishing,
                     aim=self._aim,
-                    look=self._look_again,
+                    look=self._check_again,
                 )
                 move(
                     journal,
@@ -219,9 +219,9 @@ class Run:
         self._tally.left += 1
         self._tally.why_left = why
 
-    def _look_again(self, marks: Sequence[Mark]) -> None:
+    def _check_again(self, marks: Sequence[Mark]) -> None:
         """Whether more than a tap took them. Raises Refusal, and BrokerError."""
-        self._destinations.look_again()
+        self._destinations.check_again()
         for destination in {mark.destination for mark in marks if not mark.is_malformed}:
             if problem := self._destinations.problem(destination):
                 raise Refusal(problem)

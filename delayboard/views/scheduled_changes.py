@@ -17,7 +17,7 @@ from analytics.scheduled.pages import export
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import MomentError, parse, read_moment
 from delayboard.changes.check import check, is_read, wait_queue
-from delayboard.changes.passing import passing
+from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import READ, undo
 from delayboard.changes.request import request as request_changes
 from delayboard.models import ChangeKind, Interception, InterceptionState, ScheduledChange
@@ -57,7 +57,7 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
         context["problem"] = str(error) if is_asked else ""
     else:
         good = [verdict for verdict in verdicts if not verdict.problem]
-        context |= {"verdicts": verdicts, "good": len(good), "passing": passing(good)}
+        context |= {"verdicts": verdicts, "good": len(good), "others": count_other_messages(good)}
         context["new_due_at"] = to
     return render(request, "delayboard/scheduled_change.html", context)
 

@@ -86,7 +86,7 @@ def explanation_picture(kind: str) -> Picture:
     return _graph(build(drawn, ways=forwarder_edges(forwarders)), title, name)
 
 
-def way_picture(
+def draw_path(
     answer: Answer, snapshot: Snapshot, broker: Broker, objects: Sequence[Identity] = ()
 ) -> Picture:
     """What a walk passes, with the order and the times of its stays, and where it breaks."""

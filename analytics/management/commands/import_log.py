@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from analytics.importing.import_files import ImportResult, import_files, read_scope, want_reports
+from analytics.importing.import_files import ImportResult, import_files, read_scope, request_reports
 from analytics.importing.refused import Refused
 from analytics.importing.sources import FORMATS
 from analytics.importing.trace_lines import TraceScope
@@ -69,7 +69,7 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=FAILED_CODE) from error
         self._tell(outcome, is_dry=options["dry_run"])
         if outcome.days and not options["dry_run"] and not options["no_reports"]:
-            self._want_reports(outcome)
+            self._request_reports(outcome)
         if outcome.malformed:
             sys.exit(MALFORMED_CODE)
 
@@ -85,8 +85,8 @@ class Command(BaseCommand):
             f"{outcome.malformed} malformed and skipped."
         )
 
-    def _want_reports(self, outcome: ImportResult) -> None:
-        wanted, busy = want_reports(outcome)
+    def _request_reports(self, outcome: ImportResult) -> None:
+        wanted, busy = request_reports(outcome)
         if wanted:
             self.stdout.write(f"The worker will compute the reports of {_listed(wanted)} again.")
         for day in busy:

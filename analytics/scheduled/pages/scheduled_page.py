@@ -17,7 +17,7 @@ from analytics.scheduled.queries.search import Found
 from analytics.scheduled.summaries import counts, histogram, status, summary
 from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.histogram import ALL, SPANS, Histogram
-from analytics.scheduled.summaries.status import Standing
+from analytics.scheduled.summaries.status import TopologyDoubt
 from analytics.scheduled.summaries.summary import Summary
 from topology import latest
 from topology.database.paging import first_page
@@ -43,7 +43,7 @@ class ScheduledList:
     topologies: Sequence[Topology]
     destinations: Sequence[str]
     not_observed: Sequence[Topology]
-    doubts: Sequence[Standing]
+    doubts: Sequence[TopologyDoubt]
     stuck_in: Sequence[Topology] = ()
     lines: Sequence[Line] = ()
     summary: Summary | None = None
@@ -121,7 +121,7 @@ def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[Topology]:
 
 def doubts(
     scope: Scope, brokers: Sequence[Broker], topologies: Iterable[Topology]
-) -> list[Standing]:
+) -> list[TopologyDoubt]:
     """Why the list may be incomplete, for each topology of the scope with a known reason."""
     known = latest.fresh_all(brokers, DEPTHS_AGE)
     by_broker = {broker.pk: one for broker, one in zip(brokers, known, strict=True)}

@@ -34,7 +34,7 @@ from topology.models import Broker, WorkState
 from topology.operations.ownership import Refusal
 
 # Not observed within the time of --wait.
-UNSEEN_CODE = 3
+NOT_OBSERVED_CODE = 3
 # No answer of the broker, and no arrival observed: the message may be published.
 UNKNOWN_CODE = 4
 CHECK_SECONDS = 0.2
@@ -118,7 +118,7 @@ class Command(BaseCommand):
         if not is_confirmed and not is_observed:
             sys.exit(UNKNOWN_CODE)
         if given["wait"] is not None and not is_observed:
-            sys.exit(UNSEEN_CODE)
+            sys.exit(NOT_OBSERVED_CODE)
 
     def _publish_many(
         self,

@@ -84,7 +84,7 @@ class LineChecker:
         self.tally.add(verdict)
         tell(verdict)
 
-    def look_again(self, tell: Callable[[LineResult], None], *, is_last: bool = False) -> None:
+    def check_again(self, tell: Callable[[LineResult], None], *, is_last: bool = False) -> None:
         """Look at the bindings where the last look is old; what went astray since is refused.
 
         Raises Refusal when the levels do not stand. Raises BrokerError when the broker cannot be
@@ -93,7 +93,7 @@ class LineChecker:
         if not self._unproven or not (is_last or self.destinations.is_old):
             return
         try:
-            self.destinations.look_again()
+            self.destinations.check_again()
             checked = [
                 (one, self.destinations.problem(one[1].destination)) for one in self._unproven
             ]

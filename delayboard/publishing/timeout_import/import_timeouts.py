@@ -70,7 +70,7 @@ def import_timeouts(
             try:
                 _publish_all(topology, source)
             finally:
-                checker.look_again(tell, is_last=True)
+                checker.check_again(tell, is_last=True)
         except (BrokerError, Refusal) as error:
             sentence = f"Stopped at line {source.number}: {error}"
             checker.tally.stopped = f"{sentence}{checker.unproven_sentence}"
@@ -124,7 +124,7 @@ class _Lines:
             if self.is_idle:
                 return []
             self._next = None
-            self._checker.look_again(self._tell)
+            self._checker.check_again(self._tell)
             checked = self._checker.check(*line)
             if isinstance(checked, Item):
                 checked = self._checker.begin(checked, self.pipeline.declare)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topology.graph.delay_levels.delivery_svg import HALF_BOX, WIDTH, draw_foot, foot_height
+from topology.graph.delay_levels.delivery_svg import (
+    HALF_BOX,
+    WIDTH,
+    destinations_height,
+    draw_destinations,
+)
 from topology.graph.delay_levels.diagram import Ladder, Rung
 from topology.graph.live_values import pace
 from topology.graph.svg_elements import (
@@ -52,7 +57,7 @@ def draw_ladder(ladder: Ladder, *, title: str, id: str = "ladder") -> str:
     own, room = attribute(id), _room(ladder)
     places = [TOP + room.pitch * (place + 0.5) for place in range(len(ladder.rungs))]
     foot = TOP + room.pitch * len(places) + 12
-    deep = foot_height(ladder)
+    deep = destinations_height(ladder)
     ends = [*places[1:], foot + deep / 2 - HALF_BOX]
     rungs = list(zip(ladder.rungs, places, ends, strict=True))
     return "".join(
@@ -63,7 +68,7 @@ def draw_ladder(ladder: Ladder, *, title: str, id: str = "ladder") -> str:
             _heads(ladder),
             *(_steps(own, rung, y, below, room) for rung, y, below in rungs),
             *(_rung(ladder, rung, y, room.height) for rung, y, _ in rungs),
-            draw_foot(own, ladder, foot),
+            draw_destinations(own, ladder, foot),
             "</svg>",
         ]
     )

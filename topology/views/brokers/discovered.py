@@ -77,7 +77,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Stranger:
+class UnmanagedObject:
     """A thing that belongs to nothing known; `messages` of a queue, None where not counted."""
 
     title: str
@@ -207,17 +207,19 @@ def _foreign_things(broker: Broker, recognition: Recognition) -> list[Thing]:
 def _foreign(things: Sequence[Thing], snapshot: Snapshot, wanted: Wanted) -> dict[str, Any]:
     matching = [thing for thing in things if wanted.holds_thing(thing)]
     return {
-        "strangers": [_stranger(thing, snapshot) for thing in matching[:PAGE]],
+        "unmanaged": [_unmanaged_object(thing, snapshot) for thing in matching[:PAGE]],
         "foreign_total": len(matching),
         "foreign_all": len(things),
         "foreign_counts": _counted(things),
     }
 
 
-def _stranger(thing: Thing, snapshot: Snapshot) -> Stranger:
+def _unmanaged_object(thing: Thing, snapshot: Snapshot) -> UnmanagedObject:
     numbers = snapshot.numbers.get(thing.name) if isinstance(thing, Queue) else None
     hidden = "" if isinstance(thing, Binding) else describe_invisible(thing.name)
-    return Stranger(title(thing), thing.identity[0], numbers.messages if numbers else None, hidden)
+    return UnmanagedObject(
+        title(thing), thing.identity[0], numbers.messages if numbers else None, hidden
+    )
 
 
 def _counted(things: Sequence[Thing]) -> list[tuple[str, int]]:

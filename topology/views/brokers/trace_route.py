@@ -17,7 +17,7 @@ from topology.routing.matching.index import Index
 from topology.routing.trace_route import ask
 from topology.snapshot import Snapshot
 from topology.views.cache import Kept
-from topology.views.diagram import way_picture
+from topology.views.diagram import draw_path
 
 _kept: Kept[Index] = Kept()
 
@@ -38,7 +38,7 @@ def trace_route(request: HttpRequest, broker: Broker) -> HttpResponse:
         )
         context |= {
             "answer": answer,
-            "picture": way_picture(answer, known.snapshot, broker) if len(answer.way) else None,
+            "picture": draw_path(answer, known.snapshot, broker) if len(answer.way) else None,
         }
     return render(request, "topology/trace_route.html", context)
 

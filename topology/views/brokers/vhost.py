@@ -100,12 +100,12 @@ def _seen(broker: Broker, snapshot: Snapshot, wanted: str, search: str) -> dict[
 
 
 def _survey(broker: Broker, snapshot: Snapshot) -> Surveyed:
-    def look() -> Surveyed:
+    def survey_vhost() -> Surveyed:
         uses = {_key(found): found for found in recognize(snapshot).found}
         groups = [_group(key, found, snapshot) for key, found in uses.items()]
         return Surveyed(survey(snapshot, groups), uses)
 
-    return _kept.get(broker.pk, snapshot, look)
+    return _kept.get(broker.pk, snapshot, survey_vhost)
 
 
 def _drawn(broker: Broker, seen: Overview) -> dict[str, Any]:
