@@ -44,7 +44,7 @@ parse, store = text_functions(Params)
 
 
 def definitions(params: Params) -> Definitions:
-    arguments = {
+    arguments: dict[str, str | int] = {
         "x-message-ttl": milliseconds(params.delay),
         "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": params.name,
@@ -65,7 +65,7 @@ def recognize(found: Definitions) -> Sequence[Use]:
 class WaitQueue(Pattern):
     KIND = KIND
     FIELDS = (Field("name", "Name", "The work queue."), Field("delay", "Delay", "5m", initial="5m"))
-    EXPLANATION = Explanation("Wait queue", "One queue.", "A TTL.", "None.", "None.", (), "A test.")
+    EXPLANATION = Explanation("Wait queue", "One queue.", "A TTL.", "None.", "None.", ("None.",), "A test.")
     EXAMPLE = Params("orders")
     ATTEMPTS_COUNTED_BY = "x-death"
     parse = staticmethod(parse)
@@ -125,7 +125,7 @@ def test_it_is_offered_explained_added_found_and_its_messages_listed(broker: Bro
     assert "Wait queue" in text_of(client.get(reverse("topology:topologies")))
     assert "One queue." in text_of(client.get(reverse("topology:explain", args=[KIND])))
     address = reverse("topology:topology_add") + f"?kind={KIND}&broker={broker.slug}"
-    typed = {"broker": broker.pk, "name": "orders", "delay": "5m", "tap_type": "stream"}
+    typed = {"broker": broker.slug, "name": "orders", "delay": "5m", "tap_type": "stream"}
     assert client.post(address, typed).status_code == 302
     topology = Topology.objects.get(kind=KIND)
     know(broker, Queue("orders"), *topology.pattern.definitions(topology.parsed))

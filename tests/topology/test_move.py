@@ -22,7 +22,7 @@ class Wire:
     """Answers as many at a time as `portions` says, in its order; then all, or never any more."""
 
     def __init__(self, portions: Sequence[int] = (), *, is_dead: bool = False) -> None:
-        self.in_flight: list[int] = []
+        self.on_the_way: list[int] = []
         self.published: list[Publish] = []
         self.waits: list[float] = []
         self.most = 0
@@ -32,21 +32,21 @@ class Wire:
 
     @property
     def in_flight(self) -> int:
-        return len(self.in_flight)
+        return len(self.on_the_way)
 
     def publish(self, publish: Publish, token: int) -> None:
-        self.in_flight.append(token)
+        self.on_the_way.append(token)
         self.published.append(publish)
         self.most = max(self.most, self.in_flight)
 
     def answers(self, seconds: float) -> list[tuple[int, Answer]]:
         self.waits.append(seconds)
         number = next(self._portions, 0 if self._is_dead else self.in_flight)
-        answered, self.in_flight = self.in_flight[:number], self.in_flight[number:]
+        answered, self.on_the_way = self.on_the_way[:number], self.on_the_way[number:]
         return [(token, CONFIRMED) for token in answered]
 
     def abandon(self) -> list[tuple[int, Answer]]:
-        left, self.in_flight = self.in_flight, []
+        left, self.on_the_way = self.on_the_way, []
         return [(token, Answer("unknown", "no answer")) for token in left]
 
 
