@@ -18,7 +18,7 @@ from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import parse
 from topology import access, redaction
 from topology.models import Role, Topology
-from topology.views.topologies import with_topology
+from topology.views.topologies.shared import with_topology
 
 
 @require_safe

@@ -65,7 +65,9 @@ def recognize(found: Definitions) -> Sequence[Use]:
 class WaitQueue(Pattern):
     KIND = KIND
     FIELDS = (Field("name", "Name", "The work queue."), Field("delay", "Delay", "5m", initial="5m"))
-    EXPLANATION = Explanation("Wait queue", "One queue.", "A TTL.", "None.", "None.", ("None.",), "A test.")
+    EXPLANATION = Explanation(
+        "Wait queue", "One queue.", "A TTL.", "None.", "None.", ("None.",), "A test."
+    )
     EXAMPLE = Params("orders")
     ATTEMPTS_COUNTED_BY = "x-death"
     parse = staticmethod(parse)

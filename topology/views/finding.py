@@ -18,7 +18,7 @@ from topology.findings.commands import Admin, blanks, set_vhost
 from topology.findings.counts import make_count
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
-from topology.forms import MuteForm
+from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
 from topology.operations.finding_rows import find_mutes, mute_finding, unmute_finding
 from topology.patterns.delay_levels.params import KIND as LEVELS

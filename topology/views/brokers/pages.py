@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, audit, latest
 from topology.broker.errors import BrokerError
-from topology.forms import BrokerForm
+from topology.forms.broker import BrokerForm
 from topology.graph.live_values import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
 from topology.operations import connect

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from topology import access, latest
-from topology.forms import QuestionForm
+from topology.forms.question import QuestionForm
 from topology.models import Broker, Role
 from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
