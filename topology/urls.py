@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from topology.views import audit, finding, findings, probes, transfer
+from topology.views import audit, probes, transfer
 from topology.views.brokers import discovered, trace_route, vhost
 from topology.views.brokers import pages as brokers
+from topology.views.findings import finding, listing
 from topology.views.topologies import actions, destinations, overview, parameters, tabs
 
 app_name = "topology"
@@ -21,7 +22,7 @@ _broker = [
     path("picture/", vhost.vhost, name="vhost"),
 ]
 _findings = [
-    path("", findings.findings, name="findings"),
+    path("", listing.findings, name="findings"),
     path("history/", finding.finding_history, name="finding_history"),
     path("<slug:key>/", finding.finding, name="finding"),
     path("<slug:key>/mute/", finding.finding_mute, name="finding_mute"),
@@ -50,7 +51,7 @@ urlpatterns = [
     path("brokers/", brokers.brokers, name="brokers"),
     path("brokers/add/", brokers.broker_add, name="broker_add"),
     path("brokers/<slug:broker_slug>/", include(_broker)),
-    path("findings/", findings.overview, name="findings_overview"),
+    path("findings/", listing.overview, name="findings_overview"),
     path("findings/<slug:broker_slug>/", include(_findings)),
     path("topologies/", overview.topologies, name="topologies"),
     path("topologies/add/", parameters.topology_add, name="topology_add"),

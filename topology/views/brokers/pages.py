@@ -17,7 +17,7 @@ from topology.models import Broker, Role, State, Topology
 from topology.operations import connect
 from topology.views.brokers.first_look import first_look
 from topology.views.brokers.queues import queue_page
-from topology.views.findings import findings_line
+from topology.views.findings.results import findings_line
 
 LIST_AGE = timedelta(seconds=10)
 

@@ -12,7 +12,7 @@ from topology.models import Role, State, Topology
 from topology.operations import replace_tap
 from topology.patterns.table import PATTERNS
 from topology.views.diagram import explanation_picture
-from topology.views.findings import count_by_topology
+from topology.views.findings.results import count_by_topology
 from topology.views.sorting import read_sort
 
 # Of the list: what is in the address -> the column.

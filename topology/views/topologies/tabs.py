@@ -24,7 +24,7 @@ from topology.provisioning.plan import title
 from topology.snapshot import Snapshot
 from topology.views.brokers.queues import queue_lines
 from topology.views.diagram import draw
-from topology.views.findings import lines_of
+from topology.views.findings.results import lines_of
 from topology.views.topologies.shared import with_topology
 
 

@@ -25,7 +25,7 @@ from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.views.diagram import draw_path
-from topology.views.findings import make_line, worked_out
+from topology.views.findings.results import make_line, worked_out
 
 MOST_OBJECTS = 200
 MOST_COMMANDS = 20
