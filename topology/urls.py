@@ -19,7 +19,7 @@ _broker = [
     path("discovered/adopt/", discovered.discovered_adopt, name="discovered_adopt"),
     path("discovered/import/", transfer.definitions_import, name="definitions_import"),
     path("trace-route/", trace_route.trace_route, name="trace_route"),
-    path("picture/", vhost.vhost, name="vhost"),
+    path("diagram/", vhost.vhost, name="vhost"),
 ]
 _findings = [
     path("", listing.findings, name="findings"),

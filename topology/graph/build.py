@@ -21,7 +21,7 @@ BADGE_ROOM = 11
 
 @dataclass(frozen=True)
 class Node:
-    """An exchange or a queue of the picture; its id is "queue/<name>" or "exchange/<name>".
+    """An exchange or a queue of the diagram; its id is "queue/<name>" or "exchange/<name>".
 
     `missing`: it is named or wanted, but the broker does not have it. `mark` is one of
     `live_values.MARK_WORDS`, "" for an exchange. `badge` is written on its upper edge, `broken`
@@ -118,7 +118,7 @@ def with_badges(graph: Graph, badges: Mapping[str, str], broken: Mapping[str, st
 
 
 def facts(graph: Graph) -> tuple[Fact, ...]:
-    """Every arrow of the picture as a row, in the picture's words."""
+    """Every arrow of the diagram as a row, in the diagram's words."""
     titles = {node.id: f"{node.kind} {node.title}" for node in graph.nodes}
     gone = {node.id for node in graph.nodes if node.missing}
     return tuple(

@@ -50,7 +50,7 @@ class _Room:
 
 
 def draw_ladder(ladder: Ladder, *, title: str, id: str = "ladder") -> str:
-    """The picture, WIDTH wide and, with 28 levels, low enough for a laptop screen.
+    """The diagram, WIDTH wide and, with 28 levels, low enough for a laptop screen.
 
     `id` must be unique on its page; markers and texts are named after it.
     """

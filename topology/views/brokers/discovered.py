@@ -32,7 +32,7 @@ from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
 from topology.views.brokers.discovered_filter import DiscoveredFilter, read_filter
 from topology.views.brokers.unmanaged_objects import PAGE, Label, find_unmanaged, show_unmanaged
-from topology.views.diagram import Picture, draw
+from topology.views.diagram import Diagram, draw
 
 _results: SnapshotResults[Recognition] = SnapshotResults()
 
@@ -94,7 +94,7 @@ def _seen(
         "sightings": sightings,
         "page": page,
         "one": one,
-        "picture": _picture(broker, shown[0], snapshot) if wanted.name and shown else None,
+        "diagram": _draw_use(broker, shown[0], snapshot) if wanted.name and shown else None,
         "overlapping": [(_kind_title(use), Label(use.name)) for use in overlapping[:PAGE]],
         "overlapping_total": len(overlapping),
         **_served(recognition, wanted),
@@ -126,7 +126,7 @@ def _served(recognition: Recognition, wanted: DiscoveredFilter) -> dict[str, Any
     return {"served": shown, "served_total": len(matching)}
 
 
-def _picture(broker: Broker, one: Found, snapshot: Snapshot) -> Picture:
+def _draw_use(broker: Broker, one: Found, snapshot: Snapshot) -> Diagram:
     """As its topology's page would have it, or what it claims where no parameters rebuild it."""
     use = one.use
     if use.params is not None:
@@ -137,4 +137,4 @@ def _picture(broker: Broker, one: Found, snapshot: Snapshot) -> Picture:
     layout = arrange(graph)
     # topology.graph.svg escapes every text that it writes.
     svg = SafeString(draw_svg(layout, title=f"Discovered: {use.name}", id="found"))
-    return Picture(svg, facts(graph), layout.note)
+    return Diagram(svg, facts(graph), layout.note)

@@ -16,7 +16,7 @@ from topology.provisioning.recognition import Found
 class DiscoveredFilter:
     """What a page's address asks for: one kind, names that hold a text.
 
-    `name` is that of one use alone, with its picture.
+    `name` is that of one use alone, with its diagram.
     """
 
     kind: str = ""

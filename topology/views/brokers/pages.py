@@ -15,7 +15,7 @@ from topology.forms.broker import BrokerForm
 from topology.graph.live_values import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
 from topology.operations import connect
-from topology.views.brokers.first_look import first_look
+from topology.views.brokers.broker_overview import make_overview
 from topology.views.brokers.queues import queue_page
 from topology.views.findings.results import findings_line
 
@@ -84,7 +84,7 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
             "search": search,
             "mark_words": MARK_WORDS,
             "topologies": topologies,
-            "first_look": first_look(broker, known.snapshot) if known.snapshot else None,
+            "overview": make_overview(broker, known.snapshot) if known.snapshot else None,
             "findings": findings_line(broker, known.snapshot) if known.snapshot else None,
             "may_operate": access.may(request.user, broker, Role.OPERATOR),
             "may_edit": access.may(request.user, broker, Role.ADMIN),

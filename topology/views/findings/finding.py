@@ -119,7 +119,7 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "managed": _managed(broker, one),
         "levels": LEVELS,
         "discovered": next((name for kind, name, *_ in one.objects if kind == "topology"), ""),
-        "picture": draw_path(chain, snapshot, broker, one.objects)
+        "diagram": draw_path(chain, snapshot, broker, one.objects)
         if chain and len(chain.way)
         else None,
     }

@@ -11,7 +11,7 @@ from topology import access
 from topology.models import Role, State, Topology
 from topology.operations import replace_tap
 from topology.patterns.table import PATTERNS
-from topology.views.diagram import explanation_picture
+from topology.views.diagram import draw_example
 from topology.views.findings.results import count_by_topology
 from topology.views.sorting import read_sort
 
@@ -59,7 +59,7 @@ def explain(request: HttpRequest, kind: str) -> HttpResponse:
         "kind": kind,
         "explanation": pattern.EXPLANATION,
         "example": pattern.consumer_example(pattern.EXAMPLE),
-        "picture": explanation_picture(kind),
+        "diagram": draw_example(kind),
         "patterns": PATTERNS,
     }
     return render(request, "topology/explain.html", context)

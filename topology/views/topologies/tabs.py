@@ -53,7 +53,7 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         "topology": topology,
         "broker": topology.broker,
         "latest": known,
-        "picture": (
+        "diagram": (
             draw(topology, known.snapshot, all_levels=request.GET.get("levels") == "all")
             if tab == "overview"
             else None

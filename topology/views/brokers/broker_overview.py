@@ -18,7 +18,7 @@ WORST = 3
 
 
 @dataclass(frozen=True)
-class FirstLook:
+class BrokerOverview:
     """Numbers are None while they are unknown; `worst` are findings without muted ones.
 
     `doubts` are sentences on what the account may not see.
@@ -31,14 +31,14 @@ class FirstLook:
     doubts: Sequence[str]
 
 
-def first_look(broker: Broker, snapshot: Snapshot) -> FirstLook:
+def make_overview(broker: Broker, snapshot: Snapshot) -> BrokerOverview:
     """Sends no request to the broker."""
     recognition = recognize_snapshot(broker, snapshot)
     findings = worked_out(broker, snapshot)
     mutes = find_mutes(broker, timezone.now())
     found = findings.value if findings else ()
     unread = (one.evidence for one in found if one.rule is UNREAD)
-    return FirstLook(
+    return BrokerOverview(
         recognized=len(recognition.value.found) if recognition else None,
         waiting=recognition.value.waiting if recognition else None,
         dead=sum(int(each.value) for evidence in unread for each in evidence) if findings else None,
