@@ -144,8 +144,8 @@ def _find_page(
     place: Place | None,
 ) -> tuple[list[ScheduledMessage], str]:
     """A page and one row more if there is one, in due order; why a search may have found more."""
-    gone = due_before(scope.delivered_before, scope.stuck)
-    rows = listing.asked([broker], wanted, scope.now, gone=gone)
+    delivered = due_before(scope.delivered_before, scope.stuck)
+    rows = listing.filter_waiting([broker], wanted, scope.now, delivered=delivered)
     if wanted.text:
         of_these = rows.filter(topology__in=[one.pk for one in topologies])
         matches = search.search(

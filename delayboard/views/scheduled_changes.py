@@ -139,7 +139,9 @@ def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | H
     wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
     rows: list[ScheduledMessage] = []
     if not wanted.problems:
-        found = listing.asked(brokers, wanted, now).select_related("broker", "topology__broker")
+        found = listing.filter_waiting(brokers, wanted, now).select_related(
+            "broker", "topology__broker"
+        )
         rows = list(islice(export.read(found, wanted.text), MOST + 1))
         if rows and len(rows) <= MOST and len({row.broker_id for row in rows}) == 1:
             return rows

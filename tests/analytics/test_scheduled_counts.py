@@ -88,7 +88,7 @@ class Sums(TestCase):
         brokers = [topology.broker]
         for query in ({}, {"overdue": "1"}, {"from": "-30m", "until": "+90m"}, {"from": "now"}):
             wanted = parse(query, NOON)
-            listed = listing.asked(brokers, wanted, NOON).count()
+            listed = listing.filter_waiting(brokers, wanted, NOON).count()
             assert summary.of_counts(counts.scope(brokers, NOON), wanted).asked == listed
 
     @settings(max_examples=20, deadline=None)
@@ -175,4 +175,4 @@ def test_what_was_due_before_the_firehose_looked_is_neither_listed_nor_counted()
     for query in ({"overdue": "1"}, {"from": "-40m", "until": "+1h"}, {"until": "-30m"}):
         wanted = parse(query, NOON)
         asked = summary.of_counts(counts.scope([broker], NOON), wanted).asked
-        assert asked == listing.asked([broker], wanted, NOON).count()
+        assert asked == listing.filter_waiting([broker], wanted, NOON).count()

@@ -162,26 +162,26 @@ def _find_missing(definitions: Definitions, wanted: Definitions) -> Definitions:
 
 def _mark_missing_bindings(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:
     """Mark missing bindings; between two ends that are bound, each key by itself."""
-    standing = {(edge.source, edge.target): edge.keys for edge in edges_of(definitions)}
+    bound = {(edge.source, edge.target): edge.keys for edge in edges_of(definitions)}
     nodes = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
     nodes |= {f"queue/{queue.name}" for queue in definitions.queues}
     return tuple(
-        _mark_missing(edge, standing.get((edge.source, edge.target)), nodes)
+        _mark_missing(edge, bound.get((edge.source, edge.target)), nodes)
         if edge.kind == "binding" and edge.source != DEFAULT
         else edge
         for edge in edges
     )
 
 
-def _mark_missing(edge: Edge, standing: Collection[str] | None, nodes: Collection[str]) -> Edge:
-    """`standing` are the keys by which the two ends are bound, None when they are not bound.
+def _mark_missing(edge: Edge, bound: Collection[str] | None, nodes: Collection[str]) -> Edge:
+    """`bound` are the keys by which the two ends are bound, None when they are not bound.
 
     The box of a missing end is marked, so the arrow's label does not repeat it.
     """
-    gone = set(edge.keys) - set(standing or ())
-    if standing is not None and not gone:
+    gone = set(edge.keys) - set(bound or ())
+    if bound is not None and not gone:
         return edge
-    what = "missing binding to" if standing is None else edge.what
+    what = "missing binding to" if bound is None else edge.what
     if edge.source not in nodes or edge.target not in nodes:
         return replace(edge, what=what)
     keys = tuple(f"{key} (missing)" if key in gone else key for key in edge.keys)

@@ -13,7 +13,7 @@ from analytics.results.figures import (
     OPEN,
     RECOVERED,
     Key,
-    Way,
+    Trail,
     kaplan_meier,
 )
 from analytics.results.hours import (
@@ -131,14 +131,14 @@ def make_causes(report: Report) -> Section:
 
 
 def make_groups(report: Report) -> Section:
-    ways: defaultdict[tuple[str, str], dict[Way, int]] = defaultdict(dict)
+    trails: defaultdict[tuple[str, str], dict[Trail, int]] = defaultdict(dict)
     for key, number in report.total.items(GROUPS):
         dimension, value, attempt, end, outcome = key
-        ways[str(dimension), str(value)][int(attempt), int(end), str(outcome)] = number
+        trails[str(dimension), str(value)][int(attempt), int(end), str(outcome)] = number
     known = report.total.counts[GROUP_MESSAGES]
-    names = {*ways, *((str(dimension), str(value)) for dimension, value, _ in known)}
+    names = {*trails, *((str(dimension), str(value)) for dimension, value, _ in known)}
     sizes = {
-        name: (sum(ways[name].values()) if name in ways else 0, known[*name, "messages"])
+        name: (sum(trails[name].values()) if name in trails else 0, known[*name, "messages"])
         for name in names
     }
     shown = [
@@ -148,7 +148,7 @@ def make_groups(report: Report) -> Section:
             (one for one in names if one[0] == dimension), key=lambda one: (sizes[one], one)
         )[: -MOST_OF_GROUP - 1 : -1]
     ]
-    rows: list[Row] = [_group_row(name, ways.get(name, {}), known) for name in shown]
+    rows: list[Row] = [_group_row(name, trails.get(name, {}), known) for name in shown]
     columns = (
         *(Column("Value"), Column("Property"), Column("Messages", "count")),
         *(Column("First-time failures", "share"), Column("Retried", "count")),
@@ -165,15 +165,15 @@ def make_groups(report: Report) -> Section:
     return Section("groups", title, columns, rows, empty, searches)
 
 
-def _group_row(name: tuple[str, str], ways: Mapping[Way, int], known: Mapping[Key, int]) -> Row:
+def _group_row(name: tuple[str, str], trails: Mapping[Trail, int], known: Mapping[Key, int]) -> Row:
     outcomes: Counter[str] = Counter()
     attempts = 0
-    for (first, last, outcome), number in ways.items():
+    for (first, last, outcome), number in trails.items():
         outcomes[outcome] += number
         # A message that still waits is in the attempt after its last one.
         attempts += number * (last - first + 1 + (outcome == OPEN))
     messages = known.get((*name, "messages"))
-    failing = {step.attempt: step.failing for step in kaplan_meier(ways) if step.at_risk}
+    failing = {step.attempt: step.failing for step in kaplan_meier(trails) if step.at_risk}
     return [
         *(name[1], name[0], messages),
         ratio(known.get((*name, "retried"), 0), messages or 0),

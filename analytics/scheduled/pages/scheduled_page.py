@@ -84,8 +84,8 @@ def load_list(
     )
     if wanted.problems:
         return shown
-    gone = due_before(whole.delivered_before, whole.stuck)
-    rows = listing.asked(brokers, wanted, now, gone=gone).select_related(None)
+    delivered = due_before(whole.delivered_before, whole.stuck)
+    rows = listing.filter_waiting(brokers, wanted, now, delivered=delivered).select_related(None)
     page = _Pages(
         Reader(hidden, whole.not_observed, whole.stuck), {one.pk: one for one in topologies}, now
     )

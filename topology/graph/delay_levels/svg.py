@@ -156,9 +156,9 @@ def _rung(ladder: Ladder, rung: Rung, y: float, height: float) -> str:
     key = f' data-mark="queue/{attribute(rung.name)}"' if rung.is_live else ""
     state = "no_consumer" if rung.is_off and not rung.lacks else rung.mark
     missing = " node-missing" if rung.is_missing else ""
-    standing = f' data-state="{state}"' if state else ""
+    state_attribute = f' data-state="{state}"' if state else ""
     parts = [
-        f'<g class="rung{missing}"{key}{standing}>',
+        f'<g class="rung{missing}"{key}{state_attribute}>',
         f"<title>{content(sentence(rung))}</title>",
         f'<rect class="shape" x="{n(LEFT)}" y="{n(y - height / 2)}" width="{n(RIGHT - LEFT)}"'
         f' height="{n(height)}" rx="4"/>',

@@ -83,15 +83,15 @@ def _seen(
     recognition, snapshot = worked.value, worked.snapshot
     page = Paginator([f for f in recognition.found if wanted.holds(f)], PAGE).get_page(number)
     shown = list(page.object_list)
-    sightings = adopt.sightings(broker, shown, snapshot)
+    shown_topologies = adopt.match_managed(broker, shown, snapshot)
     overlapping = [use for use in recognition.overlapping if wanted.holds_use(use)]
-    one = sightings[0] if wanted.name and sightings else None
+    one = shown_topologies[0] if wanted.name and shown_topologies else None
     use = one.found.use if one else None
     return {
         "advice": use and use.params and advise(use.kind, use.params, snapshot.version_tuple),
         "recognition": recognition,
         "kinds": _kinds(recognition),
-        "sightings": sightings,
+        "shown_topologies": shown_topologies,
         "page": page,
         "one": one,
         "diagram": _draw_use(broker, shown[0], snapshot) if wanted.name and shown else None,
