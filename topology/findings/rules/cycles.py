@@ -105,7 +105,7 @@ DROPPED = Rule(
     "RabbitMQ drops a dead letter that comes to a queue again in which it died before, unless a "
     "consumer rejected it in between. Expiry, a full queue and the delivery limit do not count.",
     CYCLES,
-    "Route these deaths to a queue outside the ring, or remove the setting that causes them.",
+    "Route these deaths to a queue outside the cycle, or remove the setting that causes them.",
     _dropped,
     failing=Example(
         queues=(

@@ -31,7 +31,7 @@ def draw_destinations(own: str, ladder: Ladder, top: float) -> str:
     )
     box = (
         f'<g class="node node-exchange delivery{missing}"{state}>'
-        f"<title>{content(f'Exchange {ladder.delivery}: hands out by destination')}</title>"
+        f"<title>{content(f'Exchange {ladder.delivery}: routes by destination')}</title>"
         f'<path class="shape" d="{corners}"/>'
         f"{text('name', centre, middle - 2, _short(ladder.delivery, BOX_CELLS))}"
         f"{text('small', centre, middle + 12, 'missing' if missing else 'delivery')}"
