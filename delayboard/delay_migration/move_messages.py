@@ -20,8 +20,8 @@ from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from delayboard.delay_migration.due import Due, Malformed, Undated, remaining
-from delayboard.delay_migration.journal import WINDOW, Journal, Mark
 from delayboard.delay_migration.places import Place
+from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
 from delayboard.models import DelayMigration
 from delayboard.publishing.destinations import Destinations
 from delayboard.publishing.intercepted import without_intercepted
@@ -120,16 +120,16 @@ class Run:
         try:
             with intake(address, place.queue, prefetch=PREFETCH) as taking:
                 source = QueueSource(taking, decide, self._settled, prefetch=PREFETCH)
-                journal = Journal(
+                recorded = RecordedQueue(
                     self._row,
                     place.queue,
                     source,
                     publishing,
                     aim=self._aim,
-                    look=self._check_again,
+                    check=self._check_again,
                 )
                 move(
-                    journal,
+                    recorded,
                     publishing,
                     window=WINDOW // 2,
                     is_stopping=is_over,
