@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +51,7 @@ def contents(found: Report, parked_url: str = "", day_url: str = "") -> dict[str
 
 def shown_sections(found: Report) -> dict[str, Section]:
     """The tables that make sense of what is selected."""
-    return dict(_shown(found))
+    return {key: one for key, one in sections(found).items() if _is_shown(key, found)}
 
 
 def _key_figures(found: Report) -> list[KeyFigure]:
@@ -76,17 +75,13 @@ def _budget(found: Report) -> dict[str, str] | None:
     }
 
 
-def _shown(found: Report) -> Iterator[tuple[str, Section]]:
-    is_all = found.selection == Selection()
-    for key, section in sections(found).items():
-        if key in OF_RETRIES and not found.selection.has_retries:
-            continue
-        if key in OF_BROKERS and not is_all:
-            continue
-        if key == "probes" and found.selection.destination:
-            continue
-        if key == "slo" and found.slo is None:
-            continue
-        if key == "exact" and found.period.length > 1:
-            continue
-        yield key, section
+def _is_shown(key: str, found: Report) -> bool:
+    if key in OF_RETRIES:
+        return found.selection.has_retries
+    if key in OF_BROKERS:
+        return found.selection == Selection()
+    if key == "probes":
+        return not found.selection.destination
+    if key == "slo":
+        return found.slo is not None
+    return key != "exact" or found.period.length == 1

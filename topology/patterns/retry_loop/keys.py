@@ -37,20 +37,15 @@ def key_for_none(patterns: Iterable[str]) -> str | None:
     A word that none of them states can only be taken by wildcards, so that the number of words is
     all that counts, up to one more than the longest pattern has.
     """
+    patterns = list(patterns)
     split = [_words(pattern) for pattern in patterns]
     stated = {word for words in split for word in words}
     fresh = next(word for n in count() if (word := f"o{n or ''}") not in stated)
     longest = max(map(len, split), default=0) + 1
     keys = (".".join([fresh] * number) for number in range(longest + 1))
-    return next(
-        (
-            key
-            for key in keys
-            if len(key) <= LONGEST_NAME_BYTES
-            and not any(matches(".".join(words), key) for words in split)
-        ),
-        None,
-    )
+    fitting = (key for key in keys if len(key) <= LONGEST_NAME_BYTES)
+    free = (key for key in fitting if not any(matches(pattern, key) for pattern in patterns))
+    return next(free, None)
 
 
 def _words(text: str) -> list[str]:
