@@ -134,7 +134,7 @@ def test_it_is_offered_explained_added_found_and_its_messages_listed(broker: Bro
     assert "Wait queue" in text_of(client.get(reverse("topology:discovered", args=[broker.slug])))
     topology.state, topology.applied_at = State.APPLIED, datetime.now(UTC)
     topology.save()
-    waits(topology, 60, attempt=2, message_id="4711")
+    waits(topology, 86_400, attempt=2, message_id="4711")
     assert "4711" in text_of(client.get(reverse("retrying", args=[broker.slug])))
     for tab in ("topology", "topology_definition", "topology_code", "topology_settings"):
         assert client.get(reverse(f"topology:{tab}", args=[topology.slug])).status_code == 200
