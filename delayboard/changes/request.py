@@ -44,7 +44,7 @@ def request(
     verdicts = check(rows, kind, timezone.now(), new_due_at)
     with transaction.atomic():
         # The broker took a while to answer: somebody else may have requested the same meanwhile.
-        topologies = {row.topology_id for row in rows}
+        topologies = {row.topology_id for row in rows if row.topology_id}
         list(Topology.objects.select_for_update().filter(pk__in=topologies).order_by("pk"))
         verdicts = check_again(verdicts, kind, timezone.now(), new_due_at)
         good = [verdict for verdict in verdicts if not verdict.problem]

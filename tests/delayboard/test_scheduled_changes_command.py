@@ -118,7 +118,7 @@ def test_what_happens_while_the_broker_is_asked_is_checked_before_a_change_is_st
     topology: Topology, monkeypatch: pytest.MonkeyPatch, meanwhile: str, why: str
 ) -> None:
     row = waiting(topology, "m0", timedelta(hours=1))
-    whole = requesting.check
+    whole = check.check
 
     def slow(*given: Any) -> list[ChangeVerdict]:
         verdicts = whole(*given)
