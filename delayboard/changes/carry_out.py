@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Event, Thread
 from typing import NamedTuple
 
@@ -38,6 +39,13 @@ from topology.message import Message, Publish
 from topology.transfer import interception as objects
 
 REFRESH_SECONDS = 0.5
+# The lease and the counts are written so seldom, and changes carried out together after so long:
+# each commit, and each look at the broker, holds up the messages that quorum queues write.
+RENEW_SECONDS = 2.0
+GATHER_SECONDS = 2.0
+# So many are not gathered longer, nor is one that is due again so soon.
+GATHERED = 25
+SOON = timedelta(seconds=2 * GATHER_SECONDS)
 # With older changes nothing is forwarded: one may be requested so long before the due time
 # (limits.SHORTEST_NOTICE), and is to be known by then.
 FRESH_SECONDS = 2.0
@@ -78,15 +86,25 @@ class Executor:
         self.is_wanted = True
         self.rejects = False
         self._written = dict(self.counts)
-        self._refresh_at = 0.0
+        self._refresh_at = self._renew_at = 0.0
         self._given: deque[Intercepted] = deque()
+        self._carry_out_at = 0.0
         self._wake, self._ending = Event(), Event()
         self._error: BaseException | None = None
 
     def carry_out(self, intercepted: Intercepted) -> None:
         """Its outcome comes into `outcomes`."""
         self.tombstones.handed_over.add(intercepted.change.pk)
+        if not self._given:
+            self._carry_out_at = time.monotonic() + GATHER_SECONDS
         self._given.append(intercepted)
+        due_at = intercepted.change.new_due_at
+        if len(self._given) >= GATHERED or (due_at and due_at < timezone.now() + SOON):
+            self.hurry()
+
+    def hurry(self) -> None:
+        """Carry out at once what was gathered."""
+        self._carry_out_at = 0.0
         self._wake.set()
 
     @property
@@ -103,7 +121,8 @@ class Executor:
         try:
             with Management(self._row.broker.address) as management:
                 while not self._ending.is_set():
-                    self._carry_out(management)
+                    if self._given and time.monotonic() >= self._carry_out_at:
+                        self._carry_out(management)
                     if time.monotonic() >= self._refresh_at:
                         self._refresh(management)
                     self._wake.wait(max(0.0, self._refresh_at - time.monotonic()))
@@ -125,7 +144,7 @@ class Executor:
         self._written = now
 
     def _refresh(self, management: Management) -> None:
-        self._session.step()
+        self._renew()
         self._session.report(self.problem)
         publish_copies(self._row, self._pulse)
         if self.is_quiet:
@@ -134,14 +153,20 @@ class Executor:
                 "The message did not reach the intercept queue. RabbitMQ may have delivered it.",
             )
         self._reload()
-        self.write_counts()
         self._check(management)
         soon = timezone.now() + HORIZON
         self.is_wanted = self._row.changes.filter(state__in=OPEN, due_at__lte=soon).exists()
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
 
+    def _renew(self) -> None:
+        if time.monotonic() >= self._renew_at:
+            with transaction.atomic():
+                self._session.step()
+                self.write_counts()
+            self._renew_at = time.monotonic() + RENEW_SECONDS
+
     def _pulse(self) -> None:
-        self._session.step()
+        self._renew()
         if time.monotonic() - self._loaded_at > REFRESH_SECONDS:
             self._reload()
 

@@ -6,7 +6,7 @@ Nothing is changed here: this is the dry run, and what a request begins with.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -66,6 +66,25 @@ def check(
     return [checker.verdict(row) for row in rows]
 
 
+def check_again(
+    verdicts: Sequence[ChangeVerdict],
+    kind: ChangeKind,
+    now: datetime,
+    new_due_at: datetime | None = None,
+) -> list[ChangeVerdict]:
+    """The verdicts, with what Delayboard stored since; no broker is asked."""
+    pks = [verdict.row.pk for verdict in verdicts]
+    rows = ScheduledMessage.objects.select_related("topology").in_bulk(pks)
+    checker = _Checker(kind, now, new_due_at, list(rows.values()))
+
+    def problem_of(row: ScheduledMessage) -> str:
+        return checker.problem_of(rows[row.pk]) if row.pk in rows else LEFT
+
+    return [
+        replace(verdict, problem=verdict.problem or problem_of(verdict.row)) for verdict in verdicts
+    ]
+
+
 def is_read(row: ScheduledMessage) -> bool:
     """Whether its delay queue is read to change it: nothing else leads to it."""
     try:
@@ -107,7 +126,7 @@ class _Checker:
         self._migrated = set(running.values_list("source_id", flat=True))
 
     def verdict(self, row: ScheduledMessage) -> ChangeVerdict:
-        problem = self._problem_of(row)
+        problem = self.problem_of(row)
         if problem:
             return ChangeVerdict(row, problem)
         assert row.due_at is not None
@@ -139,7 +158,7 @@ class _Checker:
         number = queue.get("messages") or 0
         return ChangeVerdict(row, takes_effect_at=self._now, queue=name, others=max(0, number - 1))
 
-    def _problem_of(self, row: ScheduledMessage) -> str:
+    def problem_of(self, row: ScheduledMessage) -> str:
         topology = row.topology
         if row.left_at is not None or row.due_at is None or row.entered_at is None:
             return LEFT

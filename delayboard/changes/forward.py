@@ -201,14 +201,17 @@ class Forwarder:
                 self._publish_again(tag, self._onward(message))
 
     def _is_ended(self) -> bool:
-        """Whether all that has come is forwarded: what a quorum queue gets back may change places.
+        """Whether all that has come is forwarded: what goes back comes again, marked.
 
         What the queue refuses is not waited for.
         """
+        if self._again_at > 0:
+            return True
         if not self._is_ending:
             self._is_ending = True
+            self._executor.hurry()
             self._taking.end()
-        return self._again_at > 0 or self._is_idle()
+        return self._is_idle()
 
     def _release(self) -> None:
         self._executor.is_released = True

@@ -142,7 +142,7 @@ class _Interception(Session):
         with (
             executing(self) as executor,
             pipeline(address, own, mark_again=marked) as publishing,
-            intake(address, self.objects.name, prefetch=PREFETCH) as taking,
+            intake(address, self.objects.name, prefetch=PREFETCH, is_ordered=True) as taking,
         ):
             forwarder = Forwarder(self, management, publishing, taking, executor)
             move(

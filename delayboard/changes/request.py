@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.check import ChangeVerdict, check
+from delayboard.changes.check import ChangeVerdict, check, check_again
 from delayboard.changes.limits import LEAD
 from delayboard.changes.point import Point
 from delayboard.models import (
@@ -23,7 +23,7 @@ from delayboard.models import (
 )
 from delayboard.models.scheduled_change import OPEN
 from topology import audit, work
-from topology.models import Broker, Work, WorkState
+from topology.models import Broker, Topology, Work, WorkState
 from topology.transfer.interception import PREFIX
 
 KIND = "intercept"
@@ -43,6 +43,10 @@ def request(
     """
     verdicts = check(rows, kind, timezone.now(), new_due_at)
     with transaction.atomic():
+        # The broker took a while to answer: somebody else may have requested the same meanwhile.
+        topologies = {row.topology_id for row in rows if row.topology_id}
+        list(Topology.objects.select_for_update().filter(pk__in=topologies).order_by("pk"))
+        verdicts = check_again(verdicts, kind, timezone.now(), new_due_at)
         good = [verdict for verdict in verdicts if not verdict.problem]
         stored = [_store(user, verdict, kind, new_due_at) for verdict in good]
         read = {(one.broker, one.queue): one.pk for one in stored if one.queue}

@@ -100,7 +100,7 @@ def check(source: Topology, target: Topology, now: datetime) -> DryRun:
     if obstacle:
         steps = list_steps(source, target, problems, _delayed(source), now, is_moved=False)
         return DryRun(lines, {}, steps, obstacle)
-    depths = _depths(source, [place.queue for place in places])
+    depths = read_depths(source, [place.queue for place in places])
     steps = list_steps(source, target, problems, sum(depths.values()), now)
     return DryRun(lines, depths, steps)
 
@@ -113,9 +113,11 @@ def _delayed(source: Topology) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def _depths(source: Topology, queues: Sequence[str]) -> dict[str, int]:
-    """Those that hold something, as the broker last reported."""
+def read_depths(
+    source: Topology, queues: Sequence[str], counted: str = "messages"
+) -> dict[str, int]:
+    """Those that hold something, as the broker last reported: up to five seconds ago."""
     with Management(source.broker.address) as management:
-        totals = {str(one.get("name")): one.get("messages") for one in management.queue_totals()}
+        totals = {str(one.get("name")): one.get(counted) for one in management.queue_totals()}
     numbers = {name: totals.get(name) for name in queues}
     return {name: number for name, number in numbers.items() if isinstance(number, int) and number}

@@ -96,7 +96,7 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
         # Each further attempt counts as a delivery: quorum levels drop a message after 20 of them.
         _leave(row, lease, _describe_left(tally))
     elif not tally.is_empty or find_publishers(source, datetime.now(UTC)).state == "open":
-        lease.give_back("", after=AGAIN_AFTER)
+        lease.give_back(tally.held, after=AGAIN_AFTER)
     elif lease.end(WorkState.DONE):
         row.refresh_from_db()
         audit.record(
@@ -135,7 +135,8 @@ def _move_all(
             if run.is_over or (tally.left and is_whole):
                 break
             if is_whole and before == tally.moved + tally.malformed:
-                tally.is_empty = not tally.left
+                tally.held = run.describe_held(places)
+                tally.is_empty = not (tally.left or tally.held)
                 break
         if tally.is_empty:
             # Not before: a broker that is killed forgets acks of classic queues.
@@ -145,7 +146,7 @@ def _move_all(
 
 def _describe_left(tally: Tally) -> str:
     if not tally.left:
-        return ""
+        return tally.held
     remain = "1 message remains" if tally.left == 1 else f"{tally.left} messages remain"
     return (
         f"{remain} in the source. {tally.why_left} Resume the migration when the cause is "

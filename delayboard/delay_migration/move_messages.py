@@ -19,6 +19,7 @@ from django.db.models import F
 from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
+from delayboard.delay_migration.check import read_depths
 from delayboard.delay_migration.due import Due, Malformed, Undated, remaining
 from delayboard.delay_migration.places import Place
 from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
@@ -47,6 +48,8 @@ PREFETCH = WINDOW // 2
 # A queue counts as empty when nothing came for so long.
 QUIET_SECONDS = 0.3
 PULSE_SECONDS = 1.0
+# The broker reports what a queue holds every five seconds.
+REPORT_SECONDS = 6.0
 # One that is due so soon may leave the source before a killed migration is resumed (its lease, and
 # the start of a worker): it is marked from its first publish on.
 RESUMED_WITHIN = work.LEASE + timedelta(seconds=10)
@@ -54,13 +57,16 @@ RESUMED_WITHIN = work.LEASE + timedelta(seconds=10)
 
 @dataclass
 class Tally:
-    """`left` are those that stayed where they were, and why the last of them did."""
+    """`left` are those that stayed where they were, and why the last of them did; `held` says which
+    messages somebody else has without an ack, "" for none.
+    """
 
     moved: int = 0
     malformed: int = 0
     doubled: int = 0
     left: int = 0
     why_left: str = ""
+    held: str = ""
     is_empty: bool = False
 
 
@@ -138,6 +144,25 @@ class Run:
                 )
         except NotFound:
             return
+
+    def describe_held(self, places: Sequence[Place]) -> str:
+        """Which messages somebody else has without an ack: the source gets them back, or delivers
+        them. "" for none. Raises BrokerError, Stopped.
+
+        The broker's last report may still count ours.
+        """
+        source, names = self._row.source, [place.queue for place in places]
+        until = time.monotonic() + REPORT_SECONDS
+        while held := read_depths(source, names, "messages_unacknowledged"):
+            if time.monotonic() > until or self.is_over:
+                queue, number = next(iter(held.items()))
+                return (
+                    f"Messages of “{queue}” that another consumer has and did not acknowledge: "
+                    f"{number}. Stop the consumer."
+                )
+            self._pulse()
+            time.sleep(QUIET_SECONDS)
+        return ""
 
     def _decide(
         self, place: Place, message: Message, publishing: Pipeline[Taken[Mark]]

@@ -12,9 +12,13 @@ from topology.models import Broker
 
 
 def add_confirmation(parser: CommandParser) -> None:
-    """Add `--confirm NAME`."""
+    """Add `--confirm NAME`, which is repeated where several brokers take part."""
     parser.add_argument(
-        "--confirm", default="", metavar="NAME", help="the broker's name, if it is production"
+        "--confirm",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the broker's name, if it is production",
     )
 
 
@@ -27,4 +31,5 @@ def unconfirmed(
     has to be stated.
     """
     step = f"Use {call} --confirm".replace("  ", " ") + f" “{broker.name}”."
-    return access.production_refusal(broker, given["confirm"], step, is_needed=is_needed)
+    typed = broker.name if broker.name in given["confirm"] else ""
+    return access.production_refusal(broker, typed, step, is_needed=is_needed)

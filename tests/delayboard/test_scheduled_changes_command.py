@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from analytics.models import ScheduledMessage
 from delayboard.changes import check
+from delayboard.changes import request as requesting
+from delayboard.changes.check import ChangeVerdict
 from delayboard.changes.point import Point
+from delayboard.changes.request import request
 from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
 from tests.builders import make_broker, make_user
 from topology.definitions import Binding
@@ -87,6 +91,45 @@ def test_a_change_is_requested_listed_undone_and_in_the_audit_log(topology: Topo
         run("undo", "--id", str(row.pk))
     actions = set(AuditEntry.objects.values_list("action", flat=True))
     assert {"reschedule requested", "change undone"} <= actions
+
+
+def change_before(name: str, row: ScheduledMessage) -> None:
+    """What somebody else does while the broker is asked."""
+    topology = row.topology
+    assert topology is not None
+    match name:
+        case "requested":
+            request(None, [row], ChangeKind.CANCEL)
+        case "left":
+            ScheduledMessage.objects.update(left_at=datetime.now(UTC))
+        case "deleted":
+            Topology.objects.filter(pk=topology.pk).update(state=State.DELETED)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "why"),
+    [
+        ("requested", "Another change of this message is already requested"),
+        ("left", "The message has left its delay"),
+        ("deleted", "The topology of this message is not applied"),
+    ],
+)
+def test_what_happens_while_the_broker_is_asked_is_checked_before_a_change_is_stored(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch, meanwhile: str, why: str
+) -> None:
+    row = waiting(topology, "m0", timedelta(hours=1))
+    whole = check.check
+
+    def slow(*given: Any) -> list[ChangeVerdict]:
+        verdicts = whole(*given)
+        monkeypatch.setattr(requesting, "check", whole)
+        change_before(meanwhile, row)
+        return verdicts
+
+    monkeypatch.setattr(requesting, "check", slow)
+    (verdict,) = request(None, [row], ChangeKind.CANCEL)
+    assert verdict.problem.startswith(why)
+    assert ScheduledChange.objects.count() == (meanwhile == "requested")
 
 
 def test_two_requests_for_one_binding_share_an_interception(topology: Topology) -> None:

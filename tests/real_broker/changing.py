@@ -168,9 +168,8 @@ def expire_leases(owner: str = "") -> None:
     rows.update(leased_until_at=datetime.now(UTC))
 
 
-def is_in_order(arrived: Sequence[str], queue: str, *, most: int = 0) -> bool:
-    """Whether only messages came after a younger one that the row of their interception counts, and
-    at most so many others.
+def is_in_order(arrived: Sequence[str], queue: str) -> bool:
+    """Whether only messages came after a younger one that the row of their interception counts.
 
     The ids are in order. A binding is restored in a pause of the messages, which on a busy machine
     is over before the broker has done it.
@@ -178,7 +177,7 @@ def is_in_order(arrived: Sequence[str], queue: str, *, most: int = 0) -> bool:
     newest = list(accumulate(arrived, max))
     late = sum(name < before for name, before in zip(arrived, newest, strict=True))
     counted = Interception.objects.filter(queue=queue).aggregate(Sum("overtaken"))
-    return late <= (counted["overtaken__sum"] or 0) + most
+    return late <= (counted["overtaken__sum"] or 0)
 
 
 def all_closed() -> bool:

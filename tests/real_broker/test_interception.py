@@ -13,6 +13,7 @@ import pytest
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually
 from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.fast_consumer import intake
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
@@ -95,6 +96,26 @@ def read(vhost: Vhost, queue: str, number: int) -> list[int]:
             for one in consumer.batch(limit=500, limit_bytes=10**7, wait=0.3, linger=0)
         ]
     return got
+
+
+@every_generation
+def test_an_ordered_intake_gives_back_in_order_what_has_no_ack(
+    vhost: Vhost, management: Management, kind: str
+) -> None:
+    """Also what is on its way to it when it ends: a nack puts that before all others."""
+    one = interception(kind)
+    objects.begin(one, management, lambda: None)
+    got: list[int] = []
+    with publishing(vhost) as sent:
+        for _ in range(20):
+            with intake(address_of(vhost), one.name, prefetch=100, is_ordered=True) as taking:
+                arrived = list(taking.arrivals(50, 10.0))
+                taking.ack([], through=arrived[0].tag)
+                got += [int(arrival.body) for arrival in arrived[:1]]
+                for _ in range(5):
+                    taking.attend()
+        assert sent
+    assert got == sorted(set(got))
 
 
 @every_generation

@@ -20,6 +20,7 @@ from analytics.scheduled.rows import due
 from delayboard.changes.request import request, undo
 from delayboard.delay_migration import move_messages
 from delayboard.delay_migration import request as migration_requests
+from delayboard.delay_migration.check import read_depths
 from delayboard.delay_migration.due import DELAY_HEADER
 from delayboard.delay_migration.migrate import attend, claim, migrate
 from delayboard.delay_migration.move_messages import malformed_queue
@@ -155,6 +156,28 @@ def test_what_is_moved_waits_in_the_target_only(
     row.refresh_from_db()
     assert row.left_at is not None
     assert set(DueCount.objects.values_list("waiting", flat=True)) == {0}
+
+
+def test_what_another_consumer_holds_keeps_the_migration_open(
+    vhost: Vhost,
+    management: Management,
+    source: Topology,
+    target: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is not ready, and comes back, or its source delivers it."""
+    monkeypatch.setattr(move_messages, "REPORT_SECONDS", 0.0)
+    delay_all(vhost, {"m": timedelta(seconds=100)})
+    (queue,) = read_depths(source, [level_name(OLD, level) for level in range(OLD.levels)])
+    with getter(address_of(vhost), queue) as holder:
+        assert holder.get()
+        eventually(lambda: read_depths(source, [queue], "messages_unacknowledged"), "a report")
+        tally = migrate(source, target, owner="test")
+    assert (tally.moved, tally.is_empty) == (0, False)
+    problem = f"Messages of “{queue}” that another consumer has and did not acknowledge: 1."
+    assert DelayMigration.objects.get().work.error.startswith(problem)
+    monkeypatch.undo()
+    assert migrate(source, target, owner="test").moved == 1
 
 
 class Killed(BaseException):

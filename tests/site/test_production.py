@@ -9,6 +9,7 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from delayboard.models import BatchState, ParkedState, Publication, ReplayBatch
+from tests.builders import make_broker, make_pair
 from tests.site.page_setup import actions, draft, know, pages, signed_in, text_of
 from tests.site.replay_desk import some
 from topology.definitions import Queue
@@ -158,9 +159,26 @@ def test_a_replay_from_a_shell_needs_the_name(broker: Broker) -> None:
     for option in ("", "test broker"):
         with pytest.raises(CommandError, match=said + step):
             call_command(
-                "replay_dead_letters", broker.slug, resume=made.pk, confirm=option, yes=True
+                "replay_dead_letters", broker.slug, resume=made.pk, confirm=[option], yes=True
             )
     assert ReplayBatch.objects.get().state == BatchState.DRAFT
+
+
+def test_a_migration_from_a_shell_needs_the_names_of_both_brokers(
+    pair: Topology, broker: Broker
+) -> None:
+    other = make_broker(name="Other broker")
+    target = make_pair(other)
+    Broker.objects.update(is_production=True, environment="live")
+    both = "Use --confirm “Other broker” --confirm “Test broker”"
+    with pytest.raises(CommandError, match=both):
+        call_command("migrate_delays", pair.slug, target.slug)
+    one = ("--confirm", broker.name)
+    with pytest.raises(CommandError, match="Use --confirm “Test broker” --confirm “Other broker”"):
+        call_command("migrate_delays", pair.slug, target.slug, *one)
+    # The names are enough: next is why these two do not fit.
+    with pytest.raises(CommandError, match="The migration did not finish"):
+        call_command("migrate_delays", pair.slug, target.slug, *one, "--confirm", other.name)
 
 
 def test_an_import_of_timeouts_needs_the_name(pair: Topology, tmp_path: Path) -> None:

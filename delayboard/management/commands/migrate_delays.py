@@ -54,8 +54,11 @@ class Command(BaseCommand):
             if given["dry_run"]:
                 self._show(source, target)
                 return
-            for broker in (source.broker, target.broker):
-                if refusal := unconfirmed(broker, given):
+            brokers = list(dict.fromkeys([source.broker, target.broker]))
+            for broker in brokers:
+                others = [one for one in brokers if one != broker and one.is_production]
+                call = " ".join(f"--confirm “{one.name}”" for one in others)
+                if refusal := unconfirmed(broker, given, call):
                     raise CommandError(f"Nothing was moved. {refusal}")
             stop = until_stopped()
             owner = f"{socket.gethostname()}:{os.getpid()}"
@@ -76,6 +79,8 @@ class Command(BaseCommand):
             self.stdout.write(f"The malformed messages are in “{malformed_queue(source)}”.")
         if tally.left:
             self.stderr.write(f"{tally.left} messages remain. {tally.why_left}")
+        if tally.held:
+            self.stderr.write(tally.held)
         if not tally.is_empty:
             self.stderr.write("Run the command again until it moves nothing.")
             sys.exit(LEFT_CODE)

@@ -2,8 +2,9 @@
 
 Each line is stored, published confirmed and mandatory, and then marked, in this order and one
 after the other: a run that is killed anywhere leaves at most one message that the next run may
-double, and loses none. Confirms are proved by later looks at the bindings: what may have gone to a
-tap alone is published again by the next run, marked.
+double. Confirms are proved by later looks at the bindings: what may have gone to a tap alone is
+published again by the next run, marked. A run that is killed before such a look loses it
+(docs/timeouts.md).
 """
 
 from __future__ import annotations
