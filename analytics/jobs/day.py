@@ -122,7 +122,7 @@ def _tables(
         failed.append(each)
         messages += [
             retries.by_message(counted),
-            trails.ways(trails.sides(each, end), begin, end),
+            trails.trails(trails.sides(each, end), begin, end),
         ]
         tried.append(retries.by_attempt(counted))
         died.append(retries.by_death(counted, begin))
@@ -141,7 +141,7 @@ def _tables(
     counts = _small(accuracy.counts(of_day, data_end))
     by_destination = counts.join(destinations, "destination_id", "left")
     by_delay = accuracy.by_delay(counts, _small(accuracy.percentiles(of_day)))
-    by_way = _small(trails.by_way(trails.with_outcome(_union(messages), ended, end)))
+    by_trail = _small(trails.by_trail(trails.with_outcome(_union(messages), ended, end)))
     failures = _small(retries.failures(_union(one.select(*FAILURE) for one in failed), begin, end))
     missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
     missing = missing.localCheckpoint(eager=False)
@@ -152,12 +152,12 @@ def _tables(
         "uncounted": accuracy.uncounted(by_delay),
         "histogram": accuracy.histogram(by_destination),
         "hours": accuracy.by_hour(by_destination),
-        "retries": retries.retries(by_way),
-        "releases": retries.releases(by_way, releases),
-        "groups": trails.groups(by_way, failures),
+        "retries": retries.retries(by_trail),
+        "releases": retries.releases(by_trail, releases),
+        "groups": trails.groups(by_trail, failures),
         "attempts": retries.attempts(_union(tried)),
-        "outcomes": trails.outcomes(by_way),
-        "recoveries": trails.recoveries(by_way),
+        "outcomes": trails.outcomes(by_trail),
+        "recoveries": trails.recoveries(by_trail),
         "causes": retries.causes(failures),
         "deaths": retries.deaths(_union(died)),
         "losses": losses.losses(missing),

@@ -53,13 +53,13 @@ def by_message(counted: DataFrame) -> DataFrame:
     `first_us`, when the message was first seen; null of those without an id, which are not
     distinguished.
     """
-    sightings = counted.groupBy(*GROUP, "key", "kind", "attempt").agg(
+    observations = counted.groupBy(*GROUP, "key", "kind", "attempt").agg(
         _copies(f.lit(True)).alias("seen"),
         _copies(f.expr(IS_RETRY)).alias("failed"),
         f.min(f.when(f.col("has_id"), f.col("at_us"))).alias("first_us"),
         f.max("release_id").alias("release_id"),
     )
-    return sightings.groupBy(*GROUP, "key").agg(
+    return observations.groupBy(*GROUP, "key").agg(
         f.max("seen").alias("messages"),
         f.max("failed").alias("retried"),
         f.min("first_us").alias("first_us"),
@@ -67,17 +67,17 @@ def by_message(counted: DataFrame) -> DataFrame:
     )
 
 
-def retries(by_way: DataFrame) -> DataFrame:
-    """Messages by way -> per broker, topology and hour first seen: messages, retried ones."""
-    return _sums(by_way, "hour_at")
+def retries(by_trail: DataFrame) -> DataFrame:
+    """Messages by trail -> per broker, topology and hour first seen: messages, retried ones."""
+    return _sums(by_trail, "hour_at")
 
 
-def releases(by_way: DataFrame, known: DataFrame) -> DataFrame:
-    """Messages by way -> per broker, topology, publisher and version (null: not stated):
+def releases(by_trail: DataFrame, known: DataFrame) -> DataFrame:
+    """Messages by trail -> per broker, topology, publisher and version (null: not stated):
     messages, retried ones; of `known` names by release_id.
     """
     return (
-        _sums(by_way.where(f.col("release_id").isNotNull()), "release_id")
+        _sums(by_trail.where(f.col("release_id").isNotNull()), "release_id")
         .join(known, "release_id")
         .drop("release_id")
         .orderBy(f.desc("messages"))
@@ -85,8 +85,8 @@ def releases(by_way: DataFrame, known: DataFrame) -> DataFrame:
     )
 
 
-def _sums(by_way: DataFrame, *by: str) -> DataFrame:
-    counted = by_way.where("messages > 0")
+def _sums(by_trail: DataFrame, *by: str) -> DataFrame:
+    counted = by_trail.where("messages > 0")
     return counted.groupBy(*GROUP, *by).agg(
         f.sum("messages").alias("messages"), f.sum("retried").alias("retried")
     )

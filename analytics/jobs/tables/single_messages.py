@@ -79,14 +79,14 @@ def pairs(singles: DataFrame) -> DataFrame:
 
 
 def messages(singles: DataFrame, begin: datetime, end: datetime) -> DataFrame:
-    """Single messages by attempt -> as of retries.by_message, each with its way (trails.way)."""
+    """Single messages by attempt -> as of retries.by_message, and its trails.trail."""
     release = f.max(f.when(f.col("is_counted"), f.col("release_id")))
     return singles.groupBy(*MESSAGE).agg(
         f.max(f.col("is_counted").cast("long")).alias("messages"),
         f.max(f.col("is_retried").cast("long")).alias("retried"),
         f.min("first_us").alias("first_us"),
         release.alias("release_id"),
-        *trails.way(begin, end),
+        *trails.trail(begin, end),
     )
 
 

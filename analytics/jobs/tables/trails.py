@@ -39,7 +39,7 @@ def first_failure(end: datetime) -> tuple[Column, Column]:
 
 
 def sides(each: DataFrame, end: datetime) -> DataFrame:
-    """Events without repeats -> per message with an id and attempt what `way` adds up."""
+    """Events without repeats -> per message with an id and attempt what `trail` adds up."""
     is_exit = f.col("kind") == "delivered"
     named = each.where(f.col("has_id") & f.col("kind").isin(*COUNTED_KINDS))
     return named.groupBy(*MESSAGE, "attempt").agg(
@@ -52,7 +52,7 @@ def sides(each: DataFrame, end: datetime) -> DataFrame:
     )
 
 
-def way(begin: datetime, end: datetime) -> tuple[Column, ...]:
+def trail(begin: datetime, end: datetime) -> tuple[Column, ...]:
     """Of a message's attempts: its first attempt of the day (null without one), twice its last,
     plus 1 if it left that attempt; when its failures began and when it last left, in microseconds;
     whether it is retried after the day; the cause of its first failure.
@@ -77,13 +77,13 @@ def way(begin: datetime, end: datetime) -> tuple[Column, ...]:
     )
 
 
-def ways(sides: DataFrame, begin: datetime, end: datetime) -> DataFrame:
-    """Sides -> the way of each message with an attempt on the day."""
-    return sides.groupBy(*MESSAGE).agg(*way(begin, end)).where(f.col("first").isNotNull())
+def trails(sides: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """Sides -> the trail of each message with an attempt on the day."""
+    return sides.groupBy(*MESSAGE).agg(*trail(begin, end)).where(f.col("first").isNotNull())
 
 
 def with_outcome(messages: DataFrame, ended: DataFrame | None, end: datetime) -> DataFrame:
-    """Messages with their way -> with `outcome` and `last`, null without a way.
+    """Messages with their trail -> with `outcome` and `last`, null without a trail.
 
     Exhausted: it died or was parked. Recovered: it left its last attempt and did not fail again.
     Else open: `last` is the last attempt that is known to have failed.
@@ -108,10 +108,10 @@ def with_outcome(messages: DataFrame, ended: DataFrame | None, end: datetime) ->
     )
 
 
-def by_way(messages: DataFrame) -> DataFrame:
+def by_trail(messages: DataFrame) -> DataFrame:
     """Messages with outcome -> per broker, topology, hour first seen, release, first and last
     attempt, outcome, `bucket` of the time from the first failure to the last exit (null unless
-    recovered) and cause: `messages`, `retried` ones, and `ways`, those with an outcome. All that
+    recovered) and cause: `messages`, `retried` ones, and `trails`, those with an outcome. All that
     tables of messages add up, by one pass.
     """
     hour_at = f.date_trunc("hour", f.timestamp_micros("first_us"))
@@ -125,27 +125,27 @@ def by_way(messages: DataFrame) -> DataFrame:
         .agg(
             f.sum("messages").alias("messages"),
             f.sum("retried").alias("retried"),
-            f.count("outcome").alias("ways"),
+            f.count("outcome").alias("trails"),
         )
     )
 
 
-def outcomes(by_way: DataFrame) -> DataFrame:
-    """Messages by way -> per broker, topology, first and last attempt and outcome."""
-    return _ways(by_way.where("outcome is not null"), "first", "last", "outcome")
+def outcomes(by_trail: DataFrame) -> DataFrame:
+    """Messages by trail -> per broker, topology, first and last attempt and outcome."""
+    return _trails(by_trail.where("outcome is not null"), "first", "last", "outcome")
 
 
-def recoveries(by_way: DataFrame) -> DataFrame:
-    """Messages by way -> recovered ones per broker, topology and bucket."""
-    return _ways(by_way.where("outcome = 'recovered'"), "bucket")
+def recoveries(by_trail: DataFrame) -> DataFrame:
+    """Messages by trail -> recovered ones per broker, topology and bucket."""
+    return _trails(by_trail.where("outcome = 'recovered'"), "bucket")
 
 
-def _ways(by_way: DataFrame, *by: str) -> DataFrame:
-    return by_way.groupBy(*GROUP, *by).agg(f.sum("ways").alias("messages"))
+def _trails(by_trail: DataFrame, *by: str) -> DataFrame:
+    return by_trail.groupBy(*GROUP, *by).agg(f.sum("trails").alias("messages"))
 
 
-def groups(by_way: DataFrame, failures: DataFrame) -> DataFrame:
-    """Messages by way and failures -> messages per broker, topology, kind of group, its value,
+def groups(by_trail: DataFrame, failures: DataFrame) -> DataFrame:
+    """Messages by trail and failures -> messages per broker, topology, kind of group, its value,
     first and last attempt and outcome, by each message's first failure on the day.
     """
     named = failures.withColumn("cause_id", cause_id()).dropDuplicates(["cause_id"])
@@ -155,14 +155,14 @@ def groups(by_way: DataFrame, failures: DataFrame) -> DataFrame:
             for name, column in GROUPS.items()
         )
     )
-    way = ("first", "last", "outcome")
+    trail = ("first", "last", "outcome")
     return (
-        _ways(by_way.where("outcome is not null"), *way, "cause_id")
+        _trails(by_trail.where("outcome is not null"), *trail, "cause_id")
         .join(named.drop(*GROUP, "messages"), "cause_id")
-        .select(*GROUP, *way, "messages", f.explode(each).alias("group"))
-        .select(*GROUP, *way, "messages", "group.*")
+        .select(*GROUP, *trail, "messages", f.explode(each).alias("group"))
+        .select(*GROUP, *trail, "messages", "group.*")
         .where(f.coalesce("value", f.lit("")) != "")
-        .groupBy(*GROUP, "dimension", "value", *way)
+        .groupBy(*GROUP, "dimension", "value", *trail)
         .agg(f.sum("messages").alias("messages"))
         .orderBy(f.desc("messages"))
         .limit(MOST_GROUPS)
