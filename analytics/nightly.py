@@ -290,6 +290,6 @@ def _refuse_future(day: date) -> None:
 def _code_version() -> str:
     """A hash of the jobs' source, so that rows from other code can be distinguished."""
     digest = hashlib.sha256()
-    for path in sorted((Path(__file__).parent / "jobs").glob("*.py")):
+    for path in sorted((Path(__file__).parent / "jobs").rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

@@ -73,9 +73,8 @@ def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -
     folder = f"{url}/{LAYOUT}/date={day.isoformat()}/run={uuid4().hex[:12]}"
     (
         schema.read_days(spark, [given], tuple(FIELDS))
-        .repartition(
-            _files(compacted.line_bytes(hours)), "broker", "topology", "message_id", "content_id"
-        )
+        # Each task sorts what it reads: an exchange would write the day to the disk once more.
+        .coalesce(_files(compacted.line_bytes(hours)))
         .sortWithinPartitions(*ORDER)
         .write.option("compression", "zstd")
         .parquet(folder)

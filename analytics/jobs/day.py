@@ -30,11 +30,7 @@ from analytics.jobs.tables import (
 ONE_DAY = timedelta(days=1)
 # So many messages that are not single are sent to every task; more are joined by an exchange.
 BROADCAST_AT_MOST = 500_000
-CAUSE = (
-    *("broker", "topology", "kind", "death_queue", "death_reason", "exception_type"),
-    *("routing_key", "recorded_us", "requested_delay_ms"),
-    *("key", "has_id", "publisher", "version"),
-)
+FAILURE = (*("broker", "topology", "kind", "recorded_us", "requested_delay_ms", *schema.CAUSE),)
 
 
 class NoData(Exception):
@@ -91,6 +87,7 @@ def _tables(
     observed = schema.observed(events)
     by_attempt = single_messages.by_attempt(observed, begin, end).localCheckpoint(eager=False)
     mixed = by_attempt.where("not is_single").select(*single_messages.MESSAGE).distinct()
+    mixed = mixed.localCheckpoint(eager=False)
     mixed_count = mixed.count()
     single, single_events = by_attempt, observed
     if mixed_count:
@@ -99,11 +96,13 @@ def _tables(
         single = by_attempt.join(mixed, message, "left_anti")
         single_events = observed.where("has_id").join(mixed, message, "left_anti")
     pairs = [single_messages.pairs(single)]
-    retried, tried = [single_messages.retried(single)], [single_messages.attempts(single)]
-    sides_of_attempts = [single.select(*trails.SIDES)]
-    ended = losses.ended(events).localCheckpoint(eager=False) if summary["ended"] else None
+    messages = [single_messages.messages(single, begin, end)]
+    tried = [single_messages.attempts(single)]
     died = [single_messages.deaths(single_events, begin, end)]
     failed = [single_events.where("has_id")]
+    ended = losses.ended(events).localCheckpoint(eager=False) if summary["ended"] else None
+    if ended is not None and ended.count() <= BROADCAST_AT_MOST:
+        ended = f.broadcast(ended)
     others, repeats = [], losses.no_repeats(observed)
     if summary["without_id"]:
         unnamed = observed.where("not has_id")
@@ -113,14 +112,18 @@ def _tables(
         others.append(schema.each_once(named))
     sides = [schema.traced_trips(events)] if summary["traced"] else []
     if others:
-        copies = _union(others).localCheckpoint(eager=False)
+        # By message, so that what is counted by message needs no other exchange.
+        by_message = _union(others).repartition(*single_messages.MESSAGE)
+        copies = by_message.localCheckpoint(eager=False)
         each = copies.where("is_kept").drop("copies", "is_kept")
         repeats = losses.repeats(copies, end)
         counted = retries.of_day(each, begin, end).localCheckpoint(eager=False)
         sides.append(each.withColumn("queue", f.lit("")).select(*schema.TRIP_COLUMNS, "queue"))
         failed.append(each)
-        sides_of_attempts.append(trails.sides(each))
-        retried.append(retries.by_message(counted))
+        messages += [
+            retries.by_message(counted),
+            trails.trails(trails.sides(each, end), begin, end),
+        ]
         tried.append(retries.by_attempt(counted))
         died.append(retries.by_death(counted, begin))
     if sides:
@@ -131,18 +134,17 @@ def _tables(
         .where((began_at >= f.lit(begin)) & (began_at < f.lit(end)))
         .localCheckpoint(eager=False)
     )
-    known = events.select(f.xxhash64("destination").alias("destination_id"), "destination")
-    counted_pairs = accuracy.counts(of_day, data_end)
-    by_destination = _small(counted_pairs.join(known.distinct(), "destination_id", "left"))
-    by_delay = _small(accuracy.by_delay(of_day, data_end))
-    by_hour = _small(retries.by_hour(_union(retried)))
-    retried_messages = trails.trails(_union(sides_of_attempts), begin, end)
-    ended_trails = trails.with_outcome(retried_messages, ended, end).localCheckpoint(eager=False)
+    names = _small(events.select("destination", "publisher", "version").distinct())
+    release, destination = schema.release_id(), f.xxhash64("destination")
+    releases = names.select(release.alias("release_id"), "publisher", "version").distinct()
+    destinations = names.select(destination.alias("destination_id"), "destination").distinct()
+    counts = _small(accuracy.counts(of_day, data_end))
+    by_destination = counts.join(destinations, "destination_id", "left")
+    by_delay = accuracy.by_delay(counts, _small(accuracy.percentiles(of_day)))
+    by_trail = _small(trails.by_trail(trails.with_outcome(_union(messages), ended, end)))
+    failures = _small(retries.failures(_union(one.select(*FAILURE) for one in failed), begin, end))
     missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
     missing = missing.localCheckpoint(eager=False)
-    failures = _union([one.select(*CAUSE) for one in failed])
-    release = schema.release_id().alias("release_id")
-    releases = events.select(release, "publisher", "version").where("release_id is not null")
     arrived = dead_letters.read(events if summary["dead_letters"] else events.limit(0))
     arrived = arrived.localCheckpoint(eager=False)
     return {
@@ -150,17 +152,17 @@ def _tables(
         "uncounted": accuracy.uncounted(by_delay),
         "histogram": accuracy.histogram(by_destination),
         "hours": accuracy.by_hour(by_destination),
-        "retries": retries.retries(by_hour),
-        "releases": retries.releases(by_hour, releases.distinct()),
-        "groups": trails.groups(ended_trails, failures, end),
+        "retries": retries.retries(by_trail),
+        "releases": retries.releases(by_trail, releases),
+        "groups": trails.groups(by_trail, failures),
         "attempts": retries.attempts(_union(tried)),
-        "outcomes": trails.outcomes(ended_trails),
-        "recoveries": trails.recoveries(ended_trails),
-        "causes": retries.causes(failures, begin, end),
+        "outcomes": trails.outcomes(by_trail),
+        "recoveries": trails.recoveries(by_trail),
+        "causes": retries.causes(failures),
         "deaths": retries.deaths(_union(died)),
         "losses": losses.losses(missing),
         "unexplained": losses.unexplained(missing),
-        "stays": accuracy.stays(of_day),
+        "stays": accuracy.stays(counts),
         "dead_letters": dead_letters.counts(arrived, end),
         "replays": dead_letters.replays(arrived, events, end),
         "probes": probes.lateness(events, day, data_end)
@@ -208,7 +210,8 @@ def _small(frame: DataFrame) -> DataFrame:
 
 
 def _union(frames: Iterable[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionByName, frames)
+    """The rows of all; null where a frame has not the column."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
 def _days(first: date, before: date) -> list[date]:

@@ -50,6 +50,9 @@ TRIP_COLUMNS = (
     *("requested_delay_ms", "recorded_us", "caught_up", "destination"),
 )
 HOUR_US = 3_600_000_000
+UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+# What names a failure, beside its topology.
+CAUSE = (*("death_queue", "death_reason", "exception_type", "routing_key", "publisher", "version"),)
 X_DEATH = "`x-death` array<struct<count:bigint,reason:string,queue:string,time:string>>"
 # Expiring is how a delay ends, so it proves no failure. `began_s` is in seconds since 1970.
 FAILURES = f"""
@@ -171,13 +174,32 @@ def events_of(lines: DataFrame) -> DataFrame:
             f.unix_micros("recorded_at").alias("recorded_us"),
             *("death_reason", "death_queue", "destination"),
             # Only of failures: two more texts of every copy would be held in memory for nothing.
-            f.when(f.col("death_reason") != "", f.col("routing_key")).alias("routing_key"),
+            f.when(f.col("death_reason") != "", without_numbers("routing_key")).alias(
+                "routing_key"
+            ),
             f.when(f.col("death_reason") != "", f.col("exception_type")).alias("exception_type"),
             f.nullif("published_by", f.lit("")).alias("publisher"),
             version_of("headers_json").alias("version"),
             f.when(f.size("failures") > 0, f.col("failures")).alias("failures"),
         )
     )
+
+
+def without_numbers(name: str) -> Column:
+    """A name whose ids and numbers are replaced."""
+    return f.regexp_replace(
+        f.regexp_replace(f.substring(name, 1, 255), UUID, "{id}"), r"\d+", "{n}"
+    )
+
+
+def is_failure() -> Column:
+    """A recorded death."""
+    return f.col("kind").isin("scheduled", "died") & (f.col("death_reason") != "")
+
+
+def cause_id() -> Column:
+    """A hash of CAUSE: of texts an aggregation would sort."""
+    return f.xxhash64(*CAUSE)
 
 
 def version_of(headers: str) -> Column:

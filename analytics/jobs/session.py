@@ -23,6 +23,8 @@ FAST_CODE_BYTES = 1024 * MIB
 # Below this compiling a query costs more than interpreting it, and one partition is enough.
 TINY_INPUT_BYTES = 8 * MIB
 PARTITION_BYTES = 256 * MIB
+# Below this Spark plans a query once: adaptively it would plan all of it again after each exchange.
+PLANNED_ONCE_BYTES = 16 * 1024 * MIB
 # The heap is a quarter of the memory, within these bounds; what does not fit goes to the disk.
 LEAST_HEAP_MIB, MOST_HEAP_MIB = 1024, 3072
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -105,13 +107,13 @@ def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
         "spark.sql.shuffle.partitions": str(partitions),
         # A log has many small files, and a task for each would cost more than its lines.
         "spark.sql.files.openCostInBytes": "131072",
+        "spark.sql.adaptive.enabled": str(input_bytes >= PLANNED_ONCE_BYTES).lower(),
         # A task for each file only to list it: most tasks of a day were such.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     }
     if input_bytes < TINY_INPUT_BYTES:
         settings |= {
             "spark.sql.shuffle.partitions": "1",
-            "spark.sql.adaptive.enabled": "false",
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         }

@@ -1,7 +1,8 @@
 """The figures of one day by Spark, beside DuckDB that computes the same from the same lines.
 
 BENCH_EVENTS says of how many events, 2 million by default. The session is warm: each time is the
-best of two. At the end every figure of messages with an id is compared.
+best of two. At the end every figure of messages with an id is compared. Before, a nightly run of
+few lines, with the start of Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import duckdb
 import orjson
 from pyspark.sql import SparkSession
 
-from analytics import compacted
+from analytics import compacted, launch
 from analytics.buckets import DELAY_EDGES_MS, EDGES_MS
 from analytics.jobs import compaction, results, session
 from analytics.jobs.day import figures
@@ -26,6 +27,7 @@ from tests.bench.figures import say
 
 EVENTS = int(os.environ.get("BENCH_EVENTS", "2000000"))
 LINES_AT_MOST, COMPACTION_AT_MOST, PARQUET_AT_MOST = 9, 7, 4
+COLD_EVENTS, COLD_SECONDS_AT_MOST = 168, 10
 NOW = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(days=2)
 Rows = dict[str, list[tuple[Any, ...]]]
 COLUMNS = {
@@ -39,6 +41,7 @@ COLUMNS = {
 
 
 def measure(folder: Path) -> None:
+    measure_cold_start(folder / "cold")
     log = folder / "log"
     lines = write_day(log, EVENTS)
     size = sum(path.stat().st_size for path in log.glob("date=*/*/*.jsonl"))
@@ -47,6 +50,24 @@ def measure(folder: Path) -> None:
         _measure(spark, folder, log, f"{lines:,} lines, {size / 1e9:.1f} GB")
     finally:
         spark.stop()
+
+
+def measure_cold_start(folder: Path) -> None:
+    """A whole nightly run of few lines: the start of Spark, compaction and figures."""
+    log, job = folder / "log", launch.JobReport()
+    lines = write_day(log, COLD_EVENTS)
+    began = time.perf_counter()
+    launch.run_day(
+        log,
+        DAY,
+        f"file://{folder}/results",
+        pulse=lambda *_: None,
+        job=job,
+        compact_to=f"file://{folder}/parquet",
+    )
+    steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in job.steps)
+    note = f"at most {COLD_SECONDS_AT_MOST}; {steps}"
+    say(f"Cold start with {lines} lines, s", time.perf_counter() - began, note)
 
 
 def _measure(spark: SparkSession, folder: Path, log: Path, what: str) -> None:

@@ -172,29 +172,43 @@ def _reason() -> Column:
     )
 
 
-def by_delay(pairs: DataFrame, data_end: datetime) -> DataFrame:
-    """Pairs -> one row per broker, topology or queue, and requested delay (0: unknown).
+def percentiles(pairs: DataFrame) -> DataFrame:
+    """Pairs -> PERCENTILES per broker, topology or queue, and requested delay, where any was
+    measured.
+    """
+    shares = f.array(*map(f.lit, PERCENTILES.values()))
+    found = f.percentile("lateness_ms", shares).alias("found")
+    each = (f.get("found", f.lit(n)).alias(name) for n, name in enumerate(PERCENTILES))
+    measured = pairs.where(f.col("lateness_ms").isNotNull())
+    return measured.groupBy(*GROUP).agg(found).select(*GROUP, *each)
+
+
+def by_delay(counts: DataFrame, percentiles: DataFrame) -> DataFrame:
+    """Counts and percentiles -> a row per broker, topology or queue, and requested delay (0:
+    unknown).
 
     Every pair is measured, uncounted (it left, and there is a reason), open or missing. `open`
-    were not due by `data_end`; `missing` were, and nobody saw them come out. `taken` of the
+    were not due by the data end; `missing` were, and nobody saw them come out. `taken` of the
     measured ones were timed when a consumer took them. A column of each reason counts its exits.
     """
-    is_open = _is_open(data_end)
-    lateness = f.col("lateness_ms")
-    has_left = f.col("has_left")
-    figures = pairs.groupBy(*GROUP).agg(
-        f.count(lateness).alias("measured"),
-        f.count_if(lateness.isNotNull() & f.col("is_taken")).alias("taken"),
-        f.percentile(lateness, f.array(*map(f.lit, PERCENTILES.values()))).alias("percentiles"),
-        f.max(lateness).alias("max_ms"),
-        f.avg((lateness < -CLOCK_RESOLUTION_MS).cast("double")).alias("early_share"),
-        f.count_if(f.col("reason").isNotNull()).alias("uncounted"),
-        f.count_if(~has_left & is_open).alias("open"),
-        f.count_if(~has_left & ~is_open).alias("missing"),
-        *(f.count_if(f.col("reason") == reason).alias(reason) for reason in REASONS),
+    is_measured = f.col("bucket").isNotNull()
+    has_left, is_open, reason = f.col("has_left"), f.col("is_open"), f.col("reason")
+    measured = _messages(is_measured)
+    figures = counts.groupBy(*GROUP).agg(
+        measured.alias("measured"),
+        _messages(is_measured & f.col("is_taken")).alias("taken"),
+        f.max("max_ms").alias("max_ms"),
+        f.try_divide(f.sum("early"), measured).alias("early_share"),
+        _messages(reason.isNotNull()).alias("uncounted"),
+        _messages(~has_left & is_open).alias("open"),
+        _messages(~has_left & ~is_open).alias("missing"),
+        *(_messages(reason == one).alias(one) for one in REASONS),
     )
-    each = {name: f.get("percentiles", f.lit(n)) for n, name in enumerate(PERCENTILES)}
-    return figures.withColumns(each).drop("percentiles")
+    return figures.join(percentiles, list(GROUP), "left")
+
+
+def _messages(condition: Column) -> Column:
+    return f.sum(f.when(condition, f.col("messages")).otherwise(0))
 
 
 def accuracy(by_delay: DataFrame) -> DataFrame:
@@ -217,24 +231,36 @@ def _is_open(data_end: datetime) -> Column:
 
 
 def counts(pairs: DataFrame, data_end: datetime) -> DataFrame:
-    """Pairs -> how many per destination, bucket of delay, hour of entry, bucket of lateness (null
-    unless measured) and outcome: what `histogram` and `by_hour` add up, by one pass.
+    """Pairs -> how many per requested delay, destination, hour of entry, outcome and bucket of
+    lateness (null unless measured): all that tables of pairs add up, by one pass.
 
-    Buckets are fixed (analytics.buckets), so that hours and days add up.
+    Buckets are fixed (analytics.buckets), so that hours and days add up. `hours`: so many ends of
+    an hour it was in the delay.
     """
-    delay = f.col("requested_delay_ms")
-    delay_bucket = sum((f.when(delay >= edge, 1).otherwise(0) for edge in DELAY_EDGES_MS), f.lit(0))
+    lateness = f.col("lateness_ms")
+    hour_at = f.date_trunc("hour", "began_at")
+    hours = f.floor(f.col("until_us") / HOUR_US) - f.floor(f.unix_micros(hour_at) / HOUR_US)
     return (
-        with_bucket(pairs, f.col("lateness_ms"))
+        with_bucket(pairs, lateness)
         .groupBy(
-            *(*PLACE, "destination_id", "has_entered", "has_left"),
-            f.date_trunc("hour", "began_at").alias("hour_at"),
-            delay_bucket.alias("delay_bucket"),
-            "bucket",
+            *(*GROUP, "destination_id", "has_entered", "has_left", "is_taken", "reason", "bucket"),
+            hour_at.alias("hour_at"),
+            hours.alias("hours"),
             _is_open(data_end).alias("is_open"),
         )
-        .agg(f.count("*").alias("messages"))
+        .agg(
+            f.count("*").alias("messages"),
+            f.max(lateness).alias("max_ms"),
+            f.count_if(lateness < -CLOCK_RESOLUTION_MS).alias("early"),
+        )
+        .withColumn("delay_bucket", delay_bucket())
     )
+
+
+def delay_bucket() -> Column:
+    """The number of the bucket of the requested delay."""
+    delay = f.col("requested_delay_ms")
+    return sum((f.when(delay >= edge, 1).otherwise(0) for edge in DELAY_EDGES_MS), f.lit(0))
 
 
 def histogram(counts: DataFrame) -> DataFrame:
@@ -279,16 +305,12 @@ def by_hour(counts: DataFrame) -> DataFrame:
     Each of `entered` is delivered, waiting or missing; `unpaired` are exits without an entry.
     """
     has_entered, has_left, is_open = (f.col(n) for n in ("has_entered", "has_left", "is_open"))
-
-    def messages(condition: Column) -> Column:
-        return f.sum(f.when(condition, f.col("messages")).otherwise(0))
-
     return counts.groupBy(*PLACE, "destination", "hour_at").agg(
-        messages(has_entered).alias("entered"),
-        messages(has_entered & has_left).alias("delivered"),
-        messages(~has_left & is_open).alias("waiting"),
-        messages(~has_left & ~is_open).alias("missing"),
-        messages(~has_entered).alias("unpaired"),
+        _messages(has_entered).alias("entered"),
+        _messages(has_entered & has_left).alias("delivered"),
+        _messages(~has_left & is_open).alias("waiting"),
+        _messages(~has_left & ~is_open).alias("missing"),
+        _messages(~has_entered).alias("unpaired"),
     )
 
 
@@ -297,16 +319,9 @@ def missing(pairs: DataFrame, data_end: datetime) -> DataFrame:
     return pairs.where(~f.col("has_left") & ~_is_open(data_end)).select(*PLACE, "key", "due_at")
 
 
-def stays(pairs: DataFrame) -> DataFrame:
-    """Pairs -> how many were in the delay at the end of an hour, per hour of entry and number of
+def stays(counts: DataFrame) -> DataFrame:
+    """Counts -> how many were in the delay at the end of an hour, per hour of entry and number of
     such hours.
     """
-    hour_at = f.date_trunc("hour", "began_at")
-    hours = f.floor(f.col("until_us") / HOUR_US) - f.floor(f.unix_micros("hour_at") / HOUR_US)
-    return (
-        pairs.withColumn("hour_at", hour_at)
-        .withColumn("hours", hours)
-        .where("hours > 0")
-        .groupBy(*PLACE, "hour_at", "hours")
-        .agg(f.count("*").alias("messages"))
-    )
+    waited = counts.where("hours > 0").groupBy(*PLACE, "hour_at", "hours")
+    return waited.agg(f.sum("messages").alias("messages"))

@@ -12,13 +12,12 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.jobs.schema import release_id
+from analytics.jobs.schema import CAUSE, is_failure, release_id
 
 GROUP = ("broker", "topology")
 COUNTED_KINDS = ("scheduled", "delivered", "published", "died")
 MOST_CAUSES = 500
 MOST_GROUPS = 5000
-UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 IS_RETRY = (
     "kind = 'scheduled' and (death_reason != '' or attempt > 1)"
     " or kind = 'delivered' and attempt > 0 and (failures is not null or attempt > 1)"
@@ -68,25 +67,17 @@ def by_message(counted: DataFrame) -> DataFrame:
     )
 
 
-def by_hour(messages: DataFrame) -> DataFrame:
-    """Messages by key -> per broker, topology, hour first seen and release_id: messages, retried
-    ones; what `retries` and `releases` add up, by one pass.
-    """
-    hour_at = f.date_trunc("hour", f.timestamp_micros("first_us"))
-    return _sums(messages.withColumn("hour_at", hour_at), "hour_at", "release_id")
+def retries(by_trail: DataFrame) -> DataFrame:
+    """Messages by trail -> per broker, topology and hour first seen: messages, retried ones."""
+    return _sums(by_trail, "hour_at")
 
 
-def retries(by_hour: DataFrame) -> DataFrame:
-    """Messages by hour -> per broker, topology and hour first seen: messages, retried ones."""
-    return _sums(by_hour, "hour_at")
-
-
-def releases(by_hour: DataFrame, known: DataFrame) -> DataFrame:
-    """Messages by hour -> per broker, topology, publisher and version (null: not stated):
+def releases(by_trail: DataFrame, known: DataFrame) -> DataFrame:
+    """Messages by trail -> per broker, topology, publisher and version (null: not stated):
     messages, retried ones; of `known` names by release_id.
     """
     return (
-        _sums(by_hour.where(f.col("release_id").isNotNull()), "release_id")
+        _sums(by_trail.where(f.col("release_id").isNotNull()), "release_id")
         .join(known, "release_id")
         .drop("release_id")
         .orderBy(f.desc("messages"))
@@ -94,30 +85,33 @@ def releases(by_hour: DataFrame, known: DataFrame) -> DataFrame:
     )
 
 
-def _sums(frame: DataFrame, *by: str) -> DataFrame:
-    return frame.groupBy(*GROUP, *by).agg(
+def _sums(by_trail: DataFrame, *by: str) -> DataFrame:
+    counted = by_trail.where("messages > 0")
+    return counted.groupBy(*GROUP, *by).agg(
         f.sum("messages").alias("messages"), f.sum("retried").alias("retried")
     )
 
 
-def without_numbers(name: str) -> Column:
-    """A name whose ids and numbers are replaced."""
-    return f.regexp_replace(
-        f.regexp_replace(f.substring(name, 1, 255), UUID, "{id}"), r"\d+", "{n}"
+def failures(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """Events without repeats -> recorded failures of the day per broker, topology and CAUSE; 0
+    where they were on another day.
+    """
+    return (
+        events.where(is_failure())
+        .groupBy(*GROUP, *CAUSE)
+        .agg(f.count_if(counts_between(begin, end)).alias("messages"))
     )
 
 
-def causes(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
-    """Events without repeats -> recorded failures of the day per queue, reason, exception and
-    routing key, whose numbers and ids are replaced; the most frequent ones.
+def causes(failures: DataFrame) -> DataFrame:
+    """Failures -> those per queue, reason, exception and routing key, whose numbers and ids are
+    replaced; the most frequent ones.
     """
     return (
-        events.where(f.col("kind").isin("scheduled", "died") & (f.col("death_reason") != ""))
-        .where(counts_between(begin, end))
-        .withColumn("routing_key", without_numbers("routing_key"))
+        failures.where("messages > 0")
         .withColumnsRenamed({"death_queue": "queue", "death_reason": "reason"})
         .groupBy(*GROUP, "queue", "reason", "exception_type", "routing_key")
-        .agg(f.count("*").alias("messages"))
+        .agg(f.sum("messages").alias("messages"))
         .orderBy(f.desc("messages"))
         .limit(MOST_CAUSES)
     )

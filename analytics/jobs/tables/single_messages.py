@@ -59,6 +59,7 @@ def by_attempt(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame
             f.max(trails.is_retry()).alias("is_retry"),
             f.min(trails.history_us()).alias("history_us"),
             f.max(release_id()).alias("release_id"),
+            *trails.first_failure(end),
         )
         .withColumn("is_single", _is_single())
         .drop("entries", "exits", "publishes", "ends")
@@ -77,17 +78,15 @@ def pairs(singles: DataFrame) -> DataFrame:
     return compute_lateness(singles.where(has_side).withColumn("queue", f.lit("")))
 
 
-def retried(singles: DataFrame) -> DataFrame:
-    """Single messages by attempt -> as of retries.by_message."""
-    return (
-        singles.where("is_counted")
-        .groupBy(*MESSAGE)
-        .agg(
-            f.lit(1).cast("long").alias("messages"),
-            f.max(f.col("is_retried").cast("long")).alias("retried"),
-            f.min("first_us").alias("first_us"),
-            f.max("release_id").alias("release_id"),
-        )
+def messages(singles: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """Single messages by attempt -> as of retries.by_message, and its trails.trail."""
+    release = f.max(f.when(f.col("is_counted"), f.col("release_id")))
+    return singles.groupBy(*MESSAGE).agg(
+        f.max(f.col("is_counted").cast("long")).alias("messages"),
+        f.max(f.col("is_retried").cast("long")).alias("retried"),
+        f.min("first_us").alias("first_us"),
+        release.alias("release_id"),
+        *trails.trail(begin, end),
     )
 
 

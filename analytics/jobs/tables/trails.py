@@ -11,18 +11,11 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from analytics.jobs.schema import cause_id, is_failure
 from analytics.jobs.tables.accuracy import with_bucket
-from analytics.jobs.tables.retries import (
-    COUNTED_KINDS,
-    GROUP,
-    IS_RETRY,
-    MOST_GROUPS,
-    micros,
-    without_numbers,
-)
+from analytics.jobs.tables.retries import COUNTED_KINDS, GROUP, IS_RETRY, MOST_GROUPS, micros
 
 MESSAGE = (*GROUP, "key")
-SIDES = (*MESSAGE, "attempt", "is_retry", "entered_us", "left_us", "exit_delay_ms", "history_us")
 # Of a message's first failure, by the name of the group.
 GROUPS = {
     **{"queue": "death_queue", "reason": "death_reason", "exception": "exception_type"},
@@ -39,8 +32,14 @@ def history_us() -> Column:
     return f.array_min(f.transform("failures", lambda one: one["began_s"])) * 1_000_000
 
 
-def sides(each: DataFrame) -> DataFrame:
-    """Events without repeats -> the columns SIDES, a row per message with an id and attempt."""
+def first_failure(end: datetime) -> tuple[Column, Column]:
+    """Of events with an id: when the first failure before `end` was, and its cause_id."""
+    failed_us = f.when(is_failure() & (f.col("recorded_us") < micros(end)), f.col("recorded_us"))
+    return f.min(failed_us).alias("failed_us"), f.min_by(cause_id(), failed_us).alias("cause_id")
+
+
+def sides(each: DataFrame, end: datetime) -> DataFrame:
+    """Events without repeats -> per message with an id and attempt what `trail` adds up."""
     is_exit = f.col("kind") == "delivered"
     named = each.where(f.col("has_id") & f.col("kind").isin(*COUNTED_KINDS))
     return named.groupBy(*MESSAGE, "attempt").agg(
@@ -49,40 +48,42 @@ def sides(each: DataFrame) -> DataFrame:
         f.max(f.when(is_exit, f.col("recorded_us"))).alias("left_us"),
         f.max(f.when(is_exit, f.col("requested_delay_ms"))).alias("exit_delay_ms"),
         f.min(history_us()).alias("history_us"),
+        *first_failure(end),
     )
 
 
-def trails(sides: DataFrame, begin: datetime, end: datetime) -> DataFrame:
-    """Sides -> per message with an attempt on the day: its first attempt of the day, twice its
-    last, plus 1 if it left that attempt; when its failures began and when it last left, in
-    microseconds; whether it is retried after the day.
+def trail(begin: datetime, end: datetime) -> tuple[Column, ...]:
+    """Of a message's attempts: its first attempt of the day (null without one), twice its last,
+    plus 1 if it left that attempt; when its failures began and when it last left, in microseconds;
+    whether it is retried after the day; the cause of its first failure.
     """
     entered, left = f.col("entered_us"), f.col("left_us")
-    is_of_day = f.least(entered, left) < micros(end)
+    is_retry, is_of_day = f.col("is_retry"), f.least(entered, left) < micros(end)
     is_out = f.coalesce(left < micros(end), f.lit(False))
     began = f.coalesce(entered, left - f.coalesce("exit_delay_ms", f.lit(0)) * 1000)
     # In whole seconds: of messages whose first failure is in the log, that line says it better.
     earlier = f.when(f.col("history_us") < micros(begin), f.col("history_us"))
 
     def of_day(value: Column) -> Column:
-        return f.when(is_of_day, value)
+        return f.when(is_retry & is_of_day, value)
 
     return (
-        sides.where("is_retry")
-        .groupBy(*MESSAGE)
-        .agg(
-            f.min(of_day(f.col("attempt"))).alias("first"),
-            f.max(of_day(f.col("attempt") * 2 + is_out.cast("long"))).alias("last_twice"),
-            f.min(of_day(f.least(began, earlier))).alias("began_us"),
-            f.max(f.when(is_out, left)).alias("left_us"),
-            f.max(f.greatest(entered, left) >= micros(end)).alias("is_continued"),
-        )
-        .where(f.col("first").isNotNull())
+        f.min(of_day(f.col("attempt"))).alias("first"),
+        f.max(of_day(f.col("attempt") * 2 + is_out.cast("long"))).alias("last_twice"),
+        f.min(of_day(f.least(began, earlier))).alias("began_us"),
+        f.max(f.when(is_retry & is_out, left)).alias("left_us"),
+        f.max(is_retry & (f.greatest(entered, left) >= micros(end))).alias("is_continued"),
+        f.min_by("cause_id", "failed_us").alias("cause_id"),
     )
 
 
-def with_outcome(trails: DataFrame, ended: DataFrame | None, end: datetime) -> DataFrame:
-    """Trails -> with `outcome` and `last`.
+def trails(sides: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """Sides -> the trail of each message with an attempt on the day."""
+    return sides.groupBy(*MESSAGE).agg(*trail(begin, end)).where(f.col("first").isNotNull())
+
+
+def with_outcome(messages: DataFrame, ended: DataFrame | None, end: datetime) -> DataFrame:
+    """Messages with their trail -> with `outcome` and `last`, null without a trail.
 
     Exhausted: it died or was parked. Recovered: it left its last attempt and did not fail again.
     Else open: `last` is the last attempt that is known to have failed.
@@ -90,10 +91,11 @@ def with_outcome(trails: DataFrame, ended: DataFrame | None, end: datetime) -> D
     ended_us: Column = f.lit(None).cast("long")
     if ended is not None:
         keys = ended.where("fate = 'died'").select("broker", "key", "ended_us")
-        trails, ended_us = trails.join(keys, ["broker", "key"], "left"), f.col("ended_us")
+        messages, ended_us = messages.join(keys, ["broker", "key"], "left"), f.col("ended_us")
     is_out = f.col("last_twice") % 2 == 1
     outcome = (
-        f.when(ended_us < micros(end), "exhausted")
+        f.when(f.col("first").isNull(), None)
+        .when(ended_us < micros(end), "exhausted")
         .when(f.col("is_continued"), "open")
         .when(ended_us.isNotNull(), "exhausted")
         .when(is_out, "recovered")
@@ -101,50 +103,67 @@ def with_outcome(trails: DataFrame, ended: DataFrame | None, end: datetime) -> D
     )
     attempt = f.floor(f.col("last_twice") / 2).cast("long")
     still_waits = (f.col("outcome") == "open") & ~is_out
-    return trails.withColumn("outcome", outcome).withColumn(
+    return messages.withColumn("outcome", outcome).withColumn(
         "last", attempt - still_waits.cast("long")
     )
 
 
-def outcomes(trails: DataFrame) -> DataFrame:
-    """Trails with outcome -> messages per broker, topology, first and last attempt and outcome."""
-    return trails.groupBy(*GROUP, "first", "last", "outcome").agg(f.count("*").alias("messages"))
-
-
-def recoveries(trails: DataFrame) -> DataFrame:
-    """Trails with outcome -> recovered messages per broker, topology and bucket of the time from
-    the first failure to the last exit.
+def by_trail(messages: DataFrame) -> DataFrame:
+    """Messages with outcome -> per broker, topology, hour first seen, release, first and last
+    attempt, outcome, `bucket` of the time from the first failure to the last exit (null unless
+    recovered) and cause: `messages`, `retried` ones, and `trails`, those with an outcome. All that
+    tables of messages add up, by one pass.
     """
-    took_ms = (f.col("left_us") - f.col("began_us")) / 1000
-    recovered = with_bucket(trails.where("outcome = 'recovered'"), took_ms)
-    return recovered.groupBy(*GROUP, "bucket").agg(f.count("*").alias("messages"))
+    hour_at = f.date_trunc("hour", f.timestamp_micros("first_us"))
+    took_ms = f.when(f.col("outcome") == "recovered", (f.col("left_us") - f.col("began_us")) / 1000)
+    return (
+        with_bucket(messages, took_ms)
+        .groupBy(
+            *(*GROUP, hour_at.alias("hour_at"), "release_id", "first", "last", "outcome"),
+            *("bucket", "cause_id"),
+        )
+        .agg(
+            f.sum("messages").alias("messages"),
+            f.sum("retried").alias("retried"),
+            f.count("outcome").alias("trails"),
+        )
+    )
 
 
-def groups(trails: DataFrame, failures: DataFrame, end: datetime) -> DataFrame:
-    """Trails with outcome and events -> messages per broker, topology, kind of group, its value,
+def outcomes(by_trail: DataFrame) -> DataFrame:
+    """Messages by trail -> per broker, topology, first and last attempt and outcome."""
+    return _trails(by_trail.where("outcome is not null"), "first", "last", "outcome")
+
+
+def recoveries(by_trail: DataFrame) -> DataFrame:
+    """Messages by trail -> recovered ones per broker, topology and bucket."""
+    return _trails(by_trail.where("outcome = 'recovered'"), "bucket")
+
+
+def _trails(by_trail: DataFrame, *by: str) -> DataFrame:
+    return by_trail.groupBy(*GROUP, *by).agg(f.sum("trails").alias("messages"))
+
+
+def groups(by_trail: DataFrame, failures: DataFrame) -> DataFrame:
+    """Messages by trail and failures -> messages per broker, topology, kind of group, its value,
     first and last attempt and outcome, by each message's first failure on the day.
     """
-    is_failure = f.col("kind").isin("scheduled", "died") & (f.col("death_reason") != "")
-    firsts = (
-        failures.where(f.col("has_id") & is_failure & (f.col("recorded_us") < micros(end)))
-        .withColumn("routing_key", without_numbers("routing_key"))
-        .groupBy(*MESSAGE)
-        .agg(f.min_by(f.struct(*GROUPS.values()), "recorded_us").alias("cause"))
-    )
+    named = failures.withColumn("cause_id", cause_id()).dropDuplicates(["cause_id"])
     each = f.array(
         *(
-            f.struct(f.lit(name).alias("dimension"), f.col(f"cause.{column}").alias("value"))
+            f.struct(f.lit(name).alias("dimension"), f.col(column).alias("value"))
             for name, column in GROUPS.items()
         )
     )
-    way = ("first", "last", "outcome")
+    trail = ("first", "last", "outcome")
     return (
-        trails.join(firsts, list(MESSAGE))
-        .select(*GROUP, *way, f.explode(each).alias("group"))
-        .select(*GROUP, *way, "group.*")
+        _trails(by_trail.where("outcome is not null"), *trail, "cause_id")
+        .join(named.drop(*GROUP, "messages"), "cause_id")
+        .select(*GROUP, *trail, "messages", f.explode(each).alias("group"))
+        .select(*GROUP, *trail, "messages", "group.*")
         .where(f.coalesce("value", f.lit("")) != "")
-        .groupBy(*GROUP, "dimension", "value", *way)
-        .agg(f.count("*").alias("messages"))
+        .groupBy(*GROUP, "dimension", "value", *trail)
+        .agg(f.sum("messages").alias("messages"))
         .orderBy(f.desc("messages"))
         .limit(MOST_GROUPS)
     )
