@@ -97,6 +97,10 @@ class Section:
     """The page that takes the searches; empty where there is none for all of the report."""
     day_url: str = ""
     """The same page without a range: a day in the first column links to the report of that day."""
+    buckets: Sequence[str] = ()
+    """Of each row what the page of recorded messages finds it by (`messages.read_bucket`)."""
+    messages_url: str = ""
+    """That page with range and filters; empty where no message of the range is kept."""
 
     @property
     def definition(self) -> str:
@@ -110,20 +114,23 @@ class Section:
     @property
     def body(self) -> SafeString:
         """The rows of a table's body; by Python, since a template takes ten times as long."""
-        links = self._links() or [""] * len(self.rows)
-        rows = zip(self.cells, links, strict=True)
+        rows = zip(self.cells, self.links, strict=True)
         return SafeString(
             "".join(f"<tr>{''.join(_row_html(row, link))}</tr>" for row, link in rows)
         )
 
-    def _links(self) -> list[str]:
+    @property
+    def links(self) -> list[str]:
+        """Of each row where its first cell leads to; "" is nowhere."""
+        if self.buckets and self.messages_url:
+            return [f"{self.messages_url}{bucket}" for bucket in self.buckets]
         if self.searches and self.parked_url:
             found = [urlencode({"q": search}) if search else "" for search in self.searches]
             return [f"{self.parked_url}?{query}" if query else "" for query in found]
         if self.day_url and self.columns[0].label == DAY:
             days = [str(row[0]) for row in self.rows]
             return [f"{self.day_url}from={day}&to={day}" if day != TOTAL else "" for day in days]
-        return []
+        return [""] * len(self.rows)
 
     @property
     def cells(self) -> Iterator[list[tuple[str, bool]]]:
@@ -199,6 +206,11 @@ def search_of(first: date, last: date, **values: str) -> str:
     return " ".join((*quoted, days, "state:any"))
 
 
+def bucket_of(kind: str, **values: Value) -> str:
+    """What the page of recorded messages finds the messages of a row by."""
+    return urlencode({"kind": kind, **values})
+
+
 def _lateness(report: Report) -> Section:
     rows: list[Row] = [
         [day.isoformat(), figures.measured, *_percentiles(figures.late)]
@@ -218,23 +230,26 @@ def _late_hours(report: Report) -> Section:
         for hour, counts in late_by_local_hour(report.days).items()
     ]
     columns = (Column(f"Hour ({zone_name()})"), Column("Measured", "count"), *PERCENTILES)
-    title = f"Lateness by hour ({zone_name()})"
-    return Section("late_hours", title, columns, rows, "No delivery was measured.")
+    title, empty = f"Lateness by hour ({zone_name()})", "No delivery was measured."
+    found = [bucket_of("measured", hour=row[0]) for row in rows]
+    return Section("late_hours", title, columns, rows, empty, buckets=found)
 
 
 def _delays(report: Report) -> Section:
     rows: list[Row] = []
+    found = []
     for group, label in enumerate(buckets.DELAY_LABELS):
         counts = report.total.within_group("late_by_delay", group)
         if counts:
+            found.append(bucket_of("measured", delay=group))
             early = counts.get(buckets.EARLY, 0) / sum(counts.values())
             rows.append([label, sum(counts.values()), *_percentiles(counts), early])
     columns = (
         *(Column("Requested delay"), Column("Measured", "count")),
         *(*PERCENTILES, Column("Early", "share")),
     )
-    title = "Lateness by requested delay"
-    return Section("delays", title, columns, rows, "No delivery was measured.")
+    title, empty = "Lateness by requested delay", "No delivery was measured."
+    return Section("delays", title, columns, rows, empty, buckets=found)
 
 
 def _probes(report: Report) -> Section:
@@ -265,8 +280,9 @@ def _distribution(report: Report) -> Section:
             low, high = buckets.bounds(bucket)
         rows.append([low, high, counts.get(bucket, 0)])
     columns = (Column("From", "ms"), Column("To", "ms"), Column("Messages", "count"))
-    title = "Distribution of lateness"
-    return Section("distribution", title, columns, rows, "No delivery was measured.")
+    title, empty = "Distribution of lateness", "No delivery was measured."
+    found = [bucket_of("measured", late=bucket) for bucket in range(len(rows))]
+    return Section("distribution", title, columns, rows, empty, buckets=found)
 
 
 def _recovery(report: Report) -> Section:
@@ -319,7 +335,9 @@ def _survival(report: Report) -> Section:
         Column("Still failing", "share"),
     )
     title = "Messages still failing after each attempt"
-    return Section("survival", title, columns, rows, "No message with an id was retried.")
+    empty = "No message with an id was retried."
+    found = [bucket_of("retried", attempt=row[0]) for row in rows]
+    return Section("survival", title, columns, rows, empty, buckets=found)
 
 
 def _failures(report: Report) -> Section:
@@ -335,7 +353,9 @@ def _failures(report: Report) -> Section:
         *(Column("First-time failures", "count"), Column("Share", "share")),
     )
     title = f"First-time failures by hour ({zone_name()})"
-    return Section("failures", title, columns, rows, "No message with an id was recorded.")
+    empty = "No message with an id was recorded."
+    found = [bucket_of("retried", hour=row[0]) for row in rows]
+    return Section("failures", title, columns, rows, empty, buckets=found)
 
 
 def _dead_letters(report: Report) -> Section:
@@ -468,7 +488,9 @@ def _heat(report: Report) -> Section:
         *(Column("Retried", "count"), Column("Share", "share")),
     )
     title = f"Retries by weekday and hour ({zone_name()})"
-    return Section("heat", title, columns, rows, "No message with an id was recorded.")
+    empty = "No message with an id was recorded."
+    found = [bucket_of("retried", weekday=WEEKDAYS.index(row[0]), hour=row[1]) for row in rows]
+    return Section("heat", title, columns, rows, empty, buckets=found)
 
 
 def _throughput(report: Report) -> Section:
@@ -486,7 +508,9 @@ def _throughput(report: Report) -> Section:
         *(Column("Scheduled per day", "number"), Column("Waiting at its end", "number")),
     )
     title = f"Scheduled and waiting by hour ({zone_name()})"
-    return Section("throughput", title, columns, rows, "No message was scheduled.")
+    found = [bucket_of("scheduled", hour=row[0]) for row in rows]
+    empty = "No message was scheduled."
+    return Section("throughput", title, columns, rows, empty, buckets=found)
 
 
 def _causes(report: Report) -> Section:
