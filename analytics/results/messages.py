@@ -16,7 +16,8 @@ from analytics.models.scheduled_message import measure_lateness
 from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import ONE_DAY, Period
 from analytics.results.read import Selection
-from analytics.results.sections import WEEKDAYS, duration
+from analytics.results.sections.retries import WEEKDAYS
+from analytics.results.sections.section import duration
 from topology.models import Broker
 
 KINDS = {
