@@ -22,6 +22,9 @@ MANIFEST = "compacted.json"
 # Manifests of days whose lines are older than their retention: the next compaction deletes the
 # Parquet, wherever it lies.
 EXPIRED = "_expired"
+# How much smaller Parquet is than its lines, until a day was compacted. Generated lines, whose ids
+# repeat, shrink to a fortieth; random ids and bodies shrink less.
+USUAL_SHRINKAGE = 20.0
 # From then on only an import or a late batch writes to an hour.
 FINISHED_AFTER = timedelta(minutes=5)
 # By hour ("07") and name of the file: its bytes.
@@ -30,10 +33,11 @@ Sizes = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Compacted:
-    """A day's Parquet and what it was made of."""
+    """A day's Parquet, what it was made of, and its bytes; 0 is unknown."""
 
     url: str
     hours: Sizes
+    parquet_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,15 @@ def write(log: Path, day: date, compacted: Compacted) -> None:
         os.fsync(file.fileno())
     aside.rename(folder / MANIFEST)
     sync_folder(folder)
+
+
+def shrinkage(log: Path) -> float:
+    """How much smaller Parquet was than its lines on the newest compacted day."""
+    for manifest in sorted(log.glob(f"date=*/{MANIFEST}"), reverse=True):
+        found = Compacted(**json.loads(manifest.read_bytes()))
+        if found.parquet_bytes and (lines := line_bytes(found.hours)):
+            return lines / found.parquet_bytes
+    return USUAL_SHRINKAGE
 
 
 def input_of(log: Path, day: date, hours: Sizes | None = None) -> DayInput:

@@ -17,6 +17,7 @@ urlpatterns = [
         "topologies/<slug:slug>/history/", topology_tabs.topology_history, name="topology_history"
     ),
     path("reports/", reports.reports, name="reports"),
+    path("reports/messages/", reports.report_messages, name="report_messages"),
     path("reports/run/", reports.run, name="run"),
     path("reports/runs/", runs.runs, name="runs"),
     path("reports/runs/<slug:day>/", runs.nightly_run, name="nightly_run"),

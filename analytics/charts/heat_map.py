@@ -14,12 +14,13 @@ LEVELS = 6
 
 @dataclass(frozen=True)
 class Cell:
-    """`level` is from 0 (nothing) to LEVELS; `title` contains the value."""
+    """`level` is from 0 (nothing) to LEVELS; `title` contains the value, `url` is its messages."""
 
     x: int
     y: int
     level: int
     title: str
+    url: str
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,18 @@ class HeatMap:
     side: int = CELL - GAP
 
 
-def draw(rows: Sequence[str], values: Mapping[tuple[str, int], tuple[float, str]]) -> HeatMap:
+def draw(rows: Sequence[str], values: Mapping[tuple[str, int], tuple[float, str, str]]) -> HeatMap:
     """A square for each row and hour with a value; the greatest value has the darkest one."""
-    most = max((value for value, _ in values.values()), default=0.0)
+    most = max((value for value, *_ in values.values()), default=0.0)
     cells = [
         Cell(
             LABEL + hour * CELL,
             rows.index(row) * CELL,
             -int(-LEVELS * value // most) if most else 0,
             title,
+            url,
         )
-        for (row, hour), (value, title) in values.items()
+        for (row, hour), (value, title, url) in values.items()
     ]
     height = len(rows) * CELL
     return HeatMap(

@@ -8,6 +8,7 @@ deletes the Parquet of days that have expired. Output as of `python -m analytics
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from datetime import date, datetime
@@ -26,8 +27,8 @@ DONE, FAILED = 0, 1
 STEPS = ("Starting Spark for the compaction", "Compacting the lines")
 LAYOUT = "v1"
 ORDER = ("broker", "topology", "message_id", "content_id", "recorded_at")
-# A file is to have 128 to 256 MB; lines shrink to a twelfth (an estimate).
-LINE_BYTES_A_FILE = 12 * 192 * 10**6
+# What a file of a large day is to have, in bytes; the wanted size leaves room for uneven files.
+LEAST_FILE, WANTED_FILE = 128 * 10**6, 224 * 10**6
 # Less than this is not worth a task of its own.
 LINE_BYTES_A_TASK = 64 * 10**6
 
@@ -74,21 +75,31 @@ def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -
     (
         schema.read_days(spark, [given], tuple(FIELDS))
         # Each task sorts what it reads: an exchange would write the day to the disk once more.
-        .coalesce(_files(compacted.line_bytes(hours)))
+        .coalesce(
+            file_count(compacted.line_bytes(hours), compacted.shrinkage(log), os.cpu_count() or 1)
+        )
         .sortWithinPartitions(*ORDER)
         .write.option("compression", "zstd")
         .parquet(folder)
     )
     kept = before.hours if before else {}
-    compacted.write(log, day, Compacted(folder, {**kept, **hours}))
+    parquet_bytes = store.size(spark, folder)
+    compacted.write(log, day, Compacted(folder, {**kept, **hours}, parquet_bytes))
     store.delete_others(spark, folder)
     if before and before.url.rpartition("/")[0] != folder.rpartition("/")[0]:
         store.delete(spark, before.url)
 
 
-def _files(size: int) -> int:
-    tasks = min(os.cpu_count() or 1, size // LINE_BYTES_A_TASK)
-    return max(size // LINE_BYTES_A_FILE, tasks, 1)
+def file_count(line_bytes: int, shrinkage: float, cores: int) -> int:
+    """How many files so many bytes of lines become, if Parquet is smaller by `shrinkage`.
+
+    A day that is too small for two files of LEAST_FILE gets a file for each core.
+    """
+    parquet_bytes = line_bytes / shrinkage
+    if parquet_bytes < 2 * LEAST_FILE:
+        return max(min(cores, line_bytes // LINE_BYTES_A_TASK), 1)
+    wanted = math.ceil(parquet_bytes / WANTED_FILE)
+    return min(max(cores, wanted), int(parquet_bytes // LEAST_FILE))
 
 
 def _arguments() -> argparse.Namespace:

@@ -13,6 +13,13 @@ def delete(spark: SparkSession, url: str) -> None:
     files.delete(path, True)
 
 
+def size(spark: SparkSession, url: str) -> int:
+    """The bytes of all files in a folder."""
+    path, files = _open(spark, url)
+    found: int = files.getContentSummary(path).getLength()
+    return found
+
+
 def names(spark: SparkSession, url: str) -> list[str]:
     """The names in a folder; none if there is no such folder."""
     path, files = _open(spark, url)

@@ -58,8 +58,9 @@ def heat(section: Section) -> heat_map.HeatMap | None:
         (weekday, int(hour[:2])): (
             retried / messages,
             f"{weekday} {hour} {zone_name()}: {percent(retried / messages)} of {messages} messages",
+            link,
         )
-        for weekday, hour, messages, retried, _ in rows
+        for (weekday, hour, messages, retried, _), link in zip(rows, section.links, strict=True)
     }
     return heat_map.draw(WEEKDAYS, values) if values else None
 

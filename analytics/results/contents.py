@@ -24,14 +24,19 @@ OF_RETRIES = frozenset({"survival", "failures", "heat", "causes", "recovery", "g
 OF_BROKERS = frozenset({"dead_letters", "handled", "replays", "ages"})
 
 
-def contents(found: Report, parked_url: str = "", day_url: str = "") -> dict[str, Any]:
+def contents(
+    found: Report, parked_url: str = "", day_url: str = "", messages_url: str = ""
+) -> dict[str, Any]:
     """Sentences, key figures, tables and charts of a report.
 
-    With the page of a broker's parked messages the tables link to them, with the page itself their
-    days link to the report of one day.
+    With the page of a broker's parked messages the tables link to them, with that of recorded
+    messages to these, and with the page itself their days link to the report of one day.
     """
     shown = shown_sections(found)
-    made = {key: replace(one, parked_url=parked_url, day_url=day_url) for key, one in shown.items()}
+    made = {
+        key: replace(one, parked_url=parked_url, day_url=day_url, messages_url=messages_url)
+        for key, one in shown.items()
+    }
     return {
         "report": found,
         "period": found.period,

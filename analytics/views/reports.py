@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import csv
-from datetime import date
+from datetime import UTC, date, datetime
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -14,10 +14,12 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics import nightly
 from analytics.models import Delivery, NightlyReport, Run, Slo
 from analytics.models.slo import Within
+from analytics.results import messages as messages_of
 from analytics.results import period as ranges
 from analytics.results.contents import contents, shown_sections
 from analytics.results.period import Period, read_period
-from analytics.results.read import Selection, choices, last_day, report
+from analytics.results.read import Report, Selection, choices, last_day, report
+from analytics.retention.index_rows import LEFT
 from topology import access, audit
 from topology.models import Broker, Role, Topology
 from topology.patterns.table import PATTERNS
@@ -37,7 +39,7 @@ def reports(request: HttpRequest) -> HttpResponse:
     of_range = [run for run in runs if period.first <= run.day <= period.last]
     only = brokers[0].slug if len(brokers) == 1 else ""
     parked_url = reverse("parked_messages", args=[only]) if only else ""
-    context = contents(found, parked_url, _day_url(request)) | {
+    context = contents(found, parked_url, _day_url(request), _messages_url(request, found)) | {
         "ranges": ranges.LABELS,
         "problem": problem,
         "broker": brokers[0] if request.GET.get("broker") else None,
@@ -57,6 +59,33 @@ def reports(request: HttpRequest) -> HttpResponse:
         "may_run": access.visible_brokers(request.user, Role.OPERATOR).exists(),
     }
     return render(request, "analytics/reports.html", context)
+
+
+@require_safe
+def report_messages(request: HttpRequest) -> HttpResponse:
+    """The recorded messages behind a row of a table."""
+    brokers = _brokers(request, list(access.visible_brokers(request.user)))
+    period, problem = _period(request)
+    bucket = messages_of.read_bucket(request.GET)
+    if problem or bucket is None:
+        raise Http404(problem or "No table of the report has this row.")
+    kept_from = LEFT.cutoff(datetime.now(UTC))
+    selection = _selection(request)
+    query = request.GET.copy()
+    for name in ("kind", *messages_of.NUMBERS, "hour"):
+        query.pop(name, None)
+    context = {
+        "period": period,
+        "selection": selection,
+        "title": messages_of.KINDS[bucket.kind],
+        "conditions": messages_of.describe(bucket),
+        "found": messages_of.find(period, brokers, selection, bucket, kept_from),
+        "shown": messages_of.SHOWN,
+        "most": messages_of.MOST_READ,
+        "kept_days": LEFT.days,
+        "report_query": query.urlencode(),
+    }
+    return render(request, "analytics/report_messages.html", context)
 
 
 @require_safe
@@ -183,6 +212,18 @@ def _day_url(request: HttpRequest) -> str:
     for name in ("range", "from", "to"):
         values.pop(name, None)
     return f"?{values.urlencode()}&" if values else "?"
+
+
+def _messages_url(request: HttpRequest, found: Report) -> str:
+    """The page of recorded messages with range and filters; "" if none of them is kept."""
+    kept_from = LEFT.cutoff(datetime.now(UTC))
+    if kept_from and found.period.last < kept_from.date():
+        return ""
+    if len(found.generated_days) == len(found.days):
+        return ""
+    query = request.GET.urlencode()
+    page = reverse("analytics:report_messages")
+    return f"{page}?{query}&" if query else f"{page}?"
 
 
 def _date(text: str) -> date:

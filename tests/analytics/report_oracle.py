@@ -2,6 +2,7 @@
 
 The log has delays of every length, lateness with a heavy tail, retries, losses, messages that died
 or were cancelled, copies that the recorder read twice, and messages that are not due at its end.
+Twice the recorder's clock is set while messages wait.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,6 +23,8 @@ TOPOLOGY = "truth"
 DELAYS_MS = (400, 2_000, 20_000, 120_000, 1_800_000, 7_200_000)
 BEGIN = NOON - timedelta(hours=12)
 END = NOON + timedelta(hours=12)
+# In between the recorder's clock is behind, by less than the shortest delay.
+SET_BACK, SET_FORWARD, STEP = NOON - timedelta(hours=2), NOON + timedelta(hours=2), ms(300)
 CAUSES = (("TimeoutError", "order.7"), ("TimeoutError", "order.8"), ("ValueError", "mail"))
 
 RELEASES: tuple[dict[str, str], ...] = (
@@ -85,7 +88,17 @@ def a_log() -> list[MessageEvent]:
                 **again,
             )
         )
-    return events
+    for number, at in enumerate((SET_BACK, SET_FORWARD)):
+        for delay_ms in DELAYS_MS:
+            of = {"topology": TOPOLOGY, "destination": "mail", "requested_delay_ms": delay_ms}
+            events += a_trip(f"s{number}-{delay_ms}", at - ms(delay_ms / 2), ms(1), **of)
+    return [_timed(event) for event in events]
+
+
+def _timed(event: MessageEvent) -> MessageEvent:
+    """As the recorder's clock showed it."""
+    is_behind = SET_BACK <= event.recorded_at < SET_FORWARD
+    return replace(event, recorded_at=event.recorded_at - STEP) if is_behind else event
 
 
 def _retried(chance: random.Random) -> Iterable[MessageEvent]:

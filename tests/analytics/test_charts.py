@@ -58,8 +58,12 @@ def test_dead_letters_are_stacked_by_reason_over_all_days() -> None:
 
 
 def test_the_darkest_square_of_a_heat_map_has_the_greatest_value() -> None:
-    values = {("Mon", 0): (0.5, "most"), ("Tue", 23): (0.01, "few"), ("Tue", 0): (0.0, "none")}
+    values = {
+        ("Mon", 0): (0.5, "most", "/mon"),
+        ("Tue", 23): (0.01, "few", ""),
+        ("Tue", 0): (0.0, "none", ""),
+    }
     drawn = heat_map.draw(("Mon", "Tue"), values)
     assert {cell.title: cell.level for cell in drawn.cells} == {"most": 6, "few": 1, "none": 0}
     assert max(cell.x for cell in drawn.cells) + drawn.side <= drawn.width
-    assert heat_map.draw(("Mon",), {("Mon", 0): (0.0, "none")}).cells[0].level == 0
+    assert heat_map.draw(("Mon",), {("Mon", 0): (0.0, "none", "")}).cells[0].level == 0

@@ -14,7 +14,8 @@ import duckdb
 import pytest
 
 from analytics import compacted, launch, nightly
-from analytics.log import hour_folder
+from analytics.jobs import compaction
+from analytics.log import hour_folder, make_folder
 from tests.analytics import job_cases
 from tests.analytics.builders import NOON, a_trip, results_in, write_log
 from tests.analytics.warm_spark import RunModule
@@ -97,6 +98,25 @@ def test_an_hour_whose_lines_are_gone_is_read_from_parquet(tmp_path: Path) -> No
     assert compacted.is_due(tmp_path, DAY, MIDNIGHT)
 
 
+@pytest.mark.parametrize("cores", [1, 2, 16])
+@pytest.mark.parametrize("shrinkage", [8.0, 20.0, 40.0])
+def test_files_of_a_large_day_have_128_to_256_megabytes(cores: int, shrinkage: float) -> None:
+    for megabytes in range(256, 9000, 7):
+        number = compaction.file_count(int(megabytes * 10**6 * shrinkage), shrinkage, cores)
+        assert 128 <= megabytes / number <= 256
+    assert compaction.file_count(1, shrinkage, cores) == 1
+    assert compaction.file_count(10**9, shrinkage, cores) == min(cores, 15)
+
+
+def test_the_size_of_files_follows_the_newest_day(tmp_path: Path) -> None:
+    assert compacted.shrinkage(tmp_path) == compacted.USUAL_SHRINKAGE
+    for day, parquet_bytes in ((DAY - timedelta(days=1), 10), (DAY, 20), (MIDNIGHT.date(), 0)):
+        make_folder(tmp_path / f"date={day}")
+        found = compacted.Compacted("file:///somewhere", {"12": {"a": 500}}, parquet_bytes)
+        compacted.write(tmp_path, day, found)
+    assert compacted.shrinkage(tmp_path) == 25
+
+
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory, warm: RunModule) -> Figures:
     """The figures of all these lines, none of which are compacted."""
@@ -123,6 +143,11 @@ def test_figures_are_those_of_the_lines_from_parquet_and_from_both(
     assert compute(log, compact_to=url_of(log)) == expected
     assert compacted.input_of(log, DAY).files == ()
     (folder,) = folders(log)
+    written = compacted.read(log, DAY)
+    assert written is not None
+    # The file system of Spark keeps sums of blocks in hidden files.
+    files = [path for path in Path(folder).rglob("*") if not path.name.startswith(".")]
+    assert written.parquet_bytes == sum(path.stat().st_size for path in files)
     parquet = duckdb.read_parquet(f"{folder.replace('[', '[[]')}/*.parquet")
     order = parquet.project("broker, topology, message_id").fetchall()
     assert order == sorted(order, key=lambda row: tuple(text or "" for text in row))

@@ -20,6 +20,7 @@ PARTS = (
     "watching",
     "parked_messages",
     "scale",
+    "reports",
     "nightly",
 )
 

@@ -9,6 +9,7 @@ from analytics.results.hours import (
     zone_name,
 )
 from analytics.results.read import Report
+from analytics.results.sections.search import bucket_of
 from analytics.results.sections.section import DAY, Column, Row, Section, ratio
 from topology.delays import format_delay
 
@@ -42,23 +43,26 @@ def make_lateness_by_hour(report: Report) -> Section:
         for hour, counts in late_by_local_hour(report.days).items()
     ]
     columns = (Column(f"Hour ({zone_name()})"), Column("Measured", "count"), *PERCENTILES)
-    title = f"Lateness by hour ({zone_name()})"
-    return Section("late_hours", title, columns, rows, "No delivery was measured.")
+    title, empty = f"Lateness by hour ({zone_name()})", "No delivery was measured."
+    found = [bucket_of("measured", hour=row[0]) for row in rows]
+    return Section("late_hours", title, columns, rows, empty, buckets=found)
 
 
 def make_lateness_by_delay(report: Report) -> Section:
     rows: list[Row] = []
+    found = []
     for group, label in enumerate(buckets.DELAY_LABELS):
         counts = report.total.within_group("late_by_delay", group)
         if counts:
+            found.append(bucket_of("measured", delay=group))
             early = counts.get(buckets.EARLY, 0) / sum(counts.values())
             rows.append([label, sum(counts.values()), *compute_percentiles(counts), early])
     columns = (
         *(Column("Requested delay"), Column("Measured", "count")),
         *(*PERCENTILES, Column("Early", "share")),
     )
-    title = "Lateness by requested delay"
-    return Section("delays", title, columns, rows, "No delivery was measured.")
+    title, empty = "Lateness by requested delay", "No delivery was measured."
+    return Section("delays", title, columns, rows, empty, buckets=found)
 
 
 def make_lateness_of_probes(report: Report) -> Section:
@@ -89,8 +93,9 @@ def make_lateness_distribution(report: Report) -> Section:
             low, high = buckets.bounds(bucket)
         rows.append([low, high, counts.get(bucket, 0)])
     columns = (Column("From", "ms"), Column("To", "ms"), Column("Messages", "count"))
-    title = "Distribution of lateness"
-    return Section("distribution", title, columns, rows, "No delivery was measured.")
+    title, empty = "Distribution of lateness", "No delivery was measured."
+    found = [bucket_of("measured", late=bucket) for bucket in range(len(rows))]
+    return Section("distribution", title, columns, rows, empty, buckets=found)
 
 
 def make_not_measured(report: Report) -> Section:

@@ -12,6 +12,7 @@ from analytics.results.hours import (
     zone_name,
 )
 from analytics.results.read import Report
+from analytics.results.sections.search import bucket_of
 from analytics.results.sections.section import DAY, TOTAL, Column, Row, Section, ratio
 from analytics.results.slo import attainment
 
@@ -31,7 +32,9 @@ def make_throughput(report: Report) -> Section:
         *(Column("Scheduled per day", "number"), Column("Waiting at the end", "number")),
     )
     title = f"Scheduled and waiting by hour ({zone_name()})"
-    return Section("throughput", title, columns, rows, "No message was scheduled.")
+    found = [bucket_of("scheduled", hour=row[0]) for row in rows]
+    empty = "No message was scheduled."
+    return Section("throughput", title, columns, rows, empty, buckets=found)
 
 
 def make_ledger(report: Report) -> Section:

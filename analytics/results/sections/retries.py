@@ -22,7 +22,7 @@ from analytics.results.hours import (
     zone_name,
 )
 from analytics.results.read import Report
-from analytics.results.sections.search import search_of
+from analytics.results.sections.search import bucket_of, search_of
 from analytics.results.sections.section import DAY, Column, Row, Section, ratio
 
 MOST_CAUSES = 20
@@ -73,7 +73,9 @@ def make_survival(report: Report) -> Section:
         Column("Still failing", "share"),
     )
     title = "Messages still failing after each attempt"
-    return Section("survival", title, columns, rows, "No message with an id was retried.")
+    empty = "No message with an id was retried."
+    found = [bucket_of("retried", attempt=row[0]) for row in rows]
+    return Section("survival", title, columns, rows, empty, buckets=found)
 
 
 def make_failures(report: Report) -> Section:
@@ -89,7 +91,9 @@ def make_failures(report: Report) -> Section:
         *(Column("First-time failures", "count"), Column("Share", "share")),
     )
     title = f"First-time failures by hour ({zone_name()})"
-    return Section("failures", title, columns, rows, "No message with an id was recorded.")
+    empty = "No message with an id was recorded."
+    found = [bucket_of("retried", hour=row[0]) for row in rows]
+    return Section("failures", title, columns, rows, empty, buckets=found)
 
 
 def make_heat(report: Report) -> Section:
@@ -111,7 +115,9 @@ def make_heat(report: Report) -> Section:
         *(Column("Retried", "count"), Column("Share", "share")),
     )
     title = f"Retries by weekday and hour ({zone_name()})"
-    return Section("heat", title, columns, rows, "No message with an id was recorded.")
+    empty = "No message with an id was recorded."
+    found = [bucket_of("retried", weekday=WEEKDAYS.index(row[0]), hour=row[1]) for row in rows]
+    return Section("heat", title, columns, rows, empty, buckets=found)
 
 
 def make_causes(report: Report) -> Section:

@@ -1,9 +1,10 @@
-"""The search for parked messages that the rows of a table link to."""
+"""What finds the messages that the rows of a table link to."""
 
 from __future__ import annotations
 
 import re
 from datetime import date, timedelta
+from urllib.parse import urlencode
 
 # What a search takes for itself within quotes.
 _QUOTED, _ESCAPED = re.compile(r'["\\*]'), r"\\\g<0>"
@@ -14,3 +15,8 @@ def search_of(first: date, last: date, **values: str) -> str:
     quoted = (f'{name}:"{_QUOTED.sub(_ESCAPED, value)}"' for name, value in values.items() if value)
     days = f"parked:>={first} parked:<{last + timedelta(days=1)}"
     return " ".join((*quoted, days, "state:any"))
+
+
+def bucket_of(kind: str, **values: str | int | float | None) -> str:
+    """What finds the recorded messages of a row (`results.messages.read_bucket`)."""
+    return urlencode({"kind": kind, **values})

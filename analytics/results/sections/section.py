@@ -61,6 +61,10 @@ class Section:
     """The page that takes the searches; empty where there is none for all of the report."""
     day_url: str = ""
     """The same page without a range: a day in the first column links to the report of that day."""
+    buckets: Sequence[str] = ()
+    """Of each row what the page of recorded messages finds it by (`messages.read_bucket`)."""
+    messages_url: str = ""
+    """That page with range and filters; empty where no message of the range is kept."""
 
     @property
     def definition(self) -> str:
@@ -74,20 +78,23 @@ class Section:
     @property
     def body(self) -> SafeString:
         """The rows of a table's body; by Python, since a template takes ten times as long."""
-        links = self._links() or [""] * len(self.rows)
-        rows = zip(self.cells, links, strict=True)
+        rows = zip(self.cells, self.links, strict=True)
         return SafeString(
             "".join(f"<tr>{''.join(_row_html(row, link))}</tr>" for row, link in rows)
         )
 
-    def _links(self) -> list[str]:
+    @property
+    def links(self) -> list[str]:
+        """Of each row where its first cell leads to; "" is nowhere."""
+        if self.buckets and self.messages_url:
+            return [f"{self.messages_url}{bucket}" for bucket in self.buckets]
         if self.searches and self.parked_url:
             found = [urlencode({"q": search}) if search else "" for search in self.searches]
             return [f"{self.parked_url}?{query}" if query else "" for query in found]
         if self.day_url and self.columns[0].label == DAY:
             days = [str(row[0]) for row in self.rows]
             return [f"{self.day_url}from={day}&to={day}" if day != TOTAL else "" for day in days]
-        return []
+        return [""] * len(self.rows)
 
     @property
     def cells(self) -> Iterator[list[tuple[str, bool]]]:

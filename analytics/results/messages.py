@@ -1,0 +1,205 @@
+"""The recorded messages behind a row of a report's table, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from functools import reduce
+from operator import or_
+
+from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
+
+from analytics import buckets
+from analytics.models import ScheduledMessage
+from analytics.models.scheduled_message import measure_lateness
+from analytics.results.hours import HOUR, local_hours, zone_name
+from analytics.results.period import ONE_DAY, Period
+from analytics.results.read import Selection
+from analytics.results.sections.retries import WEEKDAYS
+from analytics.results.sections.section import duration
+from topology.models import Broker
+
+KINDS = {
+    "scheduled": "Messages that entered a delay",
+    "measured": "Measured deliveries",
+    "retried": "Retries",
+}
+# What a number in an address is below.
+NUMBERS = {
+    **{"weekday": len(WEEKDAYS), "delay": len(buckets.DELAY_LABELS)},
+    **{"late": len(buckets.EDGES_MS) + 1, "attempt": 2**31},
+}
+SHOWN = 100
+# So many ids are read at most, the newest of the range: about a second.
+MOST_READ = 100_000
+# Rows have the order in which they were recorded, but for batches of several recorders.
+DISORDER = timedelta(minutes=10)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A row of a table. `hour` is a label such as "05:30", `weekday` is from 0 (Monday); `delay`
+    and `late` are numbers of buckets. None and "" are any.
+    """
+
+    kind: str
+    hour: str = ""
+    weekday: int | None = None
+    delay: int | None = None
+    late: int | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """`is_all`: no other message matches."""
+
+    rows: Sequence[ScheduledMessage]
+    is_all: bool
+
+    @property
+    def with_lateness(self) -> Iterator[tuple[ScheduledMessage, str]]:
+        """Each row and how late it was, as a person reads it."""
+        for row in self.rows:
+            late = measure_lateness(row)
+            yield row, "–" if late is None else duration(late / MILLISECOND)
+
+
+def read_bucket(values: Mapping[str, str]) -> Bucket | None:
+    """The bucket in an address; None for one that no table has."""
+    kind, hour = values.get("kind", ""), values.get("hour", "")
+    numbers = {}
+    for name, limit in NUMBERS.items():
+        text = values.get(name, "")
+        if text and not (
+            text.isascii() and text.isdigit() and len(text) < 11 and int(text) < limit
+        ):
+            return None
+        numbers[name] = int(text) if text else None
+    return Bucket(kind, hour, **numbers) if kind in KINDS else None
+
+
+def describe(bucket: Bucket) -> list[str]:
+    """What the messages of the bucket have in common, a few words each."""
+    found = []
+    if bucket.hour:
+        weekday = "" if bucket.weekday is None else f"{WEEKDAYS[bucket.weekday]} "
+        found.append(f"entered in the hour from {weekday}{bucket.hour} ({zone_name()})")
+    if bucket.delay is not None:
+        found.append(f"requested delay {buckets.DELAY_LABELS[bucket.delay]}")
+    if bucket.late is not None:
+        low, high = _bounds(buckets.EDGES_MS, bucket.late)
+        words = [f"from {duration(low)}"] if low is not None else []
+        words += [f"to {duration(high)}"] if high is not None else []
+        found.append(f"lateness {' '.join(words)}")
+    if bucket.attempt is not None:
+        found.append(f"attempt {bucket.attempt}")
+    return found
+
+
+def find(
+    period: Period,
+    brokers: Sequence[Broker],
+    selection: Selection,
+    bucket: Bucket,
+    kept_from: datetime | None,
+) -> Found:
+    """The messages that entered a delay in this range; of measured ones the delivery is recorded.
+
+    Messages that left before `kept_from` may be deleted.
+    """
+    spans = list(_spans(period, bucket, kept_from))
+    if not spans:
+        return Found((), is_all=True)
+    first = _first_id(spans[0][0] - DISORDER)
+    last = _first_id(spans[-1][1] + DISORDER)
+    floor = max(first, last - MOST_READ)
+    rows = ScheduledMessage.objects.filter(
+        reduce(or_, (Q(entered_at__gte=begin, entered_at__lt=end) for begin, end in spans)),
+        pk__gte=floor,
+        pk__lt=last,
+    )
+    # The sum keeps the database from an index in another order.
+    of_broker = rows.alias(of_broker=F("broker_id") + 0)
+    rows = of_broker.filter(of_broker__in=[broker.pk for broker in brokers])
+    # What passed a topology without a delay left it as it entered.
+    rows = rows.exclude(left_at=F("entered_at"))
+    rows = _in_bucket(_selected(rows, selection), bucket)
+    found = list(rows.select_related("topology").order_by("-pk")[: SHOWN + 1])
+    return Found(found[:SHOWN], is_all=len(found) <= SHOWN and floor == first)
+
+
+def _spans(
+    period: Period, bucket: Bucket, kept_from: datetime | None
+) -> Iterator[tuple[datetime, datetime]]:
+    """From and to of each day, or of the hour in each day, that may still have messages."""
+    for day in period.days:
+        midnight = datetime.combine(day, time(), UTC)
+        spans = [(midnight, midnight + ONE_DAY)]
+        if bucket.hour:
+            spans = [
+                (begin, begin + HOUR)
+                for begin in local_hours(day)
+                if f"{begin:%H:%M}" == bucket.hour and bucket.weekday in (None, begin.weekday())
+            ]
+        yield from (one for one in spans if kept_from is None or one[1] > kept_from)
+
+
+def _first_id(at: datetime) -> int:
+    """The first id whose message was recorded then or later."""
+    entered = ScheduledMessage.objects.filter(entered_at__isnull=False).order_by("pk")
+    newest = ScheduledMessage.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    low, high = 1, newest + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = entered.filter(pk__gte=middle, pk__lt=high).values_list("pk", "entered_at").first()
+        if row and row[1] is not None and row[1] < at:
+            low = row[0] + 1
+        else:
+            high = middle
+    return low
+
+
+def _selected(rows: QuerySet[ScheduledMessage], selection: Selection) -> QuerySet[ScheduledMessage]:
+    if selection.topology:
+        rows = rows.filter(topology__slug=selection.topology)
+    if selection.pattern:
+        rows = rows.filter(topology__kind=selection.pattern)
+    if selection.destination:
+        rows = rows.filter(destination=selection.destination)
+    return rows
+
+
+def _in_bucket(rows: QuerySet[ScheduledMessage], bucket: Bucket) -> QuerySet[ScheduledMessage]:
+    lateness = ExpressionWrapper(F("left_at") - F("due_at"), DurationField())
+    if bucket.kind == "measured":
+        rows = rows.filter(left_at__isnull=False, caught_up=True).alias(lateness=lateness)
+    if bucket.kind == "retried":
+        rows = rows.filter(Q(attempt__gt=1) | Q(headers_json__contains='"x-death"'))
+    if bucket.attempt is not None:
+        rows = rows.filter(attempt=bucket.attempt)
+    if bucket.delay is not None:
+        low, high = _bounds(buckets.DELAY_EDGES_MS, bucket.delay)
+        rows = rows.filter(_between("requested_delay", low, high))
+    if bucket.late is not None and bucket.kind == "measured":
+        low, high = _bounds(buckets.EDGES_MS, bucket.late)
+        rows = rows.filter(_between("lateness", low, high))
+    return rows
+
+
+def _bounds(edges: Sequence[float], number: int) -> tuple[float | None, float | None]:
+    """From and to of a bucket in milliseconds; None is open."""
+    low = edges[number - 1] if number else None
+    return low, edges[number] if number < len(edges) else None
+
+
+def _between(name: str, low: float | None, high: float | None) -> Q:
+    """From `low`, included, to `high`, in milliseconds."""
+    found = Q()
+    if low is not None:
+        found &= Q(**{f"{name}__gte": timedelta(milliseconds=low)})
+    if high is not None:
+        found &= Q(**{f"{name}__lt": timedelta(milliseconds=high)})
+    return found
