@@ -41,6 +41,19 @@ class QueueNumbers:
 
 
 @dataclass(frozen=True)
+class Report:
+    """What a live rule has to report of a queue, where RabbitMQ's numbers do not show it.
+
+    `number` is its evidence, such as how many messages it concerns.
+    """
+
+    rule: str
+    queue: str
+    number: int
+    sentence: str
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """A vhost at `taken_at` (UTC).
 
@@ -49,7 +62,8 @@ class Snapshot:
     `operator_policies` name those of each queue; `policy_arguments` are the arguments that both
     set, before the queue's own apply. `doubts` are sentences on what was not visible. `version` is
     the broker's, such as "3.10.8". `earlier` are the numbers at `earlier_at`, at most two minutes
-    before; None when nothing was read then.
+    before; None when nothing was read then. `reports` are from the list of scheduled messages,
+    from recorders and from peeks.
     """
 
     version: str
@@ -69,6 +83,7 @@ class Snapshot:
     doubts: tuple[str, ...] = ()
     earlier: Mapping[str, QueueNumbers] = field(default_factory=dict)
     earlier_at: datetime | None = None
+    reports: tuple[Report, ...] = ()
 
     @property
     def version_tuple(self) -> tuple[int, ...]:

@@ -14,10 +14,11 @@ from django.views.decorators.http import require_POST, require_safe
 from topology import access, latest
 from topology.database import paging
 from topology.findings.chain import chain_of
-from topology.findings.commands import Admin, blanks, set_vhost
+from topology.findings.commands import Admin, blanks, set_vhost, warn_about
 from topology.findings.counts import make_count
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
+from topology.findings.rules import live, live_delays
 from topology.forms import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
 from topology.operations.finding_rows import find_mutes, mute_finding, unmute_finding
@@ -31,6 +32,14 @@ MOST_OBJECTS = 200
 MOST_COMMANDS = 20
 MOST_PERIODS = 10
 HISTORY_PAGE = 50
+# Their messages are peeked, parked or moved on the page of the queue.
+_ON_QUEUE_PAGE = (
+    live_delays.NOT_DRAINING,
+    live_delays.BLOCKED,
+    live_delays.UNCONSUMED,
+    live.GROWING,
+    live.UNREAD,
+)
 
 
 @require_safe
@@ -113,10 +122,12 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
         "commands": "\n".join((set_vhost(broker.vhost), *commands)) if commands else "",
         "admin": Admin(snapshot.version_tuple).tool,
+        "warning": warn_about(commands),
         "blanks": blanks(commands),
         "more_commands": len(one.commands) - len(commands),
         "chain": chain,
         "managed": _managed(broker, one),
+        "queue": one.objects[0][1] if one.rule in _ON_QUEUE_PAGE else "",
         "levels": LEVELS,
         "discovered": next((name for kind, name, *_ in one.objects if kind == "topology"), ""),
         "picture": way_picture(chain, snapshot, broker, one.objects)
