@@ -8,7 +8,7 @@ from typing import Any
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.raw_definitions import Raw, raw_binding, raw_definitions, raw_exchange, raw_queue
-from topology.snapshot import QueueNumbers
+from topology.snapshot import QueueNumbers, Report
 
 _ARGUMENTS = {
     "ttl": "x-message-ttl",
@@ -28,7 +28,7 @@ _ARGUMENTS = {
 class Example:
     """Objects of one vhost, and the version of the broker that holds them.
 
-    Of queues that work, `numbers` and what they were a minute `earlier`.
+    Of queues that work, `numbers` and what they were a minute `earlier`, and `reports`.
     """
 
     queues: tuple[Raw, ...] = ()
@@ -39,6 +39,7 @@ class Example:
     version: str = "4.3.6"
     numbers: Mapping[str, QueueNumbers] = field(default_factory=dict)
     earlier: Mapping[str, QueueNumbers] = field(default_factory=dict)
+    reports: tuple[Report, ...] = ()
 
     @classmethod
     def of(cls, things: Definitions) -> Example:
