@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from topology.definitions import Arguments, Definitions, Queue
 
@@ -88,6 +88,12 @@ class Snapshot:
     @property
     def version_tuple(self) -> tuple[int, ...]:
         return version_numbers(self.version)
+
+    @property
+    def has_trend(self) -> bool:
+        """Whether `earlier` are numbers of a minute ago or more."""
+        at = self.earlier_at
+        return at is not None and self.taken_at - at >= timedelta(minutes=1)
 
     @property
     def consumed(self) -> frozenset[str]:

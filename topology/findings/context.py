@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import cached_property
 
 from topology.definitions import (
@@ -76,10 +75,7 @@ class Context:
 
     def earlier_numbers(self, queue: Queue) -> QueueNumbers | None:
         """Those of a minute ago or more; None where nobody looked, or the queue is younger."""
-        at = self.snapshot.earlier_at
-        if at is None or self.snapshot.taken_at - at < timedelta(minutes=1):
-            return None
-        return self.snapshot.earlier.get(queue.name)
+        return self.snapshot.earlier.get(queue.name) if self.snapshot.has_trend else None
 
     def reports(self, rule: str) -> Iterator[tuple[Queue, Report]]:
         """Those for a rule, of queues that hold messages; taps too."""

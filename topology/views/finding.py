@@ -21,7 +21,12 @@ from topology.findings.report import name_of
 from topology.findings.rules import live, live_delays
 from topology.forms import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
-from topology.operations.finding_rows import find_mutes, mute_finding, unmute_finding
+from topology.operations.finding_rows import (
+    find_mutes,
+    find_pending,
+    mute_finding,
+    unmute_finding,
+)
 from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
@@ -108,6 +113,9 @@ def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> Htt
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
     }
     one = next((each for each in worked.value if each.key == key), None) if worked else None
+    if worked is not None and one is None:
+        pending = find_pending(broker, worked.snapshot, worked.value)
+        context["pending"] = next((row for row in pending if row.key == key), None)
     if worked is not None and one is not None:
         context |= _shown(broker, one, worked.snapshot)
     return render(request, "topology/finding.html", context)

@@ -21,7 +21,7 @@ from topology.findings.find import Finder
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
 from topology.models import Broker, Role, State, Topology
-from topology.operations.finding_rows import find_mutes
+from topology.operations.finding_rows import find_mutes, find_pending
 from topology.operations.queue_reports import with_reports
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
@@ -95,6 +95,11 @@ def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
             chosen.reverse()
         context |= {
             "counts": count_by_severity(counted),
+            "pending": [
+                row
+                for row in find_pending(broker, worked.snapshot, worked.value)
+                if row.key not in mutes
+            ],
             "muted": [(make_line(one), mutes[one.key]) for one in worked.value if one.key in mutes],
             "lines": [make_line(one) for one in chosen[first : first + PAGE]],
             "total": len(chosen),
