@@ -92,7 +92,9 @@ def test_the_commands_of_each_example_resolve_it(broker_node: PrivateNode, vhost
             call_api(broker_node, "POST", f"definitions/{vhost.name}", example)
     to_end = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "end"}
     with Management(address_of(vhost)) as management:
-        # F08 once more, as a queue.
+        # F02 where a queue is missing, not a binding, and F08 where the target is a queue.
+        astray = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "it's astray"}
+        management.declare_queue(Queue("begin-2", arguments=Arguments(astray)))
         management.declare_queue(Queue("end", auto_delete=True))
         management.declare_queue(Queue("begin", arguments=Arguments(to_end)))
         management.declare_queue(Queue("rescue"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from topology.content.text import make_encodable
@@ -56,7 +57,8 @@ def _replace(
         for one in reports
     ]
     with transaction.atomic():
-        known = QueueReport.objects.filter(broker=broker, is_peeked=is_peeked, **chosen)
+        replaced = Q(is_peeked=is_peeked, **chosen) | Q(until_at__lte=timezone.now())
+        known = QueueReport.objects.filter(replaced, broker=broker)
         if rows or known.exists():
             known.delete()
             QueueReport.objects.bulk_create(rows)
