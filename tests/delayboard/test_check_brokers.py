@@ -43,7 +43,7 @@ def test_the_worker_records_what_appears_and_goes(
     assert beats[-1] == {"findings": 1, "drifted": 0}
     assert FindingPeriod.objects.get().resolved_at is None
     answer(monkeypatch)
-    BrokerCheck().look(lambda details: None)
+    BrokerCheck().run(lambda details: None)
     assert FindingPeriod.objects.get().resolved_at is not None
 
 
@@ -52,9 +52,9 @@ def test_a_broker_that_does_not_answer_changes_nothing(
 ) -> None:
     check = BrokerCheck()
     answer(monkeypatch, LOST)
-    check.look(lambda details: None)
+    check.run(lambda details: None)
     answer(monkeypatch, error="It does not answer.")
-    check.look(lambda details: None)
+    check.run(lambda details: None)
     assert FindingPeriod.objects.get().resolved_at is None
 
 
@@ -72,7 +72,7 @@ def test_without_a_change_only_the_time_is_written_once_a_minute(
         at = start + timedelta(seconds=second)
         known = Latest(replace(a_snapshot(Definitions.of([LOST])), taken_at=at), at)
         monkeypatch.setattr(latest, "fresh_all", lambda brokers, age, known=known: [known])
-        check.look(lambda details: None)
+        check.run(lambda details: None)
     assert written == [start, start + timedelta(seconds=60)]
 
 
@@ -92,7 +92,7 @@ def test_a_stream_tap_whose_recorder_is_behind_for_a_minute_is_a_finding(
 
     assert [find_after(seconds) for seconds in (0, 59, 60)] == [[], [], [(tap, 60)]]
     monkeypatch.setattr(StreamTaps, "find_behind", lambda *given: [Report("L10", tap, 60, "!")])
-    BrokerCheck().look(lambda details: None)
+    BrokerCheck().run(lambda details: None)
     assert FindingPeriod.objects.filter(rule="L10", resolved_at=None).exists()
     monkeypatch.undo()
     BackgroundTask.objects.filter(pk=task.pk).update(details={"caught_up": True})
@@ -104,6 +104,6 @@ def test_the_worker_records_topologies_that_differ(
 ) -> None:
     answer(monkeypatch, LOST)
     details: list[object] = []
-    BrokerCheck().look(details.append)
+    BrokerCheck().run(details.append)
     assert details[-1] == {"findings": 1, "drifted": 1}
     assert Drift.objects.get().topology == pair

@@ -138,7 +138,7 @@ _RETRY = (
     queue("l04-work", dlx="", key="l04-wait"),
     queue("l04-wait", ttl=60_000, dlx="", key="l04-work"),
 )
-_RING = (
+_CYCLE = (
     queue("l08-work", dlx="", key="l08-wait"),
     queue("l08-wait", ttl=60_000, dlx="", key="l08-work"),
 )
@@ -209,12 +209,12 @@ GROWING_RETRIES = Rule(
     "by the count in x-death.",
     _growing_retries,
     failing=Example(
-        queues=_RING,
+        queues=_CYCLE,
         numbers={"l08-work": _FAILING, "l08-wait": QueueNumbers(messages=900)},
         earlier={"l08-work": _FAILING, "l08-wait": QueueNumbers(messages=500)},
     ),
     passing=Example(
-        queues=_RING,
+        queues=_CYCLE,
         numbers={
             "l08-work": replace(_FAILING, ack_rate=9.0),
             "l08-wait": QueueNumbers(messages=900),
