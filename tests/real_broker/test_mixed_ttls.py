@@ -14,7 +14,7 @@ from django.utils import timezone
 from analytics.models import Recording
 from analytics.scheduled.summaries.blocked import find_blocked
 from tests.analytics.builders import follow_log, logged
-from tests.brokers import Vhost, every_generation
+from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
 from tests.real_broker.test_recorder import record_until
 from topology.broker.amqp.depths import live_depths
@@ -29,7 +29,7 @@ from topology.message import Publish
 from topology.models import Role
 from topology.operations.queue_reports import with_reports
 
-pytestmark = [pytest.mark.django_db(transaction=True), every_generation]
+pytestmark = [pytest.mark.django_db(transaction=True), newest_generation]
 
 LATE = 30
 LONG_MS = 600_000

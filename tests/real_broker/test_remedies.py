@@ -11,7 +11,7 @@ import pytest
 
 from delayboard.demo import node as nodes
 from delayboard.demo.node import PrivateNode
-from tests.brokers import NEWEST, Vhost, call_api, every_generation
+from tests.brokers import NEWEST, Vhost, call_api
 from tests.builders import address_of, eventually
 from tests.topology.findings.test_classic_mistakes import MISTAKES
 from topology.broker.management.client import Management
@@ -82,7 +82,7 @@ REPAIRED = [
 ]
 
 
-@every_generation
+@pytest.mark.long
 def test_the_commands_of_each_example_resolve_it(broker_node: PrivateNode, vhost: Vhost) -> None:
     """With the rabbitmqadmin that the broker serves, or 2."""
     for rule in EVERY_RULE:
