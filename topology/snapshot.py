@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from topology.definitions import Arguments, Definitions, Queue
 
@@ -41,6 +41,19 @@ class QueueNumbers:
 
 
 @dataclass(frozen=True)
+class Report:
+    """What a live rule has to report of a queue, where RabbitMQ's numbers do not show it.
+
+    `number` is its evidence, such as how many messages it concerns.
+    """
+
+    rule: str
+    queue: str
+    number: int
+    sentence: str
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """A vhost at `taken_at` (UTC).
 
@@ -49,7 +62,8 @@ class Snapshot:
     `operator_policies` name those of each queue; `policy_arguments` are the arguments that both
     set, before the queue's own apply. `doubts` are sentences on what was not visible. `version` is
     the broker's, such as "3.10.8". `earlier` are the numbers at `earlier_at`, at most two minutes
-    before; None when nothing was read then.
+    before; None when nothing was read then. `reports` are from the list of scheduled messages,
+    from recorders and from peeks.
     """
 
     version: str
@@ -69,10 +83,17 @@ class Snapshot:
     doubts: tuple[str, ...] = ()
     earlier: Mapping[str, QueueNumbers] = field(default_factory=dict)
     earlier_at: datetime | None = None
+    reports: tuple[Report, ...] = ()
 
     @property
     def version_tuple(self) -> tuple[int, ...]:
         return version_numbers(self.version)
+
+    @property
+    def has_trend(self) -> bool:
+        """Whether `earlier` are numbers of a minute ago or more."""
+        at = self.earlier_at
+        return at is not None and self.taken_at - at >= timedelta(minutes=1)
 
     @property
     def consumed(self) -> frozenset[str]:

@@ -136,7 +136,7 @@ class Recorder:
             message.properties.expiration,
             int(delivery.received_at.timestamp() * 1000),
         )
-        return self.topology.pattern.read(self._params, copy)
+        return self.topology.pattern.read_copy(self._params, copy)
 
 
 class QueueRecorder(Recorder):

@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from threading import Event
 
+from django.utils import timezone
+
 from analytics.consumption import ConsumptionMeter
+from analytics.scheduled.summaries.blocked import find_blocked
+from delayboard.worker.stream_taps import StreamTaps
 from topology import latest
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
 from topology.models import Broker
 from topology.operations.drift import DriftCheck
 from topology.operations.finding_rows import record_findings
+from topology.operations.queue_reports import replace_counted, with_reports
 
 Beat = Callable[[Mapping[str, object]], None]
 CHECK_SECONDS = 5.0
@@ -20,6 +25,8 @@ CHECK_SECONDS = 5.0
 AGE = timedelta(seconds=10)
 # Without a change, the time of the last check is written so often.
 WRITE_AGAIN = timedelta(minutes=1)
+# Its reports end so long after a worker has stopped.
+REPORTED_FOR = timedelta(minutes=1)
 
 
 class BrokerCheck:
@@ -29,6 +36,7 @@ class BrokerCheck:
         self._finder = Finder()
         self._drift = DriftCheck()
         self._meter = ConsumptionMeter()
+        self._streams = StreamTaps()
         self._recorded: dict[int, tuple[dict[str, int], datetime]] = {}
 
     def run(self, beat: Beat) -> None:
@@ -37,7 +45,10 @@ class BrokerCheck:
         findings = drifted = 0
         for broker, known in zip(brokers, latest.fresh_all(brokers, AGE), strict=True):
             if known.snapshot is not None and not known.error:
-                found = self._finder.find(broker.pk, known.snapshot)
+                now = timezone.now()
+                reports = [*find_blocked(broker, now), *self._streams.find_behind(broker, now)]
+                replace_counted(broker, reports, now + REPORTED_FOR)
+                found = self._finder.find(broker.pk, with_reports(broker, known.snapshot))
                 self._meter.read(broker, known.snapshot)
                 self._record(broker, found, known.snapshot.taken_at)
                 findings += len(found)

@@ -141,7 +141,7 @@ class Source:
 
     def __init__(self, messages: list[Message]) -> None:
         self._messages = messages
-        self.taken = 0
+        self.taken = self.removed = 0
 
     def get(self) -> Delivery | None:
         if self.taken == len(self._messages):

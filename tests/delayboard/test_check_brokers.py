@@ -8,12 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import recorder_key
 from delayboard.worker.check_brokers import BrokerCheck, keep_checking_brokers
+from delayboard.worker.stream_taps import StreamTaps
 from tests.topology.builders import a_queue, a_snapshot
 from topology import latest
 from topology.definitions import Definitions, Thing
 from topology.latest import Latest
-from topology.models import Broker, Drift, FindingPeriod, Topology
+from topology.models import Broker, Drift, FindingPeriod, State, Topology
+from topology.snapshot import Report
 
 LOST = a_queue("lost", dlx="not-there")
 
@@ -70,6 +74,29 @@ def test_without_a_change_only_the_time_is_written_once_a_minute(
         monkeypatch.setattr(latest, "fresh_all", lambda brokers, age, known=known: [known])
         check.run(lambda details: None)
     assert written == [start, start + timedelta(seconds=60)]
+
+
+def test_a_stream_tap_whose_recorder_is_behind_for_a_minute_is_a_finding(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Topology.objects.update(tap_type="stream", state=State.APPLIED)
+    pair.refresh_from_db()
+    answer(monkeypatch, a_queue(pair.tap_queue, type="stream"))
+    key, tap = recorder_key(pair.slug), pair.tap_queue
+    task = BackgroundTask.objects.create(key=key, name="r", details={"caught_up": False})
+    taps, start = StreamTaps(), datetime.now(UTC)
+
+    def find_after(seconds: int) -> list[tuple[str, int]]:
+        found = taps.find_behind(pair.broker, start + timedelta(seconds=seconds))
+        return [(one.queue, one.number) for one in found]
+
+    assert [find_after(seconds) for seconds in (0, 59, 60)] == [[], [], [(tap, 60)]]
+    monkeypatch.setattr(StreamTaps, "find_behind", lambda *given: [Report("L10", tap, 60, "!")])
+    BrokerCheck().run(lambda details: None)
+    assert FindingPeriod.objects.filter(rule="L10", resolved_at=None).exists()
+    monkeypatch.undo()
+    BackgroundTask.objects.filter(pk=task.pk).update(details={"caught_up": True})
+    assert [find_after(seconds) for seconds in (70, 140)] == [[], []]
 
 
 def test_the_worker_records_topologies_that_differ(

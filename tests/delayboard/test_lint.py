@@ -68,7 +68,7 @@ def test_text_names_the_object_the_reason_and_the_remedy(definitions: Path) -> N
     assert text.startswith("F01 Loss: Dead-letter exchange missing: not-there\n")
     assert "  queue lost: x-dead-letter-exchange = not-there\n" in text
     assert "\n    VHOST=VIRTUAL_HOST\n" in text
-    assert "\n  Replace VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY.\n" in text
+    assert "\n  Replace VIRTUAL_HOST, TARGET_QUEUE.\n" in text
     assert text.endswith("1 finding: 1 loss.\n")
 
 

@@ -200,7 +200,7 @@ def test_consumers_on_a_delay_queue_and_in_a_loop_are_found(
 
         def is_found() -> bool:
             connection.process_data_events(0.5)
-            return {"L04", "L06"} <= set(live(vhost))
+            return {"L04", "L07"} <= set(live(vhost))
 
         eventually(is_found, "both are found")
 
@@ -213,9 +213,9 @@ def test_dead_letters_that_wait_and_grow_are_found(broker_node: PrivateNode, vho
     )
     before = replace(before, numbers={"dead": QueueNumbers(messages=0, consumers=0)})
     send(vhost, "work", 3)
-    eventually(lambda: set(live(vhost, before)) == {"L08", "L10"}, "both are found")
+    eventually(lambda: set(live(vhost, before)) == {"L09", "L11"}, "both are found")
     assert (
-        live(vhost, before)["L10"]
+        live(vhost, before)["L11"]
         == "2 messages are waiting in “dead”, and no consumer reads them."
     )
 
@@ -315,9 +315,9 @@ def test_what_consumers_and_taps_get_not_done_is_found(
             connection.process_data_events(0.5)
             return objects(vhost, before) == {
                 "L01": ["lost"],
-                "L06": ["saved"],
-                "L07": ["wait"],
-                "L09": [tap],
+                "L07": ["saved"],
+                "L08": ["wait"],
+                "L10": [tap],
             }
 
         eventually(is_found, "each is found, and nothing of the queue “sound”")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,9 +14,10 @@ from tests.topology.builders import a_queue
 from topology import latest
 from topology.broker.management.exported import read_export
 from topology.findings.find import find
-from topology.findings.table import RULES
+from topology.findings.table import LIVE_RULES, RULES
 from topology.models import Broker, FindingMute, Role, State, Topology
 from topology.operations.finding_rows import mute_finding, record_findings
+from topology.snapshot import QueueNumbers
 from topology.views.background import SnapshotResults
 
 pytestmark = pytest.mark.django_db
@@ -265,3 +267,27 @@ def test_now_counts_the_findings_that_the_worker_saw_and_warns_of_losses(broker:
     text = text_of(signed_in(Role.VIEWER, broker).get(page))
     assert "has findings" not in text
     assert 'data-live="count/findings">1<' in text
+
+
+def test_a_finding_that_needs_earlier_numbers_is_announced_until_they_are_there(
+    broker: Broker,
+) -> None:
+    seen = know(broker, a_queue("work", dlx="", key="dead"), a_queue("dead"))
+    numbers = {"dead": QueueNumbers(messages=9, consumers=0)}
+    seen = replace(seen, numbers=numbers)
+    fewer = {"dead": QueueNumbers(messages=1, consumers=0)}
+    earlier_at = seen.taken_at - timedelta(minutes=1)
+    with_trend = replace(seen, earlier=fewer, earlier_at=earlier_at)
+    found = find(with_trend, LIVE_RULES)
+    assert [one.rule.id for one in found] == ["L09", "L11"]
+    record_findings(broker, found, timezone.now())
+    page = reverse("topology:finding", args=[broker.slug, found[0].key])
+    client, known = signed_in(Role.VIEWER, broker), latest._latest[broker.pk]
+    for snapshot, is_pending in ((seen, True), (with_trend, False)):
+        latest._latest[broker.pk] = replace(known, snapshot=snapshot)
+        assert ("1 more finding, which" in listed(broker)) == is_pending
+        assert ("reloads automatically" in text_of(client.get(page))) == is_pending
+        assert "Finding not found" not in text_of(client.get(page))
+    mute_finding(None, broker, found[0], reason="known", until_at=timezone.now() + WEEK)
+    latest._latest[broker.pk] = replace(known, snapshot=seen)
+    assert "more finding" not in listed(broker)

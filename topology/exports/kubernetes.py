@@ -14,7 +14,6 @@ from topology.exports.names import NotExportable, resource_name
 
 # A part of a DNS name (RFC 1123).
 LONGEST_NAME = 63
-EXCHANGE_TYPES = ("direct", "fanout", "headers", "topic")
 
 
 def as_kubernetes(things: Definitions, vhost: str, cluster: str = "rabbitmq") -> str:
@@ -63,11 +62,6 @@ def _check_exchange(thing: Exchange) -> None:
         raise NotExportable(
             f"The exchange “{thing.name}” is internal. The Kubernetes topology operator does not "
             "support internal exchanges."
-        )
-    if thing.type not in EXCHANGE_TYPES:
-        raise NotExportable(
-            f"The exchange “{thing.name}” has the type {thing.type}, which the Kubernetes topology "
-            "operator does not support."
         )
 
 

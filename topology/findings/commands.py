@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from shlex import quote
 from urllib.parse import quote as url_quote
 
-from topology.definitions import ArgumentValue
+from topology.definitions import ArgumentValue, Binding, Queue
 
 # Words that a person has to replace.
 VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY = "VIRTUAL_HOST", "TARGET_QUEUE", "TARGET_KEY"
+MAXIMUM_LENGTH = "MAXIMUM_LENGTH"
+_DELETE = 'rabbitmqctl delete_queue -p "$VHOST"'
 
 
 def blanks(commands: Iterable[str]) -> list[str]:
     """The words in them that are to be replaced."""
     text = " ".join(commands)
-    return [word for word in (VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY) if word in text]
+    words = (VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY, MAXIMUM_LENGTH)
+    return [word for word in words if word in text]
+
+
+def warn_about(commands: Iterable[str]) -> str:
+    """What to do before them; "" for nothing."""
+    if any(_DELETE in command for command in commands):
+        return (
+            "First stop what publishes to the queue: until it is declared again, RabbitMQ drops "
+            "messages for it."
+        )
+    return ""
 
 
 def set_vhost(name: str) -> str:
@@ -47,6 +60,19 @@ class Admin:
     def declare_exchange(self, name: str, kind: str = "direct") -> str:
         return self._command("declare", "exchange", name=name, type=kind, durable="true")
 
+    def declare_queue(self, queue: Queue) -> str:
+        """A classic one; the type is stated, as the virtual host may have another default."""
+        given = {k: v for k, v in queue.arguments.items() if k != "x-queue-type"}
+        type_key = "type" if self._is_second else "queue_type"
+        durable = json.dumps(queue.durable)
+        values = {"name": queue.name, type_key: "classic", "durable": durable, **_json(given)}
+        return self._command("declare", "queue", **values)
+
+    def restore(self, binding: Binding) -> str:
+        """A binding to a queue, with its arguments."""
+        given = {"routing_key": binding.routing_key, **_json(binding.arguments)}
+        return self._binding("declare", binding.source, binding.destination, **given)
+
     def bind(self, source: str, queue: str = TARGET_QUEUE, key: str = TARGET_KEY) -> str:
         return self._binding("declare", source, queue, routing_key=key)
 
@@ -73,11 +99,27 @@ class Admin:
         return " ".join(['rabbitmqadmin --vhost "$VHOST"', verb, kind, *names])
 
 
+def _json(arguments: Mapping[str, ArgumentValue]) -> dict[str, str]:
+    return {"arguments": json.dumps(arguments, ensure_ascii=False)} if arguments else {}
+
+
+def delete_queue(name: str) -> str:
+    """RabbitMQ refuses it for quorum queues, and for a queue with messages or consumers."""
+    return f"{_DELETE} {quote(name)} --if-empty --if-unused"
+
+
+def list_consumers(name: str) -> str:
+    columns = "queue_name consumer_tag channel_pid"
+    return f'rabbitmqctl list_consumers -p "$VHOST" {columns} | grep -F -e {quote(name)}'
+
+
 def set_policy(name: str, queue: str, **definition: ArgumentValue) -> str:
     """A policy for one queue; `dead_letter_exchange` stands for "dead-letter-exchange"."""
     given = json.dumps(
         {key.replace("_", "-"): value for key, value in definition.items()}, ensure_ascii=False
     )
+    # A number that a person has to choose is no text.
+    given = given.replace(f'"{MAXIMUM_LENGTH}"', MAXIMUM_LENGTH)
     pattern = f"^{re.escape(queue)}$"
     return (
         f'rabbitmqctl set_policy -p "$VHOST" {quote(name)} {quote(pattern)} {quote(given)} '

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from topology.definitions import Arguments, ArgumentValue, Exchange, Identity, Queue, show_value
-from topology.findings.commands import TARGET_QUEUE, Admin, set_policy
+from topology.definitions import (
+    Arguments,
+    ArgumentValue,
+    Binding,
+    Exchange,
+    Identity,
+    Queue,
+    show_value,
+)
+from topology.findings.commands import TARGET_QUEUE, Admin, delete_queue, set_policy
 from topology.findings.evidence import Evidence
 from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
 from topology.patterns.pattern import Use
@@ -23,7 +30,7 @@ from topology.routing.message_copy import Copy
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.queue_wait import Dies
 from topology.routing.walk import follow, leave
-from topology.snapshot import QueueNumbers, Snapshot
+from topology.snapshot import QueueNumbers, Report, Snapshot
 
 # Of a queue with more bindings some keys stand for all.
 MOST_KEYS = 5
@@ -68,10 +75,14 @@ class Context:
 
     def earlier_numbers(self, queue: Queue) -> QueueNumbers | None:
         """Those of a minute ago or more; None where nobody looked, or the queue is younger."""
-        at = self.snapshot.earlier_at
-        if at is None or self.snapshot.taken_at - at < timedelta(minutes=1):
-            return None
-        return self.snapshot.earlier.get(queue.name)
+        return self.snapshot.earlier.get(queue.name) if self.snapshot.has_trend else None
+
+    def reports(self, rule: str) -> Iterator[tuple[Queue, Report]]:
+        """Those for a rule, of queues that hold messages; taps too."""
+        for report in self.snapshot.reports:
+            one = self.snapshot.declared.queue(report.queue)
+            if report.rule == rule and one is not None and self.numbers(one).messages != 0:
+                yield one, report
 
     @cached_property
     def queues(self) -> Sequence[Queue]:
@@ -201,6 +212,37 @@ class Context:
         return self.give_policy(
             queue, dead_letter_exchange="", dead_letter_routing_key=TARGET_QUEUE
         )
+
+    @cached_property
+    def _bindings_to(self) -> Mapping[str, Sequence[Binding]]:
+        """Of queues, by their names."""
+        found: dict[str, list[Binding]] = {}
+        for one in self.index.definitions.bindings:
+            if one.destination_is_queue and one.source:
+                found.setdefault(one.destination, []).append(one)
+        return found
+
+    def redeclare(
+        self, queue: Queue, changes: Mapping[str, ArgumentValue | None], *, lasting: bool = False
+    ) -> tuple[str, ...]:
+        """One command that declares a classic queue again while it is empty and unused.
+
+        None for another type, which RabbitMQ deletes with its messages, and none where a policy
+        sets what is to change. An argument is removed by None.
+        """
+        declared = self.snapshot.declared.queue(queue.name)
+        set_by = {self.set_by(queue, name) for name in changes}
+        if declared is None or queue.type != "classic" or set_by - {"", "argument"}:
+            return ()
+        given = {**declared.arguments, **changes}
+        arguments = Arguments({k: value for k, value in given.items() if value is not None})
+        wanted = replace(declared, arguments=arguments)
+        if lasting:
+            wanted = replace(wanted, durable=True, auto_delete=False)
+        bindings = map(self.admin.restore, self._bindings_to.get(queue.name, ()))
+        # In one line, so that nobody copies a part of it.
+        steps = (delete_queue(queue.name), self.admin.declare_queue(wanted), *bindings)
+        return (" && ".join(steps),)
 
     def evidence(self, queue: Queue, argument: str, sentence: str) -> Evidence:
         """The argument's value in force, and who sets it."""

@@ -14,7 +14,7 @@ from topology.exports.raw_definitions import (
     raw_exchange,
     raw_queue,
 )
-from topology.snapshot import QueueNumbers
+from topology.snapshot import QueueNumbers, Report
 
 _ARGUMENTS = {
     "ttl": "x-message-ttl",
@@ -34,7 +34,7 @@ _ARGUMENTS = {
 class Example:
     """Objects of one vhost, and the version of the broker that holds them.
 
-    Of queues that work, `numbers` and what they were a minute `earlier`.
+    Of queues that work, `numbers` and what they were a minute `earlier`, and `reports`.
     """
 
     queues: tuple[Raw, ...] = ()
@@ -45,6 +45,7 @@ class Example:
     version: str = "4.3.6"
     numbers: Mapping[str, QueueNumbers] = field(default_factory=dict)
     earlier: Mapping[str, QueueNumbers] = field(default_factory=dict)
+    reports: tuple[Report, ...] = ()
 
     @classmethod
     def of(cls, things: Definitions) -> Example:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from topology.definitions import Identity
-from topology.findings.commands import blanks, set_vhost
+from topology.findings.commands import blanks, set_vhost, warn_about
 from topology.findings.evidence import Evidence
 from topology.findings.finding import Finding, Rule, Severity
 from topology.findings.table import RULES
@@ -72,6 +72,8 @@ def _finding_lines(one: Finding, vhost: str) -> Iterator[str]:
         yield from (f"    {command}" for command in commands)
         if (more := len(one.commands) - MOST_NAMED) > 0:
             yield f"    and {more} more commands, all in --format json"
+        if warning := warn_about(commands):
+            yield f"  {warning}"
         if words := blanks(commands):
             yield f"  Replace {', '.join(words)}."
     yield f"  Source: {one.rule.source}"

@@ -55,9 +55,11 @@ LIVE_RULES: tuple[Rule, ...] = (
     live_delays.NOT_DRAINING,
     live_consumers.CONSUMED_DELAY,
     live.SLOW,
+    live_delays.BLOCKED,
     live_consumers.CRASH_LOOP,
     live_consumers.GROWING_RETRIES,
     live.GROWING,
     live.BEHIND,
     live.UNREAD,
+    live_delays.UNCONSUMED,
 )

@@ -433,6 +433,31 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="QueueReport",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("rule", models.CharField(max_length=10)),
+                ("queue", models.CharField(max_length=255)),
+                ("number", models.PositiveBigIntegerField()),
+                ("sentence", models.TextField()),
+                ("until_at", models.DateTimeField()),
+                ("is_peeked", models.BooleanField(default=False)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="queue_reports",
+                        to="topology.broker",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
             name="QueueReplacement",
             fields=[
                 (

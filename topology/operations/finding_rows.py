@@ -15,6 +15,7 @@ from topology.content.text import make_encodable
 from topology.findings.finding import Finding, Severity
 from topology.models import Broker, FindingMute, FindingPeriod
 from topology.operations.topology_rows import User
+from topology.snapshot import Snapshot
 
 # A finding that returns within this time is the same one: live numbers vary.
 SAME_PERIOD = timedelta(minutes=10)
@@ -62,6 +63,16 @@ def count_open(brokers: Collection[Broker], now: datetime) -> Mapping[int, Mappi
     return counts
 
 
+def find_pending(
+    broker: Broker, snapshot: Snapshot, found: Iterable[Finding]
+) -> list[FindingPeriod]:
+    """Findings of the worker that this process cannot have yet, for want of earlier numbers."""
+    if snapshot.has_trend:
+        return []
+    rows = FindingPeriod.objects.filter(broker=broker, resolved_at=None, rule__startswith="L")
+    return list(rows.exclude(key__in=[one.key for one in found]))
+
+
 def count_change(brokers: Collection[Broker], since: datetime) -> int:
     """How many more findings these brokers have than then; 0 for brokers that are newer."""
     mutes = FindingMute.active(timezone.now()).filter(
@@ -103,6 +114,9 @@ def mute_finding(
 
 def unmute_finding(user: User, broker: Broker, key: str) -> bool:
     """Count it again from now on; False when it was not muted."""
-    with audit.recorded(user, "finding unmuted", broker=broker, what=key):
+    seen = FindingPeriod.objects.filter(broker=broker, key=key).values_list("title", flat=True)
+    details = {"finding": key}
+    what = seen.first() or key
+    with audit.recorded(user, "finding unmuted", broker=broker, what=what, details=details):
         deleted, _ = FindingMute.objects.filter(broker=broker, key=key).delete()
     return bool(deleted)

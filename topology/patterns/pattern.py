@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -249,6 +249,18 @@ class Pattern(ABC):
     @abstractmethod
     def read(self, params: Any, copy: Copy) -> Reading | None:
         """What a tapped copy means; None when it is none of this topology's."""
+
+    def read_copy(self, params: Any, copy: Copy) -> Reading | None:
+        """`read`, where an expiration of the message ends its first wait before the queue's TTL."""
+        reading = self.read(params, copy)
+        stated = copy.expiration or ""
+        if reading is None or reading.phase != "entry" or not stated.isdecimal():
+            return reading
+        queue = self.definitions(params).queue(reading.queue)
+        ttl_ms = queue.message_ttl_ms if queue else None
+        if ttl_ms is None or (own_ms := int(stated)) >= ttl_ms:
+            return reading
+        return replace(reading, delay=reading.delay - timedelta(milliseconds=ttl_ms - own_ms))
 
     def taps(self, params: Any) -> Sequence[Tap]:
         """None where no exchange sees what passes."""

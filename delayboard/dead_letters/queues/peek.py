@@ -79,13 +79,15 @@ class Peek:
     """The messages at the head of a queue, in order. `more`: the queue contains others.
 
     `permission` is for the next peek. `has_stored`: the last message of the list was parked,
-    because a requeue would have destroyed it.
+    because a requeue would have destroyed it. `removed`: so many behind the first had expired, and
+    RabbitMQ removed them while the peek held it.
     """
 
     peeked_messages: tuple[PeekedMessage, ...]
     more: bool
     permission: Permission
     has_stored: bool = False
+    removed: int = 0
 
 
 class PeekRefused(Unsupported):
@@ -161,12 +163,19 @@ def look(
         if has_stored := last is not None and store is not None:
             store.keep(last.message)
             source.ack(last)
+    numbers = snapshot.numbers.get(queue.name)
     if budget:
-        numbers = snapshot.numbers.get(queue.name)
         most = max(map(deliveries, messages), default=0)
         saw_all = not more and numbers is not None and not numbers.consumers
         peek_limit.learn(broker, queue, counted, most, saw_all=saw_all)
-    return Peek(number(messages), more, _choose_strictest(broker, in_force, snapshot), has_stored)
+    return Peek(
+        number(messages),
+        more,
+        _choose_strictest(broker, in_force, snapshot),
+        has_stored,
+        # Consumers take messages too.
+        source.removed if numbers and numbers.consumers == 0 else 0,
+    )
 
 
 def _check_permission(
@@ -246,6 +255,8 @@ def _list_notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:
     notes = ["A peek sets the redelivered flag of every message that it shows."]
     if numbers and numbers.consumers:
         notes.append("The queue has consumers. A peek withholds messages from them for a moment.")
+    if ttl is None and queue.dead_letter_exchange is not None:
+        notes.append("Messages whose own TTL has ended leave the queue during a peek.")
     if ttl is not None and ttl < SHORT_TTL_MS:
         notes.append("Messages in this queue expire soon. A peek can delay their expiry.")
     return tuple(notes)

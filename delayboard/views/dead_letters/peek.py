@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -17,6 +18,7 @@ from delayboard.dead_letters.parked import groups
 from delayboard.dead_letters.parking.store_batch import StoreFailed
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek, peek_limit
+from delayboard.dead_letters.queues.mixed_ttls import find_blocked
 from delayboard.dead_letters.replay.check.targets import find_delay_queues
 from delayboard.models import DeadLetterQueue
 from topology import access, audit, latest, redaction
@@ -24,6 +26,7 @@ from topology.broker.errors import BrokerError
 from topology.definitions import Queue
 from topology.latest import Latest
 from topology.models import Broker, Role
+from topology.operations.queue_reports import replace_peeked
 from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
 
@@ -89,6 +92,9 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
         return {"look_error": str(error), "permission": error.permission}
     except (BrokerError, StoreFailed) as error:
         return {"look_error": str(error)}
+    peeked = [one.message for one in seen.peeked_messages]
+    blocked, lasts = find_blocked(queue, peeked, seen.removed)
+    replace_peeked(broker, queue.name, blocked, timezone.now() + lasts)
     costs = seen.permission.budget is not None
     waits = find_delay_queues(broker)
     index = Index(known.snapshot.definitions.without_taps())
@@ -110,6 +116,7 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
     ]
     return {
         "look": seen,
+        "blocked": blocked,
         "permission": seen.permission,
         "peeked_messages": shown,
         "groups": groups.seen_in(broker, seen.peeked_messages, rules),

@@ -43,10 +43,6 @@ def test_exported_definitions_read_as_the_same_objects(pattern: Pattern) -> None
 @every_pattern
 def test_kubernetes_gets_one_resource_of_its_own_name_for_each_object(pattern: Pattern) -> None:
     wanted = things(pattern)
-    if any(one.type not in ("direct", "topic", "fanout", "headers") for one in wanted.exchanges):
-        with pytest.raises(NotExportable, match="operator does not support"):
-            as_kubernetes(wanted, "/")
-        return
     documents = list(yaml.safe_load_all(as_kubernetes(wanted, "shop")))
     names = [one["metadata"]["name"] for one in documents]
     assert len(set(names)) == len(names) == len(wanted)
@@ -72,8 +68,6 @@ _FIELDS = {"Queue": _OBJECT, "Exchange": _OBJECT, "Binding": _BINDING}
 
 @every_pattern
 def test_kubernetes_gets_the_fields_of_its_schema(pattern: Pattern) -> None:
-    if pattern.KIND == "delayed_exchange":
-        return
     for one in yaml.safe_load_all(as_kubernetes(things(pattern), "shop")):
         assert one["apiVersion"] == "rabbitmq.com/v1beta1"
         spec, schema = one["spec"], _FIELDS[one["kind"]]

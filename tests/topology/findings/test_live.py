@@ -59,7 +59,7 @@ def test_numbers_of_less_than_a_minute_ago_are_no_trend() -> None:
     things = Definitions.of([a_queue("work", dlx="", key="dead"), a_queue("dead")])
     dead = QueueNumbers(messages=9, consumers=0)
     snapshot = a_snapshot(things, {"dead": dead})
-    for seconds, wanted in ((59, ["L10"]), (60, ["L08", "L10"])):
+    for seconds, wanted in ((59, ["L11"]), (60, ["L09", "L11"])):
         seen = replace(
             snapshot,
             earlier={"dead": replace(dead, messages=1)},
@@ -86,7 +86,7 @@ def test_the_finder_checks_definitions_once_and_numbers_each_time(
 
     loop = QueueNumbers(consumers=0, deliver_rate=9.0, redeliver_rate=9.0, ack_rate=0.0)
     assert found() == ["F26"]
-    assert found(work=loop) == ["L06", "F26"]
+    assert found(work=loop) == ["L07", "F26"]
     assert found() == ["F26"]
     assert [rules is LIVE_RULES for rules in checked] == [False, True, True, True]
     assert found(LOOP | Definitions.of([a_queue("lost", dlx="gone")])) == ["F01", "F26"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import pytest
 
@@ -18,47 +17,73 @@ from topology.patterns.delay_levels.pattern import delay_levels
 DAY_MS = 86_400_000
 
 
-def queue(name: str, *, auto_delete: bool = False, **arguments: str | int) -> Queue:
+def queue(name: str, *, is_temporary: bool = False, **arguments: str | int) -> Queue:
     """With arguments by their names without "x-"; dead_letter_exchange for one with hyphens."""
     stated = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    return Queue(name, auto_delete=auto_delete, arguments=Arguments(stated))
+    return Queue(name, not is_temporary, is_temporary, arguments=Arguments(stated))
 
 
-def levels(preset: str, work: Queue) -> list[One]:
-    params = level_params.Params(preset)
-    route = delay_levels.route(params, timedelta(seconds=5), work.name)
-    return [*delay_levels.definitions(params), *route.declares, work]
+def bind_exchange(source: str, destination: str, key: str = "") -> Binding:
+    return Binding(source, destination, key, destination_is_queue=False)
 
 
-# docs.particular.net: conventional routing, quorum queues, error and audit queues.
+def endpoint(name: str, kind: str) -> list[One]:
+    """A queue behind a fanout exchange of its name."""
+    return [queue(name, queue_type=kind), Exchange(name, "fanout"), Binding(name, name, "")]
+
+
+def levels(preset: str) -> list[One]:
+    return list(delay_levels.definitions(level_params.Params(preset)))
+
+
+# Routing/ConventionalRoutingTopology.cs: each queue, also for errors and audit, behind an exchange,
+# each event's exchange bound to those of its bases; receiving endpoints bound to the delays.
 NSERVICEBUS: list[One] = [
-    *levels("nsb-v2", queue("sales", queue_type="quorum")),
-    Exchange("sales", "fanout"),
-    Binding("sales", "sales", ""),
-    *(queue(name, queue_type="quorum") for name in ("error", "audit")),
-    Exchange("Sales:OrderPlaced", "fanout"),
-    Binding("Sales:OrderPlaced", "sales", "", destination_is_queue=False),
+    *levels("nsb-v2"),
+    *(thing for name in ("sales", "error", "audit") for thing in endpoint(name, "quorum")),
+    bind_exchange("nsb.v2.delay-delivery", "sales", "#.sales"),
+    *(
+        Exchange(name, "fanout")
+        for name in ("Sales:OrderPlaced", "System:Object", "NServiceBus:IEvent")
+    ),
+    bind_exchange("Sales:OrderPlaced", "System:Object"),
+    bind_exchange("Sales:OrderPlaced", "NServiceBus:IEvent"),
+    bind_exchange("Sales:OrderPlaced", "sales"),
 ]
-# masstransit.io: a fanout for each message and endpoint, the delayed-exchange scheduler.
+# RabbitMqReceiveEndpointBuilder.cs, RabbitMqSendSettings.cs: a fanout for each message and queue,
+# the delayed-exchange scheduler; the bus endpoint is temporary, and its queue expires.
 MASSTRANSIT: list[One] = [
     Exchange("Contracts:SubmitOrder", "fanout"),
-    *(Exchange(name, "fanout") for name in ("order", "order_error", "order_skipped")),
-    Binding("Contracts:SubmitOrder", "order", "", destination_is_queue=False),
+    bind_exchange("Contracts:SubmitOrder", "order"),
     Exchange("order_delay", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "fanout"})),
-    Binding("order_delay", "order", "", destination_is_queue=False),
-    *(queue(name) for name in ("order", "order_error", "order_skipped")),
-    *(Binding(name, name, "") for name in ("order", "order_error", "order_skipped")),
-    queue("host_bus_1", auto_delete=True, expires=60_000),
+    bind_exchange("order_delay", "order"),
+    *(
+        thing
+        for name in ("order", "order_error", "order_skipped")
+        for thing in endpoint(name, "classic")
+    ),
+    queue("host_bus_1", is_temporary=True, expires=60_000),
+    Exchange("host_bus_1", "fanout", durable=False, auto_delete=True),
+    Binding("host_bus_1", "host_bus_1", ""),
 ]
-# kombu: native delayed delivery, event queues, mailboxes of remote control.
+# celery/worker/consumer/delayed_delivery.py, events/receiver.py; kombu's native_delayed_delivery.py
+# (direct exchanges get no delays, so the documentation asks for a topic) and pidbox.py.
 CELERY: list[One] = [
-    *levels("celery", queue("celery", queue_type="quorum")),
-    Exchange("celery"),
+    *levels("celery"),
+    queue("celery", queue_type="quorum"),
+    Exchange("celery", "topic"),
     Binding("celery", "celery", "celery"),
+    bind_exchange("celery_delayed_delivery", "celery", "#.celery"),
+    Binding("celery", "celery", "#.celery"),
     Exchange("celeryev", "topic"),
-    queue("celeryev.1", auto_delete=True, message_ttl=5_000, expires=60_000),
-    Binding("celeryev", "celeryev.1", "worker.#"),
-    queue("reply.celery.pidbox", auto_delete=True, message_ttl=300_000, expires=10_000),
+    queue("celeryev.1", is_temporary=True, message_ttl=5_000, expires=60_000),
+    Binding("celeryev", "celeryev.1", "#"),
+    Exchange("celery.pidbox", "fanout", durable=False),
+    queue("celery@host.celery.pidbox", is_temporary=True, message_ttl=300_000, expires=10_000),
+    Binding("celery.pidbox", "celery@host.celery.pidbox", ""),
+    Exchange("reply.celery.pidbox", durable=False),
+    queue("1.reply.celery.pidbox", is_temporary=True, message_ttl=300_000, expires=10_000),
+    Binding("reply.celery.pidbox", "1.reply.celery.pidbox", "1"),
 ]
 # Spring Cloud Stream: auto-bind-dlq, dlq-ttl, dlq-dead-letter-exchange.
 SPRING: list[One] = [

@@ -19,7 +19,11 @@ def findings_of(example: Example, *rules: Rule) -> tuple[Finding, ...]:
     (snapshot,) = read_export(example.definitions()).values()
     earlier_at = snapshot.taken_at - timedelta(minutes=1)
     snapshot = replace(
-        snapshot, numbers=example.numbers, earlier=example.earlier, earlier_at=earlier_at
+        snapshot,
+        numbers=example.numbers,
+        earlier=example.earlier,
+        earlier_at=earlier_at,
+        reports=example.reports,
     )
     return find(snapshot, rules or RULES)
 

@@ -231,16 +231,29 @@ class Consumer:
 
 
 class Getter:
-    """Gets single messages from a queue; what is neither acked nor given back goes back too."""
+    """Gets single messages from a queue; what is neither acked nor given back goes back too.
+
+    `removed` counts messages that left with a get, at least two at once: when the first of a queue
+    is taken, RabbitMQ removes those behind it whose TTL has ended, and consumers take some. A
+    single one may have expired just then.
+    """
 
     def __init__(self, channel: Any, connection: Any, queue: str) -> None:
         self._channel = channel
         self._connection = connection
         self._queue = queue
+        self._ready: int | None = None
+        self.removed = 0
 
     def get(self) -> Delivery | None:
         """The next message, None when the queue has no ready one."""
+        if self._ready is None:
+            declared = self._channel.queue_declare(self._queue, passive=True)
+            self._ready = declared.method.message_count
         method, properties, body = self._channel.basic_get(self._queue)
+        left = method.message_count if method else 0
+        gone = self._ready - left - bool(method)
+        self._ready, self.removed = left, self.removed + (gone if gone > 1 else 0)
         if method is None:
             return None
         message = _message(method, properties, body)

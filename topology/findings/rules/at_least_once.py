@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.definitions import Queue
+from topology.findings.commands import MAXIMUM_LENGTH
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, queue
@@ -30,7 +31,11 @@ def _refusing(context: Context) -> Iterator[Hit]:
     for one, target, has_others in _full_targets(context):
         if stores_stuck_messages(one) and has_others:
             sentence = f"When “{target.name}” is full, messages that died stay in “{one.name}”."
-            yield Hit(target.name, context.evidence(target, "x-overflow", sentence))
+            # A policy's overflow has no effect beside the argument of a classic queue.
+            repair = context.redeclare(target, {"x-overflow": None})
+            if target.type == "quorum":
+                repair = context.give_policy(target, overflow="drop-head")
+            yield Hit(target.name, context.evidence(target, "x-overflow", sentence), repair)
 
 
 def _refused(context: Context) -> Iterator[Hit]:
@@ -38,7 +43,8 @@ def _refused(context: Context) -> Iterator[Hit]:
     for one, target, _ in _full_targets(context):
         if target.type == "classic" and not stores_stuck_messages(one):
             sentence = f"When “{target.name}” is full, messages that die in “{one.name}” are lost."
-            yield Hit(target.name, context.evidence(target, "x-overflow", sentence))
+            repair = context.redeclare(target, dict.fromkeys((*_LENGTHS, "x-overflow")))
+            yield Hit(target.name, context.evidence(target, "x-overflow", sentence), repair)
 
 
 def _full_targets(context: Context) -> Iterator[tuple[Queue, Queue, bool]]:
@@ -59,7 +65,8 @@ def _unbounded(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         if stores_stuck_messages(one) and not any(limit in one.arguments for limit in _LENGTHS):
             sentence = f"“{one.name}” grows without a limit while its target accepts nothing."
-            yield Hit("", context.evidence(one, "x-max-length", sentence))
+            repair = context.give_policy(one, max_length=MAXIMUM_LENGTH)
+            yield Hit("", context.evidence(one, "x-max-length", sentence), repair)
 
 
 def _unsafe(context: Context) -> Iterator[Hit]:

@@ -135,7 +135,10 @@ def _given(context: Context, death: Death, wait: str, other: str) -> Hit:
     )
     there = context.index.queues[wait]
     evidence = context.evidence(there, "x-dead-letter-exchange", sentence)
-    return Hit(there.dead_letter_exchange or "", evidence)
+    home = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": death.queue.name}
+    is_shared = context.fed_by_deaths.get(wait) != [death.queue]
+    repair = () if is_shared else context.redeclare(there, home)
+    return Hit(there.dead_letter_exchange or "", evidence, repair)
 
 
 DUPLICATED = Rule(

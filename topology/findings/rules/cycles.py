@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.definitions import Queue, show_value
+from topology.findings.commands import TARGET_QUEUE
 from topology.findings.context import Context, Death
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.example import Example, queue
@@ -72,7 +73,10 @@ def _at_once(context: Context) -> Iterator[Hit]:
             sentence = (
                 f"A message that a consumer of “{death.queue.name}” rejects comes back at once."
             )
-            yield Hit("", context.evidence(death.queue, "x-dead-letter-exchange", sentence))
+            away = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": TARGET_QUEUE}
+            repair = context.redeclare(death.queue, away)
+            evidence = context.evidence(death.queue, "x-dead-letter-exchange", sentence)
+            yield Hit("", evidence, repair)
 
 
 def _for_ever(context: Context) -> Iterator[Hit]:

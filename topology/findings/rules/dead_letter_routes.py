@@ -32,7 +32,11 @@ def _missing_exchanges(context: Context) -> Iterator[Hit]:
         if _is_missing(context, one) and not stores_stuck_messages(one):
             name = one.dead_letter_exchange or ""
             sentence = f"RabbitMQ drops each message that dies in “{one.name}”."
-            repair = (context.admin.declare_exchange(name), context.admin.bind(name))
+            # For every key, until a person binds other queues.
+            repair = (
+                context.admin.declare_exchange(name, "topic"),
+                context.admin.bind(name, key="#"),
+            )
             yield Hit(name, context.evidence(one, EXCHANGE, sentence), repair)
 
 
@@ -61,7 +65,7 @@ def _nowhere(one: Queue, key: str | None, how: str) -> str:
 def _bind(admin: Admin, exchange: str, key: str | None) -> tuple[str, ...]:
     """What is missing behind the default exchange is a queue, which is no binding."""
     if not exchange:
-        return ()
+        return (admin.declare_queue(Queue(key)),) if key else ()
     return (admin.bind(exchange) if key is None else admin.bind(exchange, key=key),)
 
 

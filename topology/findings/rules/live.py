@@ -92,7 +92,9 @@ def _growing(context: Context) -> Iterator[Hit]:
 
 
 def _behind(context: Context) -> Iterator[Hit]:
-    """Classic taps: what a stream holds was read or not."""
+    """Of a stream its recorder reports it: what a stream holds was read or not."""
+    for one, report in context.reports(BEHIND.id):
+        yield Hit("", number_evidence(one, "seconds behind", report.number, report.sentence))
     for one in context.snapshot.declared.queues:
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
         if not is_tap(one.name) or one.type == "stream" or earlier is None:
@@ -150,9 +152,9 @@ def _at_least_once(name: str, key: str) -> Raw:
 
 _LEVEL = _at_least_once("l02-wait", "l02-gone")
 _SLOW = (_at_least_once("l05-wait", "l05-next"), queue("l05-next"))
-_DEAD = (queue("l08-work", dlx="", key="l08-dead"), queue("l08-dead"))
-_READ = (queue("l10-work", dlx="", key="l10-dead"), queue("l10-dead"))
-_TAP = f"{TAP_PREFIX}l09"
+_DEAD = (queue("l09-work", dlx="", key="l09-dead"), queue("l09-dead"))
+_READ = (queue("l11-work", dlx="", key="l11-dead"), queue("l11-dead"))
+_TAP = f"{TAP_PREFIX}l10"
 
 
 STUCK = Rule(
@@ -199,7 +201,7 @@ SLOW = Rule(
 )
 
 GROWING = Rule(
-    "L08",
+    "L09",
     Severity.COST,
     "Dead-letter queue grows",
     "RabbitMQ dead-letters more and more messages into this queue, and no consumer reads it. "
@@ -209,18 +211,18 @@ GROWING = Rule(
     _growing,
     failing=Example(
         queues=_DEAD,
-        numbers={"l08-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l08-dead": QueueNumbers(messages=2, consumers=0)},
+        numbers={"l09-dead": QueueNumbers(messages=9, consumers=0)},
+        earlier={"l09-dead": QueueNumbers(messages=2, consumers=0)},
     ),
     passing=Example(
         queues=_DEAD,
-        numbers={"l08-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l08-dead": QueueNumbers(messages=9, consumers=0)},
+        numbers={"l09-dead": QueueNumbers(messages=9, consumers=0)},
+        earlier={"l09-dead": QueueNumbers(messages=9, consumers=0)},
     ),
 )
 
 BEHIND = Rule(
-    "L09",
+    "L10",
     Severity.COST,
     "Copies wait in a tap",
     "A recorder reads copies of messages from this queue, and they come faster than it reads. "
@@ -242,7 +244,7 @@ BEHIND = Rule(
 )
 
 UNREAD = Rule(
-    "L10",
+    "L11",
     Severity.STYLE,
     "Dead letters wait",
     "RabbitMQ dead-lettered messages into this queue, and no consumer reads it. They remain until "
@@ -250,6 +252,6 @@ UNREAD = Rule(
     "https://www.rabbitmq.com/docs/dlx",
     "On the page Dead letters, mark the queue and park or replay its messages.",
     _unread,
-    failing=Example(queues=_READ, numbers={"l10-dead": QueueNumbers(messages=9, consumers=0)}),
-    passing=Example(queues=_READ, numbers={"l10-dead": QueueNumbers(messages=9, consumers=1)}),
+    failing=Example(queues=_READ, numbers={"l11-dead": QueueNumbers(messages=9, consumers=0)}),
+    passing=Example(queues=_READ, numbers={"l11-dead": QueueNumbers(messages=9, consumers=1)}),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from topology.definitions import Queue
+from topology.findings.commands import list_consumers
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.example import Example, queue
@@ -27,7 +28,8 @@ def _consumed(context: Context) -> Iterator[Hit]:
             continue
         read = "1 consumer reads" if consumers == 1 else f"{consumers} consumers read"
         sentence = f"{read} “{one.name}”, so messages leave it before they are due."
-        yield Hit("", number_evidence(one, "consumers", consumers, sentence))
+        evidence = number_evidence(one, "consumers", consumers, sentence)
+        yield Hit("", evidence, (list_consumers(one.name),))
 
 
 def _is_delay(context: Context, one: Queue) -> bool:
@@ -49,7 +51,7 @@ def _lost_by_crashes(context: Context) -> Iterator[Hit]:
             )
             value, set_by = str(limit), context.set_by(one, "x-delivery-limit")
             evidence = Evidence(one.identity, "x-delivery-limit", value, set_by, sentence)
-            yield Hit("", evidence, _save(context, one))
+            yield Hit("", evidence, (list_consumers(one.name), *_save(context, one)))
 
 
 def _drops(context: Context, one: Queue) -> bool:
@@ -75,7 +77,8 @@ def _returned(context: Context) -> Iterator[Hit]:
             f"second. Most are redelivered, and few are acknowledged.{end}"
         )
         value = f"{numbers.redeliver_rate or 0:.0f}"
-        yield Hit("", number_evidence(one, "redelivered a second", value, sentence))
+        evidence = number_evidence(one, "redelivered a second", value, sentence)
+        yield Hit("", evidence, (list_consumers(one.name),))
 
 
 def _crashing(context: Context) -> Iterator[tuple[Queue, QueueNumbers]]:
@@ -109,7 +112,8 @@ def _growing_retries(context: Context) -> Iterator[Hit]:
                 f"“{one.name}” has {grown} more messages than one to two minutes ago, and most "
                 f"deliveries of {names} fail."
             )
-            yield Hit("", number_evidence(one, "messages", numbers.messages or 0, sentence))
+            evidence = number_evidence(one, "messages", numbers.messages or 0, sentence)
+            yield Hit("", evidence, tuple(list_consumers(each.name) for each in work))
 
 
 def _is_retry(context: Context, one: Queue) -> bool:
@@ -135,8 +139,8 @@ _RETRY = (
     queue("l04-wait", ttl=60_000, dlx="", key="l04-work"),
 )
 _CYCLE = (
-    queue("l07-work", dlx="", key="l07-wait"),
-    queue("l07-wait", ttl=60_000, dlx="", key="l07-work"),
+    queue("l08-work", dlx="", key="l08-wait"),
+    queue("l08-wait", ttl=60_000, dlx="", key="l08-work"),
 )
 _LOOP = QueueNumbers(consumers=1, deliver_rate=100.0, redeliver_rate=100.0, ack_rate=0.0)
 _FAILING = QueueNumbers(consumers=1, deliver_rate=10.0, redeliver_rate=0.0, ack_rate=1.0)
@@ -179,7 +183,7 @@ CONSUMED_DELAY = Rule(
 )
 
 CRASH_LOOP = Rule(
-    "L06",
+    "L07",
     Severity.COST,
     "Consumers return messages in a loop",
     "Consumers get the same messages again and again without an ack. They crash, or requeue what "
@@ -188,14 +192,14 @@ CRASH_LOOP = Rule(
     "Read the log of the consumer. Configure the consumer to reject without requeue, and "
     "dead-letter to a queue with a TTL.",
     _returned,
-    failing=Example(queues=(queue("l06-work"),), numbers={"l06-work": _LOOP}),
+    failing=Example(queues=(queue("l07-work"),), numbers={"l07-work": _LOOP}),
     passing=Example(
-        queues=(queue("l06-work"),), numbers={"l06-work": replace(_LOOP, redeliver_rate=2.0)}
+        queues=(queue("l07-work"),), numbers={"l07-work": replace(_LOOP, redeliver_rate=2.0)}
     ),
 )
 
 GROWING_RETRIES = Rule(
-    "L07",
+    "L08",
     Severity.COST,
     "Retry queue grows",
     "Consumers reject more than half of what they get, and it waits here for the next attempt. "
@@ -206,15 +210,15 @@ GROWING_RETRIES = Rule(
     _growing_retries,
     failing=Example(
         queues=_CYCLE,
-        numbers={"l07-work": _FAILING, "l07-wait": QueueNumbers(messages=900)},
-        earlier={"l07-work": _FAILING, "l07-wait": QueueNumbers(messages=500)},
+        numbers={"l08-work": _FAILING, "l08-wait": QueueNumbers(messages=900)},
+        earlier={"l08-work": _FAILING, "l08-wait": QueueNumbers(messages=500)},
     ),
     passing=Example(
         queues=_CYCLE,
         numbers={
-            "l07-work": replace(_FAILING, ack_rate=9.0),
-            "l07-wait": QueueNumbers(messages=900),
+            "l08-work": replace(_FAILING, ack_rate=9.0),
+            "l08-wait": QueueNumbers(messages=900),
         },
-        earlier={"l07-work": _FAILING, "l07-wait": QueueNumbers(messages=500)},
+        earlier={"l08-work": _FAILING, "l08-wait": QueueNumbers(messages=500)},
     ),
 )

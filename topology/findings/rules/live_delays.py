@@ -1,8 +1,9 @@
-"""What the numbers of queues show over time: messages that outstay their TTL."""
+"""Messages that outstay their TTL: by the numbers of queues, by the list, by a peek."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 from topology.delays import in_words
@@ -11,7 +12,7 @@ from topology.findings.evidence import Hit
 from topology.findings.example import Example, policy, queue
 from topology.findings.finding import Rule, Severity
 from topology.findings.rules.live import number_evidence
-from topology.snapshot import QueueNumbers
+from topology.snapshot import QueueNumbers, Report
 
 # RabbitMQ reports the work of a queue some seconds late.
 REPORTED_MS = 60_000
@@ -33,6 +34,23 @@ def _not_draining(context: Context) -> Iterator[Hit]:
             count = "1 message is" if numbers.messages == 1 else f"{numbers.messages} messages are"
             sentence = f"{count} past the TTL of “{one.name}”, and none has left for {still}."
             yield Hit("", number_evidence(one, "messages", numbers.messages, sentence))
+
+
+def _blocked(context: Context) -> Iterator[Hit]:
+    for one, report in context.reports(BLOCKED.id):
+        yield Hit("", number_evidence(one, "messages", report.number, report.sentence))
+
+
+def _unconsumed(context: Context) -> Iterator[Hit]:
+    """Not where a queue TTL or a consumer takes messages out."""
+    for one in context.dead_lettering:
+        numbers, earlier = context.numbers(one), context.earlier_numbers(one)
+        if one.message_ttl_ms is not None or earlier is None or not earlier.ready:
+            continue
+        if numbers.consumers == 0 == earlier.consumers and numbers.unacked == 0 and numbers.ready:
+            count = "1 message waits" if numbers.ready == 1 else f"{numbers.ready} messages wait"
+            sentence = f"{count} in “{one.name}”, which has no TTL and no consumer."
+            yield Hit("", number_evidence(one, "messages ready", numbers.ready, sentence))
 
 
 _QUEUES = (queue("l03-wait", dlx="", key="l03-work"), queue("l03-work"))
@@ -59,5 +77,48 @@ NOT_DRAINING = Rule(
         policies=(policy("l03", "^l03-wait", message_ttl=60_000),),
         numbers={"l03-wait": _FULL},
         earlier={"l03-wait": _FULL},
+    ),
+)
+
+_HOLD = (queue("l06-hold", dlx="", key="l06-work"), queue("l06-work"))
+_PEEKED = (
+    Report(
+        "L06",
+        "l06-hold",
+        45,
+        "45 of the first 50 messages in “l06-hold” have a shorter TTL than one before them.",
+    ),
+)
+_MIXED = (queue("l12-hold", dlx="", key="l12-work"), queue("l12-work"))
+_ALONE = QueueNumbers(messages=9, ready=9, unacked=0, consumers=0)
+
+BLOCKED = Rule(
+    "L06",
+    Severity.TIMING,
+    "Messages wait behind one with a longer TTL",
+    "RabbitMQ removes expired messages only at the head of a queue. A message with a short TTL "
+    "leaves late, when those before it have left.",
+    "https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats",
+    "Use one queue for each delay, with a queue TTL. The topologies of Delayboard do.",
+    _blocked,
+    failing=Example(queues=_HOLD, reports=_PEEKED),
+    passing=Example(queues=_HOLD, reports=_PEEKED, numbers={"l06-hold": QueueNumbers(messages=0)}),
+)
+
+UNCONSUMED = Rule(
+    "L12",
+    Severity.STYLE,
+    "Messages wait without a queue TTL or a consumer",
+    "Messages leave this queue only when their own TTL ends, and only from its head. If it is a "
+    "delay queue, a message with a long TTL makes those behind it late.",
+    "https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats",
+    "Start the consumer of a work queue. Peek a delay queue: the peek compares the TTLs of its "
+    "first messages.",
+    _unconsumed,
+    failing=Example(queues=_MIXED, numbers={"l12-hold": _ALONE}, earlier={"l12-hold": _ALONE}),
+    passing=Example(
+        queues=_MIXED,
+        numbers={"l12-hold": replace(_ALONE, consumers=1)},
+        earlier={"l12-hold": _ALONE},
     ),
 )

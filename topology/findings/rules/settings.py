@@ -41,7 +41,8 @@ def _gone(context: Context, one: Queue, target: Exchange | Queue, user: str) -> 
         f"RabbitMQ deletes “{target.name}” {when}. It then drops the messages that die in "
         f"“{one.name}”."
     )
-    return Hit(target.name, context.evidence(one, "x-dead-letter-exchange", sentence))
+    repair = context.redeclare(target, {}, lasting=True) if isinstance(target, Queue) else ()
+    return Hit(target.name, context.evidence(one, "x-dead-letter-exchange", sentence), repair)
 
 
 def _lasts(target: Exchange | Queue) -> bool:
@@ -67,7 +68,8 @@ def _not_refusing(context: Context) -> Iterator[Hit]:
         is_bounded = any(name in one.arguments for name in ("x-max-length", "x-max-length-bytes"))
         if one.type == "quorum" and is_ignored and is_bounded:
             sentence = f"“{one.name}” drops its oldest message when it is full."
-            yield Hit("", context.evidence(one, "x-overflow", sentence))
+            repair = context.give_policy(one, overflow="reject-publish")
+            yield Hit("", context.evidence(one, "x-overflow", sentence), repair)
 
 
 def _without_effect(context: Context) -> Iterator[Hit]:

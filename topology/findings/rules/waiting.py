@@ -14,6 +14,7 @@ from topology.findings.finding import Rule, Severity
 
 TTL, EXPIRES = "x-message-ttl", "x-expires"
 TTL_DOC = "https://www.rabbitmq.com/docs/ttl"
+LIMITS = ("x-max-length", "x-max-length-bytes")
 MILLISECOND = timedelta(milliseconds=1)
 # A dead letter that is kept for so long was meant to be deleted then.
 RETENTION_MS = 86_400_000
@@ -77,8 +78,7 @@ def _dropping_limit(one: Queue) -> str:
     """The argument that makes it drop its oldest message; "" for none."""
     if one.type == "stream" or one.arguments.text("x-overflow") == "reject-publish":
         return ""
-    names = ("x-max-length", "x-max-length-bytes")
-    return next((name for name in names if one.arguments.number(name) is not None), "")
+    return next((name for name in LIMITS if one.arguments.number(name) is not None), "")
 
 
 def _deleted_before(context: Context) -> Iterator[Hit]:
@@ -88,7 +88,8 @@ def _deleted_before(context: Context) -> Iterator[Hit]:
                 f"RabbitMQ deletes “{one.name}” after {time_of(expires_ms)} without use, and a "
                 f"message waits {time_of(ttl_ms)}."
             )
-            yield Hit("", context.evidence(one, EXPIRES, sentence))
+            repair = context.redeclare(one, {EXPIRES: None})
+            yield Hit("", context.evidence(one, EXPIRES, sentence), repair)
 
 
 def _not_renewed(context: Context) -> Iterator[Hit]:
@@ -116,7 +117,8 @@ def _bounded(context: Context) -> Iterator[Hit]:
         limit = _dropping_limit(one)
         if limit and one.name in context.delays:
             sentence = f"When “{one.name}” is full, its oldest message dies before its time."
-            yield Hit("", context.evidence(one, limit, sentence))
+            repair = context.redeclare(one, dict.fromkeys(LIMITS))
+            yield Hit("", context.evidence(one, limit, sentence), repair)
 
 
 def _prioritised(context: Context) -> Iterator[Hit]:
@@ -126,7 +128,8 @@ def _prioritised(context: Context) -> Iterator[Hit]:
                 f"An expired message of a low priority waits in “{one.name}” behind those of "
                 "higher ones."
             )
-            yield Hit("", context.evidence(one, "x-max-priority", sentence))
+            repair = context.redeclare(one, {"x-max-priority": None})
+            yield Hit("", context.evidence(one, "x-max-priority", sentence), repair)
 
 
 def _shortened(context: Context) -> Iterator[Hit]:

@@ -14,13 +14,19 @@ from django.views.decorators.http import require_POST, require_safe
 from topology import access, latest
 from topology.database import paging
 from topology.findings.chain import chain_of
-from topology.findings.commands import Admin, blanks, set_vhost
+from topology.findings.commands import Admin, blanks, set_vhost, warn_about
 from topology.findings.counts import make_count
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
+from topology.findings.rules import live, live_delays
 from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
-from topology.operations.finding_rows import find_mutes, mute_finding, unmute_finding
+from topology.operations.finding_rows import (
+    find_mutes,
+    find_pending,
+    mute_finding,
+    unmute_finding,
+)
 from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
@@ -31,6 +37,14 @@ MOST_OBJECTS = 200
 MOST_COMMANDS = 20
 MOST_PERIODS = 10
 HISTORY_PAGE = 50
+# Their messages are peeked, parked or moved on the page of the queue.
+_ON_QUEUE_PAGE = (
+    live_delays.NOT_DRAINING,
+    live_delays.BLOCKED,
+    live_delays.UNCONSUMED,
+    live.GROWING,
+    live.UNREAD,
+)
 
 
 @require_safe
@@ -99,6 +113,9 @@ def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> Htt
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
     }
     one = next((each for each in worked.value if each.key == key), None) if worked else None
+    if worked is not None and one is None:
+        pending = find_pending(broker, worked.snapshot, worked.value)
+        context["pending"] = next((row for row in pending if row.key == key), None)
     if worked is not None and one is not None:
         context |= _shown(broker, one, worked.snapshot)
     return render(request, "topology/finding.html", context)
@@ -113,10 +130,12 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
         "commands": "\n".join((set_vhost(broker.vhost), *commands)) if commands else "",
         "admin": Admin(snapshot.version_tuple).tool,
+        "warning": warn_about(commands),
         "blanks": blanks(commands),
         "more_commands": len(one.commands) - len(commands),
         "chain": chain,
         "managed": _managed(broker, one),
+        "queue": one.objects[0][1] if one.rule in _ON_QUEUE_PAGE else "",
         "levels": LEVELS,
         "discovered": next((name for kind, name, *_ in one.objects if kind == "topology"), ""),
         "diagram": draw_path(chain, snapshot, broker, one.objects)

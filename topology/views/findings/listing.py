@@ -16,7 +16,7 @@ from topology.database.paging import row_number
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
 from topology.models import Broker, Role
-from topology.operations.finding_rows import find_mutes
+from topology.operations.finding_rows import find_mutes, find_pending
 from topology.views.findings.results import count_by_severity, findings_line, make_line, worked_out
 from topology.views.sorting import read_sort
 
@@ -72,6 +72,11 @@ def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
             chosen.reverse()
         context |= {
             "counts": count_by_severity(counted),
+            "pending": [
+                row
+                for row in find_pending(broker, worked.snapshot, worked.value)
+                if row.key not in mutes
+            ],
             "muted": [(make_line(one), mutes[one.key]) for one in worked.value if one.key in mutes],
             "lines": [make_line(one) for one in chosen[first : first + PAGE]],
             "total": len(chosen),

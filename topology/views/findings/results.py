@@ -16,6 +16,7 @@ from topology.findings.finding import Finding
 from topology.findings.report import name_of
 from topology.models import Broker, State, Topology
 from topology.operations.finding_rows import find_mutes
+from topology.operations.queue_reports import with_reports
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
@@ -39,7 +40,8 @@ class Line:
 
 def worked_out(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ...]] | None:
     """Of a vhost with very much in it, beside this request; None while that is not done."""
-    return _results.get(broker, snapshot, lambda: _finder.find(broker.pk, snapshot))
+    reported = with_reports(broker, snapshot)
+    return _results.get(broker, snapshot, lambda: _finder.find(broker.pk, reported))
 
 
 def findings_line(broker: Broker, snapshot: Snapshot) -> list[Count] | None:

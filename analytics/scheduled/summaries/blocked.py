@@ -1,0 +1,54 @@
+"""Messages that are overdue behind one with a longer TTL in the same queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from analytics.models import ScheduledMessage
+from analytics.scheduled.queries.listing import unread_among
+from topology.findings.rules.live_delays import BLOCKED
+from topology.models import Broker, State, Topology
+from topology.patterns.pattern import ParamsError
+from topology.snapshot import Report
+
+# The recorder may be behind for a moment.
+LONG_OVERDUE = timedelta(minutes=1)
+
+
+def find_blocked(broker: Broker, now: datetime) -> Iterator[Report]:
+    """One for each queue; only where taps see what leaves, and the recorder reads them."""
+    applied = Topology.objects.filter(broker=broker, state=State.APPLIED)
+    unread = {row.pk for row, _ in unread_among(applied, now)}
+    seen = {row.pk: row for row in applied if row.observes_arrivals and row.pk not in unread}
+    late = ScheduledMessage.objects.filter(
+        topology__in=seen,
+        left_at=None,
+        entered_at__isnull=False,
+        due_at__lt=now - LONG_OVERDUE,
+    )
+    for pk, queue in late.order_by().values_list("topology", "queue").distinct():
+        # A row that no longer reads says so on its own page.
+        with suppress(ParamsError):
+            if report := _find_blocked(seen[pk], queue, now):
+                yield report
+
+
+def _find_blocked(topology: Topology, queue: str, now: datetime) -> Report | None:
+    rows = ScheduledMessage.objects.filter(
+        topology=topology, queue=queue, left_at=None, entered_at__isnull=False
+    )
+    first = rows.filter(due_at__gt=now).order_by("entered_at", "pk").first()
+    # A message that waits in several queues may have left this one.
+    if first is None or len(topology.pattern.waits(topology.parsed, first.requested_delay)) > 1:
+        return None
+    late = rows.filter(due_at__lt=now - LONG_OVERDUE, entered_at__gt=first.entered_at)
+    if not (number := late.count()):
+        return None
+    messages = "1 message is" if number == 1 else f"{number} messages are"
+    sentence = (
+        f"{messages} overdue by a minute or more in “{queue}”, behind one that is due at "
+        f"{first.due_at:%Y-%m-%d %H:%M:%S} UTC."
+    )
+    return Report(BLOCKED.id, queue, number, sentence)
