@@ -15,7 +15,6 @@ from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, Batc
 from delayboard.dead_letters.replay.batch.items import count_excluded, read_items, reroute_items
 from delayboard.dead_letters.replay.batch.options import Options, make_columns, read_batch_options
 from delayboard.dead_letters.replay.batch.routes import Routes, clear_routes
-from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
 from delayboard.dead_letters.replay.draft.create_draft import check_whole_queue, refuse_delay
 from delayboard.dead_letters.replay.draft.freeze_selection import AT_ONCE, explain_no_target
@@ -54,10 +53,8 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
         clear_routes(locked)
         if items:
             reroute_items(items, checked, Routes(locked))
-            check_full_queues(locked, checker)
         elif locked.source == Source.QUEUE:
             Routes(locked).add(Counter({check_whole_queue(checker, locked.queue): locked.selected}))
-            check_full_queues(locked, checker)
         else:
             asked = work.create(
                 KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=batch.selected

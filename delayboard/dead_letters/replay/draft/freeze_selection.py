@@ -21,7 +21,6 @@ from delayboard.dead_letters.replay.batch.selection import (
     count_unindexed,
     find_selection,
 )
-from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
 from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
 from delayboard.dead_letters.replay.draft.missing_messages import describe_missing, explain_nothing
@@ -76,7 +75,6 @@ def freeze_selection(
     with transaction.atomic():
         batch.save()
         insert_items(batch, rows, checked, Routes(batch))
-        check_full_queues(batch, checker)
         batch.selected, batch.prepared_to = len(rows), rows[-1].pk
         batch.repeats = sum(row.is_repeat for row in rows)
         batch.excluded = count_excluded(checked)

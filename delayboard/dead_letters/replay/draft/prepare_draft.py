@@ -22,7 +22,6 @@ from delayboard.dead_letters.replay.batch.items import (
 from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
 from delayboard.dead_letters.replay.batch.routes import Routes
 from delayboard.dead_letters.replay.batch.selection import count_unindexed, find_selection
-from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
 from delayboard.dead_letters.replay.check.message_checker import (
     BrokerState,
     BrokerUnknown,
@@ -141,7 +140,6 @@ class _Preparing:
             batch.selected = self._done
         if not batch.selected:
             raise BatchError(explain_nothing(batch))
-        check_full_queues(batch, checker, self._pulse)
         self._end(state_why=self._why())
 
     def _await_index(self) -> None:
@@ -182,7 +180,6 @@ class _Preparing:
                 self._advance(items[-1].position - self._done)
                 reroute_items(items, checked, routes)
                 self._write(excluded=batch.excluded)
-        check_full_queues(batch, checker, self._pulse)
         last = batch.items.aggregate(last=Max("parked_message"))["last"]
         self._end(state_why=self._why(), prepared_to=last or 1)
 

@@ -42,7 +42,7 @@ _ENDINGS = {
         "were replayed {most} times or more already",
     ),
     "refused": ("cannot be published as it is", "cannot be published as they are"),
-    "full": ("would exceed the limit of a queue",) * 2,
+    "full": ("would go to a full queue",) * 2,
     "uncertain": ("would have an unknown outcome",) * 2,
 }
 _ARRIVES = ("would arrive",) * 2
