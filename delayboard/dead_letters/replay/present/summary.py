@@ -13,8 +13,10 @@ from delayboard.dead_letters.replay.batch.change_state import AT_ONCE
 from delayboard.dead_letters.replay.batch.claims import FREE
 from delayboard.dead_letters.search.rights import tells
 from delayboard.models import ItemState, ReplayBatch, ReplayOutcome, ReplayRoute
+from delayboard.models.background_task import REPLAYS, is_missing
 from topology import redaction
 from topology.access import User
+from topology.graph.live_values import make_version
 from topology.redaction import HIDDEN, Redaction
 
 # So many targets are listed one by one; the others are counted.
@@ -227,3 +229,10 @@ def make_lines(user: User, batches: Sequence[ReplayBatch]) -> list[Line]:
         Line(one, describe_selection(one, hidden[one.broker_id]), make_progress_bar(one))
         for one in batches
     ]
+
+
+def make_page_version(batch: ReplayBatch) -> str:
+    """Changes when a replay's page lists other messages or warns of something else."""
+    outcomes = (batch.doubled, batch.delivered, batch.died)
+    counts = tuple(batch.counts().values())
+    return make_version(str(batch.state), counts, outcomes, is_missing(REPLAYS))
