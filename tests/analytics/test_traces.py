@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analytics.recorder.copies import content_of
-from analytics.recorder.traces import Trace, Watched, event_of_trace, is_own, read_trace
+from analytics.recorder.firehose.traces import Trace, Watched, event_of_trace, is_own, read_trace
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties
 from topology.patterns.delay_queues import params as delay_queues_params
