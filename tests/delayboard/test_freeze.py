@@ -9,7 +9,6 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from delayboard.dead_letters.discard import DISCARD, change_these
-from delayboard.dead_letters.queues.peek import history_id
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.check import message_checker
@@ -29,7 +28,6 @@ from tests.delayboard.builders import TAPPED, a_death, a_message, deaths_header,
 from tests.delayboard.preparing import (
     PLAIN,
     TYPED,
-    confirm,
     group_of,
     know,
     nothing_was_made,
@@ -275,23 +273,6 @@ def test_a_batch_whose_group_is_gone_does_not_mean_everything(user: User, broker
     work_off(batch)
     assert batch.state == BatchState.FAILED
     assert not batch.items.exists()
-
-
-def test_what_is_in_another_replay_already_is_said_so(user: User, broker: Broker) -> None:
-    confirm(user, broker)
-    keys = some(broker, 2)
-    ParkedMessage.objects.update(parked_at=timezone.now())
-    earlier = create_draft.draft_messages(user, broker, keys, PLAIN)
-    rows = ParkedMessage.objects.filter(pk__in=keys)
-    handles = [f"{r.content_id}.{history_id(r.message.properties.headers)}.1" for r in rows]
-    batch = create_draft.draft_peeked(user, broker, "dead", handles, PLAIN)
-    Work.objects.filter(parking=batch.parking).update(state=WorkState.FAILED, error="Gone.")
-    work_off(batch)
-    assert (batch.state, batch.state_why) == (
-        BatchState.FAILED,
-        "None of the chosen messages could be parked: they are parked already, in "
-        f"replay {earlier.pk}.",
-    )
 
 
 @pytest.mark.usefixtures("small")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_elsewhere
 from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
 from delayboard.models import ReplayBatch
 
 NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
+NOT_FOUND = "They are no longer in the queue: they were parked before, consumed, or expired."
 LEFT_OUT = re.compile(r"[0-9,]+ messages? (?:is|are) excluded: not searchable [^.]*\.")
 
 
@@ -25,10 +25,8 @@ def explain_nothing(batch: ReplayBatch) -> str:
     """Why there is nothing in it."""
     if batch.parking is None:
         return f"{NOTHING} {describe_missing(batch)}".strip() if batch.query else NOTHING
-    if parked := _describe_parked(parked_elsewhere(batch.parking)):
-        return f"None of the chosen messages could be parked: {parked}"
     error = batch.parking.work.error if batch.parking.work else ""
-    return f"None of the chosen messages could be parked. {error}".strip()
+    return f"None of the chosen messages could be parked. {error or NOT_FOUND}"
 
 
 def describe_missing(batch: ReplayBatch) -> str:
@@ -60,18 +58,6 @@ def explain_no_route(batch: ReplayBatch) -> str:
     if not verdicts:
         return ""
     return verdicts.pop() if len(verdicts) == 1 else ALL_UNKNOWN_TARGETS
-
-
-def _describe_parked(elsewhere: Elsewhere) -> str:
-    """Where the missing messages are; "" when unknown."""
-    if not elsewhere.number:
-        return ""
-    sentence = "they are" if elsewhere.number > 1 else "it is"
-    if not elsewhere.replays:
-        return f"{sentence} parked already."
-    named = " and ".join(str(key) for key in elsewhere.replays)
-    replays = "replay" if len(elsewhere.replays) == 1 else "the replays"
-    return f"{sentence} parked already, in {replays} {named}."
 
 
 def _count_messages(number: int, many: str, one: str) -> str:
