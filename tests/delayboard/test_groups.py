@@ -31,9 +31,9 @@ def test_parked_messages_of_a_look_are_grouped_by_failure_the_largest_group_firs
 
 
 def test_what_an_address_asks_for() -> None:
-    asked = parse({"q": " shop ", "sort": "count", "gone": "1", "after": "5,7"})
-    assert asked == Asked("shop", "count", with_gone=True, after=(5, 7))
-    assert parse({"sort": "worst", "gone": "yes"}) == Asked()
+    asked = parse({"q": " shop ", "sort": "count", "gone": "1", "after": "50"})
+    assert asked == Asked("shop", "count", with_gone=True, after=50)
+    assert parse({"sort": "worst", "gone": "yes", "after": "-1"}) == Asked()
 
 
 def test_steps_begin_at_whole_hours_quarters_and_days() -> None:
