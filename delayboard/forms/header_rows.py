@@ -14,6 +14,8 @@ from topology.broker.properties.field_values import FieldError, write_table
 from topology.content.text import make_encodable
 from topology.forms import HeadersField
 
+# Characters of a value that one line of a form shows.
+LONG = 60
 PARTS = ("name", "type", "text")
 
 
@@ -21,6 +23,11 @@ class HeaderRow(NamedTuple):
     name: str = ""
     type: str = "text"
     text: str = ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether one line does not show the value."""
+        return len(self.text) > LONG or "\n" in self.text
 
 
 class HeaderRowsWidget(forms.Textarea):
