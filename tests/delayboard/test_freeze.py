@@ -12,8 +12,7 @@ from delayboard.dead_letters.discard import DISCARD, change_these
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.check import message_checker
-from delayboard.dead_letters.replay.draft import change_draft, create_draft, prepare_draft
-from delayboard.dead_letters.replay.draft.missing_messages import describe_unindexed
+from delayboard.dead_letters.replay.draft import change_draft, create_draft
 from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import (
     BatchState,
@@ -40,7 +39,7 @@ from tests.topology.builders import NOON, a_snapshot
 from topology import latest
 from topology.definitions import Binding, Exchange
 from topology.latest import Latest
-from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule, Work, WorkState
+from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule, WorkState
 from topology.snapshot import Snapshot
 
 pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
@@ -183,7 +182,7 @@ def test_a_limit_takes_from_the_end_that_is_sent_first(
         assert parked_messages_of(batch) == wanted
 
 
-def test_parked_messages_that_no_search_finds_yet_are_waited_for(
+def test_parked_messages_that_no_search_finds_yet_are_indexed_first(
     user: User, broker: Broker
 ) -> None:
     early = some(broker, 3, tenant=7)
@@ -194,16 +193,10 @@ def test_parked_messages_that_no_search_finds_yet_are_waited_for(
     some(broker, 2, tenant=8)
     batch = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN, newest=newest)
     assert batch.state == BatchState.PREPARING
-    given_back = work_off(batch)
-    assert (batch.state, given_back.state) == (BatchState.PREPARING, WorkState.WAITING)
-    assert given_back.error == batch.state_why == "4 messages are not searchable yet."
-    while keep_up(begin()):
-        pass
-    Work.objects.update(not_before_at=None)
     work_off(batch)
     assert (batch.state, batch.state_why) == (BatchState.DRAFT, "")
     assert parked_messages_of(batch) == early + late
-    at_once = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN)
+    at_once = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN, newest=newest)
     assert at_once.state == BatchState.DRAFT
 
 
@@ -211,29 +204,6 @@ def test_what_no_search_asks_of_the_index_waits_for_nothing(user: User, broker: 
     keys = some(broker, 3)
     for query in ("", "died:orders", "reason:rejected"):
         assert parked_messages_of(create_draft.draft_query(user, broker, query, PLAIN)) == keys
-
-
-def test_an_index_that_stands_still_is_not_waited_for_and_it_says_how_many_are_left_out(
-    user: User, broker: Broker
-) -> None:
-    early = some(broker, 2, tenant=7)
-    while keep_up(begin()):
-        pass
-    some(broker, 1200, tenant=7)
-    batch = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN)
-    for _ in range(2):
-        work_off(batch)
-        Work.objects.update(not_before_at=None)
-    assert batch.state == BatchState.PREPARING
-    ReplayBatch.objects.update(state_at=timezone.now() - prepare_draft.STANDS_STILL)
-    batch.refresh_from_db()
-    work_off(batch)
-    said = describe_unindexed(1200)
-    assert said.startswith("1,200 messages are excluded: not searchable yet")
-    assert (batch.state, batch.state_why) == (BatchState.DRAFT, said)
-    assert parked_messages_of(batch) == early
-    change_draft.change_options(user, batch, TYPED)
-    assert batch.state_why == said
 
 
 def test_a_search_is_frozen_with_the_rights_of_who_asks(user: User, broker: Broker) -> None:

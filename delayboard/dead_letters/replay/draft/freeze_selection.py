@@ -18,8 +18,8 @@ from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
 from delayboard.dead_letters.replay.batch.selection import (
     SelectedMessage,
     Selection,
-    count_unindexed,
     find_selection,
+    find_unindexed,
 )
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
 from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
@@ -55,7 +55,7 @@ def freeze_selection(
     members = batch.group.member_ids if batch.group else []
     try:
         chosen = find_selection(batch)
-        by_worker = by_worker or count_unindexed(batch) > 0
+        by_worker = by_worker or find_unindexed(batch).exists()
     except QueryError as error:
         raise BatchError(str(error)) from error
     rows = [] if by_worker else _read_first(chosen, batch)

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import re
-
 from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
 from delayboard.models import ReplayBatch
 
 NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
 NOT_FOUND = "They are no longer in the queue: they were parked before, consumed, or expired."
-LEFT_OUT = re.compile(r"[0-9,]+ messages? (?:is|are) excluded: not searchable [^.]*\.")
-
-
-def describe_waiting(number: int) -> str:
-    return f"{_count_messages(number, 'are not', 'is not')} searchable yet."
-
-
-def describe_unindexed(number: int) -> str:
-    messages = _count_messages(number, "are", "is")
-    return f"{messages} excluded: not searchable yet, because the worker's index does not grow."
 
 
 def explain_nothing(batch: ReplayBatch) -> str:
     """Why there is nothing in it."""
     if batch.parking is None:
-        return f"{NOTHING} {describe_missing(batch)}".strip() if batch.query else NOTHING
+        return NOTHING
     error = batch.parking.work.error if batch.parking.work else ""
     return f"None of the chosen messages could be parked. {error or NOT_FOUND}"
 
 
 def describe_missing(batch: ReplayBatch) -> str:
-    """How many selected messages are missing; "" for none, or when they were not counted.
-
-    For a search: those that were excluded when the selection was frozen.
-    """
-    if batch.query:
-        found = LEFT_OUT.search(batch.state_why)
-        return found.group() if found else ""
+    """How many selected messages are missing; "" for none, or when they were not counted."""
     if batch.parking is not None:
         parks = batch.parking.work
         why = "were not found in the queue any more"
@@ -58,10 +40,6 @@ def explain_no_route(batch: ReplayBatch) -> str:
     if not verdicts:
         return ""
     return verdicts.pop() if len(verdicts) == 1 else ALL_UNKNOWN_TARGETS
-
-
-def _count_messages(number: int, many: str, one: str) -> str:
-    return f"1 message {one}" if number == 1 else f"{number:,} messages {many}"
 
 
 def _describe_number(number: int, sentence: str) -> str:

@@ -21,7 +21,7 @@ from delayboard.dead_letters.replay.batch.items import (
 )
 from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
 from delayboard.dead_letters.replay.batch.routes import Routes
-from delayboard.dead_letters.replay.batch.selection import count_unindexed, find_selection
+from delayboard.dead_letters.replay.batch.selection import find_selection, find_unindexed
 from delayboard.dead_letters.replay.check.message_checker import (
     BrokerState,
     BrokerUnknown,
@@ -30,12 +30,11 @@ from delayboard.dead_letters.replay.check.message_checker import (
 )
 from delayboard.dead_letters.replay.draft.missing_messages import (
     describe_missing,
-    describe_unindexed,
-    describe_waiting,
     explain_no_route,
     explain_nothing,
 )
 from delayboard.dead_letters.search import QueryError
+from delayboard.dead_letters.search.index import add_missing
 from delayboard.models import BatchState, ReplayBatch
 from topology import work
 from topology.models import Work, WorkState
@@ -44,17 +43,7 @@ from topology.models import Work, WorkState
 CHUNK = 500
 RETRY_AFTER = timedelta(seconds=5)
 LOOK_AGAIN_AFTER = timedelta(seconds=1)
-# So long it waits for an index of messages that does not grow.
-STANDS_STILL = timedelta(seconds=30)
 PARKS = "The chosen messages are parked first."
-
-
-class _Ending(Exception):
-    """The worker stops; another continues at once."""
-
-
-class _NotYet(Exception):
-    """It is tried again after a second; the message says what it waits for."""
 
 
 def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
@@ -73,10 +62,8 @@ def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lam
             at_it.run()
     except work.Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
-    except _Ending:
+    except work.Ending:
         lease.give_back("", after=timedelta(0))
-    except _NotYet as error:
-        lease.give_back(str(error), after=LOOK_AGAIN_AFTER)
     except BrokerUnknown as error:
         lease.give_back(str(error), after=RETRY_AFTER)
 
@@ -101,7 +88,7 @@ class _Preparing:
         self._seen: BrokerState | None = None
 
     def run(self) -> None:
-        """Raises Stopped, _Ending, _NotYet, BrokerUnknown."""
+        """Raises Stopped, Ending, BrokerUnknown."""
         try:
             if self._batch.selected and not self._batch.prepared_to:
                 self._check_again()
@@ -117,7 +104,7 @@ class _Preparing:
         batch, chosen = self._batch, find_selection(self._batch)
         self._done = batch.selected
         if not batch.prepared_to:
-            self._await_index()
+            add_missing(find_unindexed(batch), self._pulse)
         checker, routes = self._make_checker(), Routes(batch)
         after = batch.prepared_to or chosen.find_floor(self._pulse)
         while number := min(CHUNK, chosen.count_room(batch.selected)):
@@ -141,24 +128,6 @@ class _Preparing:
         if not batch.selected:
             raise BatchError(explain_nothing(batch))
         self._end(state_why=self._why())
-
-    def _await_index(self) -> None:
-        """Raises _NotYet as long as messages become searchable that it may mean.
-
-        `state_at` is when their number was another for the last time.
-        """
-        batch = self._batch
-        number = count_unindexed(batch)
-        if not number:
-            return
-        waits, now = describe_waiting(number), timezone.now()
-        if batch.state_why != waits:
-            self._write(state_why=waits, state_at=now)
-            raise _NotYet(waits)
-        if now - batch.state_at < STANDS_STILL:
-            raise _NotYet(waits)
-        batch.state_why = describe_unindexed(number)
-        self._write(state_why=batch.state_why)
 
     def _check_again(self) -> None:
         """How far it got is in the work alone: the items were all frozen before."""
@@ -208,9 +177,9 @@ class _Preparing:
         )
 
     def _pulse(self) -> None:
-        """Between chunks. Raises _Ending when the worker ends, Stopped when it was cancelled."""
+        """Between chunks. Raises Ending when the worker ends, Stopped when it was cancelled."""
         if self._stop.is_set():
-            raise _Ending
+            raise work.Ending
         self._alive()
         self._lease.pulse(self._done, self._claimed.total)
 
