@@ -83,7 +83,7 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
     try:
         headers = read_shown_headers(item, rules)
         typed = [HeaderRow(one.name, one.type, one.text) for one in headers if _is_typed(one)]
-        context["rows"] = [*(_rows_sent(request) or typed), HeaderRow()]
+        context["rows"] = [*(_rows_sent(request) or typed), HeaderRow(), HeaderRow()]
         context["locked"] = [one for one in headers if not _is_typed(one)]
         context |= _body(request, item, rules)
     except EditError as error:

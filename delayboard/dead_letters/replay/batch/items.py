@@ -15,17 +15,22 @@ from delayboard.models import ItemState, ReplayBatch, ReplayItem
 class FrozenItem(NamedTuple):
     """An item of a draft with what it is checked by.
 
-    `edited` and `properties` are None where there is none.
+    `original` and `edited` are properties, None where there are none.
     """
 
     pk: int
     position: int
     group: int | None
     queue: str | None
-    properties: bytes | None
+    original: bytes | None
     edited: bytes | None
     is_repeat: bool
     state: str
+
+    @property
+    def properties(self) -> bytes | None:
+        """Of what is sent."""
+        return self.edited or self.original
 
     @property
     def is_excluded(self) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from analytics.events import clean
 from delayboard.dead_letters.parked.failure import LONGEST
 from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.items import FrozenItem
 from delayboard.dead_letters.replay.batch.options import Options, find_target_problems
 from delayboard.dead_letters.replay.batch.routes import CheckedTarget
+from delayboard.dead_letters.replay.batch.selection import SelectedMessage
 from delayboard.dead_letters.replay.check.default_target import Target
 from delayboard.dead_letters.replay.check.full_queues import find_limited_queues
 from delayboard.dead_letters.replay.check.route_checker import RouteChecker
@@ -97,13 +100,16 @@ class MessageChecker:
         aim = self._targets.choose(properties.headers, group)
         return self._check(aim, queue, properties)
 
-    def check_item(
-        self, group: int | None, queue: str, raw: bytes | None, *, is_repeat: bool
-    ) -> CheckedTarget | None:
-        """The same of an item of the batch; None for a repeat that is excluded."""
-        if is_repeat and not self._include_repeats:
-            return None
-        return self.check_message(group, queue, raw)
+    def check_rows(
+        self, rows: Iterable[SelectedMessage | FrozenItem]
+    ) -> list[CheckedTarget | None]:
+        """The same of each of these; None for a possible repeat that is excluded."""
+        return [
+            None
+            if row.is_repeat and not self._include_repeats
+            else self.check_message(row.group, row.queue or "", row.properties)
+            for row in rows
+        ]
 
     def check_queue(self, queue: str) -> CheckedTarget | None:
         """What lies in this queue, if all of it goes to one place; else None."""

@@ -31,6 +31,11 @@ def describe_missing(batch: ReplayBatch) -> str:
     return ""
 
 
+def explain_draft(batch: ReplayBatch, age: str) -> str:
+    """What to know of it beside its verdicts; `age` is that of what is known of the broker."""
+    return " ".join(filter(None, (explain_no_route(batch), describe_missing(batch), age)))
+
+
 def explain_no_route(batch: ReplayBatch) -> str:
     """Why none of its items has a target; "" when one has, or all are excluded."""
     used = batch.routes.filter(items_number__gt=0)

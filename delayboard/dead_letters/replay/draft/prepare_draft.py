@@ -28,11 +28,7 @@ from delayboard.dead_letters.replay.check.message_checker import (
     MessageChecker,
     poll_broker,
 )
-from delayboard.dead_letters.replay.draft.missing_messages import (
-    describe_missing,
-    explain_no_route,
-    explain_nothing,
-)
+from delayboard.dead_letters.replay.draft.missing_messages import explain_draft, explain_nothing
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.index import add_missing
 from delayboard.models import BatchState, ReplayBatch
@@ -112,10 +108,7 @@ class _Preparing:
             rows = chosen.read_next(after, number, self._pulse)
             if not rows:
                 break
-            checked = [
-                checker.check_item(row.group, row.queue, row.properties, is_repeat=row.is_repeat)
-                for row in rows
-            ]
+            checked = checker.check_rows(rows)
             batch.repeats += sum(row.is_repeat for row in rows)
             batch.excluded += count_excluded(checked)
             after = rows[-1].pk
@@ -135,15 +128,7 @@ class _Preparing:
         checker, routes = self._make_checker(), Routes(batch)
         while items := read_items(batch, self._done, CHUNK):
             self._pulse()
-            checked = [
-                checker.check_item(
-                    item.group,
-                    item.queue or "",
-                    item.edited or item.properties,
-                    is_repeat=item.is_repeat,
-                )
-                for item in items
-            ]
+            checked = checker.check_rows(items)
             batch.excluded += count_excluded(checked) - sum(item.is_excluded for item in items)
             with transaction.atomic():
                 self._advance(items[-1].position - self._done)
@@ -154,9 +139,7 @@ class _Preparing:
 
     def _why(self) -> str:
         age = self._seen.age_said if self._seen else ""
-        return " ".join(
-            filter(None, (explain_no_route(self._batch), describe_missing(self._batch), age))
-        )
+        return explain_draft(self._batch, age)
 
     def _fail(self, why: str) -> None:
         """What was frozen is cancelled; nothing of it was ever claimed."""
