@@ -13,7 +13,6 @@ from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.histogram import SPANS
 from delayboard.dead_letters.queues.growth import SPAN, growths
-from delayboard.dead_letters.retrying import KINDS
 from delayboard.models import (
     BatchState,
     DeadLetterQueue,
@@ -113,7 +112,7 @@ def waits_counters(waits: Waits, flows: Sequence[FlowLine]) -> list[Counter]:
 
 def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, tuple[int, int]]) -> Counter:
     """What waits for its next attempt."""
-    retries = [one for one in flows if one.topology.kind in KINDS]
+    retries = [one for one in flows if one.topology.pattern.ATTEMPTS_COUNTED_BY]
     number = sum(waiting.get(one.topology.pk, (0, 0))[0] for one in retries)
     return Counter(
         "retrying", "retrying", number, Link("", "retrying_anywhere"), _flow_change(retries)
@@ -187,7 +186,7 @@ def _change_of_parked(known: Collection[int], now: datetime) -> int:
 
 def _flow_change(flows: Sequence[FlowLine]) -> str:
     """How many more wait in these topologies; "" where entries or exits are not all counted."""
-    if not flows or any(one.unknown or one.unseen for one in flows):
+    if not flows or any(one.unknown or one.not_observed for one in flows):
         return ""
     return _change(sum(one.flow.hour.entered - one.flow.hour.left for one in flows))
 
