@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
 
@@ -128,16 +128,6 @@ def _filter_fitting(
     return rows
 
 
-def grouped(parked_messages: Iterable[PeekedMessage]) -> list[tuple[Failure, list[PeekedMessage]]]:
-    """Messages that a look showed by what they died of, the largest groups first; pure."""
-    found: dict[Failure, list[PeekedMessage]] = {}
-    for parked_message in parked_messages:
-        found.setdefault(failure_of(parked_message.message, parked_message.history), []).append(
-            parked_message
-        )
-    return sorted(found.items(), key=lambda pair: -len(pair[1]))
-
-
 @dataclass(frozen=True)
 class Seen:
     """A group of what a look showed: how many they are, and from the how many-th on.
@@ -155,24 +145,22 @@ def seen_in(
     broker: Broker, parked_messages: Sequence[PeekedMessage], rules: Redaction = NOTHING
 ) -> list[Seen]:
     """The groups of what a look showed, as `rules` let them be seen, the largest first."""
-    found = grouped(parked_messages)
-    fingerprints = [failure.fingerprint for failure, _ in found]
+    places: dict[Failure, list[int]] = {}
+    for place, one in enumerate(parked_messages, start=1):
+        places.setdefault(failure_of(one.message, one.history), []).append(place)
+    fingerprints = [failure.fingerprint for failure in places]
     rows = MessageGroup.objects.filter(broker=broker, fingerprint__in=fingerprints)
     causes = {group.fingerprint: group for group in rows.select_related("merged_into")}
     shown = {group.merged_into or group for group in causes.values()}
     counted = {group.pk: group for group in with_merged_counts(list(shown))}
-    places = {
-        parked_message.handle: place
-        for place, parked_message in enumerate(parked_messages, start=1)
-    }
     seen: dict[int | str, Seen] = {}
-    for failure, members in found:
+    for failure, members in places.items():
         cause = causes.get(failure.fingerprint)
         group = MessageGroup(broker=broker, **asdict(failure))
         if cause is not None:
             group = counted[cause.merged_into_id or cause.pk]
         known = seen.get(group.pk or failure.fingerprint)
-        number, first = len(members), places[members[0].handle]
+        number, first = len(members), members[0]
         if known is not None:
             number, first = number + known.number, min(first, known.first)
         seen[group.pk or failure.fingerprint] = Seen(seen_group(group, rules), number, first)
