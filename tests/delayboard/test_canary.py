@@ -123,9 +123,13 @@ def test_the_waits_within_a_quorum_queue_are_counted_from_4_3_on(
 
 def test_what_is_handed_to_a_delay_comes_later_by_that_much(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
-    assert observers.estimate_round(batch, seen(RETRIES)) == 30 * SECOND
+    assert (
+        observers.estimate_round(batch, observers.make_scene(batch, seen(RETRIES))) == 30 * SECOND
+    )
     batch.routes.update(after_ms=60_000)
-    assert observers.estimate_round(batch, seen(RETRIES)) == 90 * SECOND
+    assert (
+        observers.estimate_round(batch, observers.make_scene(batch, seen(RETRIES))) == 90 * SECOND
+    )
 
 
 def test_a_ladder_is_climbed_to_its_end(broker: Broker) -> None:
@@ -137,7 +141,9 @@ def test_a_ladder_is_climbed_to_its_end(broker: Broker) -> None:
     work = retry_ladder.targets(params)[0]
     batch.routes.update(routing_key=work)
     snapshot = a_snapshot(Definitions.of([a_queue(work)]), {work: QueueNumbers(consumers=1)})
-    assert observers.estimate_round(batch, snapshot) == sum(params.delays, timedelta(0))
+    assert observers.estimate_round(batch, observers.make_scene(batch, snapshot)) == sum(
+        params.delays, timedelta(0)
+    )
 
 
 def test_they_are_watched_for_a_round_at_least(broker: Broker, known: Snapshot) -> None:

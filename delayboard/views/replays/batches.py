@@ -118,9 +118,7 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
     scene = observers.make_scene(batch, known.snapshot) if known.snapshot and needs else None
     found: dict[str, Any] = {}
     if batch.is_draft:
-        found["longest_round"] = (
-            observers.estimate_round_in(batch, scene) if scene else timedelta(0)
-        )
+        found["longest_round"] = observers.estimate_round(batch, scene) if scene else timedelta(0)
     if not is_parked:
         return found
     found["blind"] = (

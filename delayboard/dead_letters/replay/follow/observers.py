@@ -70,12 +70,8 @@ def _find_source_queues(batch: ReplayBatch) -> set[str]:
     return set(items.values_list("parked_message__queue", flat=True))
 
 
-def estimate_round(batch: ReplayBatch, snapshot: Snapshot) -> timedelta:
+def estimate_round(batch: ReplayBatch, seen: Scene) -> timedelta:
     """How long a message may be on its way to its target, and from a failure there to its death."""
-    return estimate_round_in(batch, make_scene(batch, snapshot))
-
-
-def estimate_round_in(batch: ReplayBatch, seen: Scene) -> timedelta:
     delay = max((timedelta(milliseconds=route.after_ms) for route in seen.routes), default=ZERO)
     known = _read_topology_rounds(batch.broker)
     rounds = [
