@@ -33,7 +33,7 @@ _ENDINGS = {
     "unroutable": "would be unroutable: no queue matches",
     "lost": "would be lost on the way",
     "stuck": "would be stuck",
-    "guarded": "replayed {most} times or more already",
+    "guarded": "had {most} or more replays already",
     "refused": "cannot be published without an edit",
     "full": "would go to a full queue",
     "uncertain": "would have an unknown outcome",
