@@ -19,6 +19,10 @@ class Stopped(Exception):
     """The work shall not go on: cancelled, or its lease is another's now."""
 
 
+class Ending(Exception):
+    """The worker stops; another continues at once."""
+
+
 @dataclass(frozen=True)
 class Lease:
     """The right to do a piece of work; every write through it checks the fence."""

@@ -13,28 +13,3 @@ from analytics.models.run import Run
 from analytics.models.scheduled_message import DueCount, ScheduledBody, ScheduledMessage
 from analytics.models.search import ScheduledText, TextPosition
 from analytics.models.slo import Slo
-
-__all__ = [
-    "AccuracyRow",
-    "Channel",
-    "ConsumptionPeak",
-    "DayFigures",
-    "Delivery",
-    "DueCount",
-    "Fact",
-    "Firehose",
-    "Gap",
-    "LogPosition",
-    "Minute",
-    "NightlyReport",
-    "Probe",
-    "Recording",
-    "Run",
-    "ScheduledBody",
-    "ScheduledMessage",
-    "ScheduledText",
-    "Slo",
-    "Subscriber",
-    "TextPosition",
-    "UnexplainedMessage",
-]

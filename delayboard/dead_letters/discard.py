@@ -17,7 +17,7 @@ from analytics import facts
 from delayboard.dead_letters.parked.merge_groups import lock_members
 from delayboard.dead_letters.parked.select_keys import among
 from delayboard.dead_letters.parked.states import change_parked_messages
-from delayboard.dead_letters.search import QueryError, search_by
+from delayboard.dead_letters.search import QueryError, index, search_by
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, ParkedState
 from topology import audit, work
 from topology.models import Broker, Work, WorkState
@@ -25,9 +25,6 @@ from topology.models import Broker, Work, WorkState
 KIND = "parked_messages"
 # A transaction writes for some hundredths of a second, then others may.
 CHUNK = 500
-# So long it waits for messages that no search finds yet.
-INDEX_WAIT = timedelta(seconds=30)
-LOOK_AGAIN_AFTER = timedelta(seconds=1)
 # So many are changed while the page waits; more is Work.
 AT_ONCE = 5000
 # Keys of messages that are counted between two signs of life.
@@ -84,7 +81,7 @@ def change_all(
     """Change all of a group, or all that match, up to the message `newest`.
 
     Many are left to the worker: then the row has a Work. It also counts them first where that
-    reads what is in the messages, and waits a while for those that no search finds yet. Raises what
+    reads what is in the messages, and indexes those that no search finds yet. Raises what
     the query's reader does, and ChangeError when the group was merged meanwhile.
     """
     members = group.member_ids if group else []
@@ -98,7 +95,7 @@ def change_all(
         seen = before if is_uncounted else rows
         newest = seen.aggregate(newest=Max("pk"))["newest"] or 0
     change.newest = newest
-    is_uncounted = is_uncounted or bool(_explain_unsearched(change, kind))
+    is_uncounted = is_uncounted or _find_unsearched(change, kind).exists()
     if not is_uncounted:
         change.asked = rows.filter(pk__lte=newest, state=kind.before).count()
     details: dict[str, Any] = {"parked_messages": change.asked, "newest": newest, "query": query}
@@ -132,19 +129,17 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
             raise QueryError("The account that requested this change no longer exists.")
         rows = _rows(change, change.created_at)[0].filter(pk__lte=change.newest)
         if change.asked is None:
-            number = _explain_unsearched(change, kind)
-            if number and timezone.now() - change.created_at < INDEX_WAIT:
-                sentence = (
-                    "1 parked message is" if number == 1 else f"{number:,} parked messages are"
-                )
-                lease.give_back(f"{sentence} not searchable yet.", after=LOOK_AGAIN_AFTER)
-                return
-            change.asked = change.changed + _count_rows(
-                rows.filter(state=kind.before), change, lease
-            )
-            change.left_out = number
-            change.save(update_fields=["asked", "left_out"])
-            alive()
+
+            def pulse() -> None:
+                if stop.is_set():
+                    raise work.Ending
+                lease.pulse(change.changed, 0)
+                alive()
+
+            index.add_missing(_find_unsearched(change, kind), pulse)
+            found = rows.filter(state=kind.before)
+            change.asked = change.changed + _count_rows(found, change, pulse)
+            change.save(update_fields=["asked"])
         while not stop.is_set():
             chunk = _read_next(rows, kind, change.position)
             if not chunk:
@@ -156,6 +151,8 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
                 change.save(update_fields=["changed", "position"])
                 lease.pulse(change.changed, max(change.asked, change.changed))
             alive()
+        raise work.Ending
+    except work.Ending:
         lease.give_back("", after=timedelta(0))
     except work.Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
@@ -183,22 +180,21 @@ def _rows(change: ParkedChange, now: datetime) -> tuple[ParkedMessages, bool]:
     return search.messages(), search.reads_messages
 
 
-def _explain_unsearched(change: ParkedChange, kind: Kind) -> int:
-    """How many messages it may mean that no search finds yet."""
+def _find_unsearched(change: ParkedChange, kind: Kind) -> ParkedMessages:
+    """The messages that it may mean and that no search finds yet."""
     if change.group is not None:
-        return 0
+        return ParkedMessage.objects.none()
     search = search_by(None, change.broker, change.query, change.created_at)
-    return search.not_indexed().filter(pk__lte=change.newest, state=kind.before).count()
+    return search.not_indexed().filter(pk__lte=change.newest, state=kind.before)
 
 
-def _count_rows(rows: ParkedMessages, change: ParkedChange, lease: work.Lease) -> int:
+def _count_rows(rows: ParkedMessages, change: ParkedChange, pulse: Callable[[], None]) -> int:
     """How many there are, a slice at a time, so that a slow count does not outlast the lease."""
-    lowest = ParkedMessage.objects.filter(broker=change.broker).aggregate(lowest=Min("pk"))[
-        "lowest"
-    ]
+    of_broker = ParkedMessage.objects.filter(broker=change.broker)
+    lowest = of_broker.aggregate(lowest=Min("pk"))["lowest"]
     number = 0
     for first in range(lowest or 0, change.newest + 1, SLICE):
-        lease.pulse(change.changed, 0)
+        pulse()
         number += rows.filter(pk__gte=first, pk__lt=first + SLICE).count()
     return number
 

@@ -9,26 +9,25 @@ from typing import Any, NamedTuple
 from django import forms
 
 from delayboard.dead_letters.replay.publish.edit_headers import explain_lock
-from delayboard.dead_letters.replay.publish.header_values import TYPES, format_value
+from delayboard.dead_letters.replay.publish.header_values import TYPES, format_value, name_type
 from topology.broker.properties.field_values import FieldError, write_table
 from topology.content.text import make_encodable
 from topology.forms.fields import HeadersField
 
+# Characters of a value that one line of a form shows.
+LONG = 60
 PARTS = ("name", "type", "text")
-_KINDS: Mapping[type, str] = {
-    str: "text",
-    bool: "boolean",
-    int: "integer",
-    float: "float",
-    dict: "table",
-    list: "list",
-}
 
 
 class HeaderRow(NamedTuple):
     name: str = ""
     type: str = "text"
     text: str = ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether one line does not show the value."""
+        return len(self.text) > LONG or "\n" in self.text
 
 
 class HeaderRowsWidget(forms.Textarea):
@@ -90,7 +89,7 @@ def make_rows(value: Any) -> Sequence[HeaderRow]:
     return [
         HeaderRow(
             make_encodable(name),
-            _KINDS.get(type(one), "nothing"),
+            name_type(one),
             make_encodable(format_value(one)),
         )
         for name, one in items

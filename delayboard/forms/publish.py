@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -14,7 +14,6 @@ from delayboard.dead_letters.replay.publish.header_values import TYPES
 from delayboard.forms.header_rows import HeaderRow, make_rows
 from delayboard.forms.publish_fields import PublishFields
 from delayboard.publishing.body import BodyError, format_json, read_body
-from delayboard.publishing.properties import make_properties
 from delayboard.publishing.send import OutgoingMessage
 from topology.definitions import Definitions, find_own_queue_problem
 from topology.delays import DelayError, format_delay, parse_delay
@@ -32,6 +31,16 @@ RARE = (
     "type",
     "app_id",
     "content_encoding",
+)
+# Properties that are texts.
+TEXTS = (
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "type",
+    "app_id",
 )
 # A time passes, and each message has its own id.
 NOT_KEPT = ("publication_id", "due_at")
@@ -226,30 +235,36 @@ class PublishForm(PublishFields):
     def outgoing(self) -> OutgoingMessage:
         """The message of a valid form."""
         data = self.cleaned_data
-        topology = data.get("topology")
-        properties = make_properties(data)
-        if topology is None:
-            return OutgoingMessage(
-                data["exchange"],
-                data["routing_key"],
-                data["body"],
-                data["headers"],
-                properties,
-                id=data["publication_id"] or uuid4(),
-            )
-        route, asked = data["route"], data["delay"]
-        given = topology.pattern.achievable(topology.parsed, asked)
-        rounded = f"{format_delay(asked)} is rounded up to {format_delay(given)}."
+        topology, way, asked = data.get("topology"), data.get("route"), data["delay"]
+        route = way or Route(data["exchange"], data["routing_key"])
+        target = note = ""
+        if topology is not None:
+            target = self._target(topology.pattern.targets(topology.parsed))
+            given = topology.pattern.achievable(topology.parsed, asked)
+            if given != asked:
+                note = f"{format_delay(asked)} is rounded up to {format_delay(given)}."
         return OutgoingMessage(
             route.exchange,
             route.routing_key,
             data["body"],
             data["headers"],
-            properties,
-            way=route,
+            _make_properties(data),
+            way=way,
             topology=topology,
-            target=self._target(topology.pattern.targets(topology.parsed)),
-            note=rounded if given != asked else "",
+            target=target,
+            note=note,
             delay=asked,
             id=data["publication_id"] or uuid4(),
         )
+
+
+def _make_properties(data: Mapping[str, Any]) -> dict[str, Any]:
+    """By their AMQP names."""
+    stated = {name: data[name] for name in TEXTS if data.get(name)}
+    stated["delivery_mode"] = 2 if data.get("persistent") else 1
+    stated["timestamp"] = int(datetime.now(UTC).timestamp())
+    if data.get("priority") is not None:
+        stated["priority"] = data["priority"]
+    if data.get("expiration") is not None:
+        stated["expiration"] = str(data["expiration"] // timedelta(milliseconds=1))
+    return stated

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
 from analytics.models import Run
-from delayboard.dead_letters.replay.present.ended_batch import find_silence, make_page_version
+from delayboard.dead_letters.replay.present.summary import make_page_version
 from delayboard.models import ReplayBatch
 from delayboard.now.board import Overview
 from delayboard.now.system import TaskLine, make_tasks_version
@@ -161,9 +161,7 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
         "replay/left": _count_left(batch.pending, pace),
         "replay/state": batch.get_state_display(),
     }
-    if silence := find_silence(batch, at):
-        cells["replay/silence"] = count_text(silence.seconds)
-    version = make_page_version(batch, at)
+    version = make_page_version(batch)
     return state(at=at, cells=cells, version=version, done=batch.is_ended)
 
 

@@ -464,7 +464,6 @@ class Migration(migrations.Migration):
                 ("newest", models.BigIntegerField()),
                 ("position", models.BigIntegerField(default=0)),
                 ("asked", models.PositiveIntegerField(null=True)),
-                ("left_out", models.PositiveIntegerField(default=0)),
                 ("changed", models.PositiveIntegerField(default=0)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (

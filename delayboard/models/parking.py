@@ -71,8 +71,7 @@ class ParkedChange(Requested):
     """Messages to be discarded or restored: those that matched at the time of the request.
 
     Messages above `newest` came later and are not changed. `position` is the last id that was done.
-    `asked` is None until the worker has counted them; then `left_out` is how many it does not
-    change, because they are not indexed yet.
+    `asked` is None until the worker has counted them.
     """
 
     to_state = models.CharField(max_length=10)
@@ -81,7 +80,6 @@ class ParkedChange(Requested):
     newest = models.BigIntegerField()
     position = models.BigIntegerField(default=0)
     asked = models.PositiveIntegerField(null=True)
-    left_out = models.PositiveIntegerField(default=0)
     changed = models.PositiveIntegerField(default=0)
 
     def __str__(self) -> str:

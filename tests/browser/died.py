@@ -94,7 +94,6 @@ def change(broker: Broker, state: WorkState, error: str = "") -> ParkedChange:
         query="reason:expired",
         newest=10**6,
         asked=20_000,
-        left_out=12,
         changed=5000,
     )
     row.work = _work("parked_messages", row.pk, broker, state, error)

@@ -46,8 +46,7 @@ _SAID = {
     "unroutable": "No route: no binding takes it.",
     "loops": "The message would return to dead. Arrives in dead at once.",
     "guarded": "It was replayed 3 times already. Arrives in orders at once.",
-    "full": "“orders” holds at most 600 messages and has 0: 1,233,967 of these 1,234,567 would be "
-    "refused and stay where they are.",
+    "full": "Arrives in orders at once. “orders” holds at most 600 messages, and has 600 now.",
     "stuck": "Stuck after 5s: nobody takes it.",
 }
 

@@ -9,12 +9,10 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from delayboard.dead_letters.discard import DISCARD, change_these
-from delayboard.dead_letters.queues.peek import history_id
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.check import message_checker
-from delayboard.dead_letters.replay.draft import change_draft, create_draft, prepare_draft
-from delayboard.dead_letters.replay.draft.missing_messages import describe_unindexed
+from delayboard.dead_letters.replay.draft import change_draft, create_draft
 from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import (
     BatchState,
@@ -29,7 +27,6 @@ from tests.delayboard.builders import TAPPED, a_death, a_message, deaths_header,
 from tests.delayboard.preparing import (
     PLAIN,
     TYPED,
-    confirm,
     group_of,
     know,
     nothing_was_made,
@@ -42,7 +39,7 @@ from tests.topology.builders import NOON, a_snapshot
 from topology import latest
 from topology.definitions import Binding, Exchange
 from topology.latest import Latest
-from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule, Work, WorkState
+from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule, WorkState
 from topology.snapshot import Snapshot
 
 pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
@@ -185,7 +182,7 @@ def test_a_limit_takes_from_the_end_that_is_sent_first(
         assert parked_messages_of(batch) == wanted
 
 
-def test_parked_messages_that_no_search_finds_yet_are_waited_for(
+def test_parked_messages_that_no_search_finds_yet_are_indexed_first(
     user: User, broker: Broker
 ) -> None:
     early = some(broker, 3, tenant=7)
@@ -196,16 +193,10 @@ def test_parked_messages_that_no_search_finds_yet_are_waited_for(
     some(broker, 2, tenant=8)
     batch = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN, newest=newest)
     assert batch.state == BatchState.PREPARING
-    given_back = work_off(batch)
-    assert (batch.state, given_back.state) == (BatchState.PREPARING, WorkState.WAITING)
-    assert given_back.error == batch.state_why == "4 messages are not searchable yet."
-    while keep_up(begin()):
-        pass
-    Work.objects.update(not_before_at=None)
     work_off(batch)
     assert (batch.state, batch.state_why) == (BatchState.DRAFT, "")
     assert parked_messages_of(batch) == early + late
-    at_once = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN)
+    at_once = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN, newest=newest)
     assert at_once.state == BatchState.DRAFT
 
 
@@ -213,29 +204,6 @@ def test_what_no_search_asks_of_the_index_waits_for_nothing(user: User, broker: 
     keys = some(broker, 3)
     for query in ("", "died:orders", "reason:rejected"):
         assert parked_messages_of(create_draft.draft_query(user, broker, query, PLAIN)) == keys
-
-
-def test_an_index_that_stands_still_is_not_waited_for_and_it_says_how_many_are_left_out(
-    user: User, broker: Broker
-) -> None:
-    early = some(broker, 2, tenant=7)
-    while keep_up(begin()):
-        pass
-    some(broker, 1200, tenant=7)
-    batch = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN)
-    for _ in range(2):
-        work_off(batch)
-        Work.objects.update(not_before_at=None)
-    assert batch.state == BatchState.PREPARING
-    ReplayBatch.objects.update(state_at=timezone.now() - prepare_draft.STANDS_STILL)
-    batch.refresh_from_db()
-    work_off(batch)
-    said = describe_unindexed(1200)
-    assert said.startswith("1,200 messages are excluded: not searchable yet")
-    assert (batch.state, batch.state_why) == (BatchState.DRAFT, said)
-    assert parked_messages_of(batch) == early
-    change_draft.change_options(user, batch, TYPED)
-    assert batch.state_why == said
 
 
 def test_a_search_is_frozen_with_the_rights_of_who_asks(user: User, broker: Broker) -> None:
@@ -275,23 +243,6 @@ def test_a_batch_whose_group_is_gone_does_not_mean_everything(user: User, broker
     work_off(batch)
     assert batch.state == BatchState.FAILED
     assert not batch.items.exists()
-
-
-def test_what_is_in_another_replay_already_is_said_so(user: User, broker: Broker) -> None:
-    confirm(user, broker)
-    keys = some(broker, 2)
-    ParkedMessage.objects.update(parked_at=timezone.now())
-    earlier = create_draft.draft_messages(user, broker, keys, PLAIN)
-    rows = ParkedMessage.objects.filter(pk__in=keys)
-    handles = [f"{r.content_id}.{history_id(r.message.properties.headers)}.1" for r in rows]
-    batch = create_draft.draft_peeked(user, broker, "dead", handles, PLAIN)
-    Work.objects.filter(parking=batch.parking).update(state=WorkState.FAILED, error="Gone.")
-    work_off(batch)
-    assert (batch.state, batch.state_why) == (
-        BatchState.FAILED,
-        "None of the chosen messages could be parked: they are parked already, in "
-        f"replay {earlier.pk}.",
-    )
 
 
 @pytest.mark.usefixtures("small")

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.parked import states as changing
-from delayboard.dead_letters.parked.failure import Failure
 from delayboard.dead_letters.parked.group_trend import BARS, DAY, HOUR, SPANS, begin, counted
-from delayboard.dead_letters.parked.groups import Asked, by_state, grouped, page, parse
+from delayboard.dead_letters.parked.groups import Asked, by_state, page, parse, seen_in
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, peeked_messages
@@ -20,20 +19,20 @@ pytestmark = pytest.mark.both_databases
 NOW = datetime(2026, 11, 22, 12, 34, tzinfo=UTC)
 
 
-def test_parked_messages_of_a_look_are_grouped_by_failure_the_largest_group_first() -> None:
+@pytest.mark.django_db
+def test_what_a_look_showed_is_grouped_by_failure_the_largest_group_first(broker: Broker) -> None:
     invoice = a_message(b"9", headers=deaths_header(a_death("invoices")))
-    seen = peeked_messages(invoice, a_message(b"1"), a_message(b"2"))
-    (first, orders), (second, invoices) = grouped(seen)
-    assert first == Failure("orders", "rejected", "orders", "orders")
-    assert [one.message.body for one in orders] == [b"1", b"2"]
-    assert (second.died_in, len(invoices)) == ("invoices", 1)
-    assert grouped([]) == []
+    orders, invoices = seen_in(broker, peeked_messages(invoice, a_message(b"1"), a_message(b"2")))
+    assert (orders.group.died_in, orders.group.reason) == ("orders", "rejected")
+    assert (orders.number, orders.first) == (2, 2)
+    assert (invoices.group.died_in, invoices.number, invoices.first) == ("invoices", 1, 1)
+    assert seen_in(broker, []) == []
 
 
 def test_what_an_address_asks_for() -> None:
-    asked = parse({"q": " shop ", "sort": "count", "gone": "1", "after": "5,7"})
-    assert asked == Asked("shop", "count", with_gone=True, after=(5, 7))
-    assert parse({"sort": "worst", "gone": "yes"}) == Asked()
+    asked = parse({"q": " shop ", "sort": "count", "gone": "1", "after": "50"})
+    assert asked == Asked("shop", "count", with_gone=True, after=50)
+    assert parse({"sort": "worst", "gone": "yes", "after": "-1"}) == Asked()
 
 
 def test_steps_begin_at_whole_hours_quarters_and_days() -> None:

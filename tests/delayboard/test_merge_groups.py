@@ -101,10 +101,10 @@ def test_lists_sort_and_page_by_all_messages_of_a_merged_group(
     monkeypatch.setattr(groups, "PAGE", 1)
     first = groups.page(broker, Asked(sort="count"))
     assert [(one.died_in, one.parked) for one in first.groups] == [("a", 5)]
-    after = groups.parse({"sort": "count", "after": first.next_place})
+    after = groups.parse({"sort": "count", "after": str(first.next_after)})
     assert [one.died_in for one in groups.page(broker, after).groups] == ["b"]
     newest = groups.page(broker, Asked())
-    second = groups.page(broker, groups.parse({"after": newest.next_place}))
+    second = groups.page(broker, groups.parse({"after": str(newest.next_after)}))
     assert {one.died_in for one in (*newest.groups, *second.groups)} == {"a", "b"}
     keys = list(ParkedMessage.objects.filter(group=kept["a"]).values_list("pk", flat=True))
     parked_only = (ParkedState.PARKED,)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -20,7 +21,7 @@ from analytics.retention.rules import clean
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.discard import DISCARD, RESTORE
 from delayboard.dead_letters.parked import states as changing
-from delayboard.dead_letters.search import QueryError
+from delayboard.dead_letters.search import QueryError, index
 from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, ParkedState
 from delayboard.retention.parked_rows import PARKED
@@ -164,7 +165,8 @@ def test_a_count_gives_signs_of_life_and_hears_that_it_is_cancelled(
     claimed = work.claim((discard.KIND,), "test")
     assert claimed is not None
     with CaptureQueriesContext(connection) as asked:
-        counted = discard._count_rows(ParkedMessage.objects.all(), change, work.lease_of(claimed))
+        pulse = partial(work.lease_of(claimed).pulse, 0, 0)
+        counted = discard._count_rows(ParkedMessage.objects.all(), change, pulse)
     assert counted == 6
     assert sum("leased_until_at" in query["sql"] for query in asked.captured_queries) >= 3
     discard.cancel(user, change)
@@ -173,24 +175,17 @@ def test_a_count_gives_signs_of_life_and_hears_that_it_is_cancelled(
     assert (change.asked, change.changed, change.is_ended) == (None, 0, True)
 
 
-@pytest.mark.parametrize("grows", [True, False])
-def test_parked_messages_that_no_search_finds_yet_are_waited_for_or_said_to_be_left_out(
-    broker: Broker, user: User, *, grows: bool
+def test_parked_messages_that_no_search_finds_yet_are_indexed_first(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(index, "STEP", 1)
     first = parked(broker, a_message(b"1", {"tenant": 7}))
     while keep_up(begin()):
         pass
     late = parked(broker, *(a_message(b"%d" % n, {"tenant": 7}) for n in (2, 3)))
     change = discard.change_all(user, broker, DISCARD, query="header.tenant:7", newest=late[-1].pk)
     assert (change.asked, states()) == (None, {"parked": 3})
-    assert did(change).error == "2 parked messages are not searchable yet."
-    if grows:
-        while keep_up(begin()):
-            pass
-    else:
-        at = timezone.now() - discard.INDEX_WAIT
-        ParkedChange.objects.filter(pk=change.pk).update(created_at=at)
-    Work.objects.update(not_before_at=None)
+    assert index.not_searchable(broker) == 2
 
     def die() -> None:
         raise SystemExit
@@ -201,8 +196,7 @@ def test_parked_messages_that_no_search_finds_yet_are_waited_for_or_said_to_be_l
     done = did(change)
     change.refresh_from_db()
     assert (done.state, done.error) == (WorkState.DONE, "")
-    assert change.left_out == (0 if grows else 2)
-    assert states()["discarded"] == len(first) + (len(late) if grows else 0)
+    assert (change.asked, states()["discarded"]) == (3, len(first) + len(late))
 
 
 def did(change: ParkedChange, *, alive: Callable[[], None] = lambda: None) -> Work:

@@ -113,12 +113,12 @@ def test_a_whole_queue_goes_straight_through_without_items(user: User, broker: B
 
 
 @pytest.mark.usefixtures("deep")
-def test_straight_into_a_queue_that_cannot_hold_them_is_told(user: User, broker: Broker) -> None:
+def test_straight_into_a_full_queue_fails_the_verdict(user: User, broker: Broker) -> None:
     confirm(user, broker)
-    bounded(broker, 0, x_max_length=5)
+    bounded(broker, 5, x_max_length=5)
     (route,) = create_draft.draft_queue(user, broker, "dead", FEW).routes.all()
-    assert (route.is_good, route.ending) == (False, "lost")
-    assert "7 of these 12 would be dropped from the front of the queue" in route.verdict
+    assert (route.is_good, route.ending) == (False, "full")
+    assert route.verdict.endswith("“few” holds at most 5 messages, and has 5 now.")
 
 
 def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Broker) -> None:

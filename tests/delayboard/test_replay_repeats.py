@@ -322,7 +322,7 @@ def test_a_worker_that_fails_while_it_judges_anew_leaves_counts_that_add_up(
         calls.append(args)
         raise BatchError("No more.")
 
-    monkeypatch.setattr(prepare_draft, "check_full_queues", finish)
+    monkeypatch.setattr(prepare_draft, "explain_draft", finish)
     work_off(batch)
     assert calls
     assert (batch.state, batch.cancelled) == ("failed", 6)

@@ -99,14 +99,14 @@ def test_groups_are_sorted_and_walked_page_by_page(
         while True:
             text = page(viewer, **query)
             seen += names(text)
-            following = re.search(r'after=(\d+)%2C(\d+)[^"]*" rel="next"', text)
+            following = re.search(r'after=(\d+)[^"]*" rel="next"', text)
             if following is None:
                 break
-            query["after"] = f"{following[1]},{following[2]}"
+            query["after"] = following[1]
         assert seen == [f"shop.Exception{number:03}" for number in ordered], sort
 
 
-@pytest.mark.parametrize("place", ["x", "1", "1,", ",1", "9" * 30 + ",1", "-1,1", "1,2,3"])
+@pytest.mark.parametrize("place", ["x", "1,", "9" * 30, "-1", "1,2"])
 def test_a_place_that_is_none_is_the_first_page(viewer: Client, broker: Broker, place: str) -> None:
     a_group(broker)
     assert names(page(viewer, after=place))
@@ -114,8 +114,8 @@ def test_a_place_that_is_none_is_the_first_page(viewer: Client, broker: Broker, 
 
 def test_a_place_behind_the_last_says_so(viewer: Client, broker: Broker) -> None:
     a_group(broker)
-    assert "No more groups." in page(viewer, after="1,1")
-    assert names(page(viewer, after="9" * 18 + ",1"))
+    assert "No more groups." in page(viewer, after="1")
+    assert "No more groups." in page(viewer, after="9" * 18)
 
 
 def test_the_text_is_looked_for_in_causes_and_notes(viewer: Client, broker: Broker) -> None:

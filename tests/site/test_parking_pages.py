@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,11 +17,10 @@ from delayboard.models import (
     ParkedChange,
     ParkedMessage,
     Parking,
-    ParkSession,
 )
 from delayboard.models.background_task import parker_key
 from tests.builders import make_broker
-from tests.delayboard.builders import a_death, a_message, deaths_header, parked, peeked_messages
+from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import Broker, Role, Work, WorkState
@@ -152,31 +150,6 @@ def test_the_end_is_told_as_it_was(
     assert told in text_of(client.get(reverse("parking", args=[row.broker.slug, parking.pk])))
 
 
-def test_what_was_parked_before_is_told_apart_from_what_was_not_found(
-    row: DeadLetterQueue, client: Client
-) -> None:
-    """As where one presses “Park messages” twice, or two people do."""
-    now = timezone.now()
-    same, other = a_message(b"1"), a_message(b"2")
-    died_again = a_message(b"1", deaths_header(a_death(count=7)))
-    (kept, _) = parked(row.broker, same, died_again, at=now)
-    parked(row.broker, same, at=now - timedelta(hours=2))
-    parked(row.broker, same, queue="elsewhere", at=now)
-    handles = [parked_message.handle for parked_message in peeked_messages(same, same, other)]
-    stated = {"asked": 3, "handles": handles}
-    parking = a_parking(row.broker, WorkState.DONE, **stated)
-    address = reverse("parking", args=[row.broker.slug, parking.pk])
-    text = text_of(client.get(address))
-    assert "1 is already parked" in text
-    assert reverse("parked_message", args=[row.broker.slug, kept.pk]) in text
-    assert "2 were not found. The messages were consumed" in text
-    session = ParkSession.objects.create(
-        broker=row.broker, queue=DEAD, parking=parking, began_at=now, ended_at=now
-    )
-    ParkedMessage.objects.filter(pk=kept.pk).update(session=session)
-    assert "already parked" not in text_of(client.get(address))
-
-
 @pytest.mark.parametrize(
     "asked", [{"address": "watch", "on": "1"}, {"address": "park", "all": "1"}]
 )
@@ -246,13 +219,8 @@ def test_many_have_a_page_of_their_own(
     text = text_of(post(client, broker, "parked_messages_discard", group=group))
     assert "Discarding 2 messages" in text
     change = ParkedChange.objects.get()
-    ParkedChange.objects.filter(pk=change.pk).update(left_out=1)
     text = text_of(post(client, broker, "parked_messages_change_cancel", change.pk))
     assert "Cancelled" in text
-    assert "1 message is excluded, because the search index does not contain it yet." in text
-    ParkedChange.objects.filter(pk=change.pk).update(left_out=1200)
-    text = text_of(client.get(reverse("parked_messages_change", args=[broker.slug, change.pk])))
-    assert "messages are excluded, because the search index does not contain them yet." in text
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,9 @@ def test_a_dry_run_is_summed_up_with_the_bad_ones_first(broker: Broker) -> None:
     text = page(batch, Role.VIEWER)
     told = [
         "16 of 23 messages would not arrive.",
-        "<strong>12</strong> would return to the source queues",
+        "<strong>12</strong> would return to the source queue",
         "<strong>3</strong> would be unroutable: no queue matches",
-        "<strong>1</strong> was replayed 3 times or more already",
+        "<strong>1</strong> had 3 or more replays already",
         "<strong>4</strong> would be sent to a delay",
         "<strong>3</strong> would arrive",
     ]

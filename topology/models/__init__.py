@@ -13,26 +13,3 @@ from topology.models.queue_report import QueueReport
 from topology.models.redaction_rule import RedactionKind, RedactionRule
 from topology.models.topology import DEFAULT_PROBE_MINUTES, Probing, State, Topology
 from topology.models.work import Work, WorkState
-
-__all__ = (
-    "DEFAULT_PROBE_MINUTES",
-    "AuditEntry",
-    "Broker",
-    "Drift",
-    "FindingMute",
-    "FindingPeriod",
-    "Grant",
-    "MissingBinding",
-    "Palette",
-    "Probing",
-    "QueueReplacement",
-    "QueueReport",
-    "RedactionKind",
-    "RedactionRule",
-    "ReplacementStep",
-    "Role",
-    "State",
-    "Topology",
-    "Work",
-    "WorkState",
-)

@@ -9,12 +9,8 @@ from django.db.models import Exists, OuterRef
 
 from delayboard.dead_letters.message.history import Page, Step
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.parked.store import ReturnedMessage
-from delayboard.dead_letters.replay.batch.shared_ids import find_sharing
-from delayboard.dead_letters.replay.follow.match_messages import find_sent_positions
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayItem
-from delayboard.models.replay import OPEN, ReplayEdit, ReplayOutcome, parse_replay_id
-from topology.message import REPLAY_HEADER
+from delayboard.models.replay import OPEN, ReplayEdit, ReplayOutcome
 from topology.redaction import HIDDEN, NOTHING, Redaction
 
 MOST = 10
@@ -56,53 +52,16 @@ def _was_restored(parked_message: ParkedMessage) -> bool:
     return not parked_message.replays.filter(batch__claimed_to__gt=0).exists()
 
 
-def _find_item(parked_message: ParkedMessage) -> ReplayItem | None:
-    """The item that it came from: of several under the replay id of its header the one that is
-    known to have come back as it; None where none was sent.
-    """
-    name = parked_message.without_body.tag(REPLAY_HEADER)
-    parsed = parse_replay_id(name)
-    if parsed is None:
-        return None
-    for item in find_sharing(parked_message.broker_id, [name]).get(name, ()):
-        if item.died_as_id == parked_message.pk:
-            return item
-    uid, position = parsed
-    rows = ReplayItem.objects.filter(
-        batch__uid=uid, batch__broker=parked_message.broker_id, position=position, attempts__gt=0
-    )
-    return rows.select_related("batch").defer("batch__parked_messages").first()
-
-
-def _is_sent_by(item: ReplayItem, parked_message: ParkedMessage) -> bool:
-    if item.died_as_id == parked_message.pk:
-        return True
-    properties = parked_message.without_body.properties
-    came = ReturnedMessage(
-        properties, parked_message.content_id, parked_message.body_id, parked_message.pk
-    )
-    return item.position in find_sent_positions(item.batch, {item.position: [came]})
-
-
 def _describe_origin(parked_message: ParkedMessage) -> tuple[str, Page]:
-    """A sentence on the replay that its headers name, and the page of the original message."""
-    item = _find_item(parked_message)
+    """A sentence on the replay that it came back from, and the page of the original message."""
+    item = ReplayItem.objects.filter(died_as=parked_message.pk).order_by("pk").first()
     if item is None:
         return "", ()
-    batch: Page = ("replay_batch", item.batch_id)
-    if _is_sent_by(item, parked_message):
-        if item.parked_message_id is None:
-            return f" Dead-lettered again after replay {item.batch_id}.", batch
-        earlier = _parked_page(parked_message, item.parked_message_id)
-        message = f"parked message {item.parked_message_id}"
-        return f" It is {message}, dead-lettered again after replay {item.batch_id}.", earlier
+    after = f"after replay {item.batch_id}."
     if item.parked_message_id is None:
-        why = f"replay {item.batch_id}, but the parked message is deleted and cannot be compared"
-    else:
-        why = (
-            f"replay {item.batch_id}, but the content differs. Any publisher can write this header"
-        )
-    return f" The header names {why}.", batch
+        return f" Dead-lettered again {after}", ("replay_batch", item.batch_id)
+    earlier = _parked_page(parked_message, item.parked_message_id)
+    return f" It is parked message {item.parked_message_id}, dead-lettered again {after}", earlier
 
 
 def _replays(parked_message: ParkedMessage, rules: Redaction) -> Iterator[Step]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.dead_letters.replay.check.default_target import Target, find_default_target
-from topology.broker.properties.field_values import FieldError, Reader, table_entries
+from delayboard.dead_letters.replay.publish.header_values import format_value, name_type
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
 from topology.definitions import Definitions
 from topology.delays import format_delay
@@ -22,32 +19,14 @@ from topology.routing.matching.index import Index
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.remaining import remaining
 
-# AMQP 0-9-1 as RabbitMQ reads it (rabbit_binary_parser.erl 3.10.8, 4.3.5).
-WIDTHS = {
-    b"b": "8 bits",
-    b"B": "8 bits, unsigned",
-    b"s": "16 bits",
-    b"u": "16 bits, unsigned",
-    b"I": "32 bits",
-    b"i": "32 bits, unsigned",
-    b"l": "64 bits",
-    b"L": "64 bits",
-    b"f": "32 bits",
-    b"d": "64 bits",
-}
-
 
 @dataclass(frozen=True)
 class Row:
-    """A header or property: its name, its type's name and its value as text.
-
-    `width` is how AMQP carries a number, "" for what is none.
-    """
+    """A header or property: its name, its type's name and its value as text."""
 
     name: str
     type: str
     value: str
-    width: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,7 +110,7 @@ def _content(
         body = replace(form, size=body.size, unpacked=body.unpacked, notes=notes)
     return {
         "body": body,
-        "headers": rows(headers, widths(properties.raw)),
+        "headers": rows(headers),
         "properties": rows(properties.stated()),
         "is_masked": headers != message.headers or bool(redaction.body_paths and message.body),
         "hides_body": hides_body,
@@ -166,54 +145,5 @@ def _end(outcome: RouteOutcome) -> str:
     return f"The prediction ends: {outcome.why}."
 
 
-def rows(values: Mapping[str, Any], sizes: Mapping[str, str] | None = None) -> tuple[Row, ...]:
-    known = sizes or {}
-    return tuple(_row(name, value, known.get(name, "")) for name, value in values.items())
-
-
-def _row(name: str, value: Any, width: str) -> Row:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return Row(name, type_name(value), shown(value), width if is_number else "")
-
-
-def widths(raw: bytes) -> dict[str, str]:
-    """How each number among the headers is carried; nothing where they cannot be read."""
-    reader = Reader(raw)
-    try:
-        flags = reader.number(">H")
-        for place in (15, 14):
-            if flags & 1 << place:
-                reader.short_string()
-        entries = table_entries(reader.long_string()) if flags & 1 << 13 else []
-    except FieldError:
-        return {}
-    tags = {name.decode("utf-8", "replace"): data[1 + len(name) :][:1] for name, _, data in entries}
-    return {name: WIDTHS[tag] for name, tag in tags.items() if tag in WIDTHS}
-
-
-def type_name(value: Any) -> str:
-    """The AMQP type in words."""
-    names: list[tuple[type, str]] = [
-        (bool, "boolean"),
-        (int, "integer"),
-        (float, "float"),
-        (Decimal, "decimal"),
-        (str, "text"),
-        (bytes, "bytes"),
-        (datetime, "time"),
-        (Mapping, "table"),
-        (Sequence, "list"),
-    ]
-    return next((name for kind, name in names if isinstance(value, kind)), "nothing")
-
-
-def shown(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return value.hex(" ")
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
-    if isinstance(value, (Mapping, list, tuple)):
-        return json.dumps(value, indent=2, ensure_ascii=False, default=shown)
-    return "" if value is None else str(value)
+def rows(values: Mapping[str, Any]) -> tuple[Row, ...]:
+    return tuple(Row(name, name_type(value), format_value(value)) for name, value in values.items())

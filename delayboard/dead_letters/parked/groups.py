@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 
 from django.db.models import F, Max, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce, Greatest
@@ -15,14 +14,11 @@ from delayboard.dead_letters.parked.failure import Failure, failure_of
 from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_group
 from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
-from topology.database.paging import first_page, row_number
+from topology.database.paging import row_number
 from topology.models import Broker
 from topology.redaction import NOTHING, Redaction
 
 PAGE = 50
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The year 2200 in microseconds.
-LATEST = 7_258_118_400_000_000
 LONGEST_TEXT = 200
 SORTS = {"newest": "Newest first", "count": "Most parked first"}
 # What a person can look for; a note is theirs, the rest is the messages'.
@@ -43,35 +39,32 @@ _SEARCHED = (
 class Asked:
     """The query parameters of the list of groups.
 
-    `after` is where a page begins: the sort value (a count, or microseconds since 1970) and the id
-    of the last group before; None for the first page. `with_gone` includes groups of which every
+    `after` is how many groups are on the pages before. `with_gone` includes groups of which every
     message was discarded or replayed.
     """
 
     text: str = ""
     sort: str = "newest"
     with_gone: bool = False
-    after: tuple[int, int] | None = None
+    after: int = 0
 
 
 @dataclass(frozen=True)
 class Page:
-    """`next_place` is the `after` of the next page, "" on the last."""
+    """`next_after` is the `after` of the next page, None on the last."""
 
     groups: Sequence[MessageGroup]
-    next_place: str
+    next_after: int | None
 
 
 def parse(values: Mapping[str, str]) -> Asked:
     """Read query parameters; invalid ones are ignored."""
     sort = values.get("sort", "")
-    value, _, row = values.get("after", "").partition(",")
-    place = (row_number(value), row_number(row))
     return Asked(
         text=clean(values.get("q", "").strip())[:LONGEST_TEXT],
         sort=sort if sort in SORTS else "newest",
         with_gone=values.get("gone", "") == "1",
-        after=None if None in place else (place[0] or 0, place[1] or 0),
+        after=row_number(values.get("after", "")) or 0,
     )
 
 
@@ -88,10 +81,14 @@ def page(broker: Broker, asked: Asked, rules: Redaction = NOTHING) -> Page:
     rows = _filter_fitting(
         rows if asked.with_gone else rows.filter(open_ones), asked.text, searched
     )
-    found = with_merged_counts(list(_filter_after(rows, asked, has_merged=has_merged)[: PAGE + 1]))
-    groups, last = first_page(found, PAGE)
-    seen = [seen_group(group, rules) for group in groups]
-    return Page(seen, f"{_sort(last, asked.sort)},{last.pk}" if last else "")
+    if asked.sort == "count":
+        column = "parked_in_all" if has_merged else "parked"
+    else:
+        column = "last_in_all" if has_merged else "last_at"
+    rows = rows.order_by(f"-{column}", "-pk")
+    found = with_merged_counts(list(rows[asked.after : asked.after + PAGE + 1]))
+    seen = [seen_group(group, rules) for group in found[:PAGE]]
+    return Page(seen, asked.after + PAGE if len(found) > PAGE else None)
 
 
 def _add_merged(rows: QuerySet[MessageGroup]) -> QuerySet[MessageGroup]:
@@ -131,37 +128,6 @@ def _filter_fitting(
     return rows
 
 
-def _filter_after(
-    rows: QuerySet[MessageGroup], asked: Asked, *, has_merged: bool
-) -> QuerySet[MessageGroup]:
-    if asked.sort == "count":
-        name = "parked_in_all" if has_merged else "parked"
-    else:
-        name = "last_in_all" if has_merged else "last_at"
-    rows = rows.order_by(f"-{name}", "-pk")
-    if asked.after is None:
-        return rows
-    number, pk = asked.after
-    value = number if asked.sort == "count" else EPOCH + timedelta(microseconds=min(number, LATEST))
-    return rows.filter(Q(**{f"{name}__lt": value}) | Q(**{name: value}, pk__lt=pk))
-
-
-def _sort(group: MessageGroup, sort: str) -> int:
-    if sort == "count":
-        return group.parked
-    return max(0, (group.last_at - EPOCH) // timedelta(microseconds=1))
-
-
-def grouped(parked_messages: Iterable[PeekedMessage]) -> list[tuple[Failure, list[PeekedMessage]]]:
-    """Messages that a look showed by what they died of, the largest groups first; pure."""
-    found: dict[Failure, list[PeekedMessage]] = {}
-    for parked_message in parked_messages:
-        found.setdefault(failure_of(parked_message.message, parked_message.history), []).append(
-            parked_message
-        )
-    return sorted(found.items(), key=lambda pair: -len(pair[1]))
-
-
 @dataclass(frozen=True)
 class Seen:
     """A group of what a look showed: how many they are, and from the how many-th on.
@@ -179,24 +145,22 @@ def seen_in(
     broker: Broker, parked_messages: Sequence[PeekedMessage], rules: Redaction = NOTHING
 ) -> list[Seen]:
     """The groups of what a look showed, as `rules` let them be seen, the largest first."""
-    found = grouped(parked_messages)
-    fingerprints = [failure.fingerprint for failure, _ in found]
+    places: dict[Failure, list[int]] = {}
+    for place, one in enumerate(parked_messages, start=1):
+        places.setdefault(failure_of(one.message, one.history), []).append(place)
+    fingerprints = [failure.fingerprint for failure in places]
     rows = MessageGroup.objects.filter(broker=broker, fingerprint__in=fingerprints)
     causes = {group.fingerprint: group for group in rows.select_related("merged_into")}
     shown = {group.merged_into or group for group in causes.values()}
     counted = {group.pk: group for group in with_merged_counts(list(shown))}
-    places = {
-        parked_message.handle: place
-        for place, parked_message in enumerate(parked_messages, start=1)
-    }
     seen: dict[int | str, Seen] = {}
-    for failure, members in found:
+    for failure, members in places.items():
         cause = causes.get(failure.fingerprint)
         group = MessageGroup(broker=broker, **asdict(failure))
         if cause is not None:
             group = counted[cause.merged_into_id or cause.pk]
         known = seen.get(group.pk or failure.fingerprint)
-        number, first = len(members), places[members[0].handle]
+        number, first = len(members), members[0]
         if known is not None:
             number, first = number + known.number, min(first, known.first)
         seen[group.pk or failure.fingerprint] = Seen(seen_group(group, rules), number, first)

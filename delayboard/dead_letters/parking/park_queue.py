@@ -37,10 +37,6 @@ HOLDING_SECONDS = 10.0
 PATIENCE = 10.0
 
 
-class _Ending(Exception):
-    """The worker stops; another continues at once."""
-
-
 class Progress:
     """The lease of a parking, renewed in each transaction; what it raises undoes that."""
 
@@ -51,9 +47,9 @@ class Progress:
         self.parked = parking.parked
 
     def pulse(self, number: int = 0) -> None:
-        """Raises Stopped when cancelled or taken over, _Ending when the worker ends."""
+        """Raises Stopped when cancelled or taken over, Ending when the worker ends."""
         if self._stop.is_set():
-            raise _Ending
+            raise work.Ending
         done = self.parked + number
         self._lease.pulse(done, max(done, self._parking.asked or 0))
 
@@ -77,7 +73,7 @@ def park(
             _park_these(parking, progress, stop, alive, is_resumed=claimed.attempts > 1)
     except work.Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
-    except _Ending:
+    except work.Ending:
         lease.give_back("", after=timedelta(0))
     except StoreFailed as error:
         lease.give_back(str(error), after=RETRY_AFTER)

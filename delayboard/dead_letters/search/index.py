@@ -91,6 +91,15 @@ def add_newest(below: int | None) -> None:
         try_write("The index of parked messages", lambda: _write(contents))
 
 
+def add_missing(rows: QuerySet[ParkedMessage], pulse: Callable[[], None]) -> None:
+    """Index messages that no search finds yet, until none of `rows` is left; `pulse` is called
+    before each step.
+    """
+    while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:STEP]):
+        pulse()
+        _index(ids)
+
+
 def not_searchable(broker: Broker) -> int:
     """How many messages of the broker are not indexed yet; COUNTED at most."""
     return _not_indexed().filter(broker=broker).order_by().values("pk")[:COUNTED].count()

@@ -15,7 +15,6 @@ from analytics.events import clean
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.parking import park_request
-from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_elsewhere
 from delayboard.dead_letters.queues.confirmed import Undecided, decide
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.rights import tells
@@ -94,13 +93,10 @@ def parking(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     found = get_object_or_404(rows, pk=pk, broker=broker)
     kept = found.parked - found.repeats
     missing = None if found.asked is None else max(0, found.asked - kept)
-    elsewhere = parked_elsewhere(found) if missing and found.is_ended else Elsewhere()
     context = {
         "broker": broker,
         "parking": found,
         "missing": missing,
-        "elsewhere": elsewhere,
-        "not_found": (missing or 0) - elsewhere.number,
         "queue_page": queue_page(broker, found.queue),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         "worker_is_missing": is_missing(PARKING),

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.follow import batch_follower, observers, outcome
-from delayboard.dead_letters.replay.present import ended_batch, items_page, summary
+from delayboard.dead_letters.replay.present import items_page, summary
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH, Source
@@ -94,28 +94,17 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "progress": summary.make_progress_bar(batch),
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
         "worker_is_missing": is_missing(REPLAYS),
-        "silence": ended_batch.find_silence(batch, now),
         "undo_is_over": batch.publish_at is not None and batch.publish_at <= now,
         "live": _live(batch),
-        "live_version": ended_batch.make_page_version(batch, now),
+        "live_version": summary.make_page_version(batch),
         "hides_targets": hides,
     }
     if batch.state != BatchState.PREPARING:
         context |= _items(request, batch, hides=hides)
         context |= _seen(batch, known, hides=hides)
-    if batch.is_ended:
-        context |= _ended(batch)
     if batch.is_draft:
         context["options"] = options_of(batch)
     return render(request, "delayboard/replay_batch.html", context | more)
-
-
-def _ended(batch: ReplayBatch) -> dict[str, Any]:
-    """Messages that were not replayed, and those that may be duplicated."""
-    found: dict[str, Any] = {"why": ended_batch.explain_state(batch)}
-    if batch.source == Source.QUEUE:
-        return found
-    return found | {"rest": ended_batch.count_rest(batch), "twice": ended_batch.count_twice(batch)}
 
 
 def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
@@ -129,9 +118,7 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
     scene = observers.make_scene(batch, known.snapshot) if known.snapshot and needs else None
     found: dict[str, Any] = {}
     if batch.is_draft:
-        found["longest_round"] = (
-            observers.estimate_round_in(batch, scene) if scene else timedelta(0)
-        )
+        found["longest_round"] = observers.estimate_round(batch, scene) if scene else timedelta(0)
     if not is_parked:
         return found
     found["blind"] = (
@@ -183,9 +170,9 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
         return found
     items = items_page.read_page(batch, asked)
     if hides:
-        for row in items.rows:
-            route = row.item.route
-            row.item.route = items_page.redact_route(route) if route else None
+        for item in items.rows:
+            route = item.route
+            item.route = items_page.redact_route(route) if route else None
     shows = items_page.list_filters(batch, dry.bad, asked.shown)
     return found | {"asked": asked, "items": items, "shows": shows}
 

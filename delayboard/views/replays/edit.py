@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -19,26 +18,17 @@ from delayboard.dead_letters.replay.draft.edit_message import (
 )
 from delayboard.dead_letters.replay.publish.edit_headers import EditError, Header, Typed
 from delayboard.dead_letters.replay.publish.header_values import TYPES
+from delayboard.forms.header_rows import HeaderRow, HeaderRowsWidget
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch
 from topology import audit, latest, redaction
 from topology.models import Role
 from topology.redaction import Redaction
 
-NEW = 2
 # A longer body is replaced by a file.
 LONGEST_TYPED = 500_000
 # What a form hands on as it is; a line's end is brought back by `_with_ends_of`.
 _PLAIN = frozenset("\t\n")
-
-
-class Line(NamedTuple):
-    """A header in the form; `lock` says why its value cannot be typed here."""
-
-    header: Header
-    lock: str
-    is_long: bool
-    can_be_dropped: bool
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -65,11 +55,8 @@ def _changed(request: HttpRequest, item: ReplayItem) -> str:
     if request.POST.get("undo") == "1":
         undo_edit(request.user, item)
         return f"Message {item.position} has no edits."
-    wanted, dropped, body = (
-        _headers_sent(request, item),
-        _dropped(request),
-        _body_sent(request, item),
-    )
+    wanted, dropped = _headers_sent(request, item)
+    body = _body_sent(request, item)
     if not wanted and not dropped and body is None:
         return f"Nothing was changed in message {item.position}."
     made = edit_message(request.user, item, set_headers=wanted, drop_headers=dropped, body=body)
@@ -90,74 +77,53 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
         "is_edited": ReplayEdit.objects.filter(item=item).exists(),
         "problems": problems,
         "types": tuple(TYPES),
-        "sent": _sent_lines(request),
         "hides_targets": hides_history(rules),
         "largest": LARGEST_BODY,
     }
     try:
-        context["lines"] = _lines(read_shown_headers(item, rules), _typed(request))
+        headers = read_shown_headers(item, rules)
+        typed = [HeaderRow(one.name, one.type, one.text) for one in headers if _is_typed(one)]
+        context["rows"] = [*(_rows_sent(request) or typed), HeaderRow(), HeaderRow()]
+        context["locked"] = [one for one in headers if not _is_typed(one)]
         context |= _body(request, item, rules)
     except EditError as error:
         context["unreadable"] = str(error)
     return render(request, "delayboard/replay_item.html", context)
 
 
-def _typed(request: HttpRequest) -> dict[str, str]:
-    """The texts of headers as they were sent."""
-    sent = request.POST
-    texts = map(_lines_of, sent.getlist("text"))
-    return dict(zip(sent.getlist("header"), texts, strict=False))
-
-
-def _lines(headers: Iterable[Header], typed: Mapping[str, str]) -> list[Line]:
-    found = []
-    for header in headers:
-        can_be_named = _can_be_typed(header.name) and "\n" not in header.name
-        lock = header.lock
-        if not lock and not (can_be_named and _can_be_typed(header.text)):
-            lock = "The value contains characters that a form cannot show."
-        is_long = len(header.text) > 60 or "\n" in header.text
-        if not lock:
-            header = header._replace(text=typed.get(header.name, header.text))
-        found.append(Line(header, lock, is_long, can_be_named and not header.lock))
-    return found
+def _is_typed(header: Header) -> bool:
+    """Whether a form can show it, and may change it."""
+    is_plain = _can_be_typed(header.name) and _can_be_typed(_lines_of(header.text))
+    return bool(header.name) and not header.lock and is_plain and "\n" not in header.name
 
 
 def _can_be_typed(text: str) -> bool:
     return all(sign in _PLAIN or (sign.isprintable() or sign > "\x9f") for sign in text)
 
 
-def _headers_sent(request: HttpRequest, item: ReplayItem) -> dict[str, Typed]:
-    """Those whose text is another now, and new ones. Raises EditError."""
+def _rows_sent(request: HttpRequest) -> list[HeaderRow]:
+    """The rows of headers as they were typed, without empty ones; none where none were sent."""
+    rows = HeaderRowsWidget().value_from_datadict(request.POST, request.FILES, "headers") or ()
+    texts = (row._replace(text=_lines_of(row.text)) for row in rows)
+    return [row for row in texts if row.name or row.text]
+
+
+def _headers_sent(request: HttpRequest, item: ReplayItem) -> tuple[dict[str, Typed], list[str]]:
+    """The headers that are another now or new, and those without a row. Raises EditError."""
+    if "headers-name" not in request.POST:
+        return {}, []
     rules = redaction.rules_for(request.user, item.batch.broker)
-    known = {header.name: header.text for header in read_shown_headers(item, rules)}
-    found = {
-        name: Typed("", text)
-        for name, text in _typed(request).items()
-        if name in known and text != _lines_of(known[name])
-    }
-    for name, kind, text in _sent_lines(request):
-        if name in known:
-            raise EditError({name: "This header already exists. Change its value above."})
-        if name:
-            found[name] = Typed(kind, text)
-        elif text:
+    shown = {one.name: one for one in read_shown_headers(item, rules)}
+    found: dict[str, Typed] = {}
+    for row in _rows_sent(request):
+        if not row.name:
             raise EditError({"": "Enter a header name."})
-    return found
-
-
-def _sent_lines(request: HttpRequest) -> list[tuple[str, str, str]]:
-    """New headers as they were typed: name, type, text; empty ones up to NEW."""
-    sent = request.POST
-    columns = (sent.getlist(f"new-{part}") for part in ("name", "type", "text"))
-    lines = [
-        (name.strip(), kind, _lines_of(text)) for name, kind, text in zip(*columns, strict=False)
-    ]
-    return (lines + [("", "text", "")] * NEW)[: max(NEW, len(lines))]
-
-
-def _dropped(request: HttpRequest) -> list[str]:
-    return request.POST.getlist("drop")
+        if row.name in found:
+            raise EditError({row.name: "Another row has this name."})
+        found[row.name] = Typed(row.type, row.text)
+    dropped = [name for name, one in shown.items() if _is_typed(one) and name not in found]
+    known = {name: Typed(one.type, _lines_of(one.text)) for name, one in shown.items()}
+    return {name: typed for name, typed in found.items() if typed != known.get(name)}, dropped
 
 
 def _body_sent(request: HttpRequest, item: ReplayItem) -> bytes | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
-
-from django.db.models import Min, Sum
 
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
@@ -17,17 +15,22 @@ from delayboard.models import ItemState, ReplayBatch, ReplayItem
 class FrozenItem(NamedTuple):
     """An item of a draft with what it is checked by.
 
-    `edited` and `properties` are None where there is none.
+    `original` and `edited` are properties, None where there are none.
     """
 
     pk: int
     position: int
     group: int | None
     queue: str | None
-    properties: bytes | None
+    original: bytes | None
     edited: bytes | None
     is_repeat: bool
     state: str
+
+    @property
+    def properties(self) -> bytes | None:
+        """Of what is sent."""
+        return self.edited or self.original
 
     @property
     def is_excluded(self) -> bool:
@@ -80,19 +83,6 @@ def read_items(batch: ReplayBatch, after: int, number: int) -> list[FrozenItem]:
     """The next items after this position."""
     rows = batch.items.filter(position__gt=after).order_by("position")
     return [FrozenItem(*row) for row in rows.values_list(*_COLUMNS)[:number]]
-
-
-def find_first_items(batch: ReplayBatch) -> Mapping[int, tuple[int, int]]:
-    """The first position of each route that has items, and the bytes of all its bodies."""
-    rows = batch.items.filter(route__isnull=False).order_by().values("route")
-    found = rows.annotate(first=Min("position"), size_of_all=Sum("size"))
-    return {row["route"]: (row["first"], row["size_of_all"]) for row in found}
-
-
-def read_items_at(batch: ReplayBatch, positions: Collection[int]) -> Mapping[int, FrozenItem]:
-    """The items at these positions, by them."""
-    rows = batch.items.filter(position__in=positions).values_list(*_COLUMNS)
-    return {row[1]: FrozenItem(*row) for row in rows}
 
 
 def reroute_items(

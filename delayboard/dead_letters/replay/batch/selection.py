@@ -16,7 +16,6 @@ from topology.models import Broker
 
 # So many ids are searched in one statement: a slow search is not to outlast the lease.
 SLICE = 20_000
-COUNTED = 1_000_000
 FREE = (ParkedState.PARKED, ParkedState.DELAYED)
 
 Pulse = Callable[[], None]
@@ -148,17 +147,12 @@ def find_selection(batch: ReplayBatch) -> Selection:
     return Selection(found, batch, is_limited=True)
 
 
-def count_unindexed(batch: ReplayBatch) -> int:
-    """How many messages it may mean that no search finds yet; COUNTED at most.
-
-    Raises BatchError, QueryError.
-    """
+def find_unindexed(batch: ReplayBatch) -> QuerySet[ParkedMessage]:
+    """Messages that it may mean, and that no search finds yet. Raises BatchError, QueryError."""
     if not batch.query:
-        return 0
+        return ParkedMessage.objects.none()
     rows = _repeat_search(batch).not_indexed().filter(state=ParkedState.PARKED)
-    if batch.newest is not None:
-        rows = rows.filter(pk__lte=batch.newest)
-    return rows.values("pk")[:COUNTED].count()
+    return rows if batch.newest is None else rows.filter(pk__lte=batch.newest)
 
 
 def _repeat_search(batch: ReplayBatch) -> Search:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from analytics.events import clean
 from delayboard.dead_letters.parked.failure import LONGEST
 from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.items import FrozenItem
 from delayboard.dead_letters.replay.batch.options import Options, find_target_problems
 from delayboard.dead_letters.replay.batch.routes import CheckedTarget
+from delayboard.dead_letters.replay.batch.selection import SelectedMessage
 from delayboard.dead_letters.replay.check.default_target import Target
-from delayboard.dead_letters.replay.check.full_queues import BoundedQueue, find_bounded_queues
+from delayboard.dead_letters.replay.check.full_queues import find_limited_queues
 from delayboard.dead_letters.replay.check.route_checker import RouteChecker
 from delayboard.dead_letters.replay.check.targets import Destination, Targets
 from delayboard.dead_letters.replay.check.verdict import Verdict, make_refused
@@ -23,7 +25,6 @@ from topology.broker.properties.read import read_properties
 from topology.message import Properties
 from topology.models import Broker
 from topology.operations.topology_rows import forwarders_at
-from topology.routing.matching.index import Index
 from topology.snapshot import Snapshot
 
 IMPOSSIBLE = "The origin that it records is not a valid name. Type where to send it."
@@ -49,13 +50,6 @@ class BrokerState(NamedTuple):
         if datetime.now(UTC) - self.at <= YOUNG:
             return ""
         return f"Checked against the broker as of {self.at:%H:%M:%S} UTC."
-
-
-class CheckedMessage(NamedTuple):
-    """`enters` is that of the Verdict."""
-
-    checked: CheckedTarget
-    enters: tuple[tuple[str, bool], ...] = ()
 
 
 def observe_broker(broker: Broker) -> Snapshot:
@@ -86,7 +80,6 @@ class MessageChecker:
     """Checks the messages of one batch. Raises OptionError where the options fit none of them."""
 
     def __init__(self, broker: Broker, options: Options, snapshot: Snapshot) -> None:
-        self.bounds: Mapping[str, BoundedQueue] = find_bounded_queues(snapshot)
         self._routes = RouteChecker(
             snapshot.definitions,
             snapshot.consumed,
@@ -94,51 +87,42 @@ class MessageChecker:
             forwarders=forwarders_at(broker),
             now_ms=time.time_ns() // 1_000_000,
             most_replays=options.most_replays,
+            limited=find_limited_queues(snapshot),
         )
         self._targets = Targets(broker, options, self._routes.index)
         self._include_repeats = options.include_repeats
 
-    @property
-    def index(self) -> Index:
-        return self._routes.index
-
     def check_message(self, group: int | None, queue: str, raw: bytes | None) -> CheckedTarget:
         """A message of this group from this queue, `raw` its properties; None: it was deleted."""
-        return self.check_entered(group, queue, raw).checked
-
-    def check_item(
-        self, group: int | None, queue: str, raw: bytes | None, *, is_repeat: bool
-    ) -> CheckedTarget | None:
-        """The same of an item of the batch; None for a repeat that is excluded."""
-        if is_repeat and not self._include_repeats:
-            return None
-        return self.check_message(group, queue, raw)
-
-    def check_entered(self, group: int | None, queue: str, raw: bytes | None) -> CheckedMessage:
-        """The same, with the queues that it gets into."""
         if raw is None:
-            return CheckedMessage(_make_target(None, make_refused(DELETED)))
+            return _make_target(None, make_refused(DELETED))
         properties = read_properties(bytes(raw))
         aim = self._targets.choose(properties.headers, group)
         return self._check(aim, queue, properties)
 
+    def check_rows(
+        self, rows: Iterable[SelectedMessage | FrozenItem]
+    ) -> list[CheckedTarget | None]:
+        """The same of each of these; None for a possible repeat that is excluded."""
+        return [
+            None
+            if row.is_repeat and not self._include_repeats
+            else self.check_message(row.group, row.queue or "", row.properties)
+            for row in rows
+        ]
+
     def check_queue(self, queue: str) -> CheckedTarget | None:
         """What lies in this queue, if all of it goes to one place; else None."""
-        found = self.check_queue_entered(queue)
-        return None if found is None else found.checked
-
-    def check_queue_entered(self, queue: str) -> CheckedMessage | None:
         aim = self._targets.shared
         return None if aim is None else self._check(aim, queue, Properties())
 
-    def _check(self, aim: Destination, queue: str, properties: Properties) -> CheckedMessage:
+    def _check(self, aim: Destination, queue: str, properties: Properties) -> CheckedTarget:
         target = aim.target
         if target is None:
-            return CheckedMessage(_make_target(None, make_refused(aim.refusal)))
+            return _make_target(None, make_refused(aim.refusal))
         if find_target_problems(target.exchange, target.routing_key):
-            return CheckedMessage(_make_target(None, make_refused(IMPOSSIBLE)))
-        verdict = self._routes.check(target, queue, properties, aim.way)
-        return CheckedMessage(_make_target(target, verdict), verdict.enters)
+            return _make_target(None, make_refused(IMPOSSIBLE))
+        return _make_target(target, self._routes.check(target, queue, properties, aim.way))
 
 
 def _make_target(target: Target | None, verdict: Verdict) -> CheckedTarget:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from delayboard.dead_letters.replay.check.default_target import Target
+from delayboard.dead_letters.replay.check.full_queues import LimitedQueue
 from delayboard.dead_letters.replay.check.restricted_exchanges import RestrictedExchanges
 from delayboard.dead_letters.replay.check.verdict import (
     Verdict,
+    add_limits,
     keep_replayed_headers,
     make_guarded,
     make_refused,
@@ -57,7 +60,7 @@ class RouteChecker:
 
     Deaths, CC and BCC are omitted, as a replay omits them. `found` is everything in the broker,
     taps included. A message whose header counts `most_replays` replays is guarded; None guards
-    none.
+    none. `limited` are the queues with a maximum length, by name.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class RouteChecker:
         forwarders: Sequence[Forwarder] = (),
         now_ms: int = 0,
         most_replays: int | None = None,
+        limited: Mapping[str, LimitedQueue] = MappingProxyType({}),
     ) -> None:
         self.index = Index(found.without_taps())
         self.now_ms = now_ms
@@ -76,6 +80,7 @@ class RouteChecker:
         self._version = version
         self._forwarders = tuple(forwarders)
         self._most_replays = most_replays
+        self._limited = limited
         self._restricted = RestrictedExchanges(found)
         self._read = find_steering_headers(self.index, forwarders)
         self._known: dict[Hashable, Verdict] = {}
@@ -119,7 +124,9 @@ class RouteChecker:
                 forwarders=self._forwarders,
                 now_ms=self.now_ms,
             )
-            known = make_verdict(walked, source)
+            entered = dict.fromkeys(hop.queue for hop in walked.hops)
+            limited = [self._limited[name] for name in entered if name in self._limited]
+            known = add_limits(make_verdict(walked, source), limited)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[cache_key] = known

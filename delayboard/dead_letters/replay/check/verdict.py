@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
+from delayboard.dead_letters.replay.check.full_queues import LimitedQueue
 from topology.broker.properties.raw import is_left_out
 from topology.delays import format_delay, milliseconds
 from topology.message import Headers
@@ -21,15 +23,13 @@ _WORST = {"dropped": "lost", "stuck": "stuck", "uncertain": "uncertain", "delive
 class Verdict:
     """The predicted outcome of a replay; not good when the message is lost or loops back.
 
-    `ending` and `after_ms` are those of a ReplayRoute. `enters` are the queues that it gets into,
-    each with whether the message comes from an exchange and not from another queue.
+    `ending` and `after_ms` are those of a ReplayRoute.
     """
 
     is_good: bool
     sentence: str
     ending: str = "delivered"
     after_ms: int = 0
-    enters: tuple[tuple[str, bool], ...] = field(default=(), compare=False)
 
 
 def make_refused(why: str) -> Verdict:
@@ -51,20 +51,16 @@ def keep_replayed_headers(headers: Headers) -> Headers:
     return {name: value for name, value in headers.items() if not is_left_out(name)}
 
 
+def add_limits(verdict: Verdict, limited: Collection[LimitedQueue]) -> Verdict:
+    """The same with these queues that the message enters; not good when one of them is full."""
+    sentence = " ".join([verdict.sentence, *(one.sentence for one in limited)])
+    if verdict.is_good and any(one.is_full for one in limited):
+        return replace(verdict, is_good=False, sentence=sentence, ending="full")
+    return replace(verdict, sentence=sentence)
+
+
 def make_verdict(walked: Walk, source: str) -> Verdict:
     """The verdict on a walk for a message from the queue `source`."""
-    return replace(_make_verdict(walked, source), enters=_find_entered(walked))
-
-
-def _find_entered(walked: Walk) -> tuple[tuple[str, bool], ...]:
-    found: dict[str, bool] = {}
-    for outcome in walked.outcomes:
-        for place, hop in enumerate(outcome.hops):
-            found[hop.queue] = found.get(hop.queue, True) and place == 0 and not outcome.kept
-    return tuple(found.items())
-
-
-def _make_verdict(walked: Walk, source: str) -> Verdict:
     endings = {outcome.ending for outcome in walked.outcomes}
     if not walked.is_routed:
         first = walked.outcomes[0]

@@ -15,11 +15,10 @@ from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, Batc
 from delayboard.dead_letters.replay.batch.items import count_excluded, read_items, reroute_items
 from delayboard.dead_letters.replay.batch.options import Options, make_columns, read_batch_options
 from delayboard.dead_letters.replay.batch.routes import Routes, clear_routes
-from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
 from delayboard.dead_letters.replay.draft.create_draft import check_whole_queue, refuse_delay
-from delayboard.dead_letters.replay.draft.freeze_selection import AT_ONCE, explain_no_target
-from delayboard.dead_letters.replay.draft.missing_messages import describe_missing
+from delayboard.dead_letters.replay.draft.freeze_selection import AT_ONCE
+from delayboard.dead_letters.replay.draft.missing_messages import describe_missing, explain_no_route
 from delayboard.models import BatchState, ReplayBatch, ReplayEdit, Source
 from topology import audit, work
 
@@ -35,12 +34,7 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     edits = _read_edits(batch)
     is_small = batch.selected <= AT_ONCE
     items = read_items(batch, 0, AT_ONCE) if is_small and batch.source == Source.PARKED else []
-    checked = [
-        checker.check_item(i.group, i.queue or "", i.edited or i.properties, is_repeat=i.is_repeat)
-        for i in items
-    ]
-    if items and (why := explain_no_target(checked)):
-        raise BatchError(why)
+    checked = checker.check_rows(items)
     values = {**make_columns(options), "limit": batch.limit}
     if items:
         values["state_why"] = " ".join(filter(None, (describe_missing(batch), found.age_said)))
@@ -54,10 +48,10 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
         clear_routes(locked)
         if items:
             reroute_items(items, checked, Routes(locked))
-            check_full_queues(locked, checker)
+            if why := explain_no_route(locked):
+                raise BatchError(why)
         elif locked.source == Source.QUEUE:
             Routes(locked).add(Counter({check_whole_queue(checker, locked.queue): locked.selected}))
-            check_full_queues(locked, checker)
         else:
             asked = work.create(
                 KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=batch.selected

@@ -18,7 +18,6 @@ from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import OptionError, Options
 from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
 from delayboard.dead_letters.replay.batch.selection import search_parked
-from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, observe_broker
 from delayboard.dead_letters.replay.draft.freeze_selection import (
     freeze_selection,
@@ -146,7 +145,6 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
     with transaction.atomic():
         batch.save()
         Routes(batch).add(Counter({checked: number}))
-        check_full_queues(batch, checker)
         record_draft(user, batch, number)
     return batch
 

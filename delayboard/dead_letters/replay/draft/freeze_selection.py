@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from django.db import transaction
@@ -14,17 +13,15 @@ from delayboard.dead_letters.parked.merge_groups import lock_members
 from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
 from delayboard.dead_letters.replay.batch.items import count_excluded, insert_items
 from delayboard.dead_letters.replay.batch.options import Options, make_columns
-from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
+from delayboard.dead_letters.replay.batch.routes import Routes
 from delayboard.dead_letters.replay.batch.selection import (
     SelectedMessage,
     Selection,
-    count_unindexed,
     find_selection,
+    find_unindexed,
 )
-from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
-from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
-from delayboard.dead_letters.replay.draft.missing_messages import describe_missing, explain_nothing
+from delayboard.dead_letters.replay.draft.missing_messages import explain_draft, explain_nothing
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import BatchState, MessageGroup, Order, ReplayBatch
 from topology import audit, work
@@ -56,7 +53,7 @@ def freeze_selection(
     members = batch.group.member_ids if batch.group else []
     try:
         chosen = find_selection(batch)
-        by_worker = by_worker or count_unindexed(batch) > 0
+        by_worker = by_worker or find_unindexed(batch).exists()
     except QueryError as error:
         raise BatchError(str(error)) from error
     rows = [] if by_worker else _read_first(chosen, batch)
@@ -68,20 +65,15 @@ def freeze_selection(
         return batch
     if not rows:
         raise BatchError(explain_nothing(batch))
-    checked = [
-        checker.check_item(row.group, row.queue, row.properties, is_repeat=row.is_repeat)
-        for row in rows
-    ]
+    checked = checker.check_rows(rows)
     batch.state = BatchState.DRAFT
     with transaction.atomic():
         batch.save()
         insert_items(batch, rows, checked, Routes(batch))
-        check_full_queues(batch, checker)
         batch.selected, batch.prepared_to = len(rows), rows[-1].pk
         batch.repeats = sum(row.is_repeat for row in rows)
         batch.excluded = count_excluded(checked)
-        reasons = (explain_no_target(checked), describe_missing(batch), seen.age_said)
-        batch.state_why = " ".join(filter(None, reasons))
+        batch.state_why = explain_draft(batch, seen.age_said)
         batch.save(update_fields=["selected", "prepared_to", "repeats", "excluded", "state_why"])
         record_draft(user, batch, len(rows))
     return batch
@@ -93,15 +85,6 @@ def leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
     batch.work = work.create(KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=number)
     batch.save(update_fields=["work"])
     record_draft(user, batch, number)
-
-
-def explain_no_target(checked: Collection[CheckedTarget | None]) -> str:
-    """Why none of those that are sent has a target; "" when one has, or none is sent."""
-    some = [one for one in checked if one is not None]
-    if not some or any(one.has_target for one in some):
-        return ""
-    verdicts = {one.verdict for one in some}
-    return verdicts.pop() if len(verdicts) == 1 else ALL_UNKNOWN_TARGETS
 
 
 def record_draft(user: Any, batch: ReplayBatch, number: int) -> None:

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import re
-
-from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_elsewhere
 from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
 from delayboard.models import ReplayBatch
 
 NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
-LEFT_OUT = re.compile(r"[0-9,]+ messages? (?:is|are) excluded: not searchable [^.]*\.")
-
-
-def describe_waiting(number: int) -> str:
-    return f"{_count_messages(number, 'are not', 'is not')} searchable yet."
-
-
-def describe_unindexed(number: int) -> str:
-    messages = _count_messages(number, "are", "is")
-    return f"{messages} excluded: not searchable yet, because the worker's index does not grow."
+NOT_FOUND = "They are no longer in the queue: they were parked before, consumed, or expired."
 
 
 def explain_nothing(batch: ReplayBatch) -> str:
     """Why there is nothing in it."""
     if batch.parking is None:
-        return f"{NOTHING} {describe_missing(batch)}".strip() if batch.query else NOTHING
-    if parked := _describe_parked(parked_elsewhere(batch.parking)):
-        return f"None of the chosen messages could be parked: {parked}"
+        return NOTHING
     error = batch.parking.work.error if batch.parking.work else ""
-    return f"None of the chosen messages could be parked. {error}".strip()
+    return f"None of the chosen messages could be parked. {error or NOT_FOUND}"
 
 
 def describe_missing(batch: ReplayBatch) -> str:
-    """How many selected messages are missing; "" for none, or when they were not counted.
-
-    For a search: those that were excluded when the selection was frozen.
-    """
-    if batch.query:
-        found = LEFT_OUT.search(batch.state_why)
-        return found.group() if found else ""
+    """How many selected messages are missing; "" for none, or when they were not counted."""
     if batch.parking is not None:
         parks = batch.parking.work
         why = "were not found in the queue any more"
@@ -51,6 +31,11 @@ def describe_missing(batch: ReplayBatch) -> str:
     return ""
 
 
+def explain_draft(batch: ReplayBatch, age: str) -> str:
+    """What to know of it beside its verdicts; `age` is that of what is known of the broker."""
+    return " ".join(filter(None, (explain_no_route(batch), describe_missing(batch), age)))
+
+
 def explain_no_route(batch: ReplayBatch) -> str:
     """Why none of its items has a target; "" when one has, or all are excluded."""
     used = batch.routes.filter(items_number__gt=0)
@@ -60,22 +45,6 @@ def explain_no_route(batch: ReplayBatch) -> str:
     if not verdicts:
         return ""
     return verdicts.pop() if len(verdicts) == 1 else ALL_UNKNOWN_TARGETS
-
-
-def _describe_parked(elsewhere: Elsewhere) -> str:
-    """Where the missing messages are; "" when unknown."""
-    if not elsewhere.number:
-        return ""
-    sentence = "they are" if elsewhere.number > 1 else "it is"
-    if not elsewhere.replays:
-        return f"{sentence} parked already."
-    named = " and ".join(str(key) for key in elsewhere.replays)
-    replays = "replay" if len(elsewhere.replays) == 1 else "the replays"
-    return f"{sentence} parked already, in {replays} {named}."
-
-
-def _count_messages(number: int, many: str, one: str) -> str:
-    return f"1 message {one}" if number == 1 else f"{number:,} messages {many}"
 
 
 def _describe_number(number: int, sentence: str) -> str:

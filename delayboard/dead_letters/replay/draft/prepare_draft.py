@@ -21,22 +21,16 @@ from delayboard.dead_letters.replay.batch.items import (
 )
 from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
 from delayboard.dead_letters.replay.batch.routes import Routes
-from delayboard.dead_letters.replay.batch.selection import count_unindexed, find_selection
-from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
+from delayboard.dead_letters.replay.batch.selection import find_selection, find_unindexed
 from delayboard.dead_letters.replay.check.message_checker import (
     BrokerState,
     BrokerUnknown,
     MessageChecker,
     poll_broker,
 )
-from delayboard.dead_letters.replay.draft.missing_messages import (
-    describe_missing,
-    describe_unindexed,
-    describe_waiting,
-    explain_no_route,
-    explain_nothing,
-)
+from delayboard.dead_letters.replay.draft.missing_messages import explain_draft, explain_nothing
 from delayboard.dead_letters.search import QueryError
+from delayboard.dead_letters.search.index import add_missing
 from delayboard.models import BatchState, ReplayBatch
 from topology import work
 from topology.models import Work, WorkState
@@ -45,17 +39,7 @@ from topology.models import Work, WorkState
 CHUNK = 500
 RETRY_AFTER = timedelta(seconds=5)
 LOOK_AGAIN_AFTER = timedelta(seconds=1)
-# So long it waits for an index of messages that does not grow.
-STANDS_STILL = timedelta(seconds=30)
 PARKS = "The chosen messages are parked first."
-
-
-class _Ending(Exception):
-    """The worker stops; another continues at once."""
-
-
-class _NotYet(Exception):
-    """It is tried again after a second; the message says what it waits for."""
 
 
 def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
@@ -74,10 +58,8 @@ def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lam
             at_it.run()
     except work.Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
-    except _Ending:
+    except work.Ending:
         lease.give_back("", after=timedelta(0))
-    except _NotYet as error:
-        lease.give_back(str(error), after=LOOK_AGAIN_AFTER)
     except BrokerUnknown as error:
         lease.give_back(str(error), after=RETRY_AFTER)
 
@@ -102,7 +84,7 @@ class _Preparing:
         self._seen: BrokerState | None = None
 
     def run(self) -> None:
-        """Raises Stopped, _Ending, _NotYet, BrokerUnknown."""
+        """Raises Stopped, Ending, BrokerUnknown."""
         try:
             if self._batch.selected and not self._batch.prepared_to:
                 self._check_again()
@@ -118,7 +100,7 @@ class _Preparing:
         batch, chosen = self._batch, find_selection(self._batch)
         self._done = batch.selected
         if not batch.prepared_to:
-            self._await_index()
+            add_missing(find_unindexed(batch), self._pulse)
         checker, routes = self._make_checker(), Routes(batch)
         after = batch.prepared_to or chosen.find_floor(self._pulse)
         while number := min(CHUNK, chosen.count_room(batch.selected)):
@@ -126,10 +108,7 @@ class _Preparing:
             rows = chosen.read_next(after, number, self._pulse)
             if not rows:
                 break
-            checked = [
-                checker.check_item(row.group, row.queue, row.properties, is_repeat=row.is_repeat)
-                for row in rows
-            ]
+            checked = checker.check_rows(rows)
             batch.repeats += sum(row.is_repeat for row in rows)
             batch.excluded += count_excluded(checked)
             after = rows[-1].pk
@@ -141,26 +120,7 @@ class _Preparing:
             batch.selected = self._done
         if not batch.selected:
             raise BatchError(explain_nothing(batch))
-        check_full_queues(batch, checker, self._pulse)
         self._end(state_why=self._why())
-
-    def _await_index(self) -> None:
-        """Raises _NotYet as long as messages become searchable that it may mean.
-
-        `state_at` is when their number was another for the last time.
-        """
-        batch = self._batch
-        number = count_unindexed(batch)
-        if not number:
-            return
-        waits, now = describe_waiting(number), timezone.now()
-        if batch.state_why != waits:
-            self._write(state_why=waits, state_at=now)
-            raise _NotYet(waits)
-        if now - batch.state_at < STANDS_STILL:
-            raise _NotYet(waits)
-        batch.state_why = describe_unindexed(number)
-        self._write(state_why=batch.state_why)
 
     def _check_again(self) -> None:
         """How far it got is in the work alone: the items were all frozen before."""
@@ -168,29 +128,18 @@ class _Preparing:
         checker, routes = self._make_checker(), Routes(batch)
         while items := read_items(batch, self._done, CHUNK):
             self._pulse()
-            checked = [
-                checker.check_item(
-                    item.group,
-                    item.queue or "",
-                    item.edited or item.properties,
-                    is_repeat=item.is_repeat,
-                )
-                for item in items
-            ]
+            checked = checker.check_rows(items)
             batch.excluded += count_excluded(checked) - sum(item.is_excluded for item in items)
             with transaction.atomic():
                 self._advance(items[-1].position - self._done)
                 reroute_items(items, checked, routes)
                 self._write(excluded=batch.excluded)
-        check_full_queues(batch, checker, self._pulse)
         last = batch.items.aggregate(last=Max("parked_message"))["last"]
         self._end(state_why=self._why(), prepared_to=last or 1)
 
     def _why(self) -> str:
         age = self._seen.age_said if self._seen else ""
-        return " ".join(
-            filter(None, (explain_no_route(self._batch), describe_missing(self._batch), age))
-        )
+        return explain_draft(self._batch, age)
 
     def _fail(self, why: str) -> None:
         """What was frozen is cancelled; nothing of it was ever claimed."""
@@ -211,9 +160,9 @@ class _Preparing:
         )
 
     def _pulse(self) -> None:
-        """Between chunks. Raises _Ending when the worker ends, Stopped when it was cancelled."""
+        """Between chunks. Raises Ending when the worker ends, Stopped when it was cancelled."""
         if self._stop.is_set():
-            raise _Ending
+            raise work.Ending
         self._alive()
         self._lease.pulse(self._done, self._claimed.total)
 

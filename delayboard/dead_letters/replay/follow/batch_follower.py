@@ -118,9 +118,7 @@ class Follower:
 
 def find_follow_end(batch: ReplayBatch, scene: Scene | None) -> datetime:
     """The end of the follow time of an ended batch; `scene` is None for an unreachable broker."""
-    longest = (
-        observers.LONGEST_ROUND if scene is None else observers.estimate_round_in(batch, scene)
-    )
+    longest = observers.LONGEST_ROUND if scene is None else observers.estimate_round(batch, scene)
     return batch.state_at + max(LEAST, longest + SLACK)
 
 

@@ -29,14 +29,12 @@ class CanaryResult:
     why: str
 
 
-def estimate_round(batch: ReplayBatch) -> timedelta:
-    """How long it may take until a message of it has died again. Raises BrokerError."""
-    return observers.estimate_round(batch, latest.recent(batch.broker))
-
-
 def find_watch_end(batch: ReplayBatch, now: datetime) -> datetime:
     """So long the first ones are watched that were published just now. Raises BrokerError."""
-    return now + max(timedelta(seconds=batch.canary_seconds), estimate_round(batch))
+    scene = observers.make_scene(batch, latest.recent(batch.broker))
+    return now + max(
+        timedelta(seconds=batch.canary_seconds), observers.estimate_round(batch, scene)
+    )
 
 
 def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:

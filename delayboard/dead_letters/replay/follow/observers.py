@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from analytics.models import Firehose
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.queues.candidates import find_obstacle
-from delayboard.dead_letters.queues.confirmed import destinations
-from delayboard.dead_letters.queues.feeds import Feeds, feeds
 from delayboard.dead_letters.replay.follow.retry_rounds import (
     Paths,
     Reached,
@@ -41,14 +38,12 @@ ZERO = timedelta(0)
 class Scene:
     """A batch's targets in one snapshot: where its messages end, and their dead-letter queues.
 
-    `fed` lists the queues that dead-letter into each queue. `ends` are the names of existing
-    queues, including those that the messages were parked from.
+    `ends` are the names of existing queues, including those that the messages were parked from.
     """
 
     snapshot: Snapshot
     routes: Sequence[ReplayRoute]
     starts: Sequence[Reached]
-    fed: Feeds
     leading: Paths
     ends: Sequence[str]
 
@@ -56,8 +51,7 @@ class Scene:
 def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
     # In the order of the index routes_by_number, and no further, or all would be sorted.
     routes = list(batch.routes.order_by("-items_number")[:MOST_ROUTES])
-    fed = feeds(snapshot)
-    leading = find_paths(snapshot, fed)
+    leading = find_paths(snapshot)
     starts = find_reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
     found = set(find_dead_ends(leading, {one.queue for one in starts})) | _find_source_queues(batch)
     rows = DeadLetterQueue.objects.filter(broker=batch.broker)
@@ -67,7 +61,7 @@ def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
         for name in sorted(found)
         if confirmed.get(name, True) and not is_tap(name) and snapshot.definitions.queue(name)
     ]
-    return Scene(snapshot, routes, starts, fed, leading, ends)
+    return Scene(snapshot, routes, starts, leading, ends)
 
 
 def _find_source_queues(batch: ReplayBatch) -> set[str]:
@@ -76,12 +70,8 @@ def _find_source_queues(batch: ReplayBatch) -> set[str]:
     return set(items.values_list("parked_message__queue", flat=True))
 
 
-def estimate_round(batch: ReplayBatch, snapshot: Snapshot) -> timedelta:
+def estimate_round(batch: ReplayBatch, seen: Scene) -> timedelta:
     """How long a message may be on its way to its target, and from a failure there to its death."""
-    return estimate_round_in(batch, make_scene(batch, snapshot))
-
-
-def estimate_round_in(batch: ReplayBatch, seen: Scene) -> timedelta:
     delay = max((timedelta(milliseconds=route.after_ms) for route in seen.routes), default=ZERO)
     known = _read_topology_rounds(batch.broker)
     rounds = [
@@ -151,64 +141,16 @@ def explain_unseen_deaths(batch: ReplayBatch, seen: Scene) -> str:
         if name not in free and not (name in confirmed and confirmed[name].parks_automatically)
     ]
     if unseen:
-        return _advise_watch(batch.broker, seen, unseen, confirmed)
+        more = len(unseen) - NAMED
+        names = ", ".join(f"“{name}”" for name in unseen[:NAMED])
+        names += f" and {more} more queues" if more > 0 else ""
+        return (
+            f"Deaths into {names} are not observed: "
+            "these queues are not parked automatically. On the page Dead letters, start automatic "
+            "parking of those that contain only dead letters."
+        )
     watched = (row for row in confirmed.values() if row.parks_automatically)
     return next(filter(None, map(_explain_parker, watched)), "")
-
-
-def _advise_watch(
-    broker: Broker, seen: Scene, unseen: Sequence[str], confirmed: Collection[str]
-) -> str:
-    """What to do about queues that nobody watches: only dead-letter queues are to be watched."""
-    obstacles = _find_obstacles(broker, seen, unseen, confirmed)
-    proposed = [name for name in unseen if not obstacles[name]]
-    sentences = []
-    if proposed:
-        it = "it" if len(proposed) == 1 else "them"
-        mark = "" if all(name in confirmed for name in proposed) else f"mark {it} and "
-        sentences.append(
-            f"Deaths into {_list_queues(proposed)} are not observed: "
-            f"on the page Dead letters, {mark}select “Start automatic parking”."
-        )
-    if others := [f"“{name}” ({why})" for name, why in obstacles.items() if why]:
-        sentences.append(
-            f"Deaths into {_join_names(others)} are not observed: Delayboard parks only "
-            "dead-letter queues."
-        )
-    return " ".join(sentences)
-
-
-def _find_obstacles(
-    broker: Broker, seen: Scene, names: Sequence[str], confirmed: Collection[str]
-) -> dict[str, str]:
-    """Why each of these must not be watched; "" for a dead-letter queue.
-
-    A user may confirm a queue that no structure shows, but a queue with consumers is theirs.
-    """
-    in_topologies = destinations(broker, seen.snapshot)
-    found = {}
-    for name in names:
-        queue = seen.snapshot.definitions.queue(name)
-        numbers = seen.snapshot.numbers.get(name, QueueNumbers())
-        assert queue is not None, "an end is a queue of the snapshot"
-        is_known = name in confirmed and not numbers.consumers
-        found[name] = (
-            ""
-            if is_known
-            else find_obstacle(
-                queue, numbers, seen.fed.get(name, ()), in_topology=name in in_topologies
-            )
-        )
-    return found
-
-
-def _list_queues(names: Sequence[str]) -> str:
-    return _join_names([f"“{name}”" for name in names])
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more queues" if more > 0 else "")
 
 
 def find_peekable(broker: Broker, seen: Scene) -> list[Queue]:
@@ -222,10 +164,9 @@ def find_peekable(broker: Broker, seen: Scene) -> list[Queue]:
 
 
 def _is_peekable(queue: Queue, snapshot: Snapshot) -> bool:
-    numbers = snapshot.numbers.get(queue.name, QueueNumbers())
-    allowed = peek.permission(queue, snapshot)
-    is_small = numbers.messages is not None and numbers.messages <= peek.MAXIMUM_MESSAGES
-    return allowed.allowed and allowed.budget is None and is_small and not numbers.consumers
+    messages = snapshot.numbers.get(queue.name, QueueNumbers()).messages
+    is_small = messages is not None and messages <= peek.MAXIMUM_MESSAGES
+    return is_small and peek.is_free(queue, snapshot)
 
 
 def _explain_parker(row: DeadLetterQueue) -> str:

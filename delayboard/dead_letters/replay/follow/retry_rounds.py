@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple, TypeAlias
 
-from delayboard.dead_letters.queues.feeds import Feeds, feeds
+from delayboard.dead_letters.queues.feeds import feeds
 from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.routing.consumer import delivery_limit
 from topology.routing.walk import Index, walk
@@ -29,13 +29,10 @@ class Reached(NamedTuple):
     after: timedelta
 
 
-def find_paths(snapshot: Snapshot, fed: Feeds | None = None) -> Paths:
-    """The paths of every queue with a dead-letter exchange, without Delayboard's taps.
-
-    `fed` is the result of `feeds` for this snapshot, if the caller has it.
-    """
+def find_paths(snapshot: Snapshot) -> Paths:
+    """The paths of every queue with a dead-letter exchange, without Delayboard's taps."""
     found: dict[str, list[str]] = {}
-    for target, into in (feeds(snapshot) if fed is None else fed).items():
+    for target, into in feeds(snapshot).items():
         for feed in into:
             for source in feed.queues:
                 found.setdefault(source, []).append(target)

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from delayboard.dead_letters.replay.move_queue.delivery_limit import explain_near_limit
-from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages, Unfit
+from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages
+from delayboard.dead_letters.replay.publish.outgoing import Unsendable
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import Intake
@@ -154,7 +155,7 @@ class LiveQueueSource:
         self.number += 1
         try:
             publish = self._deciding.publish(arrival, self.number)
-        except Unfit as error:
+        except Unsendable as error:
             self._queue.exclude()
             self._count("failed", str(error))
             return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet
@@ -14,10 +12,6 @@ from delayboard.models.replay import OPEN, ReplayOutcome, TargetMode
 from topology.redaction import HIDDEN, Redaction
 
 PAGE = 50
-# Why a message was not available, in the words of `claims`.
-_TAKEN = re.compile(
-    r"(The message is in |The message was already replayed in )replay ([1-9][0-9]{0,17})\."
-)
 # Where these lead is worked out from the headers of the messages.
 _FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
 
@@ -41,37 +35,10 @@ class ItemFilter:
 
 
 @dataclass(frozen=True)
-class Other:
-    """Another replay that claimed the message; `is_known` when it still exists.
-
-    `prefix` is the error text before its name.
-    """
-
-    prefix: str
-    replay: int
-    was_replayed: bool
-    is_known: bool
-
-
-@dataclass(frozen=True)
-class Row:
-    """An item, and the replay that its error names."""
-
-    item: ReplayItem
-    other: Other | None
-
-    @property
-    def was_refused(self) -> bool:
-        """Published a second time because the broker closed the channel over it."""
-        item = self.item
-        return item.may_be_duplicated and item.state == ItemState.FAILED and item.attempts == 1
-
-
-@dataclass(frozen=True)
 class Items:
     """`next_after` leads on; None on the last page."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ReplayItem, ...]
     next_after: int | None
 
 
@@ -88,27 +55,7 @@ def read_page(batch: ReplayBatch, asked: ItemFilter) -> Items:
     rows = rows.defer("parked_message__properties", "parked_message__repeat_of__properties")
     found = list(rows.annotate(is_edited=Exists(edits)).order_by("position")[: PAGE + 1])
     is_more = len(found) > PAGE
-    left_out = [row.error for row in found if row.state == ItemState.CANCELLED]
-    known = find_other_replays(batch, left_out)
-    shown = (
-        Row(row, known.get(row.error) if row.state == ItemState.CANCELLED else None)
-        for row in found[:PAGE]
-    )
-    return Items(tuple(shown), found[PAGE - 1].position if is_more else None)
-
-
-def find_other_replays(batch: ReplayBatch, errors: Iterable[str]) -> dict[str, Other]:
-    """Those of these errors that name a replay, with that; only one of the same broker is known."""
-    parsed = {error: found for error in errors if (found := _TAKEN.fullmatch(error))}
-    numbers = {int(found[2]) for found in parsed.values()}
-    if not numbers:
-        return {}
-    rows = ReplayBatch.objects.filter(broker=batch.broker_id, pk__in=numbers)
-    known = set(rows.order_by().values_list("pk", flat=True))
-    return {
-        error: Other(found[1], int(found[2]), "replayed" in found[1], int(found[2]) in known)
-        for error, found in parsed.items()
-    }
+    return Items(tuple(found[:PAGE]), found[PAGE - 1].position if is_more else None)
 
 
 def _filter_items(batch: ReplayBatch, asked: ItemFilter) -> QuerySet[ReplayItem]:

@@ -13,8 +13,10 @@ from delayboard.dead_letters.replay.batch.change_state import AT_ONCE
 from delayboard.dead_letters.replay.batch.claims import FREE
 from delayboard.dead_letters.search.rights import tells
 from delayboard.models import ItemState, ReplayBatch, ReplayOutcome, ReplayRoute
+from delayboard.models.background_task import REPLAYS, is_missing
 from topology import redaction
 from topology.access import User
+from topology.graph.live_values import make_version
 from topology.redaction import HIDDEN, Redaction
 
 # So many targets are listed one by one; the others are counted.
@@ -25,30 +27,21 @@ BAR = 1000
 # A part of a bar can be seen however small it is; what lies between two.
 LEAST, GAP = 10, 4
 
-# What becomes of one, and of many, by how a route ends. `{most}` is the guard's number.
+# What becomes of messages, by how their route ends. `{most}` is the guard's number.
 _ENDINGS = {
-    "loops": (
-        "would return to the source queue",
-        "would return to the source queues",
-    ),
-    "unroutable": (
-        "would be unroutable: no queue matches",
-        "would be unroutable: no queue matches",
-    ),
-    "lost": ("would be lost on its way", "would be lost on their way"),
-    "stuck": ("would be stuck",) * 2,
-    "guarded": (
-        "was replayed {most} times or more already",
-        "were replayed {most} times or more already",
-    ),
-    "refused": ("cannot be published as it is", "cannot be published as they are"),
-    "full": ("would exceed the limit of a queue",) * 2,
-    "uncertain": ("would have an unknown outcome",) * 2,
+    "loops": "would return to the source queue",
+    "unroutable": "would be unroutable: no queue matches",
+    "lost": "would be lost on the way",
+    "stuck": "would be stuck",
+    "guarded": "had {most} or more replays already",
+    "refused": "cannot be published without an edit",
+    "full": "would go to a full queue",
+    "uncertain": "would have an unknown outcome",
 }
-_ARRIVES = ("would arrive",) * 2
-_DELAYED = ("would be sent to a delay and arrive after the delay",) * 2
+_ARRIVES = "would arrive"
+_DELAYED = "would be sent to a delay and arrive after the delay"
 _UNSEEN = "are not checked: Delayboard finds each target during the move"
-_BAD = ("would not arrive",) * 2
+_BAD = "would not arrive"
 
 
 @dataclass(frozen=True)
@@ -125,7 +118,7 @@ def summarize_dry_run(batch: ReplayBatch) -> DryRun:
     endings = [
         Ending(
             row["number"],
-            _describe_ending(row["ending"], row["number"], batch.most_replays),
+            _ENDINGS.get(row["ending"], _BAD).format(most=batch.most_replays),
             False,
             False,
         )
@@ -138,9 +131,9 @@ def summarize_dry_run(batch: ReplayBatch) -> DryRun:
     at_once = good - delayed["number"] - unseen
     found = [*sorted(endings, key=lambda one: -one.number)]
     if delayed["number"]:
-        found.append(Ending(delayed["number"], _DELAYED[0], True, True))
+        found.append(Ending(delayed["number"], _DELAYED, True, True))
     if at_once:
-        found.append(Ending(at_once, _ARRIVES[0], True, False))
+        found.append(Ending(at_once, _ARRIVES, True, False))
     if unseen:
         found.append(Ending(unseen, _UNSEEN, True, False))
     bad = sum(one.number for one in endings)
@@ -159,11 +152,6 @@ def count_taken(batch: ReplayBatch) -> int:
         return 0
     pending = batch.items.filter(state=ItemState.PENDING)
     return pending.exclude(parked_message__state__in=FREE).count()
-
-
-def _describe_ending(ending: str, number: int, most: int) -> str:
-    one, many = _ENDINGS.get(ending, _BAD)
-    return (one if number == 1 else many).format(most=most)
 
 
 def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
@@ -227,3 +215,10 @@ def make_lines(user: User, batches: Sequence[ReplayBatch]) -> list[Line]:
         Line(one, describe_selection(one, hidden[one.broker_id]), make_progress_bar(one))
         for one in batches
     ]
+
+
+def make_page_version(batch: ReplayBatch) -> str:
+    """Changes when a replay's page lists other messages or warns of something else."""
+    outcomes = (batch.doubled, batch.delivered, batch.died)
+    counts = tuple(batch.counts().values())
+    return make_version(str(batch.state), counts, outcomes, is_missing(REPLAYS))

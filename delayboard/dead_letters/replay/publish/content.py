@@ -25,10 +25,6 @@ _COLUMNS = (
 )
 
 
-class Unsendable(Exception):
-    """The message was not sent and cannot be; the sentence says why."""
-
-
 class Content(NamedTuple):
     """`queue`, `exchange` and `routing_key` are those of the message; `known` is its content id.
 

@@ -1,31 +1,26 @@
 """The headers of a message as a person edits them: names, types, texts; pure.
 
-What is not changed keeps its bytes and its place; what is changed is encoded again as its type.
+What is not changed keeps its bytes; what is changed is encoded again, behind the others.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from delayboard.dead_letters.replay.publish.header_values import (
-    NAMES,
-    TYPES,
-    format_value,
+from delayboard.dead_letters.replay.publish.header_values import TYPES, format_value, name_type
+from topology.broker.properties.field_values import write_entry
+from topology.broker.properties.read import edit_properties, read_properties
+from topology.message import (
+    DEATH_HEADERS,
+    REPLAY_HEADER,
+    REPLAYS_HEADER,
+    Headers,
+    Properties,
 )
-from topology.broker.properties.field_values import (
-    FieldError,
-    Reader,
-    table_entries,
-    write_entry,
-    write_value,
-)
-from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER
 
 # A header frame is no longer than what a connection agrees on, 128 KiB by default.
 MOST_BYTES = 120_000
-HEADERS_FLAG = 1 << 13
 _BROKER_S = DEATH_HEADERS | {"CC", "BCC"}
 _OURS = {
     REPLAY_HEADER: "which replay sent the message",
@@ -57,18 +52,11 @@ class Header(NamedTuple):
     lock: str = ""
 
 
-class _Entry(NamedTuple):
-    name: str
-    tag: bytes
-    value: Any
-    data: bytes
-
-
 def read_headers(raw: bytes) -> tuple[Header, ...]:
     """The headers in their order. Raises EditError when they cannot be taken apart."""
     return tuple(
-        Header(entry.name, _name_type(entry), format_value(entry.value), _explain_lock(entry))
-        for entry in _read_entries(raw)
+        Header(name, name_type(value), format_value(value), _explain_lock(raw, name, value))
+        for name, value in _read(raw).headers.items()
     )
 
 
@@ -76,34 +64,19 @@ def edit_headers(
     raw: bytes, set_headers: Mapping[str, Typed], drop_headers: Collection[str] = ()
 ) -> bytes:
     """The properties' bytes with these headers set and those dropped. Raises EditError."""
-    entries = _read_entries(raw)
-    known = {entry.name: entry for entry in entries}
-    problems: dict[str, str] = {}
-    written: dict[str, bytes] = {}
-    for name in (*set_headers, *drop_headers):
-        entry = known.get(name)
-        if lock := explain_lock(name) or (
-            _explain_lock(entry) if entry and name in set_headers else ""
-        ):
-            problems[name] = lock
+    properties = _read(raw)
+    problems = {name: lock for name in drop_headers if (lock := explain_lock(name))}
+    changed: dict[str, Any] = {}
     for name, typed in set_headers.items():
         try:
-            if name not in problems:
-                written[name] = _write_entry(name, typed, known.get(name))
+            if _is_changed(properties.headers, name, typed):
+                changed[name] = _parse(raw, properties.headers, name, typed)
         except ValueError as error:
             problems[name] = str(error)
     if problems:
         raise EditError(problems)
     dropped = set(drop_headers) - set(set_headers)
-    kept = [
-        written.pop(entry.name, b"") if entry.name in set_headers else entry.data
-        for entry in entries
-        if entry.name not in dropped
-    ]
-    inner = b"".join([*kept, *written.values()])
-    if inner == b"".join([entry.data for entry in entries]):
-        return raw
-    found = _replace_table(raw, inner)
+    found = edit_properties(properties, set_headers=changed, drop_header=dropped.__contains__).raw
     if len(found) > max(MOST_BYTES, len(raw)):
         raise EditError({"": f"All headers together can have {MOST_BYTES:,} bytes at most."})
     return found
@@ -118,10 +91,12 @@ def explain_lock(name: str) -> str:
     return ""
 
 
-def _explain_lock(entry: _Entry) -> str:
-    if why := explain_lock(entry.name):
+def _explain_lock(raw: bytes, name: str, value: Any) -> str:
+    if why := explain_lock(name):
         return why
-    if isinstance(entry.value, (Mapping, list)) and not _is_plain(entry.value):
+    if name.encode("utf-8", "replace") not in raw:
+        return "Its name is not valid UTF-8."
+    if isinstance(value, (Mapping, list)) and not _is_plain(value):
         return "It holds values that cannot be typed, such as times, decimals or bytes."
     return ""
 
@@ -136,66 +111,35 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (str, bool, int, float))
 
 
-def _name_type(entry: _Entry) -> str:
-    return "bytes" if isinstance(entry.value, bytes) else NAMES.get(entry.tag, "text")
+def _is_changed(headers: Headers, name: str, typed: Typed) -> bool:
+    if name not in headers:
+        return True
+    kind = name_type(headers[name])
+    return typed.type not in ("", kind) or typed.text != format_value(headers[name])
 
 
-def _write_entry(name: str, typed: Typed, old: _Entry | None) -> bytes:
-    """The whole entry. Raises ValueError with a sentence."""
-    if not name and old is None:
+def _parse(raw: bytes, headers: Headers, name: str, typed: Typed) -> Any:
+    """The value to be set. Raises ValueError with a sentence."""
+    if not name and name not in headers:
         raise ValueError("A header needs a name.")
-    kind = typed.type or ("" if old is None else _name_type(old))
-    if old is not None and kind == _name_type(old) and typed.text == format_value(old.value):
-        return old.data
+    lock = _explain_lock(raw, name, headers[name]) if name in headers else explain_lock(name)
+    if lock:
+        raise ValueError(lock)
+    kind = typed.type or (name_type(headers[name]) if name in headers else "")
     if kind not in TYPES:
         raise ValueError(f"Its type is one of {', '.join(TYPES)}.")
     value = TYPES[kind](typed.text)
-    # A name that is no UTF-8 keeps its bytes.
-    return (
-        write_entry(name, value)
-        if old is None
-        else old.data[: 1 + old.data[0]] + write_value(value)
-    )
+    write_entry(name, value)
+    return value
 
 
-def _read_entries(raw: bytes) -> Sequence[_Entry]:
+def _read(raw: bytes) -> Properties:
     """Raises EditError."""
-    try:
-        start, size = _find_table(raw)
-        return [
-            _Entry(
-                name.decode("utf-8", "backslashreplace"),
-                data[1 + len(name) : 2 + len(name)],
-                value,
-                data,
-            )
-            for name, value, data in table_entries(raw[start + 4 : start + size])
-        ]
-    except FieldError as error:
+    properties = read_properties(raw)
+    if properties.problems:
         sentence = (
             "Delayboard cannot read the properties of this message, so nothing can be edited: "
-            f"{error}."
+            f"{' '.join(properties.problems)}"
         )
-        raise EditError({"": sentence}) from error
-
-
-def _find_table(raw: bytes) -> tuple[int, int]:
-    """Where the table of headers begins, and how many bytes it has; none where there is none."""
-    reader = Reader(raw)
-    flags = reader.number(">H")
-    for place in (15, 14):
-        if flags & 1 << place:
-            reader.short_string()
-    start = reader.position
-    if flags & HEADERS_FLAG:
-        reader.long_string()
-    return start, reader.position - start
-
-
-def _replace_table(raw: bytes, inner: bytes) -> bytes:
-    """The same properties with this table; without one where it is empty."""
-    start, size = _find_table(raw)
-    (flags,) = struct.unpack_from(">H", raw)
-    flags = flags | HEADERS_FLAG if inner else flags & ~HEADERS_FLAG
-    table = struct.pack(">I", len(inner)) + inner if inner else b""
-    return struct.pack(">H", flags) + raw[2:start] + table + raw[start + size :]
+        raise EditError({"": sentence})
+    return properties

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from delayboard.dead_letters.replay.check.route_checker import is_finite
 
-# Tag -> the type in a word.
-NAMES = {b"S": "text", b"x": "bytes", b"t": "boolean", b"T": "time", b"D": "decimal"}
-NAMES |= {b"F": "table", b"A": "list", b"V": "nothing", b"f": "float", b"d": "float"}
-NAMES |= dict.fromkeys((b"b", b"B", b"s", b"u", b"I", b"i", b"l", b"L"), "integer")
-
 NO_NUMBER = "RabbitMQ closes the connection at NaN and infinite numbers."
 NO_TIME = "Type a time in UTC, such as 2026-11-22 03:00:00."
+
+
+def name_type(value: Any) -> str:
+    """The AMQP type of a value in a word, one of TYPES."""
+    names: list[tuple[type, str]] = [
+        (bool, "boolean"),
+        (int, "integer"),
+        (float, "float"),
+        (Decimal, "decimal"),
+        (str, "text"),
+        (bytes, "bytes"),
+        (datetime, "time"),
+        (Mapping, "table"),
+        (Sequence, "list"),
+    ]
+    return next((name for kind, name in names if isinstance(value, kind)), "nothing")
 
 
 def format_value(value: Any) -> str:

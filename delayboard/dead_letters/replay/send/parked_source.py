@@ -13,7 +13,8 @@ from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
-from delayboard.dead_letters.replay.publish.content import Content, Unsendable, read_contents
+from delayboard.dead_letters.replay.publish.content import Content, read_contents
+from delayboard.dead_letters.replay.publish.outgoing import Unsendable
 from delayboard.dead_letters.replay.send import settle_items
 from delayboard.dead_letters.replay.send.answers import Answers
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes

@@ -7,15 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from delayboard.dead_letters.replay.batch.options import OptionError
-from delayboard.dead_letters.replay.check.restricted_exchanges import RestrictedExchanges
-from delayboard.dead_letters.replay.check.route_checker import count_replays
 from delayboard.dead_letters.replay.check.targets import find_delay_route
-from delayboard.dead_letters.replay.publish.content import Content, Unsendable
-from delayboard.dead_letters.replay.publish.stamp import (
-    count_stated_replays,
-    stamp_properties,
-    strip_properties,
-)
+from delayboard.dead_letters.replay.publish.content import Content
+from delayboard.dead_letters.replay.publish.outgoing import Outgoing, Unsendable
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from delayboard.models import ReplayBatch, ReplayRoute, TargetMode
 from delayboard.publishing.intercepted import without_intercepted
@@ -23,12 +17,9 @@ from delayboard.publishing.own_declared import owning
 from topology.broker.amqp.pipeline import Pipeline
 from topology.broker.errors import Conflict, NotFound, Refused, Unsupported
 from topology.broker.management.client import Management
-from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import read_properties, strip_for_replay
 from topology.definitions import Definitions
-from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Headers, Properties, Publish, Route
+from topology.message import Publish, Route
 from topology.patterns.pattern import ParamsError
-from topology.provisioning.taps import tapped_exchanges
 
 MOST_KNOWN = 20_000
 
@@ -38,15 +29,13 @@ class PublishRoute:
     """Where the items of a route are published.
 
     `refusal` says why publishing is impossible, "" when it is possible. `is_tapped`: only a tap of
-    ours may receive the messages, so a confirm does not prove delivery. `is_restricted`: only some
-    messages may be published there.
+    ours may receive the messages, so a confirm does not prove delivery.
     """
 
     route: Route
     is_delayed: bool
     refusal: str = ""
     is_tapped: bool = False
-    is_restricted: bool = False
     declared_at: float | None = None
 
     @cached_property
@@ -74,8 +63,7 @@ class PublishRoutes:
     _known: dict[int, PublishRoute] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._tapped = tapped_exchanges(self.definitions)
-        self._restricted = RestrictedExchanges(self.definitions)
+        self._outgoing = Outgoing(self.definitions)
 
     def find(self, route: int) -> PublishRoute:
         """The way of a route. Raises BrokerError when the connection breaks."""
@@ -92,30 +80,7 @@ class PublishRoutes:
         """The message without what dying added, under its replay id. Raises Unsendable."""
         if way.refusal:
             raise Unsendable(way.refusal)
-        route = way.route
-        headers = route.stamped(time.time_ns() // 1_000_000) if route.due_header else route.headers
-        try:
-            properties = self._properties(route, content.properties, headers, name)
-        except FieldError as error:
-            raise Unsendable(f"Its properties cannot be edited: {error}.") from error
-        if way.is_restricted or way.is_tapped:
-            properties = read_properties(properties.raw)
-        publish = Publish(route.exchange, route.routing_key, properties, content.body)
-        if way.is_restricted and (why := self._restricted.explain_refusal(publish)):
-            raise Unsendable(why)
-        return publish
-
-    def _properties(
-        self, route: Route, parked_message: Properties, headers: Headers, name: str
-    ) -> Properties:
-        """Raises FieldError."""
-        if route.expiration_ms is None:
-            stripped = strip_properties(parked_message.raw, headers)
-            return stamp_properties(stripped, name, count_stated_replays(stripped) + 1, headers)
-        ours = {REPLAY_HEADER: name, REPLAYS_HEADER: count_replays(parked_message.headers) + 1}
-        return strip_for_replay(
-            parked_message, {**headers, **ours}, expiration=str(route.expiration_ms)
-        )
+        return self._outgoing.make(content.properties.raw, content.body, way.route, name)
 
     def check(self) -> TapCheck:
         """A check for everything that was confirmed until now."""
@@ -134,8 +99,7 @@ class PublishRoutes:
             route,
             row.after_ms > 0,
             refusal,
-            is_tapped=route.exchange in self._tapped,
-            is_restricted=route.exchange in self._restricted.exchanges,
+            is_tapped=route.exchange in self._outgoing.tapped,
         )
 
     def _declare(self, way: PublishRoute) -> None:
