@@ -162,17 +162,17 @@ def overview(
         *find_unsent(),
     ]
     figures = (
-        *counters.waits_counters(counters.count_waits(scope), flows),
+        *counters.waits_counters(counters.count_waits(scope)),
         counters.retrying_counter(flows, waiting),
-        counters.dead_letters_counter(by_id, parked.values(), scope),
+        counters.dead_letters_counter(by_id, parked.values()),
         lateness_counter(brokers, late),
         counters.replays_counter(brokers),
-        counters.findings_counter(findings, now),
+        counters.findings_counter(findings),
     )
     actions = AuditEntry.objects.filter(broker__in=brokers).order_by("-pk")
     return Overview(
         at=now,
-        counters=figures,
+        counters=counters.add_changes(figures, brokers, now),
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),
         lines=make_lines(flows, late, waiting, parked, found),
