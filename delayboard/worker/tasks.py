@@ -26,6 +26,7 @@ from delayboard.dead_letters import discard
 from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.park_automatically import park_automatically
 from delayboard.dead_letters.parking.store_batch import SpaceCheck
+from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.draft import prepare_draft
 from delayboard.dead_letters.replay.follow import outcome
@@ -141,7 +142,7 @@ def recorder_of(row: Topology) -> Task:
 
 def firehose_of(row: Firehose) -> Task:
     """The task that records the firehose of a vhost."""
-    run = partial(record_firehose, row.broker_id)
+    run = partial(record_firehose, row.broker_id, note_failures)
     broker = row.broker
     return Task(firehose_key(broker.slug), f"Firehose of {broker.name}", run, row.broker_id)
 
