@@ -19,6 +19,8 @@ from django.core.management import call_command, execute_from_command_line, get_
 from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from topology.management.input_file import is_file
+
 OURS = frozenset({"topology", "analytics", "delayboard"})
 # Accounts, their sessions and their unlocking: these are needed first on a new installation.
 ACCOUNTS = frozenset({"django.contrib.auth", "django.contrib.sessions", "axes"})
@@ -94,11 +96,6 @@ def checks_file(arguments: Sequence[str]) -> bool:
     """Whether it is `lint` with a file, which must start fast and without a database."""
     given = [one for one in arguments[2:] if one == "-" or not one.startswith("-")]
     return arguments[1:2] == ["lint"] and bool(given) and is_file(given[0])
-
-
-def is_file(source: str) -> bool:
-    """Whether it is a file and not a broker, whose slug has neither a dot nor a slash."""
-    return source == "-" or "." in source or "/" in source
 
 
 def prepare_database() -> None:

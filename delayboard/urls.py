@@ -9,21 +9,14 @@ from django.views.generic import RedirectView
 
 from delayboard.sign_in.throttle import GuardedForm
 from delayboard.views import (
-    account,
-    alerts,
     broker_start,
     delay_migration,
     demo,
     firehose,
     now,
-    publish,
-    publish_job,
-    redaction,
-    retention,
     saved_searches,
     scheduled_changes,
     search,
-    system,
 )
 from delayboard.views.dead_letters import (
     groups,
@@ -37,7 +30,9 @@ from delayboard.views.dead_letters import (
     retrying,
     transfer,
 )
+from delayboard.views.publishing import publish, publish_job
 from delayboard.views.replays import batches, draft, edit
+from delayboard.views.settings import account, alerts, redaction, retention, system
 
 handler500 = "delayboard.views.errors.show_server_error"
 _dead_letters = [

@@ -128,7 +128,11 @@ MODULES = (
             "tests/analytics/test_stuck.py",
         ),
     ),
-    Module("analytics/jobs/accuracy.py", ("tests/analytics/test_jobs.py",), is_run_elsewhere=True),
+    Module(
+        "analytics/jobs/tables/accuracy.py",
+        ("tests/analytics/test_jobs.py",),
+        is_run_elsewhere=True,
+    ),
 )
 
 

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from topology.views import (
-    audit,
-    brokers,
-    discovered,
-    finding,
-    findings,
-    probes,
-    topologies,
-    trace_route,
-    transfer,
-    vhost,
-)
+from topology.views import audit, finding, findings, probes, topologies, transfer
+from topology.views.brokers import discovered, trace_route, vhost
+from topology.views.brokers import pages as brokers
 
 app_name = "topology"
 _broker = [

@@ -21,7 +21,7 @@ from analytics.importing.staging import Staged, stage
 from analytics.importing.trace_lines import TraceScope
 from analytics.log import IMPORT_LOCK, LogError, held
 from analytics.models.run import RunState
-from analytics.recorder.traces import Watched
+from analytics.recorder.firehose.traces import Watched
 from topology import latest
 from topology.models import Broker, Topology
 from topology.patterns.pattern import Phase

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from analytics.events import LARGEST_NUMBER, TRACE_ID, EventError, MessageEvent, read_object
-from analytics.recorder.traces import (
+from analytics.recorder.firehose.traces import (
     DELIVER,
     PUBLISH,
     Trace,

@@ -16,13 +16,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import compacted
-from analytics.jobs import (
+from analytics.jobs import schema
+from analytics.jobs.tables import (
     accuracy,
     dead_letters,
     losses,
     probes,
     retries,
-    schema,
     single_messages,
     trails,
 )

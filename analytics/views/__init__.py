@@ -1,0 +1,1 @@
+"""Pages about what happened: scheduled messages, reports, nightly runs."""

@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from analytics.delivery import AddressRefused, subscribe
 from analytics.models import Channel, Delivery, Subscriber
+from analytics.results.nightly_report.delivery import AddressRefused, subscribe
 from topology import access, audit
 from topology.models import Role
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 from django.db.models import Q
 
-from analytics.delivery import NO_MAIL
+from analytics.results.nightly_report.delivery import NO_MAIL
 from delayboard.alerts.address import ASSET, hide_address, make_url
 from delayboard.alerts.messages import ALL_CLEAR
 from delayboard.models.alert import AlertChannel, AlertMessage, AlertState

@@ -12,7 +12,7 @@ from topology.models import Topology
 class ImportedTimeout(models.Model):
     """One line of an import, written before its message is published.
 
-    `key` is the line's (delayboard.publishing.timeouts). A row without `published_at` was left by
+    `key` is the line's (`timeout.py` of its import). A row without `published_at` was left by
     an import that died, or lost its broker, between the two: whether its message is in the broker
     is not known, so that it is published again and `may_be_doubled`.
     """

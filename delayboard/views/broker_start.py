@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 from delayboard import broker_start as choices
 from topology import access, latest
 from topology.models import Broker, Role
-from topology.views.first_look import first_look
+from topology.views.brokers.first_look import first_look
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -7,9 +7,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from analytics import firehose as switch
 from analytics.models import Firehose
 from analytics.observation import on_the_firehose, untapped
+from analytics.recorder.firehose import switch
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import firehose_key
 from topology import access

@@ -10,13 +10,13 @@ from threading import Event
 from django.conf import settings
 
 from analytics import nightly
-from analytics.delivery import deliver
 from analytics.models import Firehose
 from analytics.probes.keep_probing import keep_probing
-from analytics.recorder.firehose import record_firehose
+from analytics.recorder.firehose.record import record_firehose
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from analytics.recorder.write_facts import write_facts
+from analytics.results.nightly_report.delivery import deliver
 from delayboard.alerts.task import KIND as ALERTS
 from delayboard.alerts.task import keep_alerting
 from delayboard.changes import intercept, read_queue

@@ -9,9 +9,8 @@ import pytest
 import time_machine
 from django.test import Client
 
-from analytics import delivery
 from analytics.models import Delivery, NightlyReport, Run, Subscriber
-from analytics.results import store
+from analytics.results.nightly_report import delivery, store
 from tests.analytics import result_rows
 from tests.builders import make_user
 from tests.receivers import Mailbox, smtp_server, webhook

@@ -18,8 +18,8 @@ import duckdb
 import pytest
 
 from analytics import buckets, launch
-from analytics.jobs import trails
 from analytics.jobs.session import MISSING, TINY_INPUT_BYTES
+from analytics.jobs.tables import trails
 from analytics.launch import Result
 from tests.analytics import job_cases, letter_oracle, report_oracle, retry_oracle
 from tests.analytics.builders import (

@@ -13,10 +13,10 @@ from django.test import Client
 from analytics.charts import svg
 from analytics.charts.retries import Arrived, dead_letters
 from analytics.models import NightlyReport, Run
-from analytics.results import store
-from analytics.results.document import as_html, as_json, report_of
-from analytics.results.pdf import PdfError, print_pdf
-from analytics.results.store import days_to_store, store_report
+from analytics.results.nightly_report import store
+from analytics.results.nightly_report.document import as_html, as_json, report_of
+from analytics.results.nightly_report.pdf import PdfError, print_pdf
+from analytics.results.nightly_report.store import days_to_store, store_report
 from tests.analytics import result_rows
 from tests.builders import make_user
 from topology.models import Broker, Role

@@ -82,7 +82,7 @@ def _feed(known: Any) -> dict[str, float]:
     from dataclasses import replace
 
     from delayboard.live.page_state import Shown, broker_state
-    from topology.views.queues import queue_page
+    from topology.views.brokers.queues import queue_page
 
     began = time.process_time()
     first = broker_state(known)

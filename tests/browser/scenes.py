@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from django.urls import NoReverseMatch, reverse
 from playwright.sync_api import Page
 
-from analytics.firehose import switch_on
 from analytics.models import ScheduledMessage, Slo
+from analytics.recorder.firehose.switch import switch_on
 from delayboard.models import (
     BatchState,
     DelayMigration,

@@ -12,8 +12,8 @@ from threading import Thread
 import pytest
 from pytest_django import Settings
 
-from analytics.firehose import standing, switch_on
 from analytics.models import Gap
+from analytics.recorder.firehose.switch import standing, switch_on
 from tests.brokers import Vhost, newest_generation
 from tests.builders import eventually, make_broker, make_user
 from tests.faults.forking import forked

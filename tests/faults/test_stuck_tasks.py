@@ -12,9 +12,9 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from analytics import firehose
 from analytics.models import Minute, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
+from analytics.recorder.firehose import switch as firehose
 from analytics.recorder.follow import Follower
 from analytics.recorder.record import record
 from analytics.scheduled.summaries import counts

@@ -12,12 +12,13 @@ from urllib.parse import quote
 import pytest
 from django.contrib.auth.models import User
 
-from analytics import firehose, observation
+from analytics import observation
 from analytics.events import MessageEvent
 from analytics.models import DueCount, Firehose, Gap, ScheduledMessage
-from analytics.recorder import firehose_watch
 from analytics.recorder.copies import content_of
-from analytics.recorder.firehose import FirehoseRecorder
+from analytics.recorder.firehose import switch as firehose
+from analytics.recorder.firehose import watch as firehose_watch
+from analytics.recorder.firehose.record import FirehoseRecorder
 from analytics.recorder.follow import Follower
 from analytics.scheduled.queries import listing
 from analytics.scheduled.rows import due

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from analytics import firehose
 from analytics.models import Firehose, Gap
-from analytics.recorder import firehose_watch
+from analytics.recorder.firehose import switch as firehose
+from analytics.recorder.firehose import watch as firehose_watch
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost
 from tests.builders import eventually, make_broker

@@ -7,9 +7,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from analytics import firehose
-from analytics.firehose import Standing
 from analytics.models import Firehose
+from analytics.recorder.firehose import switch as firehose
+from analytics.recorder.firehose.switch import Standing
 from delayboard.models import BackgroundTask
 from tests.site.page_setup import signed_in, text_of
 from topology.models import Broker, Role

@@ -12,9 +12,9 @@ from django.urls import reverse
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Exchange, Queue
+from topology.exports.raw_definitions import raw_definitions
 from topology.models import Broker, Role, Topology
 from topology.operations.export_topology import FORMATS
-from topology.raw_definitions import raw_definitions
 
 pytestmark = pytest.mark.django_db
 

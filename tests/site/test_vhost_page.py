@@ -17,9 +17,9 @@ from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.provisioning.recognition import Recognition, recognize
 from topology.snapshot import Snapshot
+from topology.views.brokers.queues import PAGE
+from topology.views.brokers.vhost import MOST
 from topology.views.diagram import FORWARDER_NOTE
-from topology.views.queues import PAGE
-from topology.views.vhost import MOST
 
 pytestmark = pytest.mark.django_db
 
@@ -190,7 +190,7 @@ def test_what_is_recognised_is_worked_out_once_for_all_who_look(
         recognized.append(snapshot)
         return recognize(snapshot)
 
-    monkeypatch.setattr("topology.views.vhost.recognize", count)
+    monkeypatch.setattr("topology.views.brokers.vhost.recognize", count)
     first = know(pair.broker, *whole(pair))
     for query in ({}, {"open": "queues"}, {"q": "audit"}):
         shown(pair.broker, **query)

@@ -11,6 +11,7 @@ from tests.builders import make_broker, make_pair
 from tests.topology.test_commands import run
 from topology.broker.management.exported import NotDefinitions
 from topology.definitions import Definitions, Queue
+from topology.exports.raw_definitions import raw_definitions
 from topology.models import AuditEntry, State, Topology
 from topology.operations.export_topology import export_topology
 from topology.operations.import_definitions import import_definitions
@@ -18,7 +19,6 @@ from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
-from topology.raw_definitions import raw_definitions
 
 pytestmark = pytest.mark.django_db
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.raw_definitions import Raw, raw_binding, raw_definitions, raw_exchange, raw_queue
+from topology.exports.raw_definitions import (
+    Raw,
+    raw_binding,
+    raw_definitions,
+    raw_exchange,
+    raw_queue,
+)
 from topology.snapshot import QueueNumbers
 
 _ARGUMENTS = {

@@ -17,6 +17,11 @@ class BadInput(Exception):
     """The input is not valid; the message says why in one sentence."""
 
 
+def is_file(source: str) -> bool:
+    """Whether it is a file and not a broker, whose slug has neither a dot nor a slash."""
+    return source == "-" or "." in source or "/" in source
+
+
 def opened(file: str) -> AbstractContextManager[IO[bytes]]:
     """A path, or - for standard input. Raises CommandError."""
     try:

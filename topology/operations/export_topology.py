@@ -8,9 +8,9 @@ from collections.abc import Callable
 from topology.definitions import Definitions
 from topology.exports.kubernetes import as_kubernetes
 from topology.exports.permissions import as_commands, of_consumer, of_delayboard, of_publisher
+from topology.exports.raw_definitions import raw_definitions
 from topology.exports.terraform import as_terraform
 from topology.models import Topology
-from topology.raw_definitions import raw_definitions
 
 Write = Callable[[Topology, Definitions], str]
 

@@ -33,9 +33,9 @@ from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
 from topology.snapshot import Snapshot
+from topology.views.brokers.queues import queue_lines
 from topology.views.diagram import draw, explanation_picture
 from topology.views.findings import count_by_topology, lines_of
-from topology.views.queues import queue_lines
 from topology.views.redirect_back import next_of
 from topology.views.sorting import read_sort
 

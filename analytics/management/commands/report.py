@@ -10,8 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from analytics.management.commands.run_nightly import NO_DATA_CODE, parse_day
-from analytics.results.document import as_html, as_json, as_text, report_of
-from analytics.results.pdf import PdfError, print_pdf
+from analytics.results.nightly_report.document import as_html, as_json, as_text, report_of
+from analytics.results.nightly_report.pdf import PdfError, print_pdf
 
 
 class Command(BaseCommand):

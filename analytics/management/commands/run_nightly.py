@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from analytics import nightly
 from analytics.launch import LaunchError
 from analytics.models import Run
-from analytics.results.store import store_report
+from analytics.results.nightly_report.store import store_report
 from topology.delays import format_delay
 
 NO_DATA_CODE = 4

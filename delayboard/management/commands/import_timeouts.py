@@ -9,9 +9,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.management.confirmation import add_confirmation, unconfirmed
-from delayboard.publishing.import_tally import LineResult, Tally
-from delayboard.publishing.import_timeouts import import_timeouts, try_import
-from delayboard.publishing.timeouts import numbered_lines
+from delayboard.publishing.timeout_import.import_tally import LineResult, Tally
+from delayboard.publishing.timeout_import.import_timeouts import import_timeouts, try_import
+from delayboard.publishing.timeout_import.timeout import numbered_lines
 from topology.broker.errors import BrokerError
 from topology.management.find_rows import find_topology
 from topology.management.input_file import opened

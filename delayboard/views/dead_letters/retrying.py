@@ -18,7 +18,7 @@ from topology.models import Broker, Role
 from topology.operations import adopt
 from topology.patterns.table import PATTERNS
 from topology.snapshot import Snapshot
-from topology.views.discovered import recognize_snapshot
+from topology.views.brokers.discovered import recognize_snapshot
 
 SHOWN = 50
 

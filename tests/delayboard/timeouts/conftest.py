@@ -9,7 +9,7 @@ import pytest
 import time_machine
 from pytest_django import Settings
 
-from delayboard.publishing import import_timeouts as importing
+from delayboard.publishing.timeout_import import import_timeouts as importing
 from tests.delayboard.timeouts.lines import LEVELS, Channel
 from tests.topology.builders import NOON
 from topology import latest

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from delayboard.publishing import timeouts
-from delayboard.publishing.timeouts import Malformed, numbered_lines, read_line
+from delayboard.publishing.timeout_import import timeout as timeouts
+from delayboard.publishing.timeout_import.timeout import Malformed, numbered_lines, read_line
 from tests.delayboard.timeouts.lines import LEVELS, LONGEST, a_line, text
 from tests.topology.builders import NOON
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish

@@ -11,8 +11,8 @@ from django.core.management import CommandError, call_command
 
 from analytics.models import Fact
 from delayboard.models import ImportedTimeout
-from delayboard.publishing.import_tally import LineResult
-from delayboard.publishing.import_timeouts import import_timeouts, try_import
+from delayboard.publishing.timeout_import.import_tally import LineResult
+from delayboard.publishing.timeout_import.import_timeouts import import_timeouts, try_import
 from tests.delayboard.timeouts.lines import LONGEST, Channel, a_line, numbered, text
 from topology.broker.errors import Unreachable
 from topology.definitions import Binding

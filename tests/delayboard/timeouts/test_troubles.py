@@ -8,9 +8,9 @@ import pytest
 
 from delayboard.models import ImportedTimeout
 from delayboard.publishing import destinations
-from delayboard.publishing import import_timeouts as importing
-from delayboard.publishing.import_tally import LineResult
-from delayboard.publishing.import_timeouts import import_timeouts, try_import
+from delayboard.publishing.timeout_import import import_timeouts as importing
+from delayboard.publishing.timeout_import.import_tally import LineResult
+from delayboard.publishing.timeout_import.import_timeouts import import_timeouts, try_import
 from tests.delayboard.timeouts.lines import LONGEST, Channel, a_line, numbered, standing
 from tests.topology.builders import a_queue, a_snapshot
 from topology import latest

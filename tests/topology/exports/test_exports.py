@@ -14,13 +14,13 @@ from topology.definitions import Arguments, Binding, Definitions, Exchange, Queu
 from topology.exports.kubernetes import as_kubernetes
 from topology.exports.names import NotExportable
 from topology.exports.permissions import as_commands, of_consumer, of_delayboard, of_publisher
+from topology.exports.raw_definitions import raw_definitions
 from topology.exports.terraform import as_terraform
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import Pattern
 from topology.patterns.retry_pair.params import Params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
-from topology.raw_definitions import raw_definitions
 
 every_pattern = pytest.mark.parametrize("pattern", PATTERNS.values(), ids=list(PATTERNS))
 DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

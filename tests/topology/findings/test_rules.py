@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from topology.broker.management.exported import read_export
+from topology.exports.raw_definitions import Raw
 from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
 from topology.findings.table import LIVE_RULES, RULES
-from topology.raw_definitions import Raw
 
 
 def findings_of(example: Example, *rules: Rule) -> tuple[Finding, ...]:

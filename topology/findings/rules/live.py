@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from topology.definitions import TAP_PREFIX, Queue, is_tap
+from topology.exports.raw_definitions import Raw
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.example import Example, queue
 from topology.findings.finding import Rule, Severity
-from topology.raw_definitions import Raw
 from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 
 # So many dead letters of a queue are on their way at once (rabbit_fifo_dlx_worker.erl, the default

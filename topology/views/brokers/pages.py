@@ -15,9 +15,9 @@ from topology.forms import BrokerForm
 from topology.graph.live_values import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
 from topology.operations import connect
+from topology.views.brokers.first_look import first_look
+from topology.views.brokers.queues import queue_page
 from topology.views.findings import findings_line
-from topology.views.first_look import first_look
-from topology.views.queues import queue_page
 
 LIST_AGE = timedelta(seconds=10)
 

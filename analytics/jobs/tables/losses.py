@@ -7,7 +7,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.jobs.retries import micros
+from analytics.jobs.tables.retries import micros
 
 TOPOLOGY = ("broker", "topology", "queue")
 # So many ids of unexplained messages are listed for each topology.

@@ -14,9 +14,9 @@ from django.utils import timezone
 from analytics import facts
 from delayboard.models import ImportedTimeout
 from delayboard.publishing.destinations import Destinations
-from delayboard.publishing.import_tally import LineResult, Tally
 from delayboard.publishing.intercepted import without_intercepted
-from delayboard.publishing.timeouts import (
+from delayboard.publishing.timeout_import.import_tally import LineResult, Tally
+from delayboard.publishing.timeout_import.timeout import (
     Malformed,
     Timeout,
     line_digest,

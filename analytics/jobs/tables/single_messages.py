@@ -12,10 +12,10 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from analytics.jobs import trails
-from analytics.jobs.accuracy import clock, compute_lateness, is_taken, is_trip
-from analytics.jobs.retries import COUNTED_KINDS, counted_at_us, counts_between
 from analytics.jobs.schema import release_id
+from analytics.jobs.tables import trails
+from analytics.jobs.tables.accuracy import clock, compute_lateness, is_taken, is_trip
+from analytics.jobs.tables.retries import COUNTED_KINDS, counted_at_us, counts_between
 
 MESSAGE = ("broker", "topology", "key")
 

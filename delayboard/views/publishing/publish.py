@@ -24,7 +24,7 @@ from delayboard.publishing.send import AlreadySent, OutgoingMessage, send
 from delayboard.publishing.templates import TemplateError, delete_template, save_template
 from delayboard.publishing.track import make_steps, track
 from delayboard.views.confirm_production import Effect, confirmation
-from delayboard.views.publish_start import clone_peeked, read_start
+from delayboard.views.publishing.publish_start import clone_peeked, read_start
 from topology import access, latest
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError

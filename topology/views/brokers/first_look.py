@@ -11,7 +11,7 @@ from topology.findings.rules.live import UNREAD
 from topology.models import Broker
 from topology.operations.finding_rows import find_mutes
 from topology.snapshot import Snapshot
-from topology.views.discovered import recognize_snapshot
+from topology.views.brokers.discovered import recognize_snapshot
 from topology.views.findings import Line, make_line, worked_out
 
 WORST = 3

@@ -8,7 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from analytics.events import PROBE
-from analytics.jobs import accuracy, schema
+from analytics.jobs import schema
+from analytics.jobs.tables import accuracy
 
 EMPTY = """
     broker string, topology string, delay_bucket int, bucket int, has_left boolean, messages bigint

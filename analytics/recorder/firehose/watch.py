@@ -15,9 +15,9 @@ from time import monotonic
 
 from django.db import connection
 
-from analytics.firehose import fill, tap_of
 from analytics.models import Firehose, Gap
 from analytics.observation import on_the_firehose
+from analytics.recorder.firehose.switch import fill, tap_of
 from topology.broker.address import Address
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management.client import Management

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 from django.conf import settings
 
-from delayboard.publishing.check_lines import Item, LineChecker
-from delayboard.publishing.import_tally import LineResult, Tally
+from delayboard.publishing.timeout_import.check_lines import Item, LineChecker
+from delayboard.publishing.timeout_import.import_tally import LineResult, Tally
 from topology import audit
 from topology.broker.amqp.pipeline import Answer, Pipeline, pipeline
 from topology.broker.errors import BrokerError

@@ -16,15 +16,13 @@ from uuid import uuid4
 from django.conf import settings
 
 from analytics.events import MessageEvent
-from analytics.firehose import tap_of
 from analytics.log import EventLog, held
 from analytics.models import Firehose
 from analytics.observation import on_the_firehose, untapped
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.copies import KEPT_BODY_BYTES
-from analytics.recorder.firehose_watch import Watch
-from analytics.recorder.record import Beat
-from analytics.recorder.traces import (
+from analytics.recorder.firehose.switch import tap_of
+from analytics.recorder.firehose.traces import (
     Trace,
     Watched,
     event_of_trace,
@@ -32,6 +30,8 @@ from analytics.recorder.traces import (
     is_own,
     read_trace,
 )
+from analytics.recorder.firehose.watch import Watch
+from analytics.recorder.record import Beat
 from analytics.scheduled.queries.not_observed import settle
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.management.client import Management

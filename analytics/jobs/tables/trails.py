@@ -11,8 +11,8 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from analytics.jobs.accuracy import with_bucket
-from analytics.jobs.retries import (
+from analytics.jobs.tables.accuracy import with_bucket
+from analytics.jobs.tables.retries import (
     COUNTED_KINDS,
     GROUP,
     IS_RETRY,

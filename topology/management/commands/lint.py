@@ -12,13 +12,12 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error
 from django.utils import timezone
 
-from delayboard.run_command import is_file
 from topology.broker.management.exported import NotDefinitions, read_export
 from topology.findings import baseline, report
 from topology.findings.find import find
 from topology.findings.finding import Finding, Severity
 from topology.graph.layout.geometry import visible
-from topology.management.input_file import BadInput, read_json
+from topology.management.input_file import BadInput, is_file, read_json
 from topology.snapshot import Snapshot, version_numbers
 
 FOUND_CODE, BAD_INPUT_CODE = 1, 2

@@ -21,8 +21,8 @@ from django.core.validators import URLValidator, validate_email
 
 from analytics.models import Channel, Delivery, Subscriber
 from analytics.results.contents import contents
-from analytics.results.document import as_json, as_text, report_of
-from analytics.results.store import days_to_store, store_report
+from analytics.results.nightly_report.document import as_json, as_text, report_of
+from analytics.results.nightly_report.store import days_to_store, store_report
 from topology.broker.errors import BrokerError
 from topology.models.secrets import seal_secret
 

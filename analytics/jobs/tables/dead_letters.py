@@ -8,9 +8,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from analytics.buckets import DELAY_EDGES_MS
-from analytics.jobs.retries import micros
 from analytics.jobs.schema import OBSERVED
-from analytics.jobs.trails import history_us
+from analytics.jobs.tables.retries import micros
+from analytics.jobs.tables.trails import history_us
 
 KINDS = ("parked", "replayed", "discarded")
 LETTER = ("broker", "queue", "reason", "origin", "exception_type")

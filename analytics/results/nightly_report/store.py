@@ -11,8 +11,8 @@ from django.db.models import F, OuterRef, Q, Subquery
 
 from analytics.models import Delivery, NightlyReport, Run, Subscriber
 from analytics.models.run import RunState
-from analytics.results.document import as_html, report_of
-from analytics.results.pdf import PdfError, print_pdf
+from analytics.results.nightly_report.document import as_html, report_of
+from analytics.results.nightly_report.pdf import PdfError, print_pdf
 
 # Of days before there is a report only if somebody runs run_nightly for them.
 LAST_DAYS = 7

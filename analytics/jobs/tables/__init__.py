@@ -1,0 +1,1 @@
+"""Spark: the events of a day -> the rows of each table of results."""

@@ -1,0 +1,1 @@
+"""A vhost's firehose: switched, watched, and recorded as events."""

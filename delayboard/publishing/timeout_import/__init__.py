@@ -1,0 +1,1 @@
+"""The import of timeouts from a file: lines, their check, their publishing, the counts."""

@@ -1,0 +1,1 @@
+"""Pages that publish messages: the form, what fills it, the progress of many."""

@@ -1,0 +1,1 @@
+"""Pages about one broker: connection, queues, discovered topologies, diagram, routes."""
