@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
+from django.template.defaultfilters import floatformat
+
 from analytics.models import Run
 from delayboard.dead_letters.replay.present.ended_batch import find_silence, make_page_version
-from delayboard.models import ReplayBatch
+from delayboard.models import PublishJob, ReplayBatch
 from delayboard.now.board import Overview
 from delayboard.now.system import TaskLine, make_tasks_version
 from delayboard.publishing.track import Track
-from topology.delays import in_words
+from topology.delays import format_delay, in_words
 from topology.graph.live_values import (
     count_text,
+    make_version,
     snapshot_cells,
     snapshot_marks,
     snapshot_version,
@@ -172,6 +175,26 @@ def _count_left(pending: int, pace: float | None) -> str:
         return ""
     seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_LEFT)))
     return f"about {in_words(seconds)} left"
+
+
+def job_state(job: PublishJob, at: datetime) -> State:
+    """How far a publish job is."""
+    rate = job.measured_rate
+    cells = {
+        "job/published": count_text(job.published),
+        "job/returned": count_text(job.returned),
+        "job/answered": count_text(job.answered),
+        "job/repeated": count_text(job.repeated),
+        "job/rate": "–" if rate is None else f"{floatformat(rate)} per second",
+        "job/remaining": format_delay(job.remaining),
+    }
+    return state(at=at, cells=cells, version=make_job_version(job), done=job.work.is_ended)
+
+
+def make_job_version(job: PublishJob) -> str:
+    """Changes when more than a number of its page changes."""
+    own = job.work
+    return make_version(str(own.state), own.error, own.cancel_wanted, job.returned_why)
 
 
 def run_state(run: Run | None, at: datetime) -> State:

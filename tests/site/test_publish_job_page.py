@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from delayboard.live import subjects
 from delayboard.models import PublishJob
 from delayboard.models.publication import NO_PROPERTIES
 from tests.site.page_setup import know, signed_in, text_of
@@ -37,7 +38,10 @@ def test_a_job_is_requested_shown_and_stopped(broker: Broker) -> None:
     assert AuditEntry.objects.get(action="publish job requested").details["number"] == 2_000
     PublishJob.objects.update(published=500, returned=1, returned_why="No queue takes it.")
     page = text_of(client.get(answer["Location"]))
-    assert "Requested 2\u202f000, published 500, not published 1." in page
+    assert 'data-live="job/published">500<' in page
+    state = subjects.find("jobs", str(job.pk), 1)
+    assert state is not None
+    assert state.read()["cells"].items() >= {"job/answered": "501", "job/rate": "–"}.items()
     assert "No queue takes it." in page
     assert "Stop publishing" in page
     stop = reverse("publish_job_stop", args=[job.pk])

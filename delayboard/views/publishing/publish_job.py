@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from delayboard.live.page_state import make_job_version
 from delayboard.models import PublishJob
 from delayboard.models.background_task import PUBLISH_JOBS, is_missing
 from delayboard.publishing.publish_job import stop_job
@@ -22,6 +23,7 @@ def publish_job(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     context = {
         "job": job,
         "broker": job.broker,
+        "live_version": make_job_version(job),
         "may_operate": access.may(request.user, job.broker, Role.OPERATOR),
         "worker_is_missing": is_missing(PUBLISH_JOBS),
     }
