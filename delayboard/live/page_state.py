@@ -14,11 +14,11 @@ from delayboard.dead_letters.replay.present.ended_batch import find_silence, mak
 from delayboard.models import PublishJob, ReplayBatch
 from delayboard.now.board import Overview
 from delayboard.now.system import TaskLine, make_tasks_version
+from delayboard.publishing.publish_job import make_job_version
 from delayboard.publishing.track import Track
 from topology.delays import format_delay, in_words
 from topology.graph.live_values import (
     count_text,
-    make_version,
     snapshot_cells,
     snapshot_marks,
     snapshot_version,
@@ -189,12 +189,6 @@ def job_state(job: PublishJob, at: datetime) -> State:
         "job/remaining": format_delay(job.remaining),
     }
     return state(at=at, cells=cells, version=make_job_version(job), done=job.work.is_ended)
-
-
-def make_job_version(job: PublishJob) -> str:
-    """Changes when more than a number of its page changes."""
-    own = job.work
-    return make_version(str(own.state), own.error, own.cancel_wanted, job.returned_why)
 
 
 def run_state(run: Run | None, at: datetime) -> State:

@@ -9,10 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from delayboard.live.page_state import make_job_version
 from delayboard.models import PublishJob
 from delayboard.models.background_task import PUBLISH_JOBS, is_missing
-from delayboard.publishing.publish_job import stop_job
+from delayboard.publishing.publish_job import make_job_version, stop_job
 from topology import access
 from topology.models import Role
 
