@@ -27,7 +27,7 @@ from delayboard.models import (
     DeadLetterQueue,
 )
 from delayboard.now.board import (
-    BROKER_AGE,
+    SHARED_AGE,
     Overview,
     overview,
     share_overview,
@@ -204,8 +204,12 @@ def test_a_page_shows_what_the_feed_read_when_it_has_the_version_that_the_page_w
     told = share_overview([broker], at)
     assert shared_overview([broker], told.version, at) is told
     assert shared_overview([broker], "another", at) is None
-    assert shared_overview([broker], told.version, at + BROKER_AGE) is None
+    assert shared_overview([broker], told.version, at + SHARED_AGE) is None
     assert shared_overview([], told.version, at) is None
+    audit.record(None, "replay started", broker=broker)
+    newer = share_overview([broker], at)
+    assert newer.version != told.version
+    assert shared_overview([broker], told.version, at) is newer
 
 
 def test_counters_have_their_change_in_the_last_hour(broker: Broker) -> None:
