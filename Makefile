@@ -52,7 +52,7 @@ check: packages-test $(DEV_STAMP) ## format, lint, types, layers, words, Django'
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell -D - -D words.txt templates *.md docs/*.md docs/guide/*.md
-	$(BIN)/codespell -D words.txt -L journal topology analytics delayboard manage.py --skip '*.css,*/migrations/*,*.pyc'
+	$(BIN)/codespell -D words.txt topology analytics delayboard manage.py --skip '*.css,*/migrations/*,*.pyc'
 	$(BIN)/djade --check --target-version 5.2 $(templates)
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py check
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py makemigrations --check --dry-run

@@ -28,7 +28,7 @@ from analytics.models import Fact
 from topology.deaths import newest_death, read_history
 from topology.delays import milliseconds
 from topology.message import (
-    CHANGED_ON_THE_WAY,
+    CHANGED_BY_ROUTING,
     Message,
     Properties,
     Publish,
@@ -65,7 +65,7 @@ def id_of(properties: Properties, known: str, body: Callable[[], bytes]) -> str:
     is_kept = properties.delivery_mode in (1, 2) and properties.cluster_id is None
     # What dying adds is no part of the id, so that the x-death of a dead letter does not matter.
     if is_kept and all(
-        type(value) in _PLAIN or name in CHANGED_ON_THE_WAY
+        type(value) in _PLAIN or name in CHANGED_BY_ROUTING
         for name, value in properties.headers.items()
     ):
         return known

@@ -41,7 +41,7 @@ class Stopped(Exception):
     """The run was requested to stop, or another process took it over."""
 
 
-def want(day: date) -> Run:
+def request_run(day: date) -> Run:
     """Request a run of this day from the worker; a running one is not changed."""
     _refuse_future(day)
     run, _ = Run.objects.get_or_create(day=day)

@@ -103,14 +103,14 @@ def unobserved(*, since: datetime | None = None) -> list[Topology]:
     return [topology for topology in Topology.unobserved() if not is_seen(topology)]
 
 
-def left_unseen(now: datetime) -> Q:
+def is_presumed_delivered(now: datetime) -> Q:
     """Scheduled messages that count as delivered once they are due, because nothing observes it.
 
     All messages of topologies without observation; with the firehose, those that were due before it
     was enabled. Never those that are stuck.
     """
-    unseen, begun = find_unobserved(Topology.objects.all())
-    return due_before(dict.fromkeys(unseen, now) | begun, stuck_ranges())
+    not_observed, begun = find_unobserved(Topology.objects.all())
+    return due_before(dict.fromkeys(not_observed, now) | begun, stuck_ranges())
 
 
 def due_before(moments: Mapping[int, datetime], stuck: Collection[StuckRange]) -> Q:

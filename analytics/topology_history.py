@@ -40,14 +40,14 @@ def read_history(
     topology: Topology,
     width: Width,
     now: datetime,
-    unseen: frozenset[str],
+    not_observed: frozenset[str],
     begun: Mapping[str, datetime] = OBSERVED,
     deleted_before: datetime | None = None,
 ) -> History:
     """The newest hours or days, oldest first.
 
-    `unseen` are the sides that nobody observes; of others `begun` says since when, if not always.
-    Counts from before `deleted_before` may be deleted.
+    `not_observed` are the sides that nobody observes; of others `begun` says since when, if not
+    always. Counts from before `deleted_before` may be deleted.
     """
     local = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
     last_at = local if width == "hour" else local.replace(hour=0)
@@ -60,14 +60,14 @@ def read_history(
         at: (entered, left, late)
         for at, entered, left, late in sums.annotate(Sum("entered"), Sum("left"), Sum("late"))
     }
-    no_depth = _no_depth(topology, starts[0], unseen)
+    no_depth = _no_depth(topology, starts[0], not_observed)
     known_from = min((at for at in (topology.applied_at, *by_start) if at), default=now)
 
     def is_recorded(at: datetime) -> bool:
         return at + step > known_from and (deleted_before is None or at >= deleted_before)
 
     def is_seen(side: str, at: datetime) -> bool:
-        return side not in unseen and (side not in begun or at + step > begun[side])
+        return side not in not_observed and (side not in begun or at + step > begun[side])
 
     waiting = None if no_depth else counts.by_topology(counts.scope_of([topology], now))
     depth = waiting[topology.pk][0] if waiting is not None else 0
@@ -89,13 +89,13 @@ def read_history(
         )
         depth -= entered - left
     missing = {"entry": "entries", "exit": "deliveries"}
-    words = " and ".join(missing[side] for side in ("entry", "exit") if side in unseen)
+    words = " and ".join(missing[side] for side in ("entry", "exit") if side in not_observed)
     return History(tuple(reversed(spans)), words, no_depth)
 
 
-def _no_depth(topology: Topology, from_at: datetime, unseen: frozenset[str]) -> str:
+def _no_depth(topology: Topology, from_at: datetime, not_observed: frozenset[str]) -> str:
     """Why the waiting messages of the past are unknown, "" where they are computed."""
-    if unseen:
+    if not_observed:
         return "Waiting messages are unknown, because not all entries and deliveries are observed."
     if topology.state != State.APPLIED:
         return "Waiting messages are unknown, because the topology is not applied."

@@ -29,7 +29,7 @@ from topology.snapshot import QueueNumbers, Snapshot
 
 FRESH = timedelta(seconds=2)
 # For the line on every page that names brokers without an answer.
-LOOKED_AT = timedelta(seconds=10)
+POLLED_WITHIN = timedelta(seconds=10)
 RECENT = timedelta(minutes=1)
 PATIENCE_SECONDS = 1.5
 # After an action, which took its own time already.
@@ -140,7 +140,7 @@ def silent(brokers: Iterable[Broker]) -> list[Broker]:
 
 
 def _is_silent(broker: Broker) -> bool:
-    found = _known_or_poll(broker, LOOKED_AT)
+    found = _known_or_poll(broker, POLLED_WITHIN)
     if isinstance(found, Latest):
         return bool(found.error)
     if found.is_answered:
@@ -263,7 +263,9 @@ def _running(broker_id: int, address: Address) -> _Poll | None:
 def _begin(broker_id: int, address: Address) -> _Poll:
     """Guarded."""
     begun = _polls[broker_id] = _Poll(address)
-    begun.future = run_in_background(lambda: _look(broker_id, begun), f"poll of {address.host}")
+    begun.future = run_in_background(
+        lambda: _poll_broker(broker_id, begun), f"poll of {address.host}"
+    )
     return begun
 
 
@@ -275,13 +277,13 @@ def _following(broker_id: int, running: _Poll) -> _Poll:
         def follow() -> Latest:
             wait([running.future])
             follower.began, follower.after = time.monotonic(), None
-            return _look(broker_id, follower)
+            return _poll_broker(broker_id, follower)
 
         follower.future = run_in_background(follow, f"next poll of {running.address.host}")
     return running.follower
 
 
-def _look(broker_id: int, poll: _Poll) -> Latest:
+def _poll_broker(broker_id: int, poll: _Poll) -> Latest:
     """In the poll's thread. What a later poll or `forget` made void is not kept."""
     result = None
     try:

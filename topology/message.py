@@ -43,7 +43,7 @@ PUBLISHER_HEADERS = ("NServiceBus.OriginatingEndpoint", "origin")
 ATTEMPT_HEADER = "attempt"
 # Dead-lettering removes CC, BCC and the expiration; a replay sets its own two headers and
 # removes the user id.
-CHANGED_ON_THE_WAY = DEATH_HEADERS | {"CC", "BCC", REPLAY_HEADER, REPLAYS_HEADER}
+CHANGED_BY_ROUTING = DEATH_HEADERS | {"CC", "BCC", REPLAY_HEADER, REPLAYS_HEADER}
 CHANGED_PROPERTIES = frozenset({"expiration", "user_id"})
 
 
@@ -171,7 +171,7 @@ def content_id(properties: Properties, body: bytes) -> str:
             parts.append(f"[{_canonical_name(name)}{_canonical(value)}]")
     headers = properties.headers
     for name in sorted(headers):
-        if name not in CHANGED_ON_THE_WAY and not name.startswith("x-opt-"):
+        if name not in CHANGED_BY_ROUTING and not name.startswith("x-opt-"):
             parts.append(f"[{_canonical_name(name)}{_canonical(headers[name])}]")
     stated = "".join(parts).encode("utf-8", "surrogatepass")
     return hashlib.sha256(b"%b\x00body%b" % (stated, body)).hexdigest()[:32]

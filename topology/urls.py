@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from topology.views import audit, finding, findings, probes, topologies, transfer
+from topology.views import audit, probes, transfer
 from topology.views.brokers import discovered, trace_route, vhost
 from topology.views.brokers import pages as brokers
+from topology.views.findings import finding, listing
+from topology.views.topologies import actions, destinations, overview, parameters, tabs
 
 app_name = "topology"
 _broker = [
@@ -17,43 +19,43 @@ _broker = [
     path("discovered/adopt/", discovered.discovered_adopt, name="discovered_adopt"),
     path("discovered/import/", transfer.definitions_import, name="definitions_import"),
     path("trace-route/", trace_route.trace_route, name="trace_route"),
-    path("picture/", vhost.vhost, name="vhost"),
+    path("diagram/", vhost.vhost, name="vhost"),
 ]
 _findings = [
-    path("", findings.findings, name="findings"),
+    path("", listing.findings, name="findings"),
     path("history/", finding.finding_history, name="finding_history"),
     path("<slug:key>/", finding.finding, name="finding"),
     path("<slug:key>/mute/", finding.finding_mute, name="finding_mute"),
     path("<slug:key>/unmute/", finding.finding_unmute, name="finding_unmute"),
 ]
 _topology = [
-    path("", topologies.topology, name="topology"),
-    path("destinations/", topologies.topology_destinations, name="topology_destinations"),
-    path("definition/", topologies.topology_definition, name="topology_definition"),
-    path("code/", topologies.topology_code, name="topology_code"),
-    path("settings/", topologies.topology_settings, name="topology_settings"),
+    path("", tabs.topology, name="topology"),
+    path("destinations/", tabs.topology_destinations, name="topology_destinations"),
+    path("definition/", tabs.topology_definition, name="topology_definition"),
+    path("code/", tabs.topology_code, name="topology_code"),
+    path("settings/", tabs.topology_settings, name="topology_settings"),
     path("export/", transfer.topology_export, name="topology_export"),
-    path("apply/", topologies.topology_apply, name="topology_apply"),
-    path("edit/", topologies.topology_edit, name="topology_edit"),
-    path("replace/", topologies.topology_replace, name="topology_replace"),
-    path("record/", topologies.topology_record, name="topology_record"),
-    path("tap/", topologies.topology_replace_tap, name="replace_tap"),
-    path("verify/", topologies.topology_verify, name="topology_verify"),
-    path("bodies/", topologies.topology_bodies, name="topology_bodies"),
+    path("apply/", actions.topology_apply, name="topology_apply"),
+    path("edit/", parameters.topology_edit, name="topology_edit"),
+    path("replace/", actions.topology_replace, name="topology_replace"),
+    path("record/", actions.topology_record, name="topology_record"),
+    path("tap/", actions.topology_replace_tap, name="replace_tap"),
+    path("verify/", actions.topology_verify, name="topology_verify"),
+    path("bodies/", actions.topology_bodies, name="topology_bodies"),
     path("probes/", probes.topology_probes, name="topology_probes"),
-    path("unbind/", topologies.topology_unbind, name="topology_unbind"),
-    path("restore/", topologies.topology_restore, name="topology_restore"),
-    path("teardown/", topologies.topology_teardown, name="topology_teardown"),
+    path("unbind/", destinations.topology_unbind, name="topology_unbind"),
+    path("restore/", destinations.topology_restore, name="topology_restore"),
+    path("teardown/", actions.topology_teardown, name="topology_teardown"),
 ]
 urlpatterns = [
     path("brokers/", brokers.brokers, name="brokers"),
     path("brokers/add/", brokers.broker_add, name="broker_add"),
     path("brokers/<slug:broker_slug>/", include(_broker)),
-    path("findings/", findings.overview, name="findings_overview"),
+    path("findings/", listing.overview, name="findings_overview"),
     path("findings/<slug:broker_slug>/", include(_findings)),
-    path("topologies/", topologies.topologies, name="topologies"),
-    path("topologies/add/", topologies.topology_add, name="topology_add"),
-    path("topologies/patterns/<slug:kind>/", topologies.explain, name="explain"),
+    path("topologies/", overview.topologies, name="topologies"),
+    path("topologies/add/", parameters.topology_add, name="topology_add"),
+    path("topologies/patterns/<slug:kind>/", overview.explain, name="explain"),
     path("topologies/<slug:slug>/", include(_topology)),
     path("audit/", audit.audit, name="audit"),
 ]

@@ -14,7 +14,7 @@ FRAME_PIXELS = 110
 def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]:
     """The figure as JSON-ready values. `rows` is the number of lines of a horizontal chart."""
     height = max(160, FRAME_PIXELS + rows * ROW_PIXELS) if rows else 280
-    look: dict[str, Any] = {
+    style: dict[str, Any] = {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "height": height,
@@ -23,7 +23,7 @@ def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]
         "hovermode": "closest",
         "bargap": 0.15,
     }
-    drawn = go.Figure(data=traces, layout=look | layout)
+    drawn = go.Figure(data=traces, layout=style | layout)
     plain: dict[str, Any] = json.loads(drawn.to_json(validate=True))
     # Plotly's own template is white paper with its own fonts; the page has both.
     plain["layout"].pop("template", None)

@@ -129,14 +129,14 @@ def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
     return {q.name: q.message_ttl_ms for q in known if q.message_ttl_ms is not None}
 
 
-def want_reports(outcome: ImportResult) -> tuple[list[date], list[date]]:
+def request_reports(outcome: ImportResult) -> tuple[list[date], list[date]]:
     """Request the figures of the days that changed; returns requested days and impossible ones."""
     wanted: list[date] = []
     busy: list[date] = []
     today = datetime.now(UTC).date()
     for day in outcome.days:
         if day <= today:
-            run = nightly.want(day)
+            run = nightly.request_run(day)
             (busy if run.state == RunState.RUNNING else wanted).append(day)
     return wanted, busy
 

@@ -37,7 +37,7 @@ def main() -> int:
     try:
         run(arguments)
     except NoData as nothing:
-        command.say(no_data=str(nothing))
+        command.print_progress(no_data=str(nothing))
         return NO_DATA
     except session.MissingPackages as missing:
         sys.stderr.write(f"{missing}\n")
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
     log, day, out = arguments.log, arguments.day, arguments.out
     if compacted.input_of(log, day).is_empty:
         raise NoData(f"The event log has no data for {day}.")
-    step = partial(command.say_step, STEPS)
+    step = partial(command.print_step, STEPS)
     step(0)
     spark = session.start(
         f"delayboard {day}", scratch=out, input_bytes=compacted.day_bytes(log, day)

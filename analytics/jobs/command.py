@@ -10,15 +10,15 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 
-def say(**values: str | int) -> None:
+def print_progress(**values: str | int) -> None:
     """Print one JSON object as a line."""
     sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 
 
-def say_step(steps: Sequence[str], number: int) -> None:
+def print_step(steps: Sequence[str], number: int) -> None:
     """Print that the steps before this one are done."""
-    say(done=number, total=len(steps), step=steps[number])
+    print_progress(done=number, total=len(steps), step=steps[number])
 
 
 def day_parser(module: str, description: str | None) -> argparse.ArgumentParser:

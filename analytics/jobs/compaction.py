@@ -45,11 +45,11 @@ def main() -> int:
 
 def run(log: Path, day: date, url: str, work: Path, *, now: datetime) -> None:
     """The lines lie on this machine, so that it is this machine that reads them."""
-    command.say_step(STEPS, 0)
+    command.print_step(STEPS, 0)
     size = compacted.line_bytes(compacted.finished(log, day, now))
-    spark = session.start_at(session.HERE, f"compact {day}", scratch=work, input_bytes=size)
+    spark = session.start_at(session.LOCAL, f"compact {day}", scratch=work, input_bytes=size)
     try:
-        command.say_step(STEPS, 1)
+        command.print_step(STEPS, 1)
         compact_day(spark, log, day, url, now=now)
     finally:
         session.stop(spark)

@@ -137,7 +137,7 @@ def _tables(
     by_delay = _small(accuracy.by_delay(of_day, data_end))
     by_hour = _small(retries.by_hour(_union(retried)))
     retried_messages = trails.trails(_union(sides_of_attempts), begin, end)
-    ways = trails.with_outcome(retried_messages, ended, end).localCheckpoint(eager=False)
+    ended_trails = trails.with_outcome(retried_messages, ended, end).localCheckpoint(eager=False)
     missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
     missing = missing.localCheckpoint(eager=False)
     failures = _union([one.select(*CAUSE) for one in failed])
@@ -152,10 +152,10 @@ def _tables(
         "hours": accuracy.by_hour(by_destination),
         "retries": retries.retries(by_hour),
         "releases": retries.releases(by_hour, releases.distinct()),
-        "groups": trails.groups(ways, failures, end),
+        "groups": trails.groups(ended_trails, failures, end),
         "attempts": retries.attempts(_union(tried)),
-        "outcomes": trails.outcomes(ways),
-        "recoveries": trails.recoveries(ways),
+        "outcomes": trails.outcomes(ended_trails),
+        "recoveries": trails.recoveries(ended_trails),
         "causes": retries.causes(failures, begin, end),
         "deaths": retries.deaths(_union(died)),
         "losses": losses.losses(missing),

@@ -47,7 +47,7 @@ def main() -> int:
     try:
         run(arguments.log, arguments.work)
     except Refused as reason:
-        command.say(no_data=str(reason))
+        command.print_progress(no_data=str(reason))
         return REFUSED
     except (PySparkException, OSError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}".splitlines()[0] + "\n")
@@ -56,12 +56,12 @@ def main() -> int:
 
 
 def run(log: Path, work: Path) -> None:
-    command.say_step(STEPS, 0)
+    command.print_step(STEPS, 0)
     # Python's workers are children of the JVM: the environment contains the path of our code.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     (work / "log").symlink_to(log)
     size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
-    spark = session.start_at(session.HERE, "delayboard import", scratch=work, input_bytes=size)
+    spark = session.start_at(session.LOCAL, "delayboard import", scratch=work, input_bytes=size)
     try:
         spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
         spark.conf.set("spark.sql.parquet.binaryAsString", "true")
@@ -72,16 +72,16 @@ def run(log: Path, work: Path) -> None:
 
 
 def _import(spark: SparkSession, work: Path) -> dict[str, Any]:
-    command.say_step(STEPS, 1)
+    command.print_step(STEPS, 1)
     rows = _rows(spark, work).persist()
     counts = rows.agg(
         f.count("found").alias("read"), f.count("found.problem").alias("malformed")
     ).collect()[0]
     summary = {"read": counts["read"], "malformed": counts["malformed"], "entered": []}
     summary["problems"] = _problems(rows, work) if counts["malformed"] else []
-    command.say_step(STEPS, 2)
+    command.print_step(STEPS, 2)
     fresh = _fresh(spark, work, rows)
-    command.say_step(STEPS, 3)
+    command.print_step(STEPS, 3)
     summary["entered"] = _write(fresh, work / "out")
     return summary
 

@@ -28,7 +28,7 @@ LEAST_HEAP_MIB, MOST_HEAP_MIB = 1024, 3072
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # A day's queries are 300 classes, more than Spark keeps by default: it would compile them again.
 COMPILED_CLASSES = 1000
-HERE = "local[*]"
+LOCAL = "local[*]"
 # Wherever its tasks run: a run keeps what the driver prints.
 DRIVER_SETTINGS = {
     "spark.log.level": "ERROR",
@@ -58,14 +58,14 @@ def start(name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
         except ImportError as error:
             raise MissingPackages(MISSING) from error
         return tuned(spark, input_bytes)
-    master = os.environ.get("SPARK_MASTER", HERE)
+    master = os.environ.get("SPARK_MASTER", LOCAL)
     return start_at(master, name, scratch=scratch, input_bytes=input_bytes)
 
 
 def stop(spark: SparkSession) -> None:
     """Stop the session; print its version, and the peak memory of a driver on this machine."""
     with suppress(Py4JError, PySparkException, OSError):
-        command.say(spark_version=spark.version, **_peak_memory(spark))
+        command.print_progress(spark_version=spark.version, **_peak_memory(spark))
     spark.stop()
 
 

@@ -54,7 +54,7 @@ class Probe(models.Model):
         return self.arrived_at - self.due_at if self.arrived_at and self.is_in_time else None
 
     @classmethod
-    def on_the_way(cls, topology: Topology) -> QuerySet[Probe]:
+    def in_flight(cls, topology: Topology) -> QuerySet[Probe]:
         return cls.objects.filter(topology=topology, arrived_at=None, abandoned_at=None)
 
     @classmethod

@@ -96,7 +96,7 @@ def _probe(lease: work.Lease, topology: Topology, stop: Event, alive: Callable[[
             elif datetime.now(UTC) > in_time_from:
                 mark_late(topology)
                 is_ending = topology.probing == Probing.ENDING
-                if is_ending and not Probe.on_the_way(topology).exists():
+                if is_ending and not Probe.in_flight(topology).exists():
                     return True
             if failure:
                 raise failure

@@ -59,7 +59,7 @@ def mark_late(topology: Topology) -> None:
     confirm is never overdue: its row is deleted in the end.
     """
     now = datetime.now(UTC)
-    rows = Probe.on_the_way(topology)
+    rows = Probe.in_flight(topology)
     for probe in rows:
         if probe.sent_at is None:
             if probe.due_at < now - ABANDONED_AFTER:

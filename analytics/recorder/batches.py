@@ -172,14 +172,14 @@ class StreamRecorder(Recorder):
         return self.position.is_verified
 
     def doubt(self) -> None:
-        """Look whether the stream ends before our position. Raises DeclaredAnew, BrokerError."""
+        """Look whether the stream ends before our position. Raises StreamReplaced, BrokerError."""
         if monotonic() - self._silent_since < streams.SILENCE_SECONDS:
             return
         self._silent_since = monotonic()
         streams.check_reach(self.position)
 
     def put_away(self, deliveries: Sequence[Delivery]) -> None:
-        """Record a batch. Raises LogError, RecordingFailed, DeclaredAnew and NotAlone."""
+        """Record a batch. Raises LogError, RecordingFailed, StreamReplaced and NotAlone."""
         fresh = self.position.fresh(deliveries)
         if fresh:
             try:

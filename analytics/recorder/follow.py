@@ -39,7 +39,7 @@ IDLE_SECONDS = 0.1
 LOCKED_SECONDS = 0.2
 BEAT_SECONDS = 1.0
 SEARCH_SECONDS = 1.0
-WHOLE_LOOK_SECONDS = 30.0
+WHOLE_CHECK_SECONDS = 30.0
 
 
 def follow(*, stop: Event, beat: Beat) -> None:
@@ -60,7 +60,7 @@ def follow(*, stop: Event, beat: Beat) -> None:
 def _follow(follower: Follower, stop: Event, beat: Beat) -> None:
     beaten = searched = 0.0
     while not stop.is_set():
-        pressure.give_way(stop)
+        pressure.wait_for_recorders(stop)
         moved = follower.step()
         if monotonic() - beaten > BEAT_SECONDS:
             beaten = monotonic()
@@ -82,7 +82,7 @@ class Follower:
         self._topologies: dict[tuple[str, str], Topology | None] = {}
         self._unfinished: set[Path] = set()
         self._sizes: dict[Path, int] = {}
-        self._looked_at_all = 0.0
+        self._checked_all_at = 0.0
         self._indexed = self._unreadable = self._behind_bytes = 0
         self._last_at: datetime | None = None
 
@@ -135,8 +135,8 @@ class Follower:
         return event.recorded_at
 
     def _files(self) -> Iterator[Path]:
-        if monotonic() - self._looked_at_all > WHOLE_LOOK_SECONDS:
-            self._looked_at_all = monotonic()
+        if monotonic() - self._checked_all_at > WHOLE_CHECK_SECONDS:
+            self._checked_all_at = monotonic()
             folders = list(self._log.glob("date=*/hour=*"))
         else:
             folders = list(written_hours(self._log, datetime.now(UTC)))

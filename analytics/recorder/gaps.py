@@ -16,7 +16,7 @@ from topology.models import Topology
 AWAY = timedelta(seconds=10)
 FULL_SHARE = 0.9
 # RabbitMQ first counts a new queue after five seconds, unless its interval is shorter.
-STATISTICS_SECONDS, LOOK_SECONDS = 12.0, 0.5
+STATISTICS_SECONDS, CHECK_SECONDS = 12.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _count_loss_while_away(topology: Topology, *, wait_seconds: float) -> Loss |
         with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
             fill = read_fill(management.queue(topology.tap_queue))
             while fill.held is None and time.monotonic() < until:
-                time.sleep(LOOK_SECONDS)
+                time.sleep(CHECK_SECONDS)
                 fill = read_fill(management.queue(topology.tap_queue))
     except NotFound:
         return Loss(f"The tap queue “{topology.tap_queue}” did not exist.")

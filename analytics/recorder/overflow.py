@@ -12,7 +12,7 @@ from topology.broker.management.client import Management
 from topology.broker.time_limit import run_in_background
 from topology.models import Topology
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 TOO_SLOW = "The recorder read the tap too slowly. The tap was full and dropped copies."
 
 
@@ -21,24 +21,24 @@ class Overflow:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._asked: Future[Fill] | None = None
-        self._looked = float("-inf")
+        self._pending: Future[Fill] | None = None
+        self._checked_at = float("-inf")
         self._sure_at = datetime.now(UTC)
         self._dropped_before: int | None = None
         self._is_over = False
 
     def step(self, *, is_behind: bool) -> None:
         """Begin a look when it is time, take up the answer of one that was begun."""
-        if self._asked is None:
-            is_first = self._looked < 0
+        if self._pending is None:
+            is_first = self._checked_at < 0
             if is_first or ((is_behind or self._is_over) and self._is_time()):
-                self._asked = run_in_background(self._look, "check a tap")
+                self._pending = run_in_background(self._read_fill, "check a tap")
             elif not is_behind and not self._is_over:
                 self._sure_at = datetime.now(UTC)
             return
-        if not self._asked.done():
+        if not self._pending.done():
             return
-        asked, self._asked, self._looked = self._asked, None, monotonic()
+        asked, self._pending, self._checked_at = self._pending, None, monotonic()
         try:
             self.take(asked.result(), is_behind=is_behind)
         except BrokerError:
@@ -62,8 +62,8 @@ class Overflow:
         return max(0, fill.dropped - self._dropped_before)
 
     def _is_time(self) -> bool:
-        return monotonic() - self._looked > LOOK_SECONDS
+        return monotonic() - self._checked_at > CHECK_SECONDS
 
-    def _look(self) -> Fill:
+    def _read_fill(self) -> Fill:
         with Management(self._topology.broker.address) as management:
             return read_fill(management.queue(self._topology.tap_queue))

@@ -8,13 +8,13 @@ from time import monotonic
 # A recorder that died while it was behind is behind no longer.
 FORGOTTEN_AFTER_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 1.0
-LOOK_SECONDS = 0.05
+CHECK_SECONDS = 0.05
 
 _lock = Lock()
 _behind: dict[str, float] = {}
 
 
-def tell(recorder: str, *, is_behind: bool) -> None:
+def set_behind(recorder: str, *, is_behind: bool) -> None:
     """Record whether this recorder has more to read than it can process at once."""
     with _lock:
         if is_behind:
@@ -30,8 +30,8 @@ def is_on() -> bool:
         return any(reported_at > since for reported_at in _behind.values())
 
 
-def give_way(stop: Event) -> None:
+def wait_for_recorders(stop: Event) -> None:
     """Wait while recorders are behind, but not so long that nothing else is ever done."""
     until = monotonic() + LONGEST_WAIT_SECONDS
     while is_on() and monotonic() < until and not stop.is_set():
-        stop.wait(LOOK_SECONDS)
+        stop.wait(CHECK_SECONDS)

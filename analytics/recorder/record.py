@@ -37,7 +37,7 @@ from topology.operations.replace_tap import read_streams
 __all__ = ["Beat", "RecordingFailed", "record"]
 
 
-class RetiredIsGone(Exception):
+class RetiredTapMissing(Exception):
     """Somebody deleted a retired stream before it was read to its end."""
 
 
@@ -64,7 +64,7 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     do not match the pattern, excluded), caught_up, last_at. Raises BrokerError, LogError and
     RecordingFailed, each with a sentence; another call continues.
     """
-    _settle_what_was_unseen(_load_topology(topology_id))
+    _settle_not_observed(_load_topology(topology_id))
     while not stop.is_set():
         topology = _load_topology(topology_id)
         if not _reads_stream(topology):
@@ -88,7 +88,7 @@ def _load_topology(topology_id: int) -> Topology:
     return Topology.objects.select_related("broker").get(pk=topology_id)
 
 
-def _settle_what_was_unseen(topology: Topology) -> None:
+def _settle_not_observed(topology: Topology) -> None:
     """One that was adopted may have had messages of ours in it before it was tapped."""
     is_first = not Recording.objects.filter(topology=topology).exists()
     if is_first and topology.applied_at is not None:
@@ -133,9 +133,9 @@ def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
             if loss := gaps.absence(source):
                 gaps.note(source, loss)
             _follow(consumer, recorder, stop, beat, is_over)
-    except RetiredIsGone:
+    except RetiredTapMissing:
         retired_taps.close_absent(topology)
-    except streams.DeclaredAnew as error:
+    except streams.StreamReplaced as error:
         gaps.note(source, gaps.Loss(str(error)))
         streams.forget(source)
         raise RecordingFailed(
@@ -156,7 +156,7 @@ def _position(topology: Topology) -> streams.Position:
 
 @contextmanager
 def _open_consumer(topology: Topology, start: Start) -> Iterator[Consumer]:
-    """The stream from there on. Raises RetiredIsGone of a retired one that somebody deleted.
+    """The stream from there on. Raises RetiredTapMissing of a retired one that somebody deleted.
 
     Raises NotFound of another; then the next one starts at its beginning.
     """
@@ -169,7 +169,7 @@ def _open_consumer(topology: Topology, start: Start) -> Iterator[Consumer]:
         except NotFound:
             if _is_gone(topology):
                 if topology.retired_tap:
-                    raise RetiredIsGone from None
+                    raise RetiredTapMissing from None
                 gaps.tap_is_absent(topology)
                 streams.forget(topology)
             raise
@@ -210,7 +210,7 @@ def _follow(
         was_held_up = monotonic() - began > WAIT_SECONDS + LINGER_SECONDS + HELD_UP_SECONDS
         recorder.backlog.take(is_full=is_full, was_held_up=was_held_up)
         is_busy = len(deliveries) > limit // 4
-        pressure.tell(recorder.topology.slug, is_behind=is_busy)
+        pressure.set_behind(recorder.topology.slug, is_behind=is_busy)
         recorder.watch(is_behind=is_full)
         if deliveries:
             recorder.put_away(deliveries)

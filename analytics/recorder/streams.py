@@ -32,10 +32,10 @@ CLOCKS_APART = timedelta(minutes=1)
 # A stream that is there delivers its last copy at once.
 SILENCE_SECONDS = 5.0
 QUIET_SECONDS = 1.0
-LOOK = 500
+PEEKED = 500
 
 
-class DeclaredAnew(Exception):
+class StreamReplaced(Exception):
     """The tap is not the stream that was read before; the message says so."""
 
 
@@ -70,7 +70,7 @@ class Position:
         return f"{self.event_ids}{delivery.offset}"
 
     def fresh(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Those that were not recorded yet. Raises DeclaredAnew."""
+        """Those that were not recorded yet. Raises StreamReplaced."""
         for delivery in deliveries:
             if delivery.offset == self.offset and mark_of(delivery) != self.mark:
                 raise _explain_new_stream(self.topology)
@@ -180,7 +180,7 @@ def forget(topology: Topology) -> None:
 
 
 def check_reach(position: Position) -> None:
-    """Raises DeclaredAnew when the stream has copies but does not reach that far, and BrokerError.
+    """Raises StreamReplaced when the stream has copies but ends before, and BrokerError.
 
     Reads its last chunk: the broker's count of messages is seconds old, and a consumer that waits
     for a future offset gets none of the copies before it.
@@ -204,15 +204,15 @@ def newest_offset(topology: Topology) -> int | None:
 def _last_offsets(topology: Topology) -> Generator[int, None, None]:
     """Yields later and later offsets of the last chunk, until nothing more comes."""
     with Consumer(
-        topology.broker.address, topology.tap_queue, prefetch=LOOK, start="last"
+        topology.broker.address, topology.tap_queue, prefetch=PEEKED, start="last"
     ) as consumer:
-        while come := consumer.batch(limit=LOOK, limit_bytes=10**7, wait=QUIET_SECONDS, linger=0):
+        while come := consumer.batch(limit=PEEKED, limit_bytes=10**7, wait=QUIET_SECONDS, linger=0):
             consumer.ack_through(come[-1])
             yield _offset(come[-1])
 
 
-def _explain_new_stream(topology: Topology) -> DeclaredAnew:
-    return DeclaredAnew(
+def _explain_new_stream(topology: Topology) -> StreamReplaced:
+    return StreamReplaced(
         f"The tap “{topology.tap_queue}” was recreated or truncated after a broker crash. "
         "Its unread copies are lost."
     )

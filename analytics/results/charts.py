@@ -7,7 +7,8 @@ from typing import Any
 from analytics.charts import heat_map, lateness, retries
 from analytics.models import Slo
 from analytics.results.hours import zone_name
-from analytics.results.sections import WEEKDAYS, Section, duration, percent
+from analytics.results.sections.retries import WEEKDAYS
+from analytics.results.sections.section import Section, duration, percent
 
 Sections = dict[str, Section]
 

@@ -10,7 +10,8 @@ from analytics.results.charts import figures, heat
 from analytics.results.headline import KeyFigure, key_figures
 from analytics.results.hours import zone_name
 from analytics.results.read import Report, Selection
-from analytics.results.sections import Section, percent, sections
+from analytics.results.sections.section import Section, percent
+from analytics.results.sections.table import sections
 from analytics.results.slo import attainment
 from analytics.results.summary import summarize
 

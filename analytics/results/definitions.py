@@ -67,19 +67,19 @@ DEFINITIONS = {
         "known by publisher and version. The largest groups of each day are counted."
     ),
     "dead_letters": (
-        "Dead letters by UTC day and reason of the last death. Arrived is, of each message, the "
-        "larger of two numbers: its deaths that a tap recorded, and how often it was parked. A "
-        "dead letter that no tap records counts when it is parked. One that is parked on a later "
-        "day than its recorded death counts on both."
+        "Dead letters by UTC day and reason of the last death. Arrived: a message counts as often "
+        "as a tap recorded its death or as it was parked, whichever is more. Without a tap, a "
+        "message counts only when it is parked. A message that is parked on a later day than its "
+        "recorded death counts on both days."
     ),
     "handled": (
         "Dead letters that arrived, and that Delayboard parked, replayed and discarded, by the "
         "queue in which they died last, reason and exception."
     ),
     "replays": (
-        "Replays by outcome: died again (another recorded death, or parked again later), delivered "
-        "(a recorded exit from a delay) or not observed, as far as the event log went when the day "
-        "was computed."
+        "Replays by outcome: dead-lettered again (another recorded death, or parked again later), "
+        "delivered (a recorded exit from a delay) or not observed, as far as the event log went "
+        "when the day was computed."
     ),
     "ages": (
         "Replays by the time since the first death that x-death states, else since the message was "

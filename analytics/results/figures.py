@@ -12,7 +12,7 @@ import orjson
 from analytics import buckets
 
 Key: TypeAlias = tuple[str | int, ...]
-Way: TypeAlias = tuple[int, int, str]
+Trail: TypeAlias = tuple[int, int, str]
 ENTERED, DELIVERED, DIED, CANCELLED = "entered", "delivered", "died", "cancelled"
 WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
 FATES = (DELIVERED, DIED, CANCELLED, WAITING, UNOBSERVED, UNEXPLAINED)
@@ -123,20 +123,20 @@ class Figures:
         A message whose first attempts ended on an earlier day is at risk from its first attempt of
         this day on.
         """
-        return kaplan_meier({cast(Way, key): number for key, number in self.items("outcomes")})
+        return kaplan_meier({cast(Trail, key): number for key, number in self.items("outcomes")})
 
     def items(self, table: str) -> Iterator[tuple[Key, int]]:
         return iter(self.counts[table].items() if table in self.counts else ())
 
 
-def kaplan_meier(ways: Mapping[Way, int]) -> list[Step]:
+def kaplan_meier(trails: Mapping[Trail, int]) -> list[Step]:
     """The steps of messages by their first and last attempt and outcome."""
-    last = max((end for _, end, _ in ways), default=0)
+    last = max((end for _, end, _ in trails), default=0)
     failing, steps = 1.0, []
     for attempt in range(1, last + 2):
         at_risk = ended = 0
         of_attempt: Counter[str] = Counter()
-        for (first, end, outcome), number in ways.items():
+        for (first, end, outcome), number in trails.items():
             if first <= attempt <= end:
                 at_risk += number
             elif outcome == EXHAUSTED and end < attempt:

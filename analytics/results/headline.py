@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from analytics import buckets
 from analytics.results.definitions import DEFINITIONS
 from analytics.results.figures import ENTERED, EXHAUSTED, RECOVERED, UNEXPLAINED, Figures
-from analytics.results.sections import duration, percent, ratio
+from analytics.results.sections.section import duration, percent, ratio
 from topology.graph.live_values import count_text
 
 ON_TIME_WITHIN_MS = 1000.0

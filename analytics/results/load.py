@@ -61,8 +61,8 @@ def replace_day(day: date, result: Result, *, is_generated: bool = False) -> Non
     """
     patterns = dict(Topology.objects.values_list("slug", "kind"))
     began_at = datetime.combine(day, time(), UTC)
-    unseen = {topology.slug for topology in unobserved(since=began_at)}
-    found = figures_by_cut(result.tables, patterns, unseen)
+    not_observed = {topology.slug for topology in unobserved(since=began_at)}
+    found = figures_by_cut(result.tables, patterns, not_observed)
     if is_generated:
         for figures in found.values():
             figures.counts["generated"][()] = 1
@@ -82,7 +82,7 @@ def replace_day(day: date, result: Result, *, is_generated: bool = False) -> Non
                     due_at=datetime.fromisoformat(row["due_at"]),
                 )
                 for row in result.tables["unexplained"]
-                if row["topology"] not in unseen
+                if row["topology"] not in not_observed
             ),
             batch_size=500,
         )
@@ -107,12 +107,13 @@ def place(row: Row) -> str:
 
 
 def figures_by_cut(
-    tables: Mapping[str, Sequence[Row]], patterns: Mapping[str, str], unseen: Iterable[str]
+    tables: Mapping[str, Sequence[Row]], patterns: Mapping[str, str], not_observed: Iterable[str]
 ) -> dict[Cut, Figures]:
-    """The results of a day -> figures of every cut that has any; `unseen` topologies have no exits
-    to miss.
+    """The results of a day -> figures of every cut that has any.
+
+    Topologies that are `not_observed` have no exits to miss.
     """
-    unseen = frozenset(unseen)
+    not_observed = frozenset(not_observed)
     common = _common_destinations(tables["hours"])
     found: defaultdict[Cut, Figures] = defaultdict(Figures)
 
@@ -130,8 +131,8 @@ def figures_by_cut(
             count(row, "ledger", (fate,), row[fate])
     for row in tables["losses"]:
         fate = row["fate"]
-        is_unseen = fate == UNEXPLAINED and row["topology"] in unseen
-        count(row, "ledger", (UNOBSERVED if is_unseen else fate,), row["messages"])
+        is_not_observed = fate == UNEXPLAINED and row["topology"] in not_observed
+        count(row, "ledger", (UNOBSERVED if is_not_observed else fate,), row["messages"])
     for row in tables["uncounted"]:
         count(row, "uncounted", (row["reason"],), row["messages"])
     for row in tables["retries"]:

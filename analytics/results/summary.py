@@ -13,7 +13,7 @@ from analytics.results.figures import UNEXPLAINED, Figures
 from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import Period
 from analytics.results.read import Days
-from analytics.results.sections import duration, percent
+from analytics.results.sections.section import duration, percent
 from topology.graph.live_values import count_text
 
 # A p99 is worth a sentence from so many times the usual one, and from so many milliseconds on.
@@ -48,7 +48,7 @@ def summarize(
     for topology, own in suspects.items():
         found += _failures(topology, own)
     for topology, own in suspects.items():
-        found += _hopeless(topology, own)
+        found += _never_succeeding(topology, own)
     found = found[: MOST_SENTENCES - 1]
     if missing := period.length - len(days):
         found.append(
@@ -161,7 +161,7 @@ def _sum(shares: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return sum(failed for failed, _ in shares), sum(messages for _, messages in shares)
 
 
-def _hopeless(topology: str, days: Days) -> Iterator[Sentence]:
+def _never_succeeding(topology: str, days: Days) -> Iterator[Sentence]:
     total = Figures()
     for figures in days.values():
         total.add(figures)

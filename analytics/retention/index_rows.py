@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from analytics.models import ConsumptionPeak, DueCount, Gap, Minute, NightlyReport, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
-from analytics.observation import left_unseen
+from analytics.observation import is_presumed_delivered
 from analytics.retention.rules import RowRule, Rows
 from analytics.scheduled.rows import due
 from topology.models import Topology
@@ -22,7 +22,7 @@ class ScheduledRule(RowRule):
     """Scheduled messages: those that have left, or those that are overdue."""
 
     def rows(self, now: datetime) -> Rows:
-        left = Q(left_at=None) & left_unseen(now)
+        left = Q(left_at=None) & is_presumed_delivered(now)
         if self.age == "left_at":
             return self.table.filter(Q(left_at__isnull=False) | left)
         return self.table.filter(left_at=None, due_at__lt=now).exclude(left)

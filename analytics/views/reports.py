@@ -110,7 +110,7 @@ def run(request: HttpRequest) -> HttpResponse:
         return redirect("analytics:reports")
     try:
         with audit.recorded(request.user, "nightly run requested", what=day.isoformat()):
-            nightly.want(day)
+            nightly.request_run(day)
         messages.success(request, f"The worker computes {day} next.")
     except nightly.DayRefused as refusal:
         messages.error(request, str(refusal))

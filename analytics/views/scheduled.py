@@ -101,7 +101,7 @@ def _export(
         sentences = "\n".join(wanted.problems.values())
         return HttpResponse(sentences, status=400, content_type="text/plain; charset=utf-8")
     content_type, write = EXPORTS[form]
-    rows = listing.asked(brokers, wanted, now)
+    rows = listing.filter_waiting(brokers, wanted, now)
     parts = write(export.lines(rows, wanted.text, hidden))
     name = f"scheduled-{now:%Y%m%dT%H%M%SZ}.{form}"
     return download(request, parts, content_type, name)

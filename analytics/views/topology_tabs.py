@@ -18,7 +18,7 @@ from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import parse
 from topology import access, redaction
 from topology.models import Role, Topology
-from topology.views.topologies import with_topology
+from topology.views.topologies.shared import with_topology
 
 
 @require_safe
@@ -47,15 +47,19 @@ def topology_history(request: HttpRequest, topology: Topology) -> HttpResponse:
     width: history.Width = "day" if request.GET.get("by") == "day" else "hour"
     firehose = Firehose.objects.filter(broker=topology.broker).first()
     untapped_sides = frozenset[str](untapped(topology))
-    unseen = frozenset[str]() if firehose else untapped_sides
+    not_observed = frozenset[str]() if firehose else untapped_sides
     begun = dict.fromkeys(untapped_sides, firehose.switched_on_at) if firehose else {}
     now = datetime.now(UTC)
     kept_from = MINUTES.cutoff(now)
-    found = history.read_history(topology, width, now, unseen, begun, kept_from)
+    found = history.read_history(topology, width, now, not_observed, begun, kept_from)
     figures = [
         ("throughput", "Messages in and out", charts.throughput(found.spans)),
         ("depth", "Waiting messages", None if found.no_depth else charts.depth(found.spans)),
-        ("lateness", "Late messages", None if "exit" in unseen else charts.lateness(found.spans)),
+        (
+            "lateness",
+            "Late messages",
+            None if "exit" in not_observed else charts.lateness(found.spans),
+        ),
     ]
     context = {
         "tab": "history",

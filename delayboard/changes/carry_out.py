@@ -135,7 +135,7 @@ class Executor:
             )
         self._reload()
         self.write_counts()
-        self._look_at(management)
+        self._check(management)
         soon = timezone.now() + HORIZON
         self.is_wanted = self._row.changes.filter(state__in=OPEN, due_at__lte=soon).exists()
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
@@ -150,7 +150,7 @@ class Executor:
         self.tombstones.reload()
         self._loaded_at = now
 
-    def _look_at(self, management: Management) -> None:
+    def _check(self, management: Management) -> None:
         """Somebody who bound the queue again has its messages take both ways."""
         intercepted = self._session.objects
         if not self.is_released and objects.is_back(intercepted, management):

@@ -14,11 +14,11 @@ from analytics.models import ScheduledMessage
 from delayboard.changes.limits import LEAD, SHORTEST_NOTICE
 from delayboard.changes.point import (
     ONLY_CANCEL,
-    RETRIES,
     Point,
     Unchangeable,
     exit_of,
     find_point,
+    is_only_cancelled,
     unreadable,
 )
 from delayboard.changes.rebuild import rebuild
@@ -70,14 +70,14 @@ def is_read(row: ScheduledMessage) -> bool:
     """Whether its delay queue is read to change it: nothing else leads to it."""
     try:
         topology = row.topology
-        return topology is not None and not exit_of(topology.kind, topology.parsed, "")[0]
+        return topology is not None and not exit_of(topology.pattern, topology.parsed, "")[0]
     except (Unchangeable, ParamsError):
         return False
 
 
 def wait_queue(row: ScheduledMessage) -> str:
     """The delay queue in which it waits, of a message whose delay queue is read."""
-    if row.topology and row.topology.kind in RETRIES:
+    if row.topology and is_only_cancelled(row.topology.pattern):
         return row.queue
     return "" if row.exchange else row.routing_key
 
@@ -133,7 +133,7 @@ class _Checker:
             queue = self._queue(row.broker, name)
         except NotFound:
             return ChangeVerdict(row, f"The delay queue “{name}” does not exist.")
-        is_retry = row.topology is not None and row.topology.kind in RETRIES
+        is_retry = row.topology is not None and is_only_cancelled(row.topology.pattern)
         if problem := unreadable(queue, "" if is_retry else row.destination):
             return ChangeVerdict(row, problem)
         number = queue.get("messages") or 0
@@ -147,7 +147,7 @@ class _Checker:
             return CHANGED
         if topology is None or topology.state != State.APPLIED:
             return "The topology of this message is not applied."
-        if topology.kind in RETRIES and self._kind != ChangeKind.CANCEL:
+        if is_only_cancelled(topology.pattern) and self._kind != ChangeKind.CANCEL:
             return ONLY_CANCEL
         if topology.pk in self._migrated:
             return "The messages of this topology are being migrated. End the migration first."
@@ -196,7 +196,7 @@ class _Checker:
         key = (topology.pk, destination)
         if key not in self._points:
             try:
-                exchange, routing_key = exit_of(topology.kind, topology.parsed, destination)
+                exchange, routing_key = exit_of(topology.pattern, topology.parsed, destination)
                 self._points[key] = known_point(
                     topology.broker, self._snapshot(topology), exchange, routing_key
                 )

@@ -58,7 +58,7 @@ def publish_copies(interception: Interception, step: Callable[[], None]) -> None
                 if publish := _publish(change, channel):
                     published.append((change, publish))
             if published:
-                _look(interception, published)
+                _settle_copies(interception, published)
 
 
 def publish_in_place(
@@ -103,7 +103,9 @@ def _publish(change: ScheduledChange, channel: Publisher) -> Publish | None:
     return publish
 
 
-def _look(interception: Interception, published: Sequence[tuple[ScheduledChange, Publish]]) -> None:
+def _settle_copies(
+    interception: Interception, published: Sequence[tuple[ScheduledChange, Publish]]
+) -> None:
     """A tap of ours confirms what no real queue takes.
 
     Raises OutcomeUnknown where the broker cannot be looked at.

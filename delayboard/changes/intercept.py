@@ -37,7 +37,7 @@ from topology.models import Work, WorkState
 from topology.transfer import interception as objects
 from topology.transfer.move import move
 
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 # The broker reports what a queue holds every five seconds: twice nothing means nothing.
 REPORT_SECONDS = 6.0
 
@@ -122,7 +122,7 @@ class _Interception(Session):
         for change in changes.select_related("topology"):
             try:
                 topology = change.topology
-                way_out = exit_of(topology.kind, topology.parsed, change.destination)
+                way_out = exit_of(topology.pattern, topology.parsed, change.destination)
                 point = known_point(self.row.broker, snapshot, *way_out)
             except NoQueue:
                 # To begin says what is missing, and is tried again.
@@ -169,5 +169,5 @@ class _Interception(Session):
             if now == empty_since and now - began > REPORT_SECONDS:
                 return False
             self.step()
-            self.stop.wait(LOOK_SECONDS)
+            self.stop.wait(CHECK_SECONDS)
         return False

@@ -37,7 +37,7 @@ def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions,
     params = topology.parsed
     now_ms = time.time_ns() // 1_000_000
     if change.kind == ChangeKind.DELIVER_NOW:
-        exchange, key = exit_of(topology.kind, params, change.destination)
+        exchange, key = exit_of(topology.pattern, params, change.destination)
         if topology.kind == delay_levels.KIND:
             key = message.routing_key
         properties = strip_for_replay(message.properties, stated)

@@ -12,44 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from topology.definitions import Binding, Definitions
-from topology.patterns.busy_wait.params import KIND as BUSY_WAIT
-from topology.patterns.delay_levels.params import Params as LevelParams
-from topology.patterns.delay_levels.params import delivery_name
-from topology.patterns.delay_levels.pattern import delay_levels
-from topology.patterns.delay_queues.params import KIND as DELAY_QUEUES
-from topology.patterns.hold_queues.params import Params as HoldParams
-from topology.patterns.hold_queues.pattern import hold_queues
+from topology.patterns.pattern import Pattern
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import FORESEEABLE, steps
 from topology.transfer.interception import PREFIX
 
-# The messages of these can be cancelled: for that, no message is published again.
-RETRIES = ("retry_loop", "retry_pair", "retry_ladder")
 ONLY_CANCEL = (
     "The messages of a retry can only be cancelled. For another time, Delayboard would publish the "
     "message again. From RabbitMQ 4.0 on, its x-death count then starts at zero, and the consumer "
     "would retry it too often."
 )
-# Why the messages of other patterns cannot be changed.
-OTHER = "Delayboard cannot change single messages of this pattern."
-OTHERS = {
-    "quorum_retry": (
-        "The message waits in its work queue, and RabbitMQ has no command that removes one message "
-        "from a queue."
-    ),
-    "delayed_exchange": (
-        "The plugin keeps its messages outside of queues, and no command reaches one of them. Let "
-        "the consumer check cancellations (docs/scheduled-changes.md). For later changes, add a "
-        "topology of delay levels, let the publishers use it, and wait until the plugin has "
-        "delivered its messages."
-    ),
-    BUSY_WAIT: (
-        "A consumer outside of Delayboard forwards these messages. It can check each message "
-        "when it is due."
-    ),
-}
-
-
 # A queue is read whole only up to so much: its messages are held meanwhile.
 MOST_READ = 20_000
 MOST_BYTES = 256_000_000
@@ -72,26 +44,20 @@ class Point:
     queue_type: str
 
 
-def exit_of(kind: str, params: object, destination: str) -> tuple[str, str]:
+def exit_of(pattern: Pattern, params: Any, destination: str) -> tuple[str, str]:
     """The exchange and key with which messages for a destination leave the delays.
 
     The default exchange has no binding to replace: its messages are changed in their delay queue
-    (read_queue.py). Raises Unchangeable for a pattern whose messages leave through none.
+    (read_queue.py). Raises Unchangeable.
     """
-    if kind == delay_levels.KIND:
-        assert isinstance(params, LevelParams)
-        if params.destinations == "queues" and params.preset in ("nsb-v1", "nsb-v2"):
-            raise Unchangeable(
-                "NServiceBus binds the destination again before every delayed message, which "
-                "would undo the interception. Use conventional routing."
-            )
-        return delivery_name(params), "0." * params.levels + destination
-    if kind == hold_queues.KIND:
-        assert isinstance(params, HoldParams)
-        return params.exchange, destination
-    if kind in (DELAY_QUEUES, *RETRIES):
-        return "", destination
-    raise Unchangeable(OTHERS.get(kind, OTHER))
+    if problem := pattern.change_obstacle(params):
+        raise Unchangeable(problem)
+    return pattern.exit_of(params, destination)
+
+
+def is_only_cancelled(pattern: Pattern) -> bool:
+    """Whether its messages can get no other time: a new copy of one would be counted from zero."""
+    return pattern.ATTEMPTS_COUNTED_BY == "x-death"
 
 
 def find_point(found: Definitions, exchange: str, key: str) -> Point:

@@ -21,7 +21,7 @@ from django.utils import timezone
 from delayboard.changes import take
 from delayboard.changes.carry_out import Intercepted
 from delayboard.changes.copies import publish_in_place
-from delayboard.changes.point import MOST_READ, RETRIES, unreadable
+from delayboard.changes.point import MOST_READ, is_only_cancelled, unreadable
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import work
@@ -130,7 +130,7 @@ class _Reading:
         with Management(self._broker.address) as management:
             queue, alarms = management.queue(self._queue), management.alarms()
         latest = self._changes.select_related("topology").latest("pk")
-        is_retry = latest.topology.kind in RETRIES
+        is_retry = is_only_cancelled(latest.topology.pattern)
         if problem := unreadable(queue, "" if is_retry else latest.destination):
             raise Conflict(problem)
         cancelled = self._changes.filter(kind=ChangeKind.CANCEL, state__in=OPEN)

@@ -22,28 +22,17 @@ from analytics.scheduled.queries.filter import Filter
 from analytics.scheduled.queries.listing import Place
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
-from analytics.scheduled.summaries.status import Standing
+from analytics.scheduled.summaries.status import TopologyDoubt
 from topology.deaths import REASONS, read_history
 from topology.definitions import is_tap
 from topology.message import DEATH_HEADERS
 from topology.models import Broker, State, Topology
 from topology.operations import provision
-from topology.patterns.busy_wait.pattern import busy_wait
-from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.pattern import ParamsError
-from topology.patterns.quorum_retry.pattern import quorum_retry
-from topology.patterns.retry_ladder.pattern import retry_ladder
-from topology.patterns.retry_loop.pattern import retry_loop
-from topology.patterns.retry_pair.pattern import retry_pair
+from topology.patterns.table import find_retry_kinds
 from topology.redaction import HIDDEN, Redaction
 from topology.snapshot import Snapshot
 
-KINDS = frozenset(
-    pattern.KIND
-    for pattern in (retry_pair, retry_loop, retry_ladder, quorum_retry, delay_queues, busy_wait)
-)
-# Their consumers republish a failed message, so x-death does not count the failures.
-COUNTED_BY_CONSUMERS = frozenset({delay_queues.KIND, busy_wait.KIND})
 # The headers, and names within x-death, that show the failures.
 SHOWN_BY = (*sorted(DEATH_HEADERS), "queue", "reason", "count")
 
@@ -96,7 +85,7 @@ class RetryList:
 
     topologies: Sequence[Topology]
     depths: Sequence[Depth]
-    doubts: Sequence[Standing]
+    doubts: Sequence[TopologyDoubt]
     retries: Sequence[Retry] = ()
     is_first: bool = True
     next_place: str = ""
@@ -121,7 +110,7 @@ def retrying(
     `snapshot` is the broker's newest, None where it never answered. `hidden` is what of the
     broker's messages is hidden from whom the page is for.
     """
-    rows = Topology.objects.filter(broker=broker, kind__in=KINDS, state=State.APPLIED)
+    rows = Topology.objects.filter(broker=broker, kind__in=find_retry_kinds(), state=State.APPLIED)
     topologies = list(rows.select_related("broker"))
     scope = counts.scope_of(topologies, now)
     shown = RetryList(
@@ -134,7 +123,7 @@ def retrying(
         return shown
     asked = [one for one in topologies if wanted.topology in ("", one.slug)]
     found, remark = _find_page(broker, wanted, asked, scope, place)
-    reader = Reader({broker.pk: hidden}, scope.unseen, scope.stuck)
+    reader = Reader({broker.pk: hidden}, scope.not_observed, scope.stuck)
     page, next_place = scheduled_page.page_of(found)
     return RetryList(
         shown.topologies,
@@ -155,8 +144,8 @@ def _find_page(
     place: Place | None,
 ) -> tuple[list[ScheduledMessage], str]:
     """A page and one row more if there is one, in due order; why a search may have found more."""
-    gone = due_before(scope.gone_before, scope.stuck)
-    rows = listing.asked([broker], wanted, scope.now, gone=gone)
+    delivered = due_before(scope.delivered_before, scope.stuck)
+    rows = listing.filter_waiting([broker], wanted, scope.now, delivered=delivered)
     if wanted.text:
         of_these = rows.filter(topology__in=[one.pk for one in topologies])
         matches = search.search(
@@ -179,18 +168,19 @@ def _page(
 
 
 def _retry(row: ScheduledMessage, line: Line) -> Retry:
-    kind = row.topology.kind if row.topology else ""
     failed = _describe_failures(line)
-    tried = row.attempt > 1 or bool(failed) or kind in COUNTED_BY_CONSUMERS
+    # Consumers that republish a failed message leave no death to count.
+    by_consumer = row.topology and row.topology.pattern.ATTEMPTS_COUNTED_BY == "consumer"
+    tried = row.attempt > 1 or bool(failed) or bool(by_consumer)
     return Retry(line, row.attempt if tried else 0, _count_rounds(row.topology), failed)
 
 
 def _count_rounds(topology: Topology | None) -> int | None:
     """How many rounds there are, where the topology and not a consumer limits them."""
-    if topology is None or topology.kind != retry_ladder.KIND:
+    if topology is None:
         return None
     try:
-        return len(topology.pattern.delays(topology.parsed))
+        return topology.pattern.rounds(topology.parsed)
     except (ParamsError, KeyError):
         return None
 
@@ -223,12 +213,16 @@ def _depths(
             listed=numbers.get(one.pk, (0, 0))[0],
             queued=_count_queued(one, snapshot) if snapshot else None,
             sees_entries="entry" not in untapped(one)
-            or (has_firehose and one.kind != quorum_retry.KIND),
-            is_inside=one.kind == quorum_retry.KIND,
+            or (has_firehose and not _waits_in_work_queue(one)),
+            is_inside=_waits_in_work_queue(one),
         )
         for one in topologies
     ]
     return sorted(found, key=lambda depth: (-(depth.queued or 0), depth.topology.name))
+
+
+def _waits_in_work_queue(topology: Topology) -> bool:
+    return topology.pattern.ATTEMPTS_COUNTED_BY == "queue"
 
 
 def _count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
@@ -239,7 +233,7 @@ def _count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
         forwarders = {forwarder.queue for forwarder in topology.forwarders}
     except (ParamsError, KeyError):
         return None
-    is_inside = topology.kind == quorum_retry.KIND
+    is_inside = _waits_in_work_queue(topology)
     names = [
         queue.name
         for queue in queues

@@ -76,7 +76,7 @@ def refuse_unfit(source: Topology, target: Topology) -> None:
         )
 
 
-def look_at(source: Topology) -> Definitions:
+def read_objects(source: Topology) -> Definitions:
     """What is in the broker of the source. Raises BrokerError."""
     with Management(source.broker.address) as management:
         return latest.for_action(source.broker, management, source.definitions).definitions
@@ -86,7 +86,7 @@ def check(source: Topology, target: Topology, now: datetime) -> DryRun:
     """What a migration would move, and how far its steps are. Raises Refusal and BrokerError."""
     refuse_unfit(source, target)
     obstacle = REASONS.get(source.kind, "")
-    places = [] if obstacle else list_places(source, look_at(source))
+    places = [] if obstacle else list_places(source, read_objects(source))
     destinations = Destinations(target)
     waiting = ScheduledMessage.objects.filter(
         topology=source, left_at=None, entered_at__isnull=False

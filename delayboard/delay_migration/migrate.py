@@ -13,7 +13,7 @@ from threading import Event
 
 from django.db import transaction
 
-from delayboard.delay_migration.check import look_at, refuse_unfit
+from delayboard.delay_migration.check import read_objects, refuse_unfit
 from delayboard.delay_migration.move_messages import Run, Tally, malformed_queue
 from delayboard.delay_migration.places import list_places
 from delayboard.delay_migration.request import open_migration
@@ -116,7 +116,7 @@ def _move_all(
 ) -> Tally:
     """Raises Refusal, BrokerError and Stopped."""
     source, target = row.source, row.target
-    places = list_places(source, look_at(source))
+    places = list_places(source, read_objects(source))
     tally = Tally()
     run = Run(row, lease, Destinations(target), tally, is_stopping, alive)
     with pipeline(target.broker.address, f"migration to {target.name}") as publishing:

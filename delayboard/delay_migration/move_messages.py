@@ -20,8 +20,8 @@ from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from delayboard.delay_migration.due import Due, Malformed, Undated, remaining
-from delayboard.delay_migration.journal import WINDOW, Journal, Mark
 from delayboard.delay_migration.places import Place
+from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
 from delayboard.models import DelayMigration
 from delayboard.publishing.destinations import Destinations
 from delayboard.publishing.intercepted import without_intercepted
@@ -120,16 +120,16 @@ class Run:
         try:
             with intake(address, place.queue, prefetch=PREFETCH) as taking:
                 source = QueueSource(taking, decide, self._settled, prefetch=PREFETCH)
-                journal = Journal(
+                recorded = RecordedQueue(
                     self._row,
                     place.queue,
                     source,
                     publishing,
                     aim=self._aim,
-                    look=self._look_again,
+                    check=self._check_again,
                 )
                 move(
-                    journal,
+                    recorded,
                     publishing,
                     window=WINDOW // 2,
                     is_stopping=is_over,
@@ -219,9 +219,9 @@ class Run:
         self._tally.left += 1
         self._tally.why_left = why
 
-    def _look_again(self, marks: Sequence[Mark]) -> None:
+    def _check_again(self, marks: Sequence[Mark]) -> None:
         """Whether more than a tap took them. Raises Refusal, and BrokerError."""
-        self._destinations.look_again()
+        self._destinations.check_again()
         for destination in {mark.destination for mark in marks if not mark.is_malformed}:
             if problem := self._destinations.problem(destination):
                 raise Refusal(problem)

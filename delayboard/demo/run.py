@@ -248,7 +248,7 @@ class ManagedProcesses:
             if not self.is_announced and answers(self.port):
                 self.is_announced = True
                 page = f"http://127.0.0.1:{self.port}{self.first_page}"
-                say(f"\nDelayboard is at {page} (Ctrl-C stops it)\n")
+                print_line(f"\nDelayboard is at {page} (Ctrl-C stops it)\n")
 
     def stop(self) -> None:
         """Stop what is running: traffic, worker, site, node."""
@@ -272,24 +272,24 @@ class ManagedProcesses:
         # Asked before the output is read, so that the last words of a process are not lost.
         code = running.exit_code()
         for line in running.lines():
-            say(add_prefix(name, self.width, line))
+            print_line(add_prefix(name, self.width, line))
         if code is not None:
             seconds = running.plan_next_start()
-            say(f"{name} ended with code {code} and restarts in {seconds:.0f} s")
+            print_line(f"{name} ended with code {code} and restarts in {seconds:.0f} s")
         if running.process is None and time.monotonic() >= running.start_at:
             running.start()
 
     def _restart_node(self, node: PrivateNode) -> None:
-        say("The broker ended and restarts")
+        print_line("The broker ended and restarts")
         try:
             node.stop()
             node.start()
         except NodeError as error:
-            say(str(error))
+            print_line(str(error))
             time.sleep(pause(3))
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print for the person at the terminal."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

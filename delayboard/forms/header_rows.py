@@ -12,7 +12,7 @@ from delayboard.dead_letters.replay.publish.edit_headers import explain_lock
 from delayboard.dead_letters.replay.publish.header_values import TYPES, format_value
 from topology.broker.properties.field_values import FieldError, write_table
 from topology.content.text import make_encodable
-from topology.forms import HeadersField
+from topology.forms.fields import HeadersField
 
 PARTS = ("name", "type", "text")
 _KINDS: Mapping[type, str] = {

@@ -18,7 +18,7 @@ from delayboard.publishing.properties import make_properties
 from delayboard.publishing.send import OutgoingMessage
 from topology.definitions import Definitions, find_own_queue_problem
 from topology.delays import DelayError, format_delay, parse_delay
-from topology.forms import BrokerChoice
+from topology.forms.fields import BrokerChoice
 from topology.message import Route
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError

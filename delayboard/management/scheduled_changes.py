@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from analytics.models import ScheduledMessage
 from analytics.scheduled.queries.filter import MomentError, read_moment
 from delayboard.changes.check import ChangeVerdict, check, is_read
-from delayboard.changes.passing import passing
+from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import describe, request, undo
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.replay_arguments import find_user
@@ -76,7 +76,7 @@ def change(
     for verdict in verdicts:
         write(_line(verdict, action))
     good = [verdict for verdict in verdicts if not verdict.problem]
-    for one in passing(good):
+    for one in count_other_messages(good):
         write(
             f"Delayboard intercepts the queue “{one.queue}” from "
             f"{one.from_at:%Y-%m-%d %H:%M:%S} until a few seconds after {one.until_at:%H:%M:%S} "

@@ -142,7 +142,7 @@ class Migration(migrations.Migration):
                 ("queue", models.CharField(max_length=255)),
                 (
                     "is_confirmed",
-                    models.BooleanField(help_text="False: a user dismissed the queue."),
+                    models.BooleanField(help_text="False: a user excluded the queue."),
                 ),
                 ("decided_at", models.DateTimeField()),
                 ("parks_automatically", models.BooleanField(default=False)),

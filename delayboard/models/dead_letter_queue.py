@@ -13,7 +13,7 @@ class DeadLetterQueue(models.Model):
 
     broker = models.ForeignKey(Broker, models.CASCADE)
     queue = models.CharField(max_length=255)
-    is_confirmed = models.BooleanField(help_text="False: a user dismissed the queue.")
+    is_confirmed = models.BooleanField(help_text="False: a user excluded the queue.")
     decided_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )

@@ -13,7 +13,6 @@ from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.histogram import SPANS
 from delayboard.dead_letters.queues.growth import SPAN, TOLERANCE
-from delayboard.dead_letters.retrying import KINDS
 from delayboard.models import (
     BatchState,
     CounterSample,
@@ -107,7 +106,7 @@ def waits_counters(waits: Waits) -> list[Counter]:
 
 def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, tuple[int, int]]) -> Counter:
     """What waits for its next attempt."""
-    retries = [one for one in flows if one.topology.kind in KINDS]
+    retries = [one for one in flows if one.topology.pattern.ATTEMPTS_COUNTED_BY]
     number = sum(waiting.get(one.topology.pk, (0, 0))[0] for one in retries)
     return Counter("retrying", "retrying", number, Link("", "retrying_anywhere"))
 

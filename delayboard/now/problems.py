@@ -14,7 +14,7 @@ from django.db.models import Count, Max, TextChoices
 from analytics.models import Probe, Run, Slo
 from analytics.results.figures import Figures
 from analytics.results.read import budgets_of, last_day
-from analytics.results.sections import percent
+from analytics.results.sections.section import percent
 from analytics.results.slo import attainment
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
@@ -133,7 +133,7 @@ def find_drifted(brokers: Sequence[Broker]) -> Iterator[Problem]:
 def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Problem]:
     """Those with messages that should have left a minute ago, stuck ones aside.
 
-    For topologies whose copies are read at present: of others messages may have left unseen.
+    For topologies whose copies are read at present: nobody may have observed those of others.
     """
     rows = list(topologies)
     at = scope.now - LONG_OVERDUE

@@ -24,7 +24,7 @@ from topology.patterns.pattern import Phase
 DRAWN = SHOWN - 1
 SIDES: dict[str, Phase] = {"entered": "entry", "died": "entry", "left": "exit", "late": "exit"}
 WORDS = {"entered": "in", "left": "out", "late": "late", "died": "dead-lettered"}
-UNSEEN: dict[frozenset[Phase], str] = {
+OBSERVATION: dict[frozenset[Phase], str] = {
     frozenset(): "OK",
     frozenset({"entry"}): "Entries not observed",
     frozenset({"exit"}): "Deliveries not observed",
@@ -38,14 +38,14 @@ BEHIND = timedelta(seconds=3)
 class FlowLine:
     """A topology and its last hour; `unknown` says why the newest numbers are missing.
 
-    `unseen` are the sides that are never observed: "entry" for messages in, "exit" for messages
-    out.
+    `not_observed` are the sides that are never observed: "entry" for messages in, "exit" for
+    messages out.
     """
 
     topology: Topology
     flow: Flow
     unknown: str = ""
-    unseen: frozenset[Phase] = frozenset()
+    not_observed: frozenset[Phase] = frozenset()
     recent_seconds: float = 60.0 * RECENT
 
     @property
@@ -88,27 +88,29 @@ class FlowLine:
         return "0 %" if not share else f"{share:.1f} %" if share >= 0.1 else "<0.1 %"
 
     def _is_known(self, name: str) -> bool:
-        return not self.unknown and SIDES[name] not in self.unseen
+        return not self.unknown and SIDES[name] not in self.not_observed
 
     @property
     def status(self) -> str:
-        return self.unknown or UNSEEN[self.unseen]
+        return self.unknown or OBSERVATION[self.not_observed]
 
     @property
     def mark(self) -> str:
         if self.unknown:
             return "late"
-        return "" if self.unseen else "done"
+        return "" if self.not_observed else "done"
 
     @property
     def entered_area(self) -> str:
         entered = [counts.entered for counts in self.flow.minutes[:DRAWN]]
-        return "" if "entry" in self.unseen else area(entered, most=self.flow.most, steps=DRAWN)
+        return (
+            "" if "entry" in self.not_observed else area(entered, most=self.flow.most, steps=DRAWN)
+        )
 
     @property
     def left_line(self) -> str:
         left = [counts.left for counts in self.flow.minutes[:DRAWN]]
-        return "" if "exit" in self.unseen else points(left, most=self.flow.most, steps=DRAWN)
+        return "" if "exit" in self.not_observed else points(left, most=self.flow.most, steps=DRAWN)
 
     @property
     def description(self) -> str:
@@ -116,7 +118,7 @@ class FlowLine:
         parts = [
             f"{number} {WORDS[name]}"
             for name, number in asdict(self.flow.hour).items()
-            if SIDES[name] not in self.unseen
+            if SIDES[name] not in self.not_observed
         ]
         if not self.flow.minutes or not parts:
             return "No data for the last hour."
@@ -151,12 +153,12 @@ def flow_lines(
     counted_until = index_until(background_tasks, now)
     lines = []
     for one in topologies:
-        unseen = untapped(one)
-        if unseen and (firehose := firehoses.get(one.broker_id)):
-            unseen = frozenset()
+        not_observed = untapped(one)
+        if not_observed and (firehose := firehoses.get(one.broker_id)):
+            not_observed = frozenset()
             if firehose.pk in silent:
                 unread[one.pk] = firehose.read_at or firehose.switched_on_at
-        line = _line(one, flows[one.pk], unread, counted_until, unseen)
+        line = _line(one, flows[one.pk], unread, counted_until, not_observed)
         seconds = (now - line.flow.last_at + (RECENT - 1) * minutes.MINUTE).total_seconds()
         lines.append(replace(line, recent_seconds=seconds))
     return lines
@@ -187,15 +189,17 @@ def _line(
     flow: Flow,
     unread: Mapping[int, datetime | None],
     counted_until: datetime | None,
-    unseen: frozenset[Phase],
+    not_observed: frozenset[Phase],
 ) -> FlowLine:
     if topology.pk in unread:
         since = unread[topology.pk]
-        return FlowLine(topology, flow.until(since), f"Not recorded since {_clock(since)}", unseen)
-    if counted_until is not None and unseen != frozenset(SIDES.values()):
+        return FlowLine(
+            topology, flow.until(since), f"Not recorded since {_clock(since)}", not_observed
+        )
+    if counted_until is not None and not_observed != frozenset(SIDES.values()):
         known = flow.until(counted_until)
-        return FlowLine(topology, known, f"Not counted since {_clock(counted_until)}", unseen)
-    return FlowLine(topology, flow, unseen=unseen)
+        return FlowLine(topology, known, f"Not counted since {_clock(counted_until)}", not_observed)
+    return FlowLine(topology, flow, not_observed=not_observed)
 
 
 def _clock(moment: datetime | None) -> str:

@@ -24,7 +24,7 @@ from topology.provisioning.taps import lost_without_taps
 from topology.snapshot import Snapshot
 
 # Another's destination may come meanwhile; a look costs the broker as much as a page does.
-LOOK_AGAIN_SECONDS = 5.0
+CHECK_AGAIN_SECONDS = 5.0
 
 
 def levels_problem(params: Params, snapshot: Snapshot) -> str:
@@ -56,7 +56,7 @@ def destination_problem(params: Params, target: str, snapshot: Snapshot) -> str:
 
 
 class Destinations:
-    """Answers from a look at the broker that is at most LOOK_AGAIN_SECONDS old.
+    """Answers from a look at the broker that is at most CHECK_AGAIN_SECONDS old.
 
     What was taken since counts as bound, so that two destinations of which one is the dotted end
     of the other exclude each other also when both are new.
@@ -69,12 +69,12 @@ class Destinations:
         self._params: Params = topology.parsed
         self._taken = Definitions()
         self._ours: set[str] = set()
-        self.look_again()
+        self.check_again()
 
     def problem(self, target: str) -> str:
         """Why nothing may be sent to it, "" when it may. Raises what a look raises."""
         if self.is_old:
-            self.look_again()
+            self.check_again()
         if target not in self._problems:
             self._problems[target] = destination_problem(self._params, target, self._seen)
         return self._problems[target]
@@ -82,7 +82,7 @@ class Destinations:
     @property
     def is_old(self) -> bool:
         """Whether the next answer needs another look."""
-        return time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS
+        return time.monotonic() - self._checked_at > CHECK_AGAIN_SECONDS
 
     def take(self, target: str) -> None:
         """From now on messages are on their way to it."""
@@ -115,18 +115,18 @@ class Destinations:
 
     def _check_anew(self, target: str) -> None:
         if target not in self._ours:
-            self.look_again()
+            self.check_again()
             if problem := self.problem(target):
                 raise Conflict(problem)
         if self._seen.alarms:
             raise Blocked(alarm_sentence(self._seen.alarms))
 
-    def look_again(self) -> None:
+    def check_again(self) -> None:
         """Raises Refusal when the levels do not exist, BrokerError from the broker."""
         with Management(self.topology.broker.address) as management:
             things = delay_levels.definitions(self._params)
             self._seen = latest.for_action(self.topology.broker, management, things)
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         if wrong := levels_problem(self._params, self._seen):
             raise Refusal(wrong)
         self._count_taken()

@@ -37,6 +37,8 @@ from delayboard.models.replay import ENDED_BATCH
 # Only what somebody has done something about is ever deleted.
 RESOLVED = (ParkedState.DISCARDED, ParkedState.REPLAYED)
 MEGABYTE = 1_000_000
+# The name of the size limit before it spoke of parked messages, for one release.
+FORMER_SIZE_SETTING = "KEEP_LETTERS_MB"
 SIZE_BATCH = 50
 # A session without messages may be one that begins just now, or one of a queue to which nothing
 # comes; that one writes its row again with its first message.
@@ -86,7 +88,7 @@ class SizeRule(Rule):
     @property
     def limit(self) -> int | None:
         """In bytes; None for no limit. Raises BadSetting."""
-        text = os.environ.get(self.setting, "").strip()
+        text = os.environ.get(self.setting, os.environ.get(FORMER_SIZE_SETTING, "")).strip()
         if not text:
             return None
         if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text)):
@@ -245,7 +247,7 @@ REPLAYED = ParkedRule(
 )
 SIZE = SizeRule(
     "All parked messages",
-    "KEEP_LETTERS_MB",
+    "KEEP_PARKED_MB",
     0,
     "Above this size, Delayboard deletes discarded and replayed messages, oldest first. Messages "
     "in the state parked are never deleted.",

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from analytics.models import Probe, ScheduledMessage, Slo
 from analytics.results.read import budgets_of, last_day
-from analytics.results.sections import duration, percent
+from analytics.results.sections.section import duration, percent
 from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing

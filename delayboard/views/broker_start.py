@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 from delayboard import broker_start as choices
 from topology import access, latest
 from topology.models import Broker, Role
-from topology.views.brokers.first_look import first_look
+from topology.views.brokers.broker_overview import make_overview
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -31,7 +31,7 @@ def broker_start(request: HttpRequest, broker: Broker) -> HttpResponse:
     context = {
         "broker": broker,
         "latest": known,
-        "first_look": first_look(broker, known.snapshot) if known.snapshot else None,
+        "overview": make_overview(broker, known.snapshot) if known.snapshot else None,
         "proposed": choices.propose_queues(broker, known.snapshot) if known.snapshot else [],
     }
     return render(request, "delayboard/broker_start.html", context)

@@ -31,12 +31,12 @@ STATES = {
 @access.with_broker(Role.VIEWER)
 def firehose(request: HttpRequest, broker: Broker) -> HttpResponse:
     row = Firehose.objects.filter(broker=broker).first()
-    standing = switch.standing(broker, row)
-    state, mark = STATES[row is not None, standing.is_copying]
+    found = switch.read_state(broker, row)
+    state, mark = STATES[row is not None, found.is_copying]
     context = {
         "broker": broker,
         "firehose": row,
-        "standing": standing,
+        "found": found,
         "state": state,
         "mark": mark,
         "needs_it": [(one, "entry" in untapped(one)) for one in on_the_firehose(broker)],

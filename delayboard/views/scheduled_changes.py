@@ -17,7 +17,7 @@ from analytics.scheduled.pages import export
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import MomentError, parse, read_moment
 from delayboard.changes.check import check, is_read, wait_queue
-from delayboard.changes.passing import passing
+from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import READ, undo
 from delayboard.changes.request import request as request_changes
 from delayboard.models import ChangeKind, Interception, InterceptionState, ScheduledChange
@@ -57,7 +57,7 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
         context["problem"] = str(error) if is_asked else ""
     else:
         good = [verdict for verdict in verdicts if not verdict.problem]
-        context |= {"verdicts": verdicts, "good": len(good), "passing": passing(good)}
+        context |= {"verdicts": verdicts, "good": len(good), "others": count_other_messages(good)}
         context["new_due_at"] = to
     return render(request, "delayboard/scheduled_change.html", context)
 
@@ -139,7 +139,9 @@ def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | H
     wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
     rows: list[ScheduledMessage] = []
     if not wanted.problems:
-        found = listing.asked(brokers, wanted, now).select_related("broker", "topology__broker")
+        found = listing.filter_waiting(brokers, wanted, now).select_related(
+            "broker", "topology__broker"
+        )
         rows = list(islice(export.read(found, wanted.text), MOST + 1))
         if rows and len(rows) <= MOST and len({row.broker_id for row in rows}) == 1:
             return rows

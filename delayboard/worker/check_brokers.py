@@ -15,7 +15,7 @@ from topology.operations.drift import DriftCheck
 from topology.operations.finding_rows import record_findings
 
 Beat = Callable[[Mapping[str, object]], None]
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 # A broker that nobody else looks at is polled so seldom.
 AGE = timedelta(seconds=10)
 # Without a change, the time of the last check is written so often.
@@ -31,7 +31,7 @@ class BrokerCheck:
         self._meter = ConsumptionMeter()
         self._recorded: dict[int, tuple[dict[str, int], datetime]] = {}
 
-    def look(self, beat: Beat) -> None:
+    def run(self, beat: Beat) -> None:
         """Check every broker that answers; reports how many findings and drifted topologies."""
         brokers = list(Broker.objects.all())
         findings = drifted = 0
@@ -41,7 +41,7 @@ class BrokerCheck:
                 self._meter.read(broker, known.snapshot)
                 self._record(broker, found, known.snapshot.taken_at)
                 findings += len(found)
-                drifted += self._drift.look(broker, known.snapshot)
+                drifted += self._drift.update_rows(broker, known.snapshot)
             beat({"findings": findings, "drifted": drifted})
         beat({"findings": findings, "drifted": drifted})
 
@@ -61,5 +61,5 @@ def keep_checking_brokers(stop: Event, beat: Beat) -> None:
     """Look until `stop` is set."""
     check = BrokerCheck()
     while not stop.is_set():
-        check.look(beat)
-        stop.wait(LOOK_SECONDS)
+        check.run(beat)
+        stop.wait(CHECK_SECONDS)

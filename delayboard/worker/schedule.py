@@ -18,7 +18,7 @@ from analytics.models import Run
 AFTER_MIDNIGHT = timedelta(minutes=10)
 CHECK_SECONDS = 5.0
 # A worker that was off for longer catches up with the last days only.
-LOOKS_BACK_DAYS = 7
+DAYS_BACK = 7
 
 
 def complete_at(day: date) -> datetime:
@@ -48,7 +48,7 @@ def find_missing_days(now: datetime, log: Path) -> list[date]:
     Older days than the last one only with a log: there is nothing to compute for others.
     """
     last = due_day(now)
-    days = [last - timedelta(days=back) for back in reversed(range(LOOKS_BACK_DAYS))]
+    days = [last - timedelta(days=back) for back in reversed(range(DAYS_BACK))]
     logged = [day for day in days if day == last or (log / f"date={day.isoformat()}").exists()]
     runs = {run.day: run for run in Run.objects.filter(day__in=logged)}
     return [day for day in logged if _is_run_needed(runs.get(day), day)]
@@ -66,6 +66,6 @@ def keep_schedule(stop: Event, beat: Callable[[Mapping[str, object]], None]) -> 
     while not stop.is_set():
         now = datetime.now(UTC)
         for day in find_missing_days(now, settings.EVENT_LOG):
-            nightly.want(day)
+            nightly.request_run(day)
         beat({"last_day": due_day(now).isoformat()})
         stop.wait(CHECK_SECONDS)

@@ -26,7 +26,7 @@ from topology.broker.errors import BrokerError
 from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 JOIN_SECONDS = 8.0
 LONGEST_PAUSE = 30.0
 # These explain the problem in a sentence; anything else is a defect and keeps its traceback.
@@ -76,17 +76,17 @@ class Supervisor:
         """Until `stop` is set; False when a thread did not end in time and must be left."""
         while not stop.is_set():
             try:
-                self.look()
+                self.check()
             except Exception as error:
                 if not _log_trouble(error):
                     logger.exception(
                         "The worker cannot list its background tasks. The current tasks continue."
                     )
             close_old_connections()
-            stop.wait(LOOK_SECONDS)
+            stop.wait(CHECK_SECONDS)
         return self.end()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Start what is wanted and not running, stop what is running and not wanted."""
         tasks = list_tasks(self.owner, only=self._only)
         for key in [key for key in self._running if key not in tasks]:

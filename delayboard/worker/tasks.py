@@ -192,7 +192,7 @@ def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> Non
     (forwarder,) = topology.forwarders
     changed = ChangedMessages(topology)
 
-    def beat_and_look(counters: Mapping[str, object]) -> None:
+    def beat_and_check(counters: Mapping[str, object]) -> None:
         changed.reload()
         beat(counters)
 
@@ -200,7 +200,7 @@ def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> Non
         topology.broker.address,
         forwarder,
         stop=stop,
-        beat=beat_and_look,
+        beat=beat_and_check,
         passing=passing,
         window=settings.MESSAGES_IN_FLIGHT,
         alter=changed.alter,

@@ -15,7 +15,7 @@ from topology.provisioning.destinations import has_free_destinations
 from topology.snapshot import Snapshot
 
 # The broker counts every five seconds.
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 
 
 class BindingWatch:
@@ -24,7 +24,7 @@ class BindingWatch:
     def __init__(self) -> None:
         self._seen: dict[int, Snapshot] = {}
 
-    def look(self) -> dict[str, object]:
+    def check(self) -> dict[str, object]:
         """Update the rows of every applied topology whose broker answers.
 
         Returns missing (destinations without a binding), stuck and waiting (messages).
@@ -37,16 +37,16 @@ class BindingWatch:
             with suppress(ParamsError, KeyError):
                 if has_free_destinations(topology.pattern, topology.parsed):
                     by_broker.setdefault(topology.broker_id, []).append(topology)
-        rows = [row for found in by_broker.values() for row in self._look_at(found)]
+        rows = [row for found in by_broker.values() for row in self._check(found)]
         return {
             "missing": sum(bool(row.destination) for row in rows),
             "stuck": sum(row.stuck for row in rows),
             "waiting": sum(row.waiting for row in rows),
         }
 
-    def _look_at(self, topologies: list[Topology]) -> list[MissingBinding]:
+    def _check(self, topologies: list[Topology]) -> list[MissingBinding]:
         broker: Broker = topologies[0].broker
-        known = latest.fresh(broker, timedelta(seconds=LOOK_SECONDS / 2))
+        known = latest.fresh(broker, timedelta(seconds=CHECK_SECONDS / 2))
         earlier = self._seen.get(broker.pk)
         if known.error or known.snapshot is None:
             return list(MissingBinding.objects.filter(topology__in=topologies))
@@ -65,5 +65,5 @@ def keep_watching_bindings(stop: Event, beat: Callable[[Mapping[str, object]], N
     """Look until `stop` is set."""
     watch = BindingWatch()
     while not stop.is_set():
-        beat(watch.look())
-        stop.wait(LOOK_SECONDS)
+        beat(watch.check())
+        stop.wait(CHECK_SECONDS)

@@ -111,7 +111,7 @@ def _outcome(replay: MessageEvent, events: Iterable[MessageEvent]) -> str:
     seen = [e for e in events if e.replay_id == replay.replay_id and e.source == "tap"]
     again = [e for e in events if e.kind == "parked" and e.replay_id == replay.replay_id]
     if again or any(e.kind == "died" for e in seen):
-        return "died again"
+        return "dead-lettered again"
     return "delivered" if any(e.kind == "delivered" for e in seen) else "not observed"
 
 

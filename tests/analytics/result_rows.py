@@ -40,7 +40,7 @@ def a_result(day: date, groups: Sequence[Mapping[str, str]], **changes: Any) -> 
     tables["replays"] = [
         broker | {"outcome": outcome, "age_bucket": bucket, "messages": messages}
         for outcome, bucket, messages in (
-            *(("delivered", 4, 30), ("died again", 5, 12)),
+            *(("delivered", 4, 30), ("dead-lettered again", 5, 12)),
             *(("not observed", 4, 10), ("not observed", None, 5)),
         )
     ]

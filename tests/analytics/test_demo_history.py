@@ -18,7 +18,7 @@ from analytics.results.contents import CHARTS
 from analytics.results.figures import ENTERED, UNEXPLAINED
 from analytics.results.period import Period
 from analytics.results.read import report
-from analytics.results.sections import sections
+from analytics.results.sections.table import sections
 from analytics.results.summary import summarize
 from delayboard.demo import history
 from tests.analytics.warm_spark import RunModule

@@ -269,10 +269,10 @@ def test_what_delayboard_published_is_not_listed_twice(
 
 def test_the_index_gives_way_to_a_recorder_that_is_behind_and_not_for_ever() -> None:
     stop = Event()
-    pressure.tell("orders", is_behind=True)
+    pressure.set_behind("orders", is_behind=True)
     assert pressure.is_on()
-    pressure.give_way(stop)
-    pressure.tell("orders", is_behind=False)
+    pressure.wait_for_recorders(stop)
+    pressure.set_behind("orders", is_behind=False)
     assert not pressure.is_on()
 
 

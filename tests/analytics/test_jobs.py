@@ -358,7 +358,7 @@ def test_a_replay_has_its_outcome_and_the_time_since_the_message_first_died(resu
         (row["outcome"], row["age_bucket"]): row["messages"] for row in result.tables["replays"]
     }
     assert found == expected.replays
-    assert {outcome for outcome, _ in found} == {"died again", "delivered", "not observed"}
+    assert {outcome for outcome, _ in found} == {"dead-lettered again", "delivered", "not observed"}
 
 
 def test_messages_in_a_delay_at_the_end_of_an_hour_are_those_of_the_oracle(

@@ -165,14 +165,14 @@ def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_future_day_is_refused() -> None:
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-    for ask in (nightly.run_day, nightly.want):
+    for ask in (nightly.run_day, nightly.request_run):
         with pytest.raises(nightly.DayRefused, match="is in the future"):
             ask(tomorrow)
     assert not Run.objects.exists()
 
 
 def test_the_worker_runs_what_is_wanted_and_what_a_dead_process_left() -> None:
-    nightly.want(OTHER_DAY)
+    nightly.request_run(OTHER_DAY)
     running(timedelta(seconds=-1))
     Run.objects.create(day=date(2026, 11, 18), state="failed")
     signs = []
@@ -188,13 +188,13 @@ def test_the_worker_runs_what_is_wanted_and_what_a_dead_process_left() -> None:
 
 def test_wanting_a_day_that_runs_leaves_it_alone() -> None:
     running(timedelta(seconds=20))
-    assert nightly.want(DAY).state == "running"
+    assert nightly.request_run(DAY).state == "running"
 
 
 def test_a_stopped_worker_leaves_the_day_wanted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    nightly.want(DAY)
+    nightly.request_run(DAY)
     monkeypatch.setenv("FAKE_JOB", f"hang {tmp_path / 'pids'}")
     stop = Event()
     told = launch.run_day
@@ -211,8 +211,8 @@ def test_a_stopped_worker_leaves_the_day_wanted(
 def test_a_wanted_day_that_fails_does_not_keep_the_worker_from_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nightly.want(DAY)
-    nightly.want(OTHER_DAY)
+    nightly.request_run(DAY)
+    nightly.request_run(OTHER_DAY)
     monkeypatch.setenv("FAKE_JOB", "fail")
     assert nightly.run_wanted(Event()) == 2
     assert set(Run.objects.values_list("state", flat=True)) == {"failed"}

@@ -58,11 +58,11 @@ def test_what_was_due_unseen_counts_as_gone(broker: Broker) -> None:
         ScheduledMessage.objects.create(due_at=due_at, requested_delay=HOUR, **of)
     rows = ScheduledMessage.objects.order_by("due_at")
     first, second = rows
-    assert list(rows.filter(observation.left_unseen(now))) == [first]
+    assert list(rows.filter(observation.is_presumed_delivered(now))) == [first]
     later = now + 2 * HOUR
-    assert list(rows.filter(observation.left_unseen(later))) == [first, second]
+    assert list(rows.filter(observation.is_presumed_delivered(later))) == [first, second]
     Firehose.objects.create(broker=broker, switched_on_by="ada")
-    assert list(rows.filter(observation.left_unseen(later))) == [first]
+    assert list(rows.filter(observation.is_presumed_delivered(later))) == [first]
 
 
 def test_a_firehose_that_nobody_reads_is_silent(broker: Broker) -> None:

@@ -21,7 +21,7 @@ from analytics.results import read
 from analytics.results.definitions import DEFINITIONS
 from analytics.results.load import replace_day
 from analytics.results.period import Period
-from analytics.results.sections import search_of
+from analytics.results.sections.search import search_of
 from delayboard.dead_letters.search.query import Condition, Pattern, Span, parse
 from tests.analytics import result_rows
 from topology.models import AuditEntry, Broker, Grant, Role, Topology
@@ -150,7 +150,7 @@ def test_a_group_of_retries_has_its_own_survival_and_a_rate_where_messages_are_k
     """Of 400 messages 250 recover in attempt 1, 90 in 2, 5 in 3; 55 end after 4."""
     a_computed_day(GROUP)
     answer = viewer.get("/reports/groups.csv?from=2026-11-20").content.decode()
-    rows = {row["Group"]: row for row in csv.DictReader(StringIO(answer))}
+    rows = {row["Property"]: row for row in csv.DictReader(StringIO(answer))}
     assert list(rows) == ["queue", "reason", "exception", "routing key", "publisher", "version"]
     for row in rows.values():
         assert (row["Retried"], row["Recovered"], row["Exhausted"]) == ("400", "345", "55")
@@ -180,7 +180,7 @@ def test_waiting_messages_are_counted_at_the_end_of_each_hour_over_midnight(
     a_computed_day(GROUP)
     answer = viewer.get("/reports/throughput.csv?from=2026-11-20").content.decode()
     rows = csv.DictReader(StringIO(answer))
-    waiting = {row["Hour (UTC)"]: row["Waiting at its end"] for row in rows}
+    waiting = {row["Hour (UTC)"]: row["Waiting at the end"] for row in rows}
     assert [hour for hour, number in waiting.items() if float(number)] == [
         *("00:00", "01:00", "02:00", "22:00", "23:00")
     ]
@@ -189,7 +189,7 @@ def test_waiting_messages_are_counted_at_the_end_of_each_hour_over_midnight(
     address = "/reports/throughput.csv?from=2026-11-20&destination=work"
     narrowed = list(csv.DictReader(StringIO(viewer.get(address).content.decode())))
     assert sum(int(row["Scheduled"]) for row in narrowed)
-    assert {row["Waiting at its end"] for row in narrowed} == {""}
+    assert {row["Waiting at the end"] for row in narrowed} == {""}
 
 
 def test_a_text_in_a_link_is_quoted_for_thesearch_of() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analytics.scheduled.summaries.completeness import Lost, Seen, judge
+from analytics.scheduled.summaries.completeness import Lost, Seen, find_doubt
 from tests.analytics.builders import NOON
 
 DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
@@ -44,7 +44,7 @@ def seen(**changes: Any) -> Seen:
     ids=lambda changes: ", ".join(changes) or "nothing",
 )
 def test_what_is_in_order_is_not_doubted(changes: dict[str, Any]) -> None:
-    assert judge(seen(**changes)) is None
+    assert find_doubt(seen(**changes)) is None
 
 
 @pytest.mark.parametrize(
@@ -64,20 +64,20 @@ def test_what_is_in_order_is_not_doubted(changes: dict[str, Any]) -> None:
 def test_a_difference_is_told_by_how_many_it_is_at_least(
     changes: dict[str, Any], missing: int | None, gone: int | None
 ) -> None:
-    doubt = judge(seen(**changes))
+    doubt = find_doubt(seen(**changes))
     assert doubt is not None
     assert (doubt.missing, doubt.gone) == (missing, gone)
 
 
 def test_what_is_long_overdue_and_in_no_queue_is_told_however_much_moves() -> None:
-    doubt = judge(seen(listed=45, overdue=40, long_overdue=40, queued=7, moved=500))
+    doubt = find_doubt(seen(listed=45, overdue=40, long_overdue=40, queued=7, moved=500))
     assert doubt is not None
     assert doubt.gone == 38
     assert doubt.why[0].startswith("38 that are overdue")
 
 
 def test_it_is_incomplete_since_the_first_of_its_reasons() -> None:
-    doubt = judge(seen(lost=(FULL,), silent_since=NOON - 10 * SECOND, queued=20))
+    doubt = find_doubt(seen(lost=(FULL,), silent_since=NOON - 10 * SECOND, queued=20))
     assert doubt is not None
     assert doubt.since == FULL.from_at
     assert doubt.why[0].startswith("The recorder does not read the tap")
@@ -87,15 +87,15 @@ def test_it_is_incomplete_since_the_first_of_its_reasons() -> None:
 
 def test_a_gap_of_long_ago_is_remembered_while_messages_of_it_are_listed() -> None:
     old = Lost(NOON - 9 * DAY, NOON - 8 * DAY, "It was away.", doubtful=3)
-    doubt = judge(seen(overdue=3, queued=7, lost=(old,)))
+    doubt = find_doubt(seen(overdue=3, queued=7, lost=(old,)))
     assert doubt is not None
     assert "3 listed messages were due in this gap" in doubt.why[0]
     assert doubt.sentence == "At least 3 of the listed messages already left."
-    assert judge(seen(overdue=3, queued=None, lost=(old,), sees_exits=False)) is None
+    assert find_doubt(seen(overdue=3, queued=None, lost=(old,), sees_exits=False)) is None
 
 
 def test_a_list_that_is_behind_says_how_far() -> None:
-    doubt = judge(seen(behind=42 * SECOND))
+    doubt = find_doubt(seen(behind=42 * SECOND))
     assert doubt is not None
     assert doubt.why == ("The list is 42 seconds behind the event log.",)
     assert doubt.since == NOON - 42 * SECOND

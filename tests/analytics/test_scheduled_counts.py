@@ -88,7 +88,7 @@ class Sums(TestCase):
         brokers = [topology.broker]
         for query in ({}, {"overdue": "1"}, {"from": "-30m", "until": "+90m"}, {"from": "now"}):
             wanted = parse(query, NOON)
-            listed = listing.asked(brokers, wanted, NOON).count()
+            listed = listing.filter_waiting(brokers, wanted, NOON).count()
             assert summary.of_counts(counts.scope(brokers, NOON), wanted).asked == listed
 
     @settings(max_examples=20, deadline=None)
@@ -107,12 +107,12 @@ class Sums(TestCase):
 @pytest.mark.django_db
 def test_of_what_nobody_sees_leave_only_what_is_not_due_counts(topology: Topology) -> None:
     put(topology, [-90_000_000, -30_000, 1, 30_000, 90_000_000])
-    unseen = counts.Scope(seen=(), unseen=(topology.pk,), now=NOON)
+    not_observed = counts.Scope(seen=(), not_observed=(topology.pk,), now=NOON)
     points = [NOON - DAY, NOON, NOON + ms(2), NOON + HOUR, None]
-    assert counts.before(unseen, points) == [0, 0, 1, 2, 3]
-    assert counts.by_topology(unseen) == {topology.pk: (3, 0)}
-    assert counts.due_before(unseen, NOON + ms(2), [topology.pk]) == {topology.pk: 1}
-    edges = counts.edges(unseen)
+    assert counts.before(not_observed, points) == [0, 0, 1, 2, 3]
+    assert counts.by_topology(not_observed) == {topology.pk: (3, 0)}
+    assert counts.due_before(not_observed, NOON + ms(2), [topology.pk]) == {topology.pk: 1}
+    edges = counts.edges(not_observed)
     assert edges is not None
     assert edges[0] == NOON
 
@@ -175,4 +175,4 @@ def test_what_was_due_before_the_firehose_looked_is_neither_listed_nor_counted()
     for query in ({"overdue": "1"}, {"from": "-40m", "until": "+1h"}, {"until": "-30m"}):
         wanted = parse(query, NOON)
         asked = summary.of_counts(counts.scope([broker], NOON), wanted).asked
-        assert asked == listing.asked([broker], wanted, NOON).count()
+        assert asked == listing.filter_waiting([broker], wanted, NOON).count()

@@ -40,7 +40,7 @@ def put(topology: Topology, number: int, **changes: object) -> list[ScheduledMes
 
 
 def found(topology: Topology, text: str) -> tuple[list[int], str]:
-    rows = listing.asked([topology.broker], Filter(), NOW)
+    rows = listing.filter_waiting([topology.broker], Filter(), NOW)
     result = search.search(rows, text, WANTED)
     return [match.pk for match in result.matches], result.remark
 

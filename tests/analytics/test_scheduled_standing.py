@@ -10,7 +10,7 @@ from analytics.log import hour_folder
 from analytics.models import Firehose, Gap, LogPosition, Minute, Probe, Recording
 from analytics.scheduled.rows import lag, projection
 from analytics.scheduled.summaries import counts, status
-from analytics.scheduled.summaries.status import Standing
+from analytics.scheduled.summaries.status import TopologyDoubt
 from tests.analytics.builders import an_entry
 from topology.latest import Latest
 from topology.models import State, Topology
@@ -36,7 +36,7 @@ def applied(topology: Topology, event_log: Path) -> Topology:
 
 def doubts(
     topology: Topology, queued: int | None, *, age: float = 3.0, rate: float = 0.0, error: str = ""
-) -> list[Standing]:
+) -> list[TopologyDoubt]:
     """With so many messages in the delay queue, seen so many seconds ago."""
     taken_at = NOW - timedelta(seconds=age)
     numbers = {"orders-retry": QueueNumbers(messages=queued, publish_rate=rate)}

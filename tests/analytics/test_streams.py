@@ -81,7 +81,7 @@ def test_another_copy_where_the_last_one_lay_is_another_stream(
 ) -> None:
     started(topology, event_log).put_away(entries(0, 4))
     again = started(topology, event_log)
-    with pytest.raises(streams.DeclaredAnew, match="was recreated or truncated"):
+    with pytest.raises(streams.StreamReplaced, match="was recreated or truncated"):
         again.put_away([an_entry(4, name="another"), *entries(5, 6)])
     assert offsets(event_log) == list(range(5))
     assert Recording.objects.get().offset == 4

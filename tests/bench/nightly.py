@@ -42,7 +42,7 @@ def measure(folder: Path) -> None:
     log = folder / "log"
     lines = write_day(log, EVENTS)
     size = sum(path.stat().st_size for path in log.glob("date=*/*/*.jsonl"))
-    spark = session.start_at(session.HERE, "bench", scratch=folder, input_bytes=size)
+    spark = session.start_at(session.LOCAL, "bench", scratch=folder, input_bytes=size)
     try:
         _measure(spark, folder, log, f"{lines:,} lines, {size / 1e9:.1f} GB")
     finally:

@@ -7,7 +7,7 @@
     return `${element.tagName.toLowerCase()}.${element.getAttribute("class") ?? ""} “${text}”`;
   };
   const scrolls = (element) => {
-    const box = element.parentElement?.closest(".scroll, .picture, pre, .chart, svg, .js-plotly-plot");
+    const box = element.parentElement?.closest(".scroll, .diagram, pre, .chart, svg, .js-plotly-plot");
     return Boolean(box);
   };
 

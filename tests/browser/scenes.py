@@ -103,7 +103,7 @@ def empty(user: User, vhost: Vhost) -> Scene:
     scene.add("found", "topology:discovered", broker.slug)
     scene.add("findings", "topology:findings", broker.slug)
     scene.add("finding-history", "topology:finding_history", broker.slug)
-    scene.add("picture", "topology:vhost", broker.slug)
+    scene.add("diagram", "topology:vhost", broker.slug)
     scene.add("firehose", "firehose", broker.slug)
     for kind in PATTERNS:
         scene.add(f"plan-{kind}", "topology:topology_add", query={"kind": kind})
@@ -308,7 +308,7 @@ def _add_rows(
     scene.add("firehose", "firehose", broker.slug)
     published = {"exchange": "", "routing_key": queue, "expiration": "90000"}
     scene.add("where", "topology:trace_route", broker.slug, query=published)
-    scene.add("picture", "topology:vhost", broker.slug)
+    scene.add("diagram", "topology:vhost", broker.slug)
     scene.add("picture-opened", "topology:vhost", broker.slug, query={"open": "queues"})
     scene.add("topology", "topology:topology", topology.slug)
 

@@ -20,7 +20,7 @@ from topology.models import Broker
 
 QUEUES = 3_000
 # Pages of a broker.
-PARTS = ("", "discovered/", "trace-route/", "picture/")
+PARTS = ("", "discovered/", "trace-route/", "diagram/")
 
 
 class Slow(ThreadingHTTPServer):

@@ -39,7 +39,7 @@ def test_the_worker_records_what_appears_and_goes(
     assert beats[-1] == {"findings": 1, "drifted": 0}
     assert FindingPeriod.objects.get().resolved_at is None
     answer(monkeypatch)
-    BrokerCheck().look(lambda details: None)
+    BrokerCheck().run(lambda details: None)
     assert FindingPeriod.objects.get().resolved_at is not None
 
 
@@ -48,9 +48,9 @@ def test_a_broker_that_does_not_answer_changes_nothing(
 ) -> None:
     check = BrokerCheck()
     answer(monkeypatch, LOST)
-    check.look(lambda details: None)
+    check.run(lambda details: None)
     answer(monkeypatch, error="It does not answer.")
-    check.look(lambda details: None)
+    check.run(lambda details: None)
     assert FindingPeriod.objects.get().resolved_at is None
 
 
@@ -68,7 +68,7 @@ def test_without_a_change_only_the_time_is_written_once_a_minute(
         at = start + timedelta(seconds=second)
         known = Latest(replace(a_snapshot(Definitions.of([LOST])), taken_at=at), at)
         monkeypatch.setattr(latest, "fresh_all", lambda brokers, age, known=known: [known])
-        check.look(lambda details: None)
+        check.run(lambda details: None)
     assert written == [start, start + timedelta(seconds=60)]
 
 
@@ -77,6 +77,6 @@ def test_the_worker_records_topologies_that_differ(
 ) -> None:
     answer(monkeypatch, LOST)
     details: list[object] = []
-    BrokerCheck().look(details.append)
+    BrokerCheck().run(details.append)
     assert details[-1] == {"findings": 1, "drifted": 1}
     assert Drift.objects.get().topology == pair

@@ -156,7 +156,7 @@ def test_overdue_messages_and_drift_are_troubles(broker: Broker, pair: Topology)
     assert overdue.link is not None
     assert link_url(overdue.link) == f"/scheduled/?topology={pair.slug}&overdue=1"
     snapshot = a_snapshot(pair.definitions.without([("queue", "orders-retry")]))
-    DriftCheck().look(broker, snapshot)
+    DriftCheck().update_rows(broker, snapshot)
     drift, _ = overview(broker).troubles
     assert drift.link is not None
     assert link_url(drift.link) == f"/topologies/{pair.slug}/#plan"

@@ -122,7 +122,7 @@ def test_by_size_unresolved_ones_stay_and_the_page_says_so(
         key=CLEANING, name="Cleaning", details={"parked_messages_bytes": measure_size()}
     )
     text = text_of(signed_in(Role.VIEWER).get("/retention/"))
-    assert re.search(r"more than the limit of 1(\.0)?\sMB \(KEEP_LETTERS_MB\)", text)
+    assert re.search(r"more than the limit of 1(\.0)?\sMB \(KEEP_PARKED_MB\)", text)
     assert "KEEP_DISCARDED_DAYS" in text
 
 

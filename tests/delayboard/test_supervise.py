@@ -63,9 +63,9 @@ class Patient:
 def test_what_is_wanted_is_started_once_and_seen(supervisor: Supervisor, table: Tasks) -> None:
     background_task = Patient()
     table.add("a", background_task)
-    supervisor.look()
+    supervisor.check()
     assert background_task.began.acquire(timeout=SOON)
-    supervisor.look()
+    supervisor.check()
     row = BackgroundTask.objects.get()
     assert (row.key, row.name, row.details, row.is_late) == (
         "a",
@@ -83,11 +83,11 @@ def test_a_background_task_that_is_no_longer_wanted_ends_and_is_forgotten(
     background_task, other = Patient(), Patient()
     table.add("a", background_task)
     table.add("b", other)
-    supervisor.look()
+    supervisor.check()
     assert background_task.began.acquire(timeout=SOON)
     assert other.began.acquire(timeout=SOON)
     del table.tasks["a"]
-    supervisor.look()
+    supervisor.check()
     assert background_task.ended.wait(SOON)
     assert not other.ended.is_set()
     assert list(BackgroundTask.objects.values_list("key", flat=True)) == ["b"]
@@ -98,9 +98,9 @@ def test_a_row_that_a_dead_worker_left_is_forgotten_unless_others_may_keep_it(
     supervisor: Supervisor,
 ) -> None:
     BackgroundTask.objects.create(key="record:gone", name="Recorder of what is torn down")
-    Supervisor(only="recorder").look()
+    Supervisor(only="recorder").check()
     assert BackgroundTask.objects.exists()
-    supervisor.look()
+    supervisor.check()
     assert not BackgroundTask.objects.exists()
 
 
@@ -145,7 +145,7 @@ def test_an_error_is_written_down_and_the_background_task_begins_again(
 
     table.add("a", run)
     with caplog.at_level(logging.WARNING):
-        supervisor.look()
+        supervisor.check()
         row = eventually(
             lambda: BackgroundTask.objects.filter(key="a").exclude(last_error="").first(),
             "the error",
@@ -214,11 +214,11 @@ def test_a_thread_that_died_is_replaced(
         stop.wait(SOON)
 
     table.add("a", run)
-    supervisor.look()
+    supervisor.check()
     first = supervisor._running["a"].thread
     assert first is not None
     first.join(SOON)
-    supervisor.look()
+    supervisor.check()
     assert alive.wait(SOON)
 
 
@@ -238,7 +238,7 @@ def test_the_supervisor_goes_on_when_it_cannot_tell_what_is_wanted(
         return table.list_tasks(owner)
 
     monkeypatch.setattr(supervise, "list_tasks", wanted)
-    monkeypatch.setattr(supervise, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(supervise, "CHECK_SECONDS", 0.01)
     thread = threading.Thread(target=supervisor.run, args=(stop,))
     thread.start()
     assert looked.wait(SOON)
@@ -261,7 +261,7 @@ def test_a_thread_that_hangs_is_left_and_said_so(
     monkeypatch.setattr(supervise, "JOIN_SECONDS", 0.05)
     table.add("a", hang)
     supervisor = Supervisor()
-    supervisor.look()
+    supervisor.check()
     assert began.wait(SOON)
     assert not supervisor.end()
     release.set()

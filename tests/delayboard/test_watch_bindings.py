@@ -58,15 +58,15 @@ def test_a_broker_that_does_not_answer_changes_nothing(
     levels: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = BindingWatch()
-    watch.look()
+    watch.check()
     answer(monkeypatch, error="It does not answer.")
-    assert watch.look()["missing"] == 1
+    assert watch.check()["missing"] == 1
 
 
 def test_rows_of_a_topology_that_is_no_longer_applied_go(levels: Topology) -> None:
     watch = BindingWatch()
-    watch.look()
+    watch.check()
     Topology.objects.update(state=State.DELETED)
-    assert watch.look()["missing"] == 0
+    assert watch.check()["missing"] == 0
     assert not MissingBinding.objects.exists()
-    assert watch_bindings.LOOK_SECONDS <= 5
+    assert watch_bindings.CHECK_SECONDS <= 5

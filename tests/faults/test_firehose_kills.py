@@ -13,7 +13,7 @@ import pytest
 from pytest_django import Settings
 
 from analytics.models import Gap
-from analytics.recorder.firehose.switch import standing, switch_on
+from analytics.recorder.firehose.switch import read_state, switch_on
 from tests.brokers import Vhost, newest_generation
 from tests.builders import eventually, make_broker, make_user
 from tests.faults.forking import forked
@@ -66,4 +66,4 @@ def test_a_recorder_of_the_firehose_that_is_killed_loses_nothing(
     assert {name for name, times in copies.items() if times > 1} <= repeated
     assert max(copies.values()) <= KILLS + 1
     assert not Gap.objects.exists()
-    assert standing(broker, row).is_copying
+    assert read_state(broker, row).is_copying

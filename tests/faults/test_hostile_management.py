@@ -223,4 +223,4 @@ def test_commands_and_workers_fail_with_the_sentence(
     with pytest.raises(Unreachable, match=sentence):
         limits_of(broker, "dead")
     with pytest.raises(Unreachable, match=sentence):
-        firehose_watch.look(address, "tap", lambda: True)
+        firehose_watch.keep_copying(address, "tap", lambda: True)

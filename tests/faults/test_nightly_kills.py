@@ -77,7 +77,7 @@ def test_a_worker_killed_at_any_moment_of_a_nightly_run_leaves_the_same_figures(
         if number % 3 == 0:
             forget_day(DAY)
             (log / f"date={DAY}" / compacted.MANIFEST).unlink(missing_ok=True)
-        nightly.want(DAY)
+        nightly.request_run(DAY)
         with forked_call(work):
             eventually(lambda: not Run.objects.filter(day=DAY, state="wanted").exists(), "it began")
             # The moment is the point of this test: nothing tells it.
@@ -86,7 +86,7 @@ def test_a_worker_killed_at_any_moment_of_a_nightly_run_leaves_the_same_figures(
         assert rows() in ([], expected)
         # As after its lease.
         Run.objects.filter(day=DAY, state="running").update(lease_until=datetime.now(UTC))
-    nightly.want(DAY)
+    nightly.request_run(DAY)
     with forked_call(work):
         eventually(is_over, "the day is computed", seconds=SECONDS)
     assert rows() == expected

@@ -73,8 +73,8 @@ def test_a_probe_is_recorded_once_and_never_lost_wrongly(
             fork.send_signal(signal.SIGKILL)
         assert Probe.objects.count() > number
     with forked_call(probe_reading, made.pk) as fork:
-        on_the_way = Probe.on_the_way(made).filter(sent_at__isnull=False)
-        eventually(lambda: not on_the_way.exists(), "all that were sent have arrived")
+        in_flight = Probe.in_flight(made).filter(sent_at__isnull=False)
+        eventually(lambda: not in_flight.exists(), "all that were sent have arrived")
         queue = made.probe_queue
         eventually(lambda: live_depths(made.broker.address, [queue])[queue] == 0, "none is left")
         fork.send_signal(signal.SIGTERM)

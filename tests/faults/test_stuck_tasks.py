@@ -79,7 +79,7 @@ def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restore
                 """What Now reports first, once a message is known to be stuck."""
                 follower.step()
                 latest._latest.clear()
-                if not watch.look()["stuck"]:
+                if not watch.check()["stuck"]:
                     return ""
                 first, *_ = board.overview([broker], datetime.now(UTC), FRESH).troubles
                 return first.sentence
@@ -109,7 +109,7 @@ def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restore
                 return ScheduledMessage.objects.filter(left_at__isnull=False).first()
 
             row = eventually(left, "its arrival is recorded")
-            eventually(lambda: watch.look()["missing"] == 0, "nothing is stuck any more")
+            eventually(lambda: watch.check()["missing"] == 0, "nothing is stuck any more")
     late = measure_lateness(row)
     assert late is not None
     assert late > timedelta(seconds=1)

@@ -127,7 +127,7 @@ def test_messages_for_a_destination_that_was_unbound_are_stuck_until_it_is_bound
 
     def look() -> dict[str, object]:
         latest.forget(topology.broker_id)
-        return watch.look()
+        return watch.check()
 
     eventually(lambda: look()["stuck"] == 3, "the stuck messages are counted")
     (row,) = topology.missing_bindings.all()

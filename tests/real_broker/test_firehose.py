@@ -93,13 +93,13 @@ def test_switching_changes_nothing_else_of_the_vhost(
     row = firehose.switch_on(admin, broker)
     assert is_tracing(broker_node, vhost.name)
     assert about(broker_node, vhost) == before
-    standing = firehose.standing(broker, row)
+    standing = firehose.read_state(broker, row)
     assert (standing.is_copying, standing.error) == (True, "")
     assert firehose.switch_off(admin, broker)
     assert not is_tracing(broker_node, vhost.name)
     assert about(broker_node, vhost) == before
     assert call_api(broker_node, "GET", f"queues/{vhost.name}") == []
-    assert firehose.standing(broker, None).is_copying is False
+    assert firehose.read_state(broker, None).is_copying is False
     done = [(entry.action, entry.outcome) for entry in AuditEntry.objects.order_by("pk")]
     assert done == [("firehose enabled", "done"), ("firehose disabled", "done")]
 
@@ -164,7 +164,7 @@ def test_others_who_use_the_firehose_keep_it(
         channel.queue_bind("theirs", TRACE_EXCHANGE, "#")
     assert firehose.switch_off(admin, broker) is False
     assert is_tracing(broker_node, vhost.name)
-    assert firehose.standing(broker, None).is_copying is True
+    assert firehose.read_state(broker, None).is_copying is True
 
 
 @every_generation
@@ -391,7 +391,7 @@ def test_a_queue_that_was_full_before_it_was_read_leaves_a_gap(
         for _ in range(40):
             channel.basic_publish("", "nowhere", bytes(1000))
     eventually(
-        lambda: (firehose.standing(broker, row).full or 0) >= firehose_watch.FULL, "it is full"
+        lambda: (firehose.read_state(broker, row).full or 0) >= firehose_watch.FULL, "it is full"
     )
     with recording(broker):
         (gap,) = eventually(lambda: list(Gap.objects.all()), "the gap is written down")

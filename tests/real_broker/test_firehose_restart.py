@@ -31,7 +31,7 @@ def test_after_a_restart_of_the_broker_it_is_on_again_and_the_gap_is_told(
             hold(channel, "", "before", 60_000)
         eventually(lambda: seen(event_log, message_id="before"), "it is recorded")
         restart(broker_node)
-        assert firehose.standing(broker, row).error == ""
+        assert firehose.read_state(broker, row).error == ""
         eventually(lambda: is_tracing(broker_node, vhost.name), "it is on again", seconds=60)
         (gap,) = eventually(lambda: list(Gap.objects.all()), "the gap is written down")
         assert (gap.topology, gap.why) == (topology, firehose_watch.NOT_COPYING)

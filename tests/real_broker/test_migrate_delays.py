@@ -21,10 +21,10 @@ from delayboard.changes.request import request, undo
 from delayboard.delay_migration import move_messages
 from delayboard.delay_migration import request as migration_requests
 from delayboard.delay_migration.due import DELAY_HEADER
-from delayboard.delay_migration.journal import WINDOW
 from delayboard.delay_migration.migrate import attend, claim, migrate
 from delayboard.delay_migration.move_messages import malformed_queue
 from delayboard.delay_migration.places import Place
+from delayboard.delay_migration.recorded_queue import WINDOW
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ChangeKind, DelayMigration, MovedMessage, ScheduledChange
 from tests.brokers import Vhost, vhost_on

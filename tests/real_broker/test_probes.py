@@ -115,7 +115,7 @@ def check_way(vhost: Vhost, made: Topology, real: str, log: Path) -> None:
         with Management(made.broker.address) as management:
             snapshot = observe(management)
         made.refresh_from_db()
-        assert DriftCheck().look(made.broker, snapshot) == 0
+        assert DriftCheck().update_rows(made.broker, snapshot) == 0
         named = [one for one in find(snapshot) if "delayboard-probe" in str(one)]
         assert named == []
         found = recognize(snapshot)

@@ -201,10 +201,10 @@ def test_a_drift_is_restored_by_its_plan_and_bindings_of_others_are_kept(
     management.bind(others)
     management.delete_queue("orders-retry", only_if_empty=False)
     check = DriftCheck()
-    assert check.look(topology.broker, observe(management)) == 1
+    assert check.update_rows(topology.broker, observe(management)) == 1
     assert "objects are missing since" in topology.drift.sentence
     provision.apply(None, topology)
     assert not Drift.objects.exists()
     after = observe(management)
-    assert check.look(topology.broker, after) == 0
+    assert check.update_rows(topology.broker, after) == 0
     assert after.declared.get(others.identity) is not None

@@ -74,10 +74,10 @@ def test_who_says_that_a_queue_holds_none_ends_its_watching(broker: Broker) -> N
     row = confirm(broker, "orders.dead")
     DeadLetterQueue.objects.update(parks_automatically=True)
     text = text_of(decide(Role.OPERATOR, "orders.dead", "0"))
-    assert "dismissed by a person" in text
+    assert "excluded by a user" in text
     row.refresh_from_db()
     assert (row.is_confirmed, row.parks_automatically) == (False, False)
-    assert AuditEntry.objects.filter(action="dead-letter queue dismissed").count() == 1
+    assert AuditEntry.objects.filter(action="dead-letter queue excluded").count() == 1
 
 
 def test_who_says_that_it_holds_none_ends_its_parkings_too(broker: Broker) -> None:

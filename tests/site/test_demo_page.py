@@ -14,7 +14,7 @@ from tests.site.page_setup import signed_in, text_of
 from topology.models import Broker, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
-LEAVE = "Leave tour"
+LEAVE = "End tour"
 
 
 @pytest.fixture

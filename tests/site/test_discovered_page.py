@@ -325,7 +325,7 @@ def test_a_name_that_nobody_sees_has_something_to_see_beside_it(broker: Broker) 
     know(broker, *odd, Queue("\u3000"), Exchange("a\u200b"))
     text = page(broker)
     for told in ("(blank: U+0020)", "(blank: U+3000)", "(contains U+200B)"):
-        assert f'<span class="unseen">{told}</span>' in text
+        assert f'<span class="invisible">{told}</span>' in text
     assert "(blank: U+0020)" in one(broker, name="  ")
 
 

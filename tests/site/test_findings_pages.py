@@ -150,7 +150,7 @@ def test_of_very_many_objects_the_page_says_that_it_checks(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("topology.views.background.AT_ONCE", 0)
-    monkeypatch.setattr("topology.views.findings._results", SnapshotResults())
+    monkeypatch.setattr("topology.views.findings.results._results", SnapshotResults())
     monkeypatch.setattr("topology.views.background.PATIENCE_SECONDS", 0)
     know(broker, LOST)
     text = listed(broker)

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from analytics.models import Firehose
 from analytics.recorder.firehose import switch as firehose
-from analytics.recorder.firehose.switch import Standing
+from analytics.recorder.firehose.switch import SwitchState
 from delayboard.models import BackgroundTask
 from tests.site.page_setup import signed_in, text_of
 from topology.models import Broker, Role
@@ -54,7 +54,7 @@ def test_a_refusal_of_the_broker_is_a_sentence_and_leaves_nothing(broker: Broker
 def test_the_recorders_state_stands_on_the_page(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, late: bool, values: dict[str, str], said: str
 ) -> None:
-    monkeypatch.setattr(firehose, "standing", lambda *_: Standing(True, copies=12345, full=3))
+    monkeypatch.setattr(firehose, "read_state", lambda *_: SwitchState(True, copies=12345, full=3))
     Firehose.objects.create(broker=broker, switched_on_by="ada")
     text = text_of(signed_in(Role.VIEWER).get(page_of(broker)))
     assert "Not started" in text

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import eventually
 from tests.topology.builders import a_snapshot
 from topology.definitions import Definitions
-from topology.views.background import STALE, Soon, Worked
+from topology.views.background import STALE, BackgroundResults, Worked
 
 FIRST = a_snapshot(Definitions())
 NEXT = replace(FIRST, taken_at=FIRST.taken_at + timedelta(seconds=5))
@@ -19,14 +19,14 @@ MUCH_LATER = replace(FIRST, taken_at=FIRST.taken_at + STALE + timedelta(seconds=
 
 
 def test_what_is_ready_soon_is_waited_for_and_kept() -> None:
-    soon: Soon[int] = Soon()
+    soon: BackgroundResults[int] = BackgroundResults()
     worked = eventually(lambda: soon.get(1, FIRST, lambda: 7), "it is ready")
     assert worked == Worked(FIRST, 7)
     assert soon.get(1, FIRST, lambda: 8) == worked
 
 
 def test_of_a_newer_snapshot_the_last_is_shown_for_a_while_and_not_elsewhere() -> None:
-    soon: Soon[int] = Soon()
+    soon: BackgroundResults[int] = BackgroundResults()
     may_end = Event()
     eventually(lambda: soon.get(1, FIRST, lambda: 7), "it is ready")
 
@@ -47,7 +47,7 @@ def test_of_a_newer_snapshot_the_last_is_shown_for_a_while_and_not_elsewhere() -
 
 
 def test_a_failure_is_raised_and_the_next_who_asks_begins_anew() -> None:
-    soon: Soon[int] = Soon()
+    soon: BackgroundResults[int] = BackgroundResults()
 
     def broken() -> int:
         raise ValueError("broken")

@@ -226,7 +226,7 @@ def test_a_broker_that_cannot_be_reached_is_saved_on_request_only() -> None:
 
 def test_a_drift_is_shown_in_the_list_and_above_the_plan_that_restores_it(pair: Topology) -> None:
     Topology.objects.update(state=State.APPLIED)
-    DriftCheck().look(pair.broker, know(pair.broker))
+    DriftCheck().update_rows(pair.broker, know(pair.broker))
     client = signed_in(Role.VIEWER, pair.broker)
     assert "Not in sync</span>" in text_of(client.get(reverse("topology:topologies")))
     text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))

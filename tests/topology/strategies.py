@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.message import CHANGED_ON_THE_WAY
+from topology.message import CHANGED_BY_ROUTING
 
 
 def sized(data: bytes) -> bytes:
@@ -41,7 +41,7 @@ _plain = st.one_of(
 _names = st.one_of(
     st.binary(max_size=10),
     st.text(max_size=5).map(str.encode),
-    st.sampled_from([name.encode() for name in sorted(CHANGED_ON_THE_WAY)] + [b"x-opt-a", b"a"]),
+    st.sampled_from([name.encode() for name in sorted(CHANGED_BY_ROUTING)] + [b"x-opt-a", b"a"]),
 )
 
 
@@ -110,7 +110,7 @@ def _values(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
 
 header_values = _values(st.text(st.characters(exclude_categories=()), max_size=6))
 header_names = st.text(max_size=6).filter(
-    lambda name: name not in CHANGED_ON_THE_WAY and not name.startswith("x-opt-")
+    lambda name: name not in CHANGED_BY_ROUTING and not name.startswith("x-opt-")
 )
 headers = st.dictionaries(header_names, header_values, max_size=4)
 writable_values = _values(st.text(max_size=6))

@@ -282,8 +282,8 @@ def test_what_was_due_before_it_was_recorded_is_not_overdue_for_ever(
 def seen_as(*things: Thing) -> list[tuple[str, str]]:
     """How the pair among these things is said to be."""
     snapshot = a_snapshot(Definitions.of(things))
-    (one,) = adopt.sightings(make_broker(), recognize(snapshot).found, snapshot)
-    return one.standing
+    (one,) = adopt.match_managed(make_broker(), recognize(snapshot).found, snapshot)
+    return one.states
 
 
 def test_a_sighting_says_how_complete_it_is() -> None:
@@ -312,6 +312,6 @@ def test_a_sighting_knows_the_topology_that_it_is(
     mine = make_pair(broker)
     Topology.objects.update(state=state, kind=kind)
     snapshot = a_snapshot(WHOLE)
-    (one,) = adopt.sightings(broker, recognize(snapshot).found, snapshot)
+    (one,) = adopt.match_managed(broker, recognize(snapshot).found, snapshot)
     assert (one.managed == mine) is is_managed
     assert one.is_adoptable is not is_managed

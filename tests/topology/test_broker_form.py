@@ -8,7 +8,7 @@ import pytest
 from django.forms import ValidationError, model_to_dict
 
 from tests.builders import make_broker
-from topology.forms import BrokerForm, check_host
+from topology.forms.broker import BrokerForm, check_host
 from topology.models import Broker
 
 AGAIN = "The address changed. Type the password again"

@@ -15,7 +15,7 @@ from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import tap_definitions
 from topology.provisioning.verify import verify
-from topology.views.diagram import explanation_picture
+from topology.views.diagram import draw_example
 
 SECOND = timedelta(seconds=1)
 NONE = timedelta(0)
@@ -197,6 +197,6 @@ def test_an_alternate_exchange_is_remarked_on() -> None:
 
 
 def test_its_explanation_has_a_picture_with_the_exchange_and_the_queue() -> None:
-    (fact,) = explanation_picture("delayed_exchange").facts
+    (fact,) = draw_example("delayed_exchange").facts
     assert (fact.source, fact.key) == ("exchange reminders", "orders")
     assert fact.target.startswith("queue orders")

@@ -28,7 +28,7 @@ def pair() -> Topology:
 
 
 def sentence(pair: Topology, there: Definitions, check: DriftCheck | None = None) -> str:
-    (check or DriftCheck()).look(pair.broker, a_snapshot(there))
+    (check or DriftCheck()).update_rows(pair.broker, a_snapshot(there))
     row = Drift.objects.filter(topology=pair).first()
     return row.sentence if row else ""
 
@@ -57,7 +57,7 @@ def test_the_first_time_stays_while_the_difference_changes(pair: Topology) -> No
     sentence(pair, Definitions())
     first = Drift.objects.get()
     later = replace(a_snapshot(Definitions()), taken_at=first.since_at + timedelta(hours=1))
-    DriftCheck().look(pair.broker, later)
+    DriftCheck().update_rows(pair.broker, later)
     assert Drift.objects.get().since_at == first.since_at
 
 

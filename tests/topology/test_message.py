@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.topology import strategies
 from topology.broker.properties.field_values import MAXIMUM_NESTING
 from topology.broker.properties.read import build_properties, read_properties, strip_for_replay
-from topology.message import CHANGED_ON_THE_WAY, Message, Properties, content_id
+from topology.message import CHANGED_BY_ROUTING, Message, Properties, content_id
 
-on_the_way = st.dictionaries(
-    st.sampled_from([*sorted(CHANGED_ON_THE_WAY), "x-opt-deaths", "x-opt-rabbitmq-sent-time"]),
+in_flight = st.dictionaries(
+    st.sampled_from([*sorted(CHANGED_BY_ROUTING), "x-opt-deaths", "x-opt-rabbitmq-sent-time"]),
     strategies.header_values,
 )
 
@@ -25,7 +25,7 @@ def reordered(value: Any) -> Any:
     return [reordered(item) for item in value] if isinstance(value, list) else value
 
 
-@given(strategies.headers, on_the_way, st.binary(max_size=20))
+@given(strategies.headers, in_flight, st.binary(max_size=20))
 def test_the_content_stays_the_same_when_a_message_dies_and_is_replayed(
     headers: dict[str, Any], added: dict[str, Any], body: bytes
 ) -> None:

@@ -20,8 +20,8 @@ from topology.patterns.names import (
     header_problem,
     key_problem,
     name_problem,
-    sight_problem,
     unicode_problem,
+    visibility_problem,
 )
 from topology.patterns.pattern import ParamsError
 from topology.patterns.retry_ladder.pattern import retry_ladder
@@ -58,7 +58,13 @@ def test_a_name_with_something_to_see_is_taken(name: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=()), max_size=6))
 def test_no_text_makes_a_check_fail_and_what_passes_can_be_written_and_shown(text: str) -> None:
-    for check in (unicode_problem, control_problem, sight_problem, key_problem, header_problem):
+    for check in (
+        unicode_problem,
+        control_problem,
+        visibility_problem,
+        key_problem,
+        header_problem,
+    ):
         problem = check(text)
         problem.encode()
         if not problem:

@@ -380,6 +380,6 @@ def test_a_burst_that_expires_at_one_moment_is_not_reported_as_stuck(
     monkeypatch.setattr(latest, "for_action", lambda *_: seen)
     monkeypatch.setattr(provision, "newest_numbers", lambda *_: newer)
     monkeypatch.setattr(provision, "SETTLE_SECONDS", 0.01)
-    monkeypatch.setattr(provision, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(provision, "CHECK_AGAIN_SECONDS", 0.01)
     failed = [check.sentence for check in provision.check(None, levels).checks if not check.holds]
     assert any("stuck" in sentence for sentence in failed) == bool(counted)

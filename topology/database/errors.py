@@ -20,7 +20,7 @@ class Trouble(Enum):
         "Try again in a few seconds.",
     )
     NOT_MIGRATED = (
-        "The database lacks tables of this version.",
+        "The database does not have the tables of this version.",
         "Run manage.py migrate and try again.",
     )
     CANNOT_OPEN = (

@@ -7,7 +7,7 @@ from topology.findings.context import Context
 from topology.findings.finding import Finding
 from topology.routing.cycle import Reason
 from topology.routing.outcome import Walk
-from topology.routing.trace_route import Answer, Question, ask, find_way
+from topology.routing.trace_route import Answer, Question, ask, find_path
 from topology.snapshot import Snapshot
 
 
@@ -23,7 +23,7 @@ def chain_of(finding: Finding, snapshot: Snapshot) -> Answer | None:
             return ask(question, snapshot, context.index)
         case Queue() if thing.dead_letter_exchange is not None and thing.type != "stream":
             walked = context.die(thing, *_how(context, thing))
-            return Answer(walked, find_way(context.index, walked, {}, context.version))
+            return Answer(walked, find_path(context.index, walked, {}, context.version))
     return Answer(Walk(()), snapshot.definitions.only([thing.identity]))
 
 

@@ -21,7 +21,7 @@ BADGE_ROOM = 11
 
 @dataclass(frozen=True)
 class Node:
-    """An exchange or a queue of the picture; its id is "queue/<name>" or "exchange/<name>".
+    """An exchange or a queue of the diagram; its id is "queue/<name>" or "exchange/<name>".
 
     `missing`: it is named or wanted, but the broker does not have it. `mark` is one of
     `live_values.MARK_WORDS`, "" for an exchange. `badge` is written on its upper edge, `broken`
@@ -118,7 +118,7 @@ def with_badges(graph: Graph, badges: Mapping[str, str], broken: Mapping[str, st
 
 
 def facts(graph: Graph) -> tuple[Fact, ...]:
-    """Every arrow of the picture as a row, in the picture's words."""
+    """Every arrow of the diagram as a row, in the diagram's words."""
     titles = {node.id: f"{node.kind} {node.title}" for node in graph.nodes}
     gone = {node.id for node in graph.nodes if node.missing}
     return tuple(
@@ -162,26 +162,26 @@ def _find_missing(definitions: Definitions, wanted: Definitions) -> Definitions:
 
 def _mark_missing_bindings(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:
     """Mark missing bindings; between two ends that are bound, each key by itself."""
-    standing = {(edge.source, edge.target): edge.keys for edge in edges_of(definitions)}
+    bound = {(edge.source, edge.target): edge.keys for edge in edges_of(definitions)}
     nodes = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
     nodes |= {f"queue/{queue.name}" for queue in definitions.queues}
     return tuple(
-        _mark_missing(edge, standing.get((edge.source, edge.target)), nodes)
+        _mark_missing(edge, bound.get((edge.source, edge.target)), nodes)
         if edge.kind == "binding" and edge.source != DEFAULT
         else edge
         for edge in edges
     )
 
 
-def _mark_missing(edge: Edge, standing: Collection[str] | None, nodes: Collection[str]) -> Edge:
-    """`standing` are the keys by which the two ends are bound, None when they are not bound.
+def _mark_missing(edge: Edge, bound: Collection[str] | None, nodes: Collection[str]) -> Edge:
+    """`bound` are the keys by which the two ends are bound, None when they are not bound.
 
     The box of a missing end is marked, so the arrow's label does not repeat it.
     """
-    gone = set(edge.keys) - set(standing or ())
-    if standing is not None and not gone:
+    gone = set(edge.keys) - set(bound or ())
+    if bound is not None and not gone:
         return edge
-    what = "missing binding to" if standing is None else edge.what
+    what = "missing binding to" if bound is None else edge.what
     if edge.source not in nodes or edge.target not in nodes:
         return replace(edge, what=what)
     keys = tuple(f"{key} (missing)" if key in gone else key for key in edge.keys)

@@ -1,4 +1,4 @@
-"""What a quorum queue does with a failed delivery, in the words of a picture (RabbitMQ 4.3 on)."""
+"""What a quorum queue does with a failed delivery, in the words of a diagram (RabbitMQ 4.3 on)."""
 
 from __future__ import annotations
 

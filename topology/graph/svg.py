@@ -38,7 +38,7 @@ SHRINKS_TO = 0.8
 
 
 def draw(layout: Layout, *, title: str, description: str = "", id: str = "graph") -> str:
-    """The picture. `id` must be unique on its page; markers and texts are named after it."""
+    """The diagram. `id` must be unique on its page; markers and texts are named after it."""
     own = attribute(id)
     return "".join(
         [
@@ -54,7 +54,7 @@ def draw(layout: Layout, *, title: str, description: str = "", id: str = "graph"
 
 
 def readable(width: float) -> str:
-    """The class that keeps a picture from shrinking until nobody can read it, after a space."""
+    """The class that keeps a diagram from shrinking until nobody can read it, after a space."""
     least = next((wide for wide in LEAST_WIDTHS if width * SHRINKS_TO >= wide), 0)
     return f" least-{least}" if least else ""
 

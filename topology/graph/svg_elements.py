@@ -1,4 +1,4 @@
-"""What every picture writes SVG with: escaped texts, numbers, live values, signs of a state."""
+"""What every diagram writes SVG with: escaped texts, numbers, live values, signs of a state."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def marker(own: str, kind: str) -> str:
 
 
 def root(own: str, classes: str, width: float, height: float, role: str = "img") -> str:
-    """The opening tag; `own` is the prefix of the picture's ids, `role` "group" with links."""
+    """The opening tag; `own` is the prefix of the diagram's ids, `role` "group" with links."""
     return (
         f'<svg class="{classes}" viewBox="0 0 {n(width)} {n(height)}" width="{n(width)}"'
         f' height="{n(height)}" role="{role}" aria-labelledby="{own}-title {own}-text"'

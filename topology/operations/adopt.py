@@ -19,7 +19,7 @@ from topology.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
-class Sighting:
+class Discovered:
     """A topology that was found, and the one of ours that it is, None where nobody manages it."""
 
     found: Found
@@ -31,7 +31,7 @@ class Sighting:
         return PATTERNS[self.found.use.kind]
 
     @property
-    def unseen(self) -> str:
+    def invisible(self) -> str:
         return describe_invisible(self.found.use.name)
 
     @property
@@ -47,7 +47,7 @@ class Sighting:
         return tuple(change.title for change in plan.select("create"))
 
     @property
-    def standing(self) -> list[tuple[str, str]]:
+    def states(self) -> list[tuple[str, str]]:
         """How complete it is: (ok, warn, error, note or off; words), a pair per statement."""
         plan = self.found.plan
         untrue = len(self.found.untrue_names)
@@ -73,11 +73,13 @@ class Sighting:
         return notes or [("ok", "complete")]
 
 
-def sightings(broker: Broker, found: Sequence[Found], snapshot: Snapshot) -> Sequence[Sighting]:
+def match_managed(
+    broker: Broker, found: Sequence[Found], snapshot: Snapshot
+) -> Sequence[Discovered]:
     """The same with what is known of each; two of one kind and title are one."""
     managed = _managed(broker)
     return [
-        Sighting(one, managed.get((one.use.kind, title(one.use))), departures(one, snapshot))
+        Discovered(one, managed.get((one.use.kind, title(one.use))), departures(one, snapshot))
         for one in found
     ]
 

@@ -24,7 +24,7 @@ class DriftCheck:
     def __init__(self) -> None:
         self._plans: dict[int, tuple[Definitions, dict[_Key, Plan]]] = {}
 
-    def look(self, broker: Broker, snapshot: Snapshot) -> int:
+    def update_rows(self, broker: Broker, snapshot: Snapshot) -> int:
         """Update the rows of a broker's topologies; returns how many are not in sync.
 
         A row whose parameters are no longer valid is skipped.

@@ -34,7 +34,7 @@ def preview_edit(topology: Topology, values: Mapping[str, str]) -> Edit:
     if topology.state == State.PLANNED:
         return NOTHING
     with Management(topology.broker.address) as management:
-        return _look(topology, edited, management)
+        return _plan(topology, edited, management)
 
 
 def edit(
@@ -65,7 +65,7 @@ def edit(
 
 def _carry_out(user: User, topology: Topology, edited: Topology, typed_name: str) -> Edit:
     with Management(topology.broker.address) as management:
-        found = _look(topology, edited, management)
+        found = _plan(topology, edited, management)
         if found.refusals:
             raise Refusal(f"{' '.join(found.refusals)} Delayboard changed nothing.")
         if problem := unconfirmed(topology, typed_name):
@@ -101,13 +101,13 @@ def _edited(topology: Topology, values: Mapping[str, str]) -> Topology:
     return topology.with_params(pattern.store(params))
 
 
-def _look(topology: Topology, edited: Topology, management: Management) -> Edit:
+def _plan(topology: Topology, edited: Topology, management: Management) -> Edit:
     wanted, old = edited.definitions, topology.definitions
     snapshot = latest.for_action(topology.broker, management, [*wanted, *old])
     found = plan_edit(
         old,
         provision.plan_for(edited, snapshot),
-        replace_queue.look(edited, snapshot, management),
+        replace_queue.find_replacements(edited, snapshot, management),
         topology.owned_identities,
         snapshot,
     )

@@ -36,7 +36,7 @@ from topology.snapshot import Snapshot
 
 # The broker counts every five seconds, and what expires at one moment looks stuck in one count.
 SETTLE_SECONDS = 7.0
-LOOK_AGAIN_SECONDS = 0.5
+CHECK_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _settled(topology: Topology, management: Management, snapshot: Snapshot) -> 
     queues = queues_of(topology, snapshot)
     until = monotonic() + SETTLE_SECONDS
     while (stuck := count_stuck(queues, snapshot)) and monotonic() < until:
-        sleep(LOOK_AGAIN_SECONDS)
+        sleep(CHECK_AGAIN_SECONDS)
         numbers = {**snapshot.numbers, **newest_numbers(management, stuck)}
         snapshot = replace(snapshot, numbers=numbers)
     return snapshot

@@ -37,7 +37,7 @@ from topology.transfer.interception import PREFIX as INTERCEPTED
 KIND = "replace_queue"
 # The broker reports what a queue holds every five seconds: none for so long means none.
 REPORTED = timedelta(seconds=6)
-LOOK_AGAIN = timedelta(seconds=1)
+CHECK_AGAIN_AFTER = timedelta(seconds=1)
 TRY_AGAIN = timedelta(seconds=5)
 
 
@@ -63,7 +63,7 @@ def _without_intercepted(one: Replacement, snapshot: Snapshot) -> Replacement:
 def preview(topology: Topology) -> tuple[Replacement, ...]:
     """What `request` would begin now. Raises BrokerError."""
     with Management(topology.broker.address) as management:
-        return look(
+        return find_replacements(
             topology,
             latest.for_action(topology.broker, management, topology.definitions),
             management,
@@ -85,7 +85,7 @@ def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence
         if topology.state != State.APPLIED:
             raise Refusal("The topology is not applied. Apply it first.")
         snapshot = latest.for_action(topology.broker, management, topology.definitions)
-        found = look(topology, snapshot, management)
+        found = find_replacements(topology, snapshot, management)
         queues = [one.queue.name for one in found if not one.refusal]
         if not queues:
             reasons = " ".join(one.refusal for one in found)
@@ -114,7 +114,9 @@ def begin(
             row.save()
 
 
-def look(topology: Topology, snapshot: Snapshot, management: Management) -> tuple[Replacement, ...]:
+def find_replacements(
+    topology: Topology, snapshot: Snapshot, management: Management
+) -> tuple[Replacement, ...]:
     """`replacements_for` with what policies forbid. Raises BrokerError."""
     return tuple(
         one if one.refusal else replace(one, refusal=_policy_problem(one.queue, management))
@@ -146,7 +148,7 @@ def _policy_problem(queue: Queue, management: Management) -> str:
 
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Do the next steps of a replacement, and return when to look again.
+    """Do the next steps of a replacement, and return when to find_replacements again.
 
     A refusal by the broker is shown, and the step is repeated.
     """
@@ -170,7 +172,7 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
         if replacing.is_done:
             lease.end(WorkState.DONE)
         else:
-            lease.give_back(replacing.obstacle, after=LOOK_AGAIN)
+            lease.give_back(replacing.obstacle, after=CHECK_AGAIN_AFTER)
 
 
 def _begin(

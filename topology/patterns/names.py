@@ -75,10 +75,10 @@ def name_problem(name: str, longest_bytes: int, ending: str = "") -> str:
             f"Delayboard reserves names that begin with “{prefix}” for its {use}. Choose another "
             "name."
         )
-    return sight_problem(name)
+    return visibility_problem(name)
 
 
-def sight_problem(name: str) -> str:
+def visibility_problem(name: str) -> str:
     """Why a person could not see or read this name as it is; "" for none and for an empty one."""
     if (wrong := control_problem(name)) or _is_stored.get():
         return wrong

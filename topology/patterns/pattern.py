@@ -16,6 +16,9 @@ from topology.message import Forwarder, Headers, Route
 MADE_UP = "delayboard-probe"
 
 Phase = Literal["entry", "exit", "publish"]
+# What counts the attempts of a failed message: RabbitMQ by x-death, the consumer in a header of its
+# own, or the work queue, in which the message waits too. "" where failed messages do not wait.
+Attempts = Literal["", "x-death", "consumer", "queue"]
 
 
 class ParamsError(ValueError):
@@ -132,6 +135,11 @@ class Pattern(ABC):
     EXAMPLE: Any
     """Parameters to draw and explain it with."""
 
+    ATTEMPTS_COUNTED_BY: Attempts = ""
+
+    CHANGE_OBSTACLE = "Delayboard cannot change single messages of this pattern."
+    """Why no single message can be cancelled or get another time; "" where one can."""
+
     parse: Callable[[Mapping[str, str]], Any]
     """Parameters from texts as a form or the database has them. Raises ParamsError."""
 
@@ -176,9 +184,25 @@ class Pattern(ABC):
         """The longest delay that can be had."""
         return max(self.delays(params))
 
+    def rounds(self, params: Any) -> int | None:
+        """How many retries there are; None where the topology does not limit them."""
+        return None
+
+    def longest_retry(self, params: Any) -> timedelta:
+        """How long a failed message waits in it until it is a dead letter; 0 when unknown."""
+        return self.longest(params)
+
     @abstractmethod
     def targets(self, params: Any) -> Sequence[str]:
         """Where delayed messages may go; empty when it is free."""
+
+    def change_obstacle(self, params: Any) -> str:
+        """CHANGE_OBSTACLE, or that of a use with these parameters."""
+        return self.CHANGE_OBSTACLE
+
+    def exit_of(self, params: Any, destination: str) -> tuple[str, str]:
+        """The exchange and key with which messages for a destination leave the delays."""
+        return "", destination
 
     def destinations(self, params: Any, found: Definitions) -> Sequence[Binding] | None:
         """The bindings in `found` that lead to its targets; None where a target needs none."""

@@ -13,15 +13,22 @@ from topology.patterns.retry_ladder.pattern import retry_ladder
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair.pattern import retry_pair
 
+# In the order of recognition: what has the more particular structure comes first, for a part of it
+# may look like a later one.
 _ALL: tuple[Pattern, ...] = (
-    retry_pair,
     delay_levels,
-    hold_queues,
-    retry_loop,
     retry_ladder,
-    quorum_retry,
     busy_wait,
-    delay_queues,
     delayed_exchange,
+    quorum_retry,
+    hold_queues,
+    retry_pair,
+    retry_loop,
+    delay_queues,
 )
 PATTERNS = {pattern.KIND: pattern for pattern in _ALL}
+
+
+def find_retry_kinds() -> list[str]:
+    """The kinds in which failed messages wait for another attempt."""
+    return [kind for kind, pattern in PATTERNS.items() if pattern.ATTEMPTS_COUNTED_BY]

@@ -14,19 +14,7 @@ from topology.provisioning.durations_in_names import untrue_names
 from topology.provisioning.plan import Change, Plan, compare, title
 from topology.snapshot import Snapshot
 
-# What has the more particular structure comes first: a part of it may look like a later one.
-# A pattern that is not named here comes last.
-ORDER = (
-    "delay_levels",
-    "retry_ladder",
-    "busy_wait",
-    "delayed_exchange",
-    "quorum_retry",
-    "hold_queues",
-    "retry_pair",
-    "retry_loop",
-    "delay_queues",
-)
+_PLACES = {kind: place for place, kind in enumerate(PATTERNS)}
 
 
 @dataclass(frozen=True)
@@ -274,8 +262,7 @@ def _candidates(definitions: Definitions, declared: Definitions) -> Iterator[Use
 
 
 def _place(use: Use) -> tuple[int, str, str]:
-    place = ORDER.index(use.kind) if use.kind in ORDER else len(ORDER)
-    return place, use.kind, use.name
+    return _PLACES.get(use.kind, len(_PLACES)), use.kind, use.name
 
 
 def _without_numbers(use: Use, definitions: Definitions, declared: Definitions) -> Found:

@@ -59,14 +59,14 @@ def forward_copy(
     due = due_ms(copy.headers, forwarder.due_header, copy.after)
     if due is not None and due > copy.after:
         return _send_back(copy, queue, forwarder, due, around)
-    return _publish_anew(copy, queue, forwarder.onward, sentences.passed_on(queue.name), around)
+    return _publish_again(copy, queue, forwarder.onward, sentences.passed_on(queue.name), around)
 
 
 def _send_back(
     copy: Copy, queue: Queue, forwarder: Forwarder, due: int, around: Circumstances
 ) -> Copy | RouteOutcome:
     """One lap more, or all that are left in one step."""
-    again = _publish_anew(copy, queue, forwarder.back, sentences.sent_back(queue.name, 1), around)
+    again = _publish_again(copy, queue, forwarder.back, sentences.sent_back(queue.name, 1), around)
     lap_ms = _lap_ms(copy, forwarder, around)
     if isinstance(again, RouteOutcome) or not lap_ms:
         return again
@@ -94,7 +94,7 @@ def _end_laps(copy: Copy, forwarder: Forwarder, due: int, lap_ms: int) -> Copy:
     )
 
 
-def _publish_anew(
+def _publish_again(
     copy: Copy, queue: Queue, to: str, why: str, around: Circumstances
 ) -> Copy | RouteOutcome:
     """Published again to this queue: nothing is remembered of what it was before."""

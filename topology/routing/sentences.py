@@ -49,7 +49,7 @@ def only_copy(exchange: str) -> str:
     )
 
 
-def cut_ring(*queues: str) -> str:
+def cut_cycle(*queues: str) -> str:
     names = " and ".join(f"“{name}”" for name in queues)
     return (
         f"RabbitMQ drops the message before {names}: the message expired there before and no "

@@ -73,7 +73,7 @@ def ask(
         forwarders=forwarders,
         now_ms=now_ms,
     )
-    way = find_way(index, walked, question.headers, snapshot.version_tuple)
+    way = find_path(index, walked, question.headers, snapshot.version_tuple)
     return Answer(walked, way, tuple(forwarders))
 
 
@@ -111,7 +111,7 @@ def _hop(hop: Hop) -> dict[str, Any]:
     }
 
 
-def find_way(
+def find_path(
     index: Index, walked: Walk, headers: Mapping[str, Any], version: tuple[int, ...]
 ) -> Definitions:
     """The objects of every hop, with the bindings that took the message from one to the next."""

@@ -182,8 +182,8 @@ def _route_now(
     cut = {name for name in matched.queues if copy.hops and is_cycle(copy.deaths, name)}
     left = [index.queues[name] for name in matched.queues if name not in cut]
     if cut and not left and not unclear and copy.holder:
-        return [], [_end_unrouted(copy, sentences.cut_ring(*sorted(cut)), "cycle")]
-    lost = [copy.ends("dropped", sentences.cut_ring(name), cause="cycle") for name in sorted(cut)]
+        return [], [_end_unrouted(copy, sentences.cut_cycle(*sorted(cut)), "cycle")]
+    lost = [copy.ends("dropped", sentences.cut_cycle(name), cause="cycle") for name in sorted(cut)]
     if around.version < (4, 0) and copy.holder in (queue.name for queue in left):
         into_itself = sentences.kept_by_itself(copy.holder)
         lost.append(copy.ends("stuck", into_itself, queue=copy.holder))

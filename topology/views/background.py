@@ -32,7 +32,7 @@ class Worked(Generic[Value]):
     value: Value
 
 
-class Soon(Generic[Value]):
+class BackgroundResults(Generic[Value]):
     """One value for each place, of one snapshot after the other."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class SnapshotResults(Generic[Value]):
 
     def __init__(self) -> None:
         self._kept: Kept[Value] = Kept()
-        self._soon: Soon[Value] = Soon()
+        self._background: BackgroundResults[Value] = BackgroundResults()
 
     def get(
         self, broker: Broker, snapshot: Snapshot, work_out: Callable[[], Value]
@@ -85,4 +85,4 @@ class SnapshotResults(Generic[Value]):
         if len(snapshot.definitions) <= AT_ONCE:
             return Worked(snapshot, self._kept.get(broker.pk, snapshot, work_out))
         place = (broker.pk, broker.host, broker.management_url, broker.vhost)
-        return self._soon.get(place, snapshot, work_out)
+        return self._background.get(place, snapshot, work_out)

@@ -1,4 +1,4 @@
-"""A topology's part of a vhost as a picture and as the same facts in a table."""
+"""A topology's part of a vhost as a diagram and as the same facts in a table."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ EXAMPLE_DELAYS = (timedelta(seconds=10), timedelta(minutes=5))
 
 
 @dataclass(frozen=True)
-class Picture:
-    """`ladder` is the table of a picture of delay levels, `facts` that of any other.
+class Diagram:
+    """`ladder` is the table of a diagram of delay levels, `facts` that of any other.
 
     `note` says in what way it is not the whole or not as usual, "" when it is.
     """
@@ -55,7 +55,7 @@ class Picture:
     ladder: Ladder | None = None
 
 
-def draw(topology: Topology, snapshot: Snapshot | None, *, all_levels: bool = True) -> Picture:
+def draw(topology: Topology, snapshot: Snapshot | None, *, all_levels: bool = True) -> Diagram:
     """What exists of it and what is missing; without a snapshot only what should exist.
 
     Without `all_levels`, levels that hold and pass nothing are folded.
@@ -75,7 +75,7 @@ def draw(topology: Topology, snapshot: Snapshot | None, *, all_levels: bool = Tr
     return _graph(graph, title, name)
 
 
-def explanation_picture(kind: str) -> Picture:
+def draw_example(kind: str) -> Diagram:
     """An example of a pattern as it should be, without a broker. Raises KeyError."""
     pattern = PATTERNS[kind]
     title, name = f"An example of {pattern.EXPLANATION.title.lower()}", f"example-{kind}"
@@ -86,9 +86,9 @@ def explanation_picture(kind: str) -> Picture:
     return _graph(build(drawn, ways=forwarder_edges(forwarders)), title, name)
 
 
-def way_picture(
+def draw_path(
     answer: Answer, snapshot: Snapshot, broker: Broker, objects: Sequence[Identity] = ()
-) -> Picture:
+) -> Diagram:
     """What a walk passes, with the order and the times of its stays, and where it breaks."""
     found = replace(snapshot, definitions=answer.way)
     there = {f"queue/{queue.name}" for queue in answer.way.queues}
@@ -107,22 +107,22 @@ def _levels(params: level_params.Params) -> Levels:
     return Levels(names, level_params.delivery_name(params), params.unit)
 
 
-def _ladder(ladder: Ladder, title: str, name: str) -> Picture:
+def _ladder(ladder: Ladder, title: str, name: str) -> Diagram:
     # topology.graph.delay_levels.svg escapes every text that it writes.
-    return Picture(SafeString(draw_ladder(ladder, title=title, id=name)), ladder=ladder)
+    return Diagram(SafeString(draw_ladder(ladder, title=title, id=name)), ladder=ladder)
 
 
 def _graph(
     graph: Graph, title: str, name: str, note: str = "", *, direction: Direction | None = None
-) -> Picture:
+) -> Diagram:
     layout = arrange(graph, direction=direction)
     # So does topology.graph.svg.
     svg = SafeString(draw_svg(layout, title=title, id=name))
-    return Picture(svg, facts(graph), notes(graph, layout, note))
+    return Diagram(svg, facts(graph), notes(graph, layout, note))
 
 
 def notes(graph: Graph, layout: Layout, note: str = "") -> str:
-    """What there is to say of a picture besides what its lines are."""
+    """What there is to say of a diagram besides what its lines are."""
     kinds = {edge.kind for edge in graph.edges}
     of_lines = [words for kind, words in LINE_NOTES.items() if kind in kinds]
     return " ".join(part for part in (*of_lines, note, layout.note) if part)
@@ -130,7 +130,7 @@ def notes(graph: Graph, layout: Layout, note: str = "") -> str:
 
 def _hold_queues(
     pattern: Pattern, params: Any, snapshot: Snapshot | None, title: str, name: str
-) -> Picture:
+) -> Diagram:
     """The queues that exist now; when there is none, what the next message would make."""
     queues = hold_queues.members(params, snapshot.definitions) if snapshot else ()
     if snapshot is None or not queues:

@@ -7,7 +7,7 @@ from django.views.decorators.http import require_POST
 
 from topology.models import Role, Topology
 from topology.operations.probes import start_probes, stop_probes
-from topology.views.topologies import try_action, with_topology
+from topology.views.topologies.shared import try_action, with_topology
 
 
 @require_POST

@@ -18,7 +18,7 @@ from topology.models import Broker, Role, Topology
 from topology.operations.export_topology import FORMATS, export_topology
 from topology.operations.import_definitions import import_definitions
 from topology.operations.ownership import Refusal
-from topology.views.topologies import with_topology
+from topology.views.topologies.shared import with_topology
 
 MOST_BYTES = 20_000_000
 MOST_SENTENCES = 5

@@ -72,8 +72,8 @@ def replays(arrived: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
     """Dead letters and events -> replays before `end` per broker, outcome and bucket of the time
     since the message first died (null if nothing says when).
 
-    Died again: another death, or it was parked with the id of this replay. Delivered: it left a
-    delay.
+    Dead-lettered again: another death, or it was parked with the id of this replay. Delivered: it
+    left a delay.
     """
     is_death = f.col("kind").isin("died", "parked") | (f.col("kind") == "scheduled") & (
         f.coalesce("death_reason", f.lit("")) != ""
@@ -98,7 +98,7 @@ def replays(arrived: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
         parked, ["broker", "key"], "left"
     )
     outcome = (
-        f.when(f.col("has_died"), "died again")
+        f.when(f.col("has_died"), "dead-lettered again")
         .when(f.col("was_delivered"), "delivered")
         .otherwise("not observed")
     )

@@ -54,13 +54,13 @@ def by_message(counted: DataFrame) -> DataFrame:
     `first_us`, when the message was first seen; null of those without an id, which are not
     distinguished.
     """
-    sightings = counted.groupBy(*GROUP, "key", "kind", "attempt").agg(
+    observations = counted.groupBy(*GROUP, "key", "kind", "attempt").agg(
         _copies(f.lit(True)).alias("seen"),
         _copies(f.expr(IS_RETRY)).alias("failed"),
         f.min(f.when(f.col("has_id"), f.col("at_us"))).alias("first_us"),
         f.max("release_id").alias("release_id"),
     )
-    return sightings.groupBy(*GROUP, "key").agg(
+    return observations.groupBy(*GROUP, "key").agg(
         f.max("seen").alias("messages"),
         f.max("failed").alias("retried"),
         f.min("first_us").alias("first_us"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from analytics.importing.import_files import ImportResult, import_files, read_scope, want_reports
+from analytics.importing.import_files import ImportResult, import_files, read_scope, request_reports
 from analytics.importing.refused import Refused
 from analytics.importing.sources import FORMATS
 from analytics.importing.trace_lines import TraceScope
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self._said = -1
+        self._reported = -1
         try:
             outcome = import_files(
                 options["files"],
@@ -67,13 +67,13 @@ class Command(BaseCommand):
             sys.exit(STOPPED_CODE)
         except (Refused, LogError, LaunchError) as error:
             raise CommandError(str(error), returncode=FAILED_CODE) from error
-        self._tell(outcome, is_dry=options["dry_run"])
+        self._report(outcome, is_dry=options["dry_run"])
         if outcome.days and not options["dry_run"] and not options["no_reports"]:
-            self._want_reports(outcome)
+            self._request_reports(outcome)
         if outcome.malformed:
             sys.exit(MALFORMED_CODE)
 
-    def _tell(self, outcome: ImportResult, *, is_dry: bool) -> None:
+    def _report(self, outcome: ImportResult, *, is_dry: bool) -> None:
         for problem in outcome.problems:
             self.stderr.write(f"{problem.file}, line {problem.number}: {problem.why}")
         rest = outcome.malformed - len(outcome.problems)
@@ -85,8 +85,8 @@ class Command(BaseCommand):
             f"{outcome.malformed} malformed and skipped."
         )
 
-    def _want_reports(self, outcome: ImportResult) -> None:
-        wanted, busy = want_reports(outcome)
+    def _request_reports(self, outcome: ImportResult) -> None:
+        wanted, busy = request_reports(outcome)
         if wanted:
             self.stdout.write(f"The worker will compute the reports of {_listed(wanted)} again.")
         for day in busy:
@@ -103,8 +103,8 @@ class Command(BaseCommand):
             )
 
     def _progress(self, done: int, total: int) -> None:
-        if total and done != self._said:
-            self._said = done
+        if total and done != self._reported:
+            self._reported = done
             self.stdout.write(f"step {done + 1} of {total}")
 
 

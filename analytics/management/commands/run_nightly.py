@@ -70,7 +70,7 @@ class Command(BaseCommand):
             raise CommandError(f"{len(failed)} of {len(days)} days failed: {', '.join(failed)}.")
 
     def _run(self, day: date) -> None:
-        self._said = -1
+        self._reported = -1
         try:
             run = nightly.run_day(day, progress=self._progress)
         except LaunchError as error:
@@ -92,8 +92,8 @@ class Command(BaseCommand):
             self.stdout.write(f"{name}: {seconds:.1f} s")
 
     def _progress(self, done: int, total: int) -> None:
-        if total and done != self._said:
-            self._said = done
+        if total and done != self._reported:
+            self._reported = done
             self.stdout.write(f"step {done + 1} of {total}")
 
 

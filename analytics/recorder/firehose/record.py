@@ -119,7 +119,7 @@ class FirehoseRecorder:
         self._numbers = count(1)
         self._log = EventLog(settings.EVENT_LOG, f"firehose.{broker.slug}.{self._run[:8]}")
         self._watched: list[Watched] = []
-        self._asked = float("-inf")
+        self._pending = float("-inf")
         self._recorded = self._unknown = 0
         self._last_at: datetime | None = None
         with Management(broker.address) as management:
@@ -130,8 +130,8 @@ class FirehoseRecorder:
         """Record a batch, an empty one too. Raises LogError; then nothing may be acked."""
         size = sum(len(delivery.message.body) for delivery in deliveries)
         self._backlog.take(is_full=len(deliveries) >= BATCH or size > BATCH_BYTES // 2)
-        if monotonic() - self._asked > TOPOLOGIES_SECONDS:
-            self._asked = monotonic()
+        if monotonic() - self._pending > TOPOLOGIES_SECONDS:
+            self._pending = monotonic()
             self._watched = watched_of(self._broker)
         foreign = [delivery for delivery in deliveries if not is_own(delivery.message)]
         traces = [(delivery, read_trace(delivery.message)) for delivery in foreign]

@@ -22,7 +22,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class Standing:
+class SwitchState:
     """The state of a vhost's firehose now; None is unknown, and `error` says why.
 
     `is_copying`: RabbitMQ copies, and into our queue if we requested it. `full` is the share of our
@@ -83,17 +83,17 @@ def switch_off(user: User, broker: Broker) -> bool:
             return firehose.switch_off(management, tap)
 
 
-def standing(broker: Broker, row: Firehose | None) -> Standing:
+def read_state(broker: Broker, row: Firehose | None) -> SwitchState:
     """Read it from the broker, within REQUEST_SECONDS in all."""
     try:
         with Management(broker.address, in_all=REQUEST_SECONDS) as management:
             if row is None:
-                return Standing(management.is_tracing())
+                return SwitchState(management.is_tracing())
             is_copying = firehose.is_copying(management, tap_of(row))
             copies, full = fill(_queue(management, tap_of(row)))
-            return Standing(is_copying, copies=copies, full=full)
+            return SwitchState(is_copying, copies=copies, full=full)
     except BrokerError as error:
-        return Standing(None, error=str(error))
+        return SwitchState(None, error=str(error))
 
 
 def fill(queue: Mapping[str, Any]) -> tuple[int | None, int | None]:

@@ -24,7 +24,7 @@ from topology.broker.management.client import Management
 from topology.broker.time_limit import run_in_background
 from topology.provisioning import firehose
 
-LOOK_SECONDS = 3.0
+CHECK_SECONDS = 3.0
 FULL = 90
 KEPT = timedelta(milliseconds=firehose.KEPT_MS)
 
@@ -49,7 +49,7 @@ class FirehoseState:
     full: int | None
 
 
-def look(address: Address, tap: str, is_wanted: Callable[[], bool]) -> FirehoseState:
+def keep_copying(address: Address, tap: str, is_wanted: Callable[[], bool]) -> FirehoseState:
     """Read the state and restore what is missing. Raises BrokerError when the broker is silent.
 
     After a user disabled it meanwhile, nothing is left in the broker.
@@ -77,10 +77,10 @@ class Watch:
     def __init__(self, row: Firehose) -> None:
         self.last = FirehoseState("", "", None)
         self._row = row
-        self._call = partial(look, row.broker.address, tap_of(row), self._is_wanted)
+        self._call = partial(keep_copying, row.broker.address, tap_of(row), self._is_wanted)
         self._sure_at = row.read_at or row.switched_on_at
-        self._asked: Future[FirehoseState] | None = None
-        self._looked = 0.0
+        self._pending: Future[FirehoseState] | None = None
+        self._checked_at = 0.0
         self._why = BEFORE if row.lost_since else ""
 
     def begin(self) -> None:
@@ -95,19 +95,19 @@ class Watch:
 
     def step(self) -> None:
         """Begin a look when it is time, take up the answer of one that was begun."""
-        if self._asked is None:
-            if monotonic() - self._looked > LOOK_SECONDS:
-                self._asked = run_in_background(self._look_beside, "check the firehose")
+        if self._pending is None:
+            if monotonic() - self._checked_at > CHECK_SECONDS:
+                self._pending = run_in_background(self._check_in_background, "check the firehose")
             return
-        if not self._asked.done():
+        if not self._pending.done():
             return
-        asked, self._asked, self._looked = self._asked, None, monotonic()
+        asked, self._pending, self._checked_at = self._pending, None, monotonic()
         try:
             self._take(asked.result())
         except BrokerError as error:
             self.last = FirehoseState(self.last.why, str(error), None)
 
-    def _look_beside(self) -> FirehoseState:
+    def _check_in_background(self) -> FirehoseState:
         try:
             return self._call()
         finally:

@@ -118,20 +118,22 @@ class Line:
 class Reader:
     """Reads rows; each topology's parameters are parsed once.
 
-    `hidden` has the redaction rules by broker for the reader; None redacts nothing. `unseen` are
-    the topologies without observed deliveries, and `stuck` the stuck messages, if the caller has
-    them.
+    `hidden` has the redaction rules by broker for the reader; None redacts nothing. `not_observed`
+    are the topologies without observed deliveries, and `stuck` the stuck messages, if the caller
+    has them.
     """
 
     def __init__(
         self,
         hidden: Mapping[int, Redaction] | None,
-        unseen: Collection[int] | None = None,
+        not_observed: Collection[int] | None = None,
         stuck: Collection[StuckRange] | None = None,
     ) -> None:
         self._hidden = hidden
         self._known: dict[int, _Known] = {}
-        self._unseen = {one.pk for one in unobserved()} if unseen is None else set(unseen)
+        if not_observed is None:
+            not_observed = [one.pk for one in unobserved()]
+        self._not_observed = set(not_observed)
         self._stuck = stuck_ranges() if stuck is None else stuck
 
     def line(self, row: ScheduledMessage, now: datetime) -> Line:
@@ -159,7 +161,7 @@ class Reader:
     def _of(self, topology: Topology | None) -> _Known:
         key = topology.pk if topology else 0
         if key not in self._known:
-            self._known[key] = _known(topology, is_seen=key not in self._unseen)
+            self._known[key] = _known(topology, is_seen=key not in self._not_observed)
         return self._known[key]
 
 

@@ -1,4 +1,4 @@
-"""One waiting message: its headers, its body where that is kept, and what is known of its way."""
+"""One waiting message: its headers, its body where that is kept, and what is known of its path."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MessagePage:
 
     line: Line
     headers: tuple[tuple[str, str, bool], ...]
-    way: tuple[Stay, ...]
+    path: tuple[Stay, ...]
     has_body: bool
     is_masked: bool
 
@@ -46,7 +46,7 @@ def make_page(row: ScheduledMessage, now: datetime, hidden: Redaction) -> Messag
         headers=tuple(
             (make_encodable(name), *_value(value)) for name, value in line.headers.items()
         ),
-        way=tuple(_way(row, reader, now)),
+        path=tuple(_find_path(row, reader, now)),
         has_body=has_body,
         is_masked=line.hides_something or (has_body and bool(hidden.body_paths)),
     )
@@ -69,14 +69,14 @@ def _value(value: Any) -> tuple[str, bool]:
     return make_encodable(text), is_long
 
 
-def _way(row: ScheduledMessage, reader: Reader, now: datetime) -> list[Stay]:
+def _find_path(row: ScheduledMessage, reader: Reader, now: datetime) -> list[Stay]:
     begins_at = row.entered_at
-    way: list[Stay] = []
+    path: list[Stay] = []
     for length in reader.stays(row) or () if begins_at else ():
         assert begins_at is not None
         ends_at = begins_at + length
         is_over = ends_at <= now or row.left_at is not None
         mark = "over" if is_over else "now" if begins_at <= now else "to come"
-        way.append(Stay(begins_at, length, mark))
+        path.append(Stay(begins_at, length, mark))
         begins_at = ends_at
-    return way
+    return path

@@ -17,7 +17,7 @@ from analytics.scheduled.queries.search import Found
 from analytics.scheduled.summaries import counts, histogram, status, summary
 from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.histogram import ALL, SPANS, Histogram
-from analytics.scheduled.summaries.status import Standing
+from analytics.scheduled.summaries.status import TopologyDoubt
 from analytics.scheduled.summaries.summary import Summary
 from topology import latest
 from topology.database.paging import first_page
@@ -42,8 +42,8 @@ class ScheduledList:
     now: datetime
     topologies: Sequence[Topology]
     destinations: Sequence[str]
-    unseen: Sequence[Topology]
-    doubts: Sequence[Standing]
+    not_observed: Sequence[Topology]
+    doubts: Sequence[TopologyDoubt]
     stuck_in: Sequence[Topology] = ()
     lines: Sequence[Line] = ()
     summary: Summary | None = None
@@ -77,17 +77,17 @@ def load_list(
         now=now,
         topologies=topologies,
         destinations=list(counts.destinations(around, None, None))[:OFFERED],
-        unseen=[one for one in topologies if one.pk in scope.unseen],
+        not_observed=[one for one in topologies if one.pk in scope.not_observed],
         doubts=doubts(around, brokers, topologies),
         stuck_in=_with_stuck(scope, topologies),
         is_first=place is None,
     )
     if wanted.problems:
         return shown
-    gone = due_before(whole.gone_before, whole.stuck)
-    rows = listing.asked(brokers, wanted, now, gone=gone).select_related(None)
+    delivered = due_before(whole.delivered_before, whole.stuck)
+    rows = listing.filter_waiting(brokers, wanted, now, delivered=delivered).select_related(None)
     page = _Pages(
-        Reader(hidden, whole.unseen, whole.stuck), {one.pk: one for one in topologies}, now
+        Reader(hidden, whole.not_observed, whole.stuck), {one.pk: one for one in topologies}, now
     )
     if wanted.text:
         found = search.search(listing.after(rows, place), wanted.text, PAGE + 1)
@@ -121,7 +121,7 @@ def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[Topology]:
 
 def doubts(
     scope: Scope, brokers: Sequence[Broker], topologies: Iterable[Topology]
-) -> list[Standing]:
+) -> list[TopologyDoubt]:
     """Why the list may be incomplete, for each topology of the scope with a known reason."""
     known = latest.fresh_all(brokers, DEPTHS_AGE)
     by_broker = {broker.pk: one for broker, one in zip(brokers, known, strict=True)}

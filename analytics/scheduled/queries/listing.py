@@ -12,7 +12,7 @@ from django.db.models import F, Q, QuerySet
 
 from analytics.models import Recording, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
-from analytics.observation import SILENT_AFTER, is_stuck, left_unseen, stuck_ranges
+from analytics.observation import SILENT_AFTER, is_presumed_delivered, is_stuck, stuck_ranges
 from analytics.scheduled.queries.filter import Filter
 from topology.database import paging
 from topology.models import Broker, State, Topology
@@ -63,12 +63,12 @@ def waiting(
     *,
     topology_slug: str = "",
     now: datetime | None = None,
-    gone: Q | None = None,
+    delivered: Q | None = None,
 ) -> QuerySet[ScheduledMessage]:
     """The waiting messages of these brokers, the soonest due first.
 
     Without observed deliveries, a message counts as delivered when it was due, unless it is stuck:
-    `gone` selects these rows, if the caller has it.
+    `delivered` selects these rows, if the caller has it.
     """
     rows = ScheduledMessage.objects.filter(left_at=None, entered_at__isnull=False)
     visible = [broker.pk for broker in brokers]
@@ -77,7 +77,9 @@ def waiting(
         rows = rows.alias(of_broker=F("broker_id") + 0).filter(of_broker__in=visible)
     else:
         rows = rows.filter(broker__in=visible)
-    rows = rows.exclude(left_unseen(now or datetime.now(UTC)) if gone is None else gone)
+    rows = rows.exclude(
+        is_presumed_delivered(now or datetime.now(UTC)) if delivered is None else delivered
+    )
     if topology_slug:
         named = Topology.objects.filter(slug=topology_slug).values_list("pk", flat=True)
         rows = rows.filter(topology__in=list(named))
@@ -103,11 +105,11 @@ def overdue(rows: QuerySet[ScheduledMessage], now: datetime) -> QuerySet[Schedul
     return rows.filter(due_at__lt=now - OVERDUE_AFTER)
 
 
-def asked(
-    brokers: Iterable[Broker], wanted: Filter, now: datetime, *, gone: Q | None = None
+def filter_waiting(
+    brokers: Iterable[Broker], wanted: Filter, now: datetime, *, delivered: Q | None = None
 ) -> QuerySet[ScheduledMessage]:
-    """The waiting rows that match a filter, without its text; `gone` as in `waiting`."""
-    rows = waiting(brokers, topology_slug=wanted.topology, now=now, gone=gone)
+    """The waiting rows that match a filter, without its text; `delivered` as in `waiting`."""
+    rows = waiting(brokers, topology_slug=wanted.topology, now=now, delivered=delivered)
     if wanted.destination:
         rows = rows.filter(destination=wanted.destination)
     if wanted.from_at is not None:

@@ -115,7 +115,7 @@ def _add(now: datetime) -> tuple[int, bool]:
     position, _ = TextPosition.objects.select_for_update().get_or_create(pk=1)
     rows = ScheduledMessage.objects.filter(pk__gt=position.read_to).order_by("pk")
     columns = ("pk", "topology", "entered_at", "left_at", "due_at")
-    unseen = _unseen()
+    not_observed = _not_observed()
     waits: dict[int, datetime] = {}
     passed = position.read_to
     seen = rows.values_list(*columns)[:PASSED_PER_STEP]
@@ -125,7 +125,7 @@ def _add(now: datetime) -> tuple[int, bool]:
         if entered_at is not None and left_at is None and due_at is not None:
             if entered_at > now - SETTLED_AFTER:
                 break
-            if not (topology in unseen and due_at < now):
+            if not (topology in not_observed and due_at < now):
                 waits[pk] = due_at
         passed = pk
     if passed == position.read_to:
@@ -145,10 +145,10 @@ def _remove(now: datetime) -> tuple[int, bool]:
     rows = ScheduledText.objects.filter(check_at__lte=now).order_by("check_at")
     columns = ("pk", "message__topology", "message__due_at", "message__left_at")
     looked_at = list(rows.values_list(*columns)[:STEP])
-    unseen, stuck = _unseen(), _stuck(now, [pk for pk, *_ in looked_at])
+    not_observed, stuck = _not_observed(), _stuck(now, [pk for pk, *_ in looked_at])
     gone, late, long_late = [], [], []
     for pk, topology, due_at, left_at in looked_at:
-        if left_at is not None or (topology in unseen and pk not in stuck):
+        if left_at is not None or (topology in not_observed and pk not in stuck):
             gone.append(pk)
         elif now - due_at < LONG:
             late.append(pk)
@@ -169,6 +169,6 @@ def _stuck(now: datetime, ids: Collection[int]) -> set[int]:
     return set(rows.values_list("pk", flat=True))
 
 
-def _unseen() -> set[int]:
+def _not_observed() -> set[int]:
     """Topologies whose messages count as delivered when they are due."""
     return {topology.pk for topology in unobserved()}

@@ -38,25 +38,27 @@ class BarNumber(Func):
 class Group:
     """Topologies whose messages due before the same time count as delivered."""
 
-    def __init__(self, ids: Collection[int], destination: str, gone_at: datetime | None) -> None:
+    def __init__(
+        self, ids: Collection[int], destination: str, delivered_before: datetime | None
+    ) -> None:
         self._ids = ids
         self._destination = destination
-        self._gone_at = gone_at
+        self._delivered_before = delivered_before
 
     @cached_property
     def days(self) -> Sums:
         rows = self._of(DueCount.objects.filter(width=DAY))
-        if self._gone_at is not None:
-            rows = rows.filter(due_at__gte=floor(self._gone_at, DAY))
+        if self._delivered_before is not None:
+            rows = rows.filter(due_at__gte=floor(self._delivered_before, DAY))
         return Sums(summed(rows))
 
     def before(self, points: Points) -> list[int]:
         """How many wait that are due before each of these moments."""
-        gone_at = self._gone_at
-        if gone_at is None:
+        delivered_before = self._delivered_before
+        if delivered_before is None:
             return self._up_to(points)
-        later = [point and max(point, gone_at) for point in points]
-        *numbers, gone = self._up_to([*later, gone_at])
+        later = [point and max(point, delivered_before) for point in points]
+        *numbers, gone = self._up_to([*later, delivered_before])
         return [max(0, number - gone) for number in numbers]
 
     def _up_to(self, points: Points) -> list[int]:

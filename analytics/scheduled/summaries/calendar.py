@@ -81,8 +81,8 @@ def _parts(
     exact_from = first_at
     if bar < HOUR:
         exact_from = until_at
-    elif scope.gone_before:
-        cut_at = floor(max(scope.gone_before.values()), HOUR) + timedelta(seconds=HOUR)
+    elif scope.delivered_before:
+        cut_at = floor(max(scope.delivered_before.values()), HOUR) + timedelta(seconds=HOUR)
         exact_from = min(max(first_at, cut_at), until_at)
     if first_at < exact_from:
         yield first_at, exact_from, MINUTE

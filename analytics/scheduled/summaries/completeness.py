@@ -19,7 +19,7 @@ SETTLED_AFTER = timedelta(minutes=1)
 @dataclass(frozen=True)
 class Lost:
     """A time in which copies may have been lost, why, and how many messages that are still
-    listed were due in it, and so may have left unseen."""
+    listed were due in it, and so may have left without being observed."""
 
     from_at: datetime
     until_at: datetime
@@ -84,7 +84,7 @@ class Doubt:
 Reason = tuple[datetime | None, str]
 
 
-def judge(seen: Seen) -> Doubt | None:
+def find_doubt(seen: Seen) -> Doubt | None:
     """None when there is no reason to doubt the list."""
     difference = None if seen.queued is None else seen.queued - seen.listed
     now_failing, past = _now_failing(seen), _past(seen)
@@ -155,7 +155,7 @@ def _past(seen: Seen) -> list[Reason]:
             reasons.append((seen.watched_at, why))
     for lost in seen.lost:
         if seen.now - lost.until_at < seen.longest or (lost.doubtful and seen.sees_exits):
-            reasons.append((lost.from_at, _told(lost)))
+            reasons.append((lost.from_at, _describe_loss(lost)))
     return reasons
 
 
@@ -166,7 +166,7 @@ def _is_noise(seen: Seen) -> bool:
     return abs(seen.queued - seen.listed) <= seen.moved
 
 
-def _told(lost: Lost) -> str:
+def _describe_loss(lost: Lost) -> str:
     sentence = lost.why
     if lost.at_most is not None:
         sentence += f" RabbitMQ dropped at most {lost.at_most} copies."

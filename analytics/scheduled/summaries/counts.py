@@ -26,13 +26,14 @@ from topology.models import Broker, Topology
 class Scope:
     """The counted messages: topologies by id, and one destination of them or, for "", any.
 
-    In `unseen` topologies deliveries are not observed, so only messages not due at `now` wait. In
-    `begun` ones messages due before their time count as delivered: observation began then. Values
-    read once are cached, so a scope is for one page. A `stuck` message never counts as delivered.
+    Of `not_observed` topologies only messages not due at `now` wait, because their deliveries are
+    not observed. In `begun` ones messages due before their time count as delivered: observation
+    began then. Values read once are cached, so a scope is for one page. A `stuck` message never
+    counts as delivered.
     """
 
     seen: tuple[int, ...]
-    unseen: tuple[int, ...]
+    not_observed: tuple[int, ...]
     now: datetime
     destination: str = ""
     begun: tuple[tuple[int, datetime], ...] = ()
@@ -46,15 +47,17 @@ class Scope:
     @cached_property
     def kept(self) -> QuerySet[ScheduledMessage] | None:
         """The stuck rows that would count as delivered because they were due; None for none."""
-        if not any(one.topology in self.gone_before for one in self.stuck):
+        if not any(one.topology in self.delivered_before for one in self.stuck):
             return None
-        return self._waiting(observation.is_stuck(self.stuck, self.now, before=self.gone_before))
+        return self._waiting(
+            observation.is_stuck(self.stuck, self.now, before=self.delivered_before)
+        )
 
     def kept_beside(self, width: int) -> QuerySet[ScheduledMessage] | None:
         """Those of them that the counts of this width exclude as delivered; None for none."""
         if self.kept is None:
             return None
-        moments = {pk: floor(at, width) for pk, at in self.gone_before.items()}
+        moments = {pk: floor(at, width) for pk, at in self.delivered_before.items()}
         return self._waiting(observation.is_stuck(self.stuck, self.now, before=moments))
 
     def _waiting(self, which: Q) -> QuerySet[ScheduledMessage]:
@@ -62,20 +65,20 @@ class Scope:
         return (rows.filter(destination=self.destination) if self.destination else rows).order_by()
 
     @cached_property
-    def gone_before(self) -> Mapping[int, datetime]:
+    def delivered_before(self) -> Mapping[int, datetime]:
         """Topology -> messages of it that were due before this time count as delivered."""
-        return dict.fromkeys(self.unseen, self.now) | dict(self.begun)
+        return dict.fromkeys(self.not_observed, self.now) | dict(self.begun)
 
     @cached_property
     def ids(self) -> tuple[int, ...]:
-        return (*self.seen, *self.gone_before)
+        return (*self.seen, *self.delivered_before)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """The topologies by the time before which due messages count as delivered."""
         together: dict[datetime | None, list[int]] = defaultdict(list)
         for pk in self.ids:
-            together[self.gone_before.get(pk)].append(pk)
+            together[self.delivered_before.get(pk)].append(pk)
         return tuple(Group(ids, self.destination, at) for at, ids in together.items())
 
     @cached_property
@@ -94,7 +97,7 @@ class Scope:
         return replace(
             self,
             seen=tuple(pk for pk in self.seen if pk == topology_id),
-            unseen=tuple(pk for pk in self.unseen if pk == topology_id),
+            not_observed=tuple(pk for pk in self.not_observed if pk == topology_id),
             begun=tuple(one for one in self.begun if one[0] == topology_id),
             stuck=tuple(one for one in self.stuck if one.topology == topology_id),
         )
@@ -112,11 +115,11 @@ def scope(
 
 def scope_of(topologies: Collection[Topology], now: datetime, *, destination: str = "") -> Scope:
     """Everything of these topologies."""
-    unseen, begun = observation.find_unobserved(topologies)
-    blind = {*unseen, *begun}
+    not_observed, begun = observation.find_unobserved(topologies)
+    blind = {*not_observed, *begun}
     return Scope(
         seen=tuple(one.pk for one in topologies if one.pk not in blind),
-        unseen=unseen,
+        not_observed=not_observed,
         now=now,
         destination=destination,
         begun=tuple(begun.items()),
@@ -223,7 +226,7 @@ def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
         waiting[pk] += number
         overdue[pk] += late
     overdue.update(_of_today(scope, scope.ids, scope.now))
-    gone, kept = _gone_within_the_day(scope), _number_by_topology(scope.kept)
+    gone, kept = _count_presumed_delivered(scope), _number_by_topology(scope.kept)
     return {
         pk: (
             max(0, waiting[pk] - gone[pk]) + kept[pk],
@@ -235,8 +238,8 @@ def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
 
 def due_before(scope: Scope, at: datetime, ids: Collection[int]) -> dict[int, int]:
     """Topology -> how many of its waiting messages are due before this time."""
-    numbers = {pk: before(scope.only(pk), [at])[0] for pk in ids if pk in scope.gone_before}
-    plain = [pk for pk in ids if pk not in scope.gone_before]
+    numbers = {pk: before(scope.only(pk), [at])[0] for pk in ids if pk in scope.delivered_before}
+    plain = [pk for pk in ids if pk not in scope.delivered_before]
     if not plain:
         return numbers
     sums = Counter[int](dict.fromkeys(plain, 0))
@@ -297,19 +300,19 @@ def _within(
 def still_to_come(scope: Scope, width: int) -> QuerySet[DueCount]:
     """The counts of the scope, without messages that count as delivered."""
     rows = _rows(scope, scope.ids, width)
-    if not scope.gone_before:
+    if not scope.delivered_before:
         return rows
     still = Q(topology__in=scope.seen)
-    for pk, at in scope.gone_before.items():
+    for pk, at in scope.delivered_before.items():
         still |= Q(topology=pk, due_at__gte=floor(at, width))
     return rows.filter(still)
 
 
-def _gone_within_the_day(scope: Scope) -> Counter[int]:
+def _count_presumed_delivered(scope: Scope) -> Counter[int]:
     """Topology -> how many count as delivered and are due on the day of their time."""
     gone = Counter[int]()
-    for at in set(scope.gone_before.values()):
-        ids = [pk for pk, its_at in scope.gone_before.items() if its_at == at]
+    for at in set(scope.delivered_before.values()):
+        ids = [pk for pk, its_at in scope.delivered_before.items() if its_at == at]
         gone.update(_of_today(scope, ids, at))
         gone.update(_rows_by_topology(scope, ids, floor(at, MINUTE), at))
     return gone

@@ -87,7 +87,7 @@ def of_counts(scope: Scope, from_at: datetime, until_at: datetime) -> Histogram:
     first = floor(from_at, width)
     named = list(counts.destinations(scope, first, until_at))[:NAMED]
     # For messages that count as delivered, a whole day would be too long.
-    finest = HOUR if width < DAY or scope.gone_before else DAY
+    finest = HOUR if width < DAY or scope.delivered_before else DAY
     entries = counts.by_time(scope, first, until_at, min(width, finest), named, bar=width)
     return _histogram(entries, named, first, until_at, width)
 

@@ -1,4 +1,4 @@
-"""What is known of each topology's recording and queues, to judge the list by."""
+"""What is known of each topology's recording and queues, to find_doubt the list by."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from analytics.scheduled.queries import listing
 from analytics.scheduled.rows import lag
 from analytics.scheduled.rows.due import MINUTE, floor
 from analytics.scheduled.summaries import counts
-from analytics.scheduled.summaries.completeness import LONG_SECONDS, Doubt, Lost, Seen, judge
+from analytics.scheduled.summaries.completeness import LONG_SECONDS, Doubt, Lost, Seen, find_doubt
 from analytics.scheduled.summaries.counts import Scope
 from topology.definitions import is_tap
 from topology.latest import Latest
@@ -36,7 +36,7 @@ MOST_GAPS = 100
 
 
 @dataclass(frozen=True)
-class Standing:
+class TopologyDoubt:
     """A topology of whose part of the list there is a reason to doubt."""
 
     topology: Topology
@@ -64,12 +64,12 @@ class Standing:
 
 def doubts(
     scope: Scope, topologies: Iterable[Topology], latest: Mapping[int, Latest]
-) -> list[Standing]:
+) -> list[TopologyDoubt]:
     """The doubtful among the topologies that were applied; `latest` is by broker."""
     applied = [one for one in topologies if one.state in (State.APPLIED, State.APPLYING)]
     known = _Known(scope, applied)
-    found = [(one, judge(known.seen(one, latest.get(one.broker_id)))) for one in applied]
-    return [Standing(one, doubt) for one, doubt in found if doubt is not None]
+    found = [(one, find_doubt(known.seen(one, latest.get(one.broker_id)))) for one in applied]
+    return [TopologyDoubt(one, doubt) for one, doubt in found if doubt is not None]
 
 
 class _Known:
@@ -108,7 +108,7 @@ class _Known:
             longest=_longest(topology),
             watched_at=topology.applied_at,
             sees_entries="entry" not in untapped(topology) or topology.broker_id in self._firehoses,
-            sees_exits=topology.pk not in self._scope.unseen,
+            sees_exits=topology.pk not in self._scope.not_observed,
             silent_since=self._silent_since(topology),
             behind=self._behind,
             lost=self._lost(topology, has_overdue=bool(overdue)),

@@ -69,7 +69,7 @@ class Line:
         return self.seen.is_likely or self.seen.is_given_up or is_given_up
 
     @property
-    def is_dismissed(self) -> bool:
+    def is_excluded(self) -> bool:
         return self.row is not None and not self.row.is_confirmed
 
     @property
@@ -183,7 +183,7 @@ def decide(
 ) -> DeadLetterQueue:
     """Save a user's decision on a queue. Raises Undecided.
 
-    Dismissing a queue also ends its automatic parking and its parkings.
+    Excluding a queue also ends its automatic parking and its parkings.
     """
     problem = _explain_problem(broker, name, snapshot, is_confirmed=is_confirmed)
     if problem:
@@ -197,7 +197,7 @@ def decide(
         )
         if not is_confirmed:
             _cancel_parkings(broker, name)
-        word = "marked" if is_confirmed else "dismissed"
+        word = "marked" if is_confirmed else "excluded"
         audit.record(user, f"dead-letter queue {word}", broker=broker, what=name)
     return row
 

@@ -29,7 +29,7 @@ class Command(BaseCommand):
         broker, file = find_broker(options["broker"]), options["file"]
         name = "-" if file == "-" else Path(file).name
         with opened(file) as lines:
-            tally = import_messages(None, broker, name, lines, self._tell)
+            tally = import_messages(None, broker, name, lines, self._report)
         self.stdout.write(
             f"{tally.lines} lines: {tally.added} added, {tally.known} already stored, "
             f"{tally.malformed} skipped."
@@ -37,5 +37,5 @@ class Command(BaseCommand):
         if tally.malformed:
             sys.exit(LEFT_OUT_CODE)
 
-    def _tell(self, number: int, sentence: str) -> None:
+    def _report(self, number: int, sentence: str) -> None:
         self.stderr.write(f"line {number}: {sentence}")

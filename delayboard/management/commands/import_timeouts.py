@@ -51,9 +51,9 @@ class Command(BaseCommand):
             with opened(file) as stream:
                 lines = numbered_lines(stream)
                 if is_dry:
-                    tally = try_import(topology, name, lines, self._tell)
+                    tally = try_import(topology, name, lines, self._report)
                 else:
-                    tally = import_timeouts(topology, name, lines, self._tell, rate=rate)
+                    tally = import_timeouts(topology, name, lines, self._report, rate=rate)
         except KeyboardInterrupt:
             self.stderr.write("Stopped. Import the same file again to publish the rest.")
             sys.exit(STOPPED_CODE)
@@ -66,7 +66,7 @@ class Command(BaseCommand):
             self.stderr.write(tally.stopped, ending="\n" if tally.stopped else "")
             sys.exit(LEFT_OUT_CODE)
 
-    def _tell(self, verdict: LineResult) -> None:
+    def _report(self, verdict: LineResult) -> None:
         """Every line of a dry run; else what a person must look at, and how far it is."""
         self._read += 1
         is_left_out = verdict.mark in ("refused", "malformed")

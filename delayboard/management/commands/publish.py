@@ -34,7 +34,7 @@ from topology.models import Broker, WorkState
 from topology.operations.ownership import Refusal
 
 # Not observed within the time of --wait.
-UNSEEN_CODE = 3
+NOT_OBSERVED_CODE = 3
 # No answer of the broker, and no arrival observed: the message may be published.
 UNKNOWN_CODE = 4
 CHECK_SECONDS = 0.2
@@ -90,7 +90,7 @@ class Command(BaseCommand):
         if not form.check_target(known.snapshot.definitions) or (is_many and not form.check_many()):
             _check(form)
         prediction = predict_message(broker, known.snapshot, outgoing)
-        self._say(given, "predicted", prediction.sentence)
+        self._report(given, "predicted", prediction.sentence)
         if given["dry_run"]:
             return
         if refusal := unconfirmed(broker, given):
@@ -110,15 +110,15 @@ class Command(BaseCommand):
             raise CommandError(f"The message is {row.outcome.label}. {row.error}")
         is_confirmed = row.sent == Sent.CONFIRMED
         if is_confirmed:
-            self._say(given, "published", f"The broker confirmed the message {row.pk}.")
+            self._report(given, "published", f"The broker confirmed the message {row.pk}.")
         else:
             sentence = f"The message {row.pk} is {Sent.UNKNOWN.label}. {row.error}"
-            self._say(given, "unknown", sentence)
+            self._report(given, "unknown", sentence)
         is_observed = given["wait"] is not None and self._wait(row, given)
         if not is_confirmed and not is_observed:
             sys.exit(UNKNOWN_CODE)
         if given["wait"] is not None and not is_observed:
-            sys.exit(UNSEEN_CODE)
+            sys.exit(NOT_OBSERVED_CODE)
 
     def _publish_many(
         self,
@@ -140,7 +140,7 @@ class Command(BaseCommand):
             )
         except (FieldError, Refusal) as error:
             raise CommandError(f"Nothing was published. {error}") from error
-        self._say(given, "requested", f"The publish job {job.pk} is requested.")
+        self._report(given, "requested", f"The publish job {job.pk} is requested.")
         reported_at = time.monotonic()
 
         def alive() -> None:
@@ -148,20 +148,20 @@ class Command(BaseCommand):
             if time.monotonic() - reported_at >= REPORT_SECONDS:
                 reported_at = time.monotonic()
                 job.refresh_from_db()
-                self._say(given, "progress", _describe(job))
+                self._report(given, "progress", _describe(job))
 
         _run(job, alive)
-        self._say(given, job.work.state, _describe(job))
+        self._report(given, job.work.state, _describe(job))
         if job.work.state != WorkState.DONE or job.returned:
             raise CommandError(job.work.error or job.returned_why or "The job was stopped.")
 
     def _wait(self, row: Publication, given: dict[str, Any]) -> bool:
         """Whether its delivery was observed in time."""
         seen = wait_for(row, given["wait"])
-        self._say(given, seen.mark, seen.sentence)
+        self._report(given, seen.mark, seen.sentence)
         return seen.mark == "arrived"
 
-    def _say(self, given: dict[str, Any], state: str, sentence: str) -> None:
+    def _report(self, given: dict[str, Any], state: str, sentence: str) -> None:
         found = {"state": state, "sentence": sentence}
         self.stdout.write(json.dumps(found, ensure_ascii=False) if given["json"] else sentence)
 

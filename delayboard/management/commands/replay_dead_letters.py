@@ -135,12 +135,12 @@ class Command(BaseCommand):
         sys.exit(STOPPED_CODE)
 
     def _carry(self, batch: ReplayBatch) -> ReplayBatch:
-        batch = run_in_process.carry_out(batch, self._stop, self._tell)
+        batch = run_in_process.carry_out(batch, self._stop, self._report)
         if self._last_line and self._is_terminal:
             self.stderr.write("")
         return batch
 
-    def _tell(self, batch: ReplayBatch) -> None:
+    def _report(self, batch: ReplayBatch) -> None:
         line = replay_output.describe_progress(batch)
         if self._is_terminal:
             self.stderr.write(f"\r\x1b[K{line}", str, ending="")

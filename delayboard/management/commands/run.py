@@ -23,9 +23,9 @@ from delayboard.demo.run import (
     children,
     lock_installation,
     own_broker,
+    print_line,
     raise_on_interrupt,
     require_free_port,
-    say,
 )
 from topology.broker.errors import BrokerError
 from topology.operations.connect import try_connection
@@ -64,12 +64,12 @@ def run(own: BrokerUrls | None, port: int) -> None:
     )
     try:
         if node is not None:
-            say("Starting the broker")
+            print_line("Starting the broker")
             node.start()
         processes.first_page = prepare(own, node)
         processes.watch()
     except KeyboardInterrupt:
-        say("\nStopping")
+        print_line("\nStopping")
     finally:
         processes.stop()
 
@@ -88,7 +88,7 @@ def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> str:
     elif own is not None:
         broker = seed.register_own_broker(own.amqp, own.management)
         for trial in try_connection(broker.address):
-            say(f"{trial.name}: {trial.sentence}")
+            print_line(f"{trial.name}: {trial.sentence}")
         return reverse("broker_start", args=[broker.slug])
     return reverse("now")
 
@@ -100,4 +100,6 @@ def make_first_account() -> None:
         return
     password = secrets.token_urlsafe(12)
     users.create_superuser(username="admin", password=password)
-    say(f"\n    Sign in as  admin\n    password    {password}\n\n    (shown only this once)\n")
+    print_line(
+        f"\n    Sign in as  admin\n    password    {password}\n\n    (shown only this once)\n"
+    )

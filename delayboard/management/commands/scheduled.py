@@ -60,7 +60,7 @@ class Command(BaseCommand):
         if options["limit"] is not None and options["limit"] < 0:
             raise CommandError("--limit needs a number from 0 on.")
         brokers = list(Broker.objects.all())
-        rows = listing.asked(brokers, wanted, now)
+        rows = listing.filter_waiting(brokers, wanted, now)
         action, write = options["action"], self.stdout.write
         if action in scheduled_changes.KINDS:
             chosen = (line.row for line in export.lines(rows, wanted.text, None))

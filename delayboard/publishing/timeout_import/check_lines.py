@@ -80,11 +80,11 @@ class LineChecker:
         self._equals: Counter[str] = Counter()
         self._seen: dict[str, int] = {}
 
-    def count(self, verdict: LineResult, tell: Callable[[LineResult], None]) -> None:
+    def count(self, verdict: LineResult, report: Callable[[LineResult], None]) -> None:
         self.tally.add(verdict)
-        tell(verdict)
+        report(verdict)
 
-    def look_again(self, tell: Callable[[LineResult], None], *, is_last: bool = False) -> None:
+    def check_again(self, report: Callable[[LineResult], None], *, is_last: bool = False) -> None:
         """Look at the bindings where the last look is old; what went astray since is refused.
 
         Raises Refusal when the levels do not stand. Raises BrokerError when the broker cannot be
@@ -93,18 +93,18 @@ class LineChecker:
         if not self._unproven or not (is_last or self.destinations.is_old):
             return
         try:
-            self.destinations.look_again()
+            self.destinations.check_again()
             checked = [
                 (one, self.destinations.problem(one[1].destination)) for one in self._unproven
             ]
         except Refusal as error:
             unproven, self._unproven = self._unproven, []
-            self._take_back(unproven, str(error), tell)
+            self._take_back(unproven, str(error), report)
             raise
         self._unproven = []
         for one, problem in checked:
             if problem:
-                self._take_back([one], problem, tell)
+                self._take_back([one], problem, report)
 
     @property
     def unproven_sentence(self) -> str:
@@ -120,7 +120,7 @@ class LineChecker:
         self,
         published: Sequence[tuple[Item, LineResult]],
         why: str,
-        tell: Callable[[LineResult], None],
+        report: Callable[[LineResult], None],
     ) -> None:
         """They count as begun, so that the next import publishes them, marked."""
         for item, verdict in published:
@@ -128,7 +128,7 @@ class LineChecker:
             row.update(published_at=None)
             self.tally.remove(verdict)
             sentence = f"{_ASTRAY} {why}"
-            self.count(LineResult(item.number, "refused", verdict.destination, sentence), tell)
+            self.count(LineResult(item.number, "refused", verdict.destination, sentence), report)
 
     def check(self, number: int, line: bytes) -> Item | LineResult:
         """What to publish, or why not. Raises BrokerError when it cannot look."""

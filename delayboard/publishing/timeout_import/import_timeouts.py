@@ -33,7 +33,7 @@ Line: TypeAlias = tuple[int, bytes]
 
 
 def try_import(
-    topology: Topology, file_name: str, lines: Iterable[Line], tell: Callable[[LineResult], None]
+    topology: Topology, file_name: str, lines: Iterable[Line], report: Callable[[LineResult], None]
 ) -> Tally:
     """What an import would do by a look at the broker; nothing is changed.
 
@@ -46,7 +46,7 @@ def try_import(
         if isinstance(checked, Item):
             checker.destinations.take(checked.timeout.destination)
             checked = checked.verdict()
-        checker.count(checked, tell)
+        checker.count(checked, report)
     return checker.tally
 
 
@@ -54,7 +54,7 @@ def import_timeouts(
     topology: Topology,
     file_name: str,
     lines: Iterable[Line],
-    tell: Callable[[LineResult], None],
+    report: Callable[[LineResult], None],
     *,
     rate: float | None = None,
 ) -> Tally:
@@ -65,12 +65,12 @@ def import_timeouts(
     _refuse_unfit(topology)
     with _alone_with(topology):
         checker = LineChecker(topology, file_name)
-        source = _Lines(checker, lines, tell, 1 / rate if rate else 0.0)
+        source = _Lines(checker, lines, report, 1 / rate if rate else 0.0)
         try:
             try:
                 _publish_all(topology, source)
             finally:
-                checker.look_again(tell, is_last=True)
+                checker.check_again(report, is_last=True)
         except (BrokerError, Refusal) as error:
             sentence = f"Stopped at line {source.number}: {error}"
             checker.tally.stopped = f"{sentence}{checker.unproven_sentence}"
@@ -106,12 +106,12 @@ class _Lines:
         self,
         checker: LineChecker,
         lines: Iterable[Line],
-        tell: Callable[[LineResult], None],
+        report: Callable[[LineResult], None],
         pause: float,
     ) -> None:
         self._checker = checker
         self._lines = iter(lines)
-        self._tell = tell
+        self._report = report
         self._pause = pause
         self._free_at = 0.0
         self._next: Line | None = None
@@ -124,14 +124,14 @@ class _Lines:
             if self.is_idle:
                 return []
             self._next = None
-            self._checker.look_again(self._tell)
+            self._checker.check_again(self._report)
             checked = self._checker.check(*line)
             if isinstance(checked, Item):
                 checked = self._checker.begin(checked, self.pipeline.declare)
             if isinstance(checked, Item):
                 self._free_at = time.monotonic() + self._pause
                 return [Step(checked, checked.publish)]
-            self._checker.count(checked, self._tell)
+            self._checker.count(checked, self._report)
         self.is_exhausted = True
         return []
 
@@ -147,7 +147,7 @@ class _Lines:
         for item, answer in answers:
             # What has no answer may be doubled by the next import.
             if answer.kind != "unknown":
-                self._checker.count(self._checker.settle(item, answer.error), self._tell)
+                self._checker.count(self._checker.settle(item, answer.error), self._report)
 
 
 def _refuse_unfit(topology: Topology) -> None:

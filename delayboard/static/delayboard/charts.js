@@ -56,7 +56,7 @@ function themed(layout) {
   return result;
 }
 
-// The middle of a name that would take more than a third of the picture is left out.
+// The middle of a name that would take more than a third of the diagram is left out.
 function shortened(name, longest) {
   if (typeof name !== "string" || name.length <= longest) return name;
   const tail = Math.floor(longest / 3);

@@ -11,7 +11,7 @@ function show() {
   for (const name of document.querySelectorAll("table.data :is(.name, .label)")) {
     if (name.scrollHeight > name.clientHeight + 1) name.title ||= name.textContent.trim();
   }
-  for (const box of document.querySelectorAll(".scroll, .picture, pre")) {
+  for (const box of document.querySelectorAll(".scroll, .diagram, pre")) {
     const scrolls =
       box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
     if (!scrolls || box.tabIndex === 0) continue;

@@ -61,4 +61,4 @@ def check_queues(request: HttpRequest, broker: Broker) -> HttpResponse:
 def _said(name: str, *, is_confirmed: bool) -> str:
     if is_confirmed:
         return f"“{name}” is marked as a dead-letter queue. You can park it now."
-    return f"“{name}” is dismissed as a dead-letter queue."
+    return f"“{name}” is excluded from the dead-letter queues."

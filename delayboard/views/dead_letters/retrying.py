@@ -65,7 +65,7 @@ def _others(broker: Broker, snapshot: Snapshot) -> dict[str, Any]:
     worked = recognize_snapshot(broker, snapshot)
     if worked is None:
         return {"others_are_unknown": True}
-    found = [one for one in worked.value.found if one.use.kind in retry_list.KINDS]
+    found = [one for one in worked.value.found if PATTERNS[one.use.kind].ATTEMPTS_COUNTED_BY]
     others = adopt.unmanaged(broker, found)
     others.sort(key=lambda one: -(one.waiting or 0))
     return {

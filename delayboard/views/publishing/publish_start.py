@@ -21,6 +21,10 @@ from topology.models import Broker, Role, State
 from topology.patterns.pattern import ParamsError
 
 NO_BODY = "Delayboard did not store this message, so body, headers and properties are not copied."
+PEEK_COSTS = (
+    "The message was not copied. A copy needs another peek, and each peek of this queue uses one "
+    "delivery of each message. Park the message, then copy the parked message."
+)
 GONE = "The message is no longer among the first messages of the queue, so it was not copied."
 
 
@@ -101,6 +105,9 @@ def clone_peeked(request: HttpRequest) -> Clone:
     try:
         with audit.recorded(request.user, "queue peeked", broker=broker, what=name):
             seen = peek.look(broker, queue, known.snapshot)
+    except peek.PeekRefused as error:
+        why = PEEK_COSTS if error.permission.budget else f"The message was not copied. {error}"
+        return Clone({"broker": broker.slug}, (why,))
     except BrokerError as error:
         return Clone({"broker": broker.slug}, (f"The message was not copied. {error}",))
     for one in seen.peeked_messages:

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from analytics import launch
 from analytics.events import encode
-from analytics.importing.import_files import ImportResult, want_reports
+from analytics.importing.import_files import ImportResult, request_reports
 from analytics.log import held
 from analytics.models import Run
 from analytics.models.run import RunState
@@ -91,4 +91,4 @@ def test_a_report_that_is_being_made_is_not_asked_for_nor_one_of_a_day_to_come(d
     Run.objects.create(day=day, state=RunState.RUNNING)
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
     outcome = ImportResult(files=1, read=1, added=1, malformed=0, days=[day, tomorrow])
-    assert want_reports(outcome) == ([], [day])
+    assert request_reports(outcome) == ([], [day])

@@ -111,7 +111,7 @@ def test_a_destination_that_loses_its_binding_after_the_confirm_is_not_taken_for
 def test_a_failed_look_proves_nothing_and_the_next_look_checks_the_same_lines(
     channel: Channel, levels: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destinations, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(destinations, "CHECK_AGAIN_SECONDS", 0.0)
     errors: list[BrokerError] = []
 
     def look(*_: object) -> Snapshot:

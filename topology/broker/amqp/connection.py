@@ -30,7 +30,7 @@ CONNECT_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.8
 HEARTBEAT_SECONDS = 6
 BLOCKED_SECONDS = 10.0
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 
 
 class RawProperties(pika.spec.BasicProperties):
@@ -83,7 +83,7 @@ def connected(
     """
     with translated(address):
         connection = pika.BlockingConnection(parameters(address, heartbeat=heartbeat, name=name))
-    _Watch(connection, silence(heartbeat)).look()
+    _Watch(connection, silence(heartbeat)).check()
     try:
         with translated(address):
             yield connection
@@ -104,7 +104,7 @@ class _Watch:
         self._heard = -1
         self._heard_at = 0.0
 
-    def look(self) -> None:
+    def check(self) -> None:
         received = self._connection.bytes_received
         if received != self._heard:
             self._heard, self._heard_at = received, time.monotonic()
@@ -114,7 +114,7 @@ class _Watch:
             )
             return
         if self._connection.is_open:
-            self._connection._adapter_call_later(LOOK_SECONDS, self.look)
+            self._connection._adapter_call_later(CHECK_SECONDS, self.check)
 
 
 def close_quietly(connection: pika.BlockingConnection) -> None:

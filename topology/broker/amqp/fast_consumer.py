@@ -149,12 +149,12 @@ class Intake:
         self._read_at = time.monotonic()
         with translated(self._address):
             wait(self._connection, seconds, self._has_news)
-            self._look()
+            self._raise_when_ended()
 
     def _has_news(self) -> bool:
         return bool(self._come) or self._is_deleted or not self._bare.is_open
 
-    def _look(self) -> None:
+    def _raise_when_ended(self) -> None:
         if self._is_deleted:
             raise NotFound(f"The queue “{self._queue}” was deleted.")
         if not self._bare.is_open and self._connection.is_open:

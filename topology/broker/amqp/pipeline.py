@@ -118,13 +118,13 @@ class Pipeline(Generic[Token]):
         Raises BrokerError when the connection is broken and all answers were handed out: nothing
         is known of what is still on the way.
         """
-        self._look(seconds)
+        self._read_answers(seconds)
         if self._broken is not None and not self._answered:
             raise self._broken
         answered, self._answered = self._answered, []
         return answered
 
-    def _look(self, seconds: float) -> None:
+    def _read_answers(self, seconds: float) -> None:
         if self._broken is None:
             try:
                 with translated(self._address):
@@ -134,7 +134,7 @@ class Pipeline(Generic[Token]):
 
     def wait_beside(self, intake: Intake, seconds: float) -> None:
         """Send, and wait for an answer or for a message of the intake, whichever comes first."""
-        self._look(0.0)
+        self._read_answers(0.0)
         if self._broken is None and not self._answered:
             wait_for_any((self._connection, intake.connection), seconds)
 

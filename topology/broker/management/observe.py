@@ -53,10 +53,28 @@ def observe(management: Management) -> Snapshot:
     overview = management.overview()
     with patience_for(overview, management):
         queues, hidden = queues_of(overview, management)
-        exchanges = management.exchanges()
-        bindings = management.bindings()
-        alarms = management.alarms()
-        policies, doubts = policies_of(exchanges, management)
+        read = read_with_policies(
+            management,
+            overview,
+            queues,
+            management.exchanges(),
+            management.bindings(),
+            management.alarms(),
+        )
+    seconds = time.monotonic() - started
+    return replace(read, doubts=(*hidden, *read.doubts), poll_seconds=seconds)
+
+
+def read_with_policies(
+    management: Management,
+    overview: dict[str, Any],
+    queues: list[dict[str, Any]],
+    exchanges: list[dict[str, Any]],
+    bindings: list[dict[str, Any]],
+    alarms: list[str],
+) -> Snapshot:
+    """These answers with the policies of the vhost, which it reads. Raises BrokerError."""
+    policies, doubts = _policies_of(exchanges, management)
     return read_snapshot(
         overview,
         queues,
@@ -64,13 +82,13 @@ def observe(management: Management) -> Snapshot:
         bindings,
         alarms=alarms,
         policies=policies,
-        doubts=(*hidden, *doubts),
+        doubts=doubts,
         taken_at=datetime.now(UTC),
-        poll_seconds=time.monotonic() - started,
+        poll_seconds=0.0,
     )
 
 
-def policies_of(
+def _policies_of(
     exchanges: Sequence[Mapping[str, Any]], management: Management
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """The vhost's policies where an exchange has one, for it is listed by name only."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from topology.broker.errors import NotFound, Unsupported
 from topology.broker.management.client import Management
-from topology.broker.management.observe import policies_of, read_snapshot
+from topology.broker.management.observe import read_with_policies
 from topology.broker.management.policies import put_in_force
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
 from topology.snapshot import Snapshot
@@ -73,7 +72,7 @@ def read_queue(management: Management, name: str) -> tuple[Queue, ...]:
     Where both agree, there is one. Raises BrokerError: Refused for an account that may not read
     policies, Unsupported for a policy whose pattern cannot be read.
     """
-    read = _read(management, {}, list(read_reports(management, name)), [], [], [])
+    read = read_with_policies(management, {}, list(read_reports(management, name)), [], [], [])
     return tuple(sorted(read.definitions.queues, key=repr))
 
 
@@ -103,7 +102,7 @@ def _read_leaving(management: Management, name: str, known: Definitions) -> Defi
         if raw.get("destination_type") == "queue" and known.queue(queue) is None:
             with suppress(NotFound):
                 queues.append(management.queue(queue))
-    return _read(management, {}, queues, exchanges, bound, []).definitions
+    return read_with_policies(management, {}, queues, exchanges, bound, []).definitions
 
 
 def _collect_names(things: Iterable[Thing]) -> _Named:
@@ -136,29 +135,7 @@ def _read_named(management: Management, named: _Named) -> Snapshot:
         with suppress(NotFound):
             queues.append(management.queue(name))
             bindings += management.bindings_to_queue(name)
-    return _read(management, overview, queues, exchanges, bindings, alarms)
-
-
-def _read(
-    management: Management,
-    overview: dict[str, Any],
-    queues: list[dict[str, Any]],
-    exchanges: list[dict[str, Any]],
-    bindings: list[dict[str, Any]],
-    alarms: list[str],
-) -> Snapshot:
-    policies, doubts = policies_of(exchanges, management)
-    return read_snapshot(
-        overview,
-        queues,
-        exchanges,
-        bindings,
-        alarms=alarms,
-        policies=policies,
-        doubts=doubts,
-        taken_at=datetime.now(UTC),
-        poll_seconds=0.0,
-    )
+    return read_with_policies(management, overview, queues, exchanges, bindings, alarms)
 
 
 def _replace_in(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:

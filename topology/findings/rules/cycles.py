@@ -25,7 +25,7 @@ def _dropped(context: Context) -> Iterator[Hit]:
     """Each queue of a ring is reported for its own deaths, not for those of queues before it."""
     for death in context.deaths:
         name = death.queue.name
-        cut = sentences.cut_ring(name)
+        cut = sentences.cut_cycle(name)
         if death.reason != "rejected" and any(
             end.cause == "cycle" and end.why == cut for end in death.walk.outcomes
         ):
@@ -34,7 +34,7 @@ def _dropped(context: Context) -> Iterator[Hit]:
 
 def _cause_of(context: Context, death: Death) -> Evidence:
     one = death.queue
-    path = " → ".join(_ring(death))
+    path = " → ".join(_cycle(death))
     what = "one copy of the message" if death.walk.delivered else "the message"
     sentence = (
         f"RabbitMQ drops {what} after {_rounds(death)} on the path {path}, because no consumer "
@@ -47,7 +47,7 @@ def _cause_of(context: Context, death: Death) -> Evidence:
     return context.evidence(one, argument, sentence)
 
 
-def _ring(death: Death) -> list[str]:
+def _cycle(death: Death) -> list[str]:
     cut = next(end for end in death.walk.outcomes if end.cause == "cycle")
     return [*(f"“{hop.queue}”" for hop in cut.hops), f"“{death.queue.name}”"]
 
@@ -105,7 +105,7 @@ DROPPED = Rule(
     "RabbitMQ drops a dead letter that comes to a queue again in which it died before, unless a "
     "consumer rejected it in between. Expiry, a full queue and the delivery limit do not count.",
     CYCLES,
-    "Route these deaths to a queue outside the ring, or remove the setting that causes them.",
+    "Route these deaths to a queue outside the cycle, or remove the setting that causes them.",
     _dropped,
     failing=Example(
         queues=(

@@ -134,7 +134,7 @@ _RETRY = (
     queue("l04-work", dlx="", key="l04-wait"),
     queue("l04-wait", ttl=60_000, dlx="", key="l04-work"),
 )
-_RING = (
+_CYCLE = (
     queue("l07-work", dlx="", key="l07-wait"),
     queue("l07-wait", ttl=60_000, dlx="", key="l07-work"),
 )
@@ -205,12 +205,12 @@ GROWING_RETRIES = Rule(
     "by the count in x-death.",
     _growing_retries,
     failing=Example(
-        queues=_RING,
+        queues=_CYCLE,
         numbers={"l07-work": _FAILING, "l07-wait": QueueNumbers(messages=900)},
         earlier={"l07-work": _FAILING, "l07-wait": QueueNumbers(messages=500)},
     ),
     passing=Example(
-        queues=_RING,
+        queues=_CYCLE,
         numbers={
             "l07-work": replace(_FAILING, ack_rate=9.0),
             "l07-wait": QueueNumbers(messages=900),

@@ -141,7 +141,7 @@ def _shortened(context: Context) -> Iterator[Hit]:
             yield Hit(who, context.evidence(one, TTL, sentence))
 
 
-def _ring(rule: str, **arguments: int) -> Example:
+def _cycle(rule: str, **arguments: int) -> Example:
     """A retry loop whose waiting queue has these arguments."""
     work, wait = f"{rule}-work", f"{rule}-wait"
     return Example(
@@ -225,8 +225,8 @@ BOUNDED = Rule(
     "Remove the limit. The overflow reject-publish loses dead letters that come to a full classic "
     "queue.",
     _bounded,
-    failing=_ring("f18", max_length=1000),
-    passing=_ring("f18"),
+    failing=_cycle("f18", max_length=1000),
+    passing=_cycle("f18"),
 )
 
 PRIORITISED = Rule(
@@ -238,8 +238,8 @@ PRIORITISED = Rule(
     "https://www.rabbitmq.com/docs/priority",
     "Declare the delay queue without x-max-priority.",
     _prioritised,
-    failing=_ring("f19", priorities=5),
-    passing=_ring("f19"),
+    failing=_cycle("f19", priorities=5),
+    passing=_cycle("f19"),
 )
 
 SHORTENED = Rule(

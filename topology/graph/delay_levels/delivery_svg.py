@@ -15,13 +15,13 @@ BOX_CELLS, END_CELLS = 30, 40
 TROUBLE = {"missing": 0, NOWHERE: 0, "down": 0, "full": 1, "no_consumer": 1}
 
 
-def foot_height(ladder: Ladder) -> float:
+def destinations_height(ladder: Ladder) -> float:
     return max(44.0, PITCH * _rows(ladder) + 4)
 
 
-def draw_foot(own: str, ladder: Ladder, top: float) -> str:
+def draw_destinations(own: str, ladder: Ladder, top: float) -> str:
     """The delivery exchange, whose box ends HALF_BOX above and below the middle, and its ends."""
-    middle = top + foot_height(ladder) / 2
+    middle = top + destinations_height(ladder) / 2
     right, centre = LEFT + BOX_WIDTH, LEFT + BOX_WIDTH / 2
     state = ' data-state="missing"' if ladder.delivery_missing else ""
     missing = " node-missing" if ladder.delivery_missing else ""
@@ -31,7 +31,7 @@ def draw_foot(own: str, ladder: Ladder, top: float) -> str:
     )
     box = (
         f'<g class="node node-exchange delivery{missing}"{state}>'
-        f"<title>{content(f'Exchange {ladder.delivery}: hands out by destination')}</title>"
+        f"<title>{content(f'Exchange {ladder.delivery}: routes by destination')}</title>"
         f'<path class="shape" d="{corners}"/>'
         f"{text('name', centre, middle - 2, _short(ladder.delivery, BOX_CELLS))}"
         f"{text('small', centre, middle + 12, 'missing' if missing else 'delivery')}"

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topology.graph.delay_levels.delivery_svg import HALF_BOX, WIDTH, draw_foot, foot_height
+from topology.graph.delay_levels.delivery_svg import (
+    HALF_BOX,
+    WIDTH,
+    destinations_height,
+    draw_destinations,
+)
 from topology.graph.delay_levels.diagram import Ladder, Rung
 from topology.graph.live_values import pace
 from topology.graph.svg_elements import (
@@ -45,14 +50,14 @@ class _Room:
 
 
 def draw_ladder(ladder: Ladder, *, title: str, id: str = "ladder") -> str:
-    """The picture, WIDTH wide and, with 28 levels, low enough for a laptop screen.
+    """The diagram, WIDTH wide and, with 28 levels, low enough for a laptop screen.
 
     `id` must be unique on its page; markers and texts are named after it.
     """
     own, room = attribute(id), _room(ladder)
     places = [TOP + room.pitch * (place + 0.5) for place in range(len(ladder.rungs))]
     foot = TOP + room.pitch * len(places) + 12
-    deep = foot_height(ladder)
+    deep = destinations_height(ladder)
     ends = [*places[1:], foot + deep / 2 - HALF_BOX]
     rungs = list(zip(ladder.rungs, places, ends, strict=True))
     return "".join(
@@ -63,7 +68,7 @@ def draw_ladder(ladder: Ladder, *, title: str, id: str = "ladder") -> str:
             _heads(ladder),
             *(_steps(own, rung, y, below, room) for rung, y, below in rungs),
             *(_rung(ladder, rung, y, room.height) for rung, y, _ in rungs),
-            draw_foot(own, ladder, foot),
+            draw_destinations(own, ladder, foot),
             "</svg>",
         ]
     )
@@ -151,9 +156,9 @@ def _rung(ladder: Ladder, rung: Rung, y: float, height: float) -> str:
     key = f' data-mark="queue/{attribute(rung.name)}"' if rung.is_live else ""
     state = "no_consumer" if rung.is_off and not rung.lacks else rung.mark
     missing = " node-missing" if rung.is_missing else ""
-    standing = f' data-state="{state}"' if state else ""
+    state_attribute = f' data-state="{state}"' if state else ""
     parts = [
-        f'<g class="rung{missing}"{key}{standing}>',
+        f'<g class="rung{missing}"{key}{state_attribute}>',
         f"<title>{content(sentence(rung))}</title>",
         f'<rect class="shape" x="{n(LEFT)}" y="{n(y - height / 2)}" width="{n(RIGHT - LEFT)}"'
         f' height="{n(height)}" rx="4"/>',

@@ -56,7 +56,7 @@ def arrange_cards(seen: Overview) -> Layout:
 
 
 def draw_cards(seen: Overview, layout: Layout, *, title: str, id: str) -> str:
-    """The picture; every card with an `href` is a link. `id` must be unique on its page."""
+    """The diagram; every card with an `href` is a link. `id` must be unique on its page."""
     own = attribute(id)
     cards = {card.key: card for card in seen.cards}
     return "".join(

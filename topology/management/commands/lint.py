@@ -42,7 +42,9 @@ class Command(BaseCommand):
             "--fail-on", choices=SEVERITIES, default="cost", help="lowest severity that fails"
         )
         parser.add_argument("--baseline", help="a file of findings that are accepted")
-        parser.add_argument("--write-baseline", help="accept all findings of now in this file")
+        parser.add_argument(
+            "--write-baseline", help="write current findings to this file as accepted"
+        )
         parser.add_argument(
             "--rabbitmq-version", default="", help="check for this version, such as 4.3"
         )
@@ -138,7 +140,7 @@ def _chosen(snapshots: dict[str, Snapshot], vhost: str | None) -> dict[str, Snap
         if names := ", ".join(f"“{name}”" for name in snapshots if name):
             raise BadInput(f"The virtual host “{vhost}” is not in the source. It has {names}.")
         raise BadInput(
-            "The file is the export of one virtual host and does not name it. Leave out --vhost."
+            "The file is the export of one virtual host and does not name it. Omit --vhost."
         )
     return {vhost: snapshots[vhost]}
 

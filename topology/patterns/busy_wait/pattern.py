@@ -85,6 +85,11 @@ class BusyWait(Pattern):
     store = staticmethod(parameters.store)
     definitions = staticmethod(parameters.definitions)
     recognize = staticmethod(recognition.recognize)
+    ATTEMPTS_COUNTED_BY = "consumer"
+    CHANGE_OBSTACLE = (
+        "A consumer outside of Delayboard forwards these messages. It can check each message "
+        "when it is due."
+    )
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight to the processing queue, anything else into the delay queue."""
@@ -103,6 +108,10 @@ class BusyWait(Pattern):
 
     def longest(self, params: Params) -> timedelta:
         return LONGEST // params.lap * params.lap
+
+    def longest_retry(self, params: Params) -> timedelta:
+        """The longest delay is years."""
+        return timedelta(0)
 
     def targets(self, params: Params) -> Sequence[str]:
         return (params.queue,)

@@ -14,7 +14,7 @@ from topology.patterns.busy_wait.params import (
     Params,
     definitions,
 )
-from topology.patterns.names import sight_problem
+from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import (
     ParamsError,
     Use,
@@ -43,7 +43,7 @@ def _use(found: Definitions, room: Queue) -> Use | None:
     try:
         params = Params(name, (timedelta(milliseconds=room.message_ttl_ms),))
     except ParamsError:
-        is_odd = sight_problem(name)
+        is_odd = visibility_problem(name)
         return make_unmanaged_use(KIND, name, found, (room.name, waiting)) if is_odd else None
     use = make_managed_use(KIND, params.queue, params, definitions(params), found)
     if found.queue(params.queue):

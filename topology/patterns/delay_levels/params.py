@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import milliseconds
-from topology.patterns.names import name_problem, sight_problem
+from topology.patterns.names import name_problem, visibility_problem
 from topology.patterns.pattern import Field, ParamsError
 from topology.patterns.texts import choice_problem, number_format, refuse, text_functions
 
@@ -163,7 +163,7 @@ def odd_prefix(lowest: str) -> str:
     """The prefix in the lowest level's name, where it is one that we would not give; else ""."""
     for ending in ENDINGS.values():
         prefix = lowest.removesuffix(ending)
-        if prefix != lowest and sight_problem(prefix):
+        if prefix != lowest and visibility_problem(prefix):
             return prefix
     return ""
 

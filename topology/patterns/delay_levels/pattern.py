@@ -104,6 +104,17 @@ class DelayLevels(Pattern):
     def longest(self, params: Params) -> timedelta:
         return params.maximum
 
+    def change_obstacle(self, params: Params) -> str:
+        if params.destinations == "queues" and params.preset in ("nsb-v1", "nsb-v2"):
+            return (
+                "NServiceBus binds the destination again before every delayed message, which "
+                "would undo the interception. Use conventional routing."
+            )
+        return ""
+
+    def exit_of(self, params: Params, destination: str) -> tuple[str, str]:
+        return delivery_name(params), "0." * params.levels + destination
+
     def targets(self, params: Params) -> Sequence[str]:
         return ()
 

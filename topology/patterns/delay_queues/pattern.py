@@ -59,6 +59,8 @@ class DelayQueues(Pattern):
     store = staticmethod(parameters.store)
     definitions = staticmethod(parameters.definitions)
     recognize = staticmethod(recognition.recognize)
+    ATTEMPTS_COUNTED_BY = "consumer"
+    CHANGE_OBSTACLE = ""
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight into the work queue, a delay on offer into its queue."""

@@ -14,7 +14,7 @@ from topology.patterns.delay_queues.params import (
     definitions,
     split_name,
 )
-from topology.patterns.names import sight_problem
+from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.uses import find_missing, make_unmanaged_use
 
@@ -66,7 +66,9 @@ def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
     try:
         params = Params(work, tuple(split[1] for split in named.values() if split))
     except ParamsError:
-        return make_unmanaged_use(KIND, work, found, list(named)) if sight_problem(work) else None
+        return (
+            make_unmanaged_use(KIND, work, found, list(named)) if visibility_problem(work) else None
+        )
     untrue = [queue for queue in queues if not _is_true(queue)]
     other = definitions(params).without(queue.identity for queue in untrue)
     missing = [*(_explain_other_ttl(queue) for queue in untrue), *find_missing(other, found)]

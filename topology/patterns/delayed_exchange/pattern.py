@@ -82,6 +82,12 @@ class DelayedExchange(Pattern):
     store = staticmethod(parameters.store)
     definitions = staticmethod(parameters.definitions)
     recognize = staticmethod(recognition.recognize)
+    CHANGE_OBSTACLE = (
+        "The plugin keeps its messages outside of queues, and no command reaches one of them. Let "
+        "the consumer check cancellations (docs/scheduled-changes.md). For later changes, add a "
+        "topology of delay levels, let the publishers use it, and wait until the plugin has "
+        "delivered its messages."
+    )
 
     def title(self, params: Params) -> str:
         return params.name

@@ -8,7 +8,12 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
 from topology.delays import milliseconds
-from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, sight_problem, unicode_problem
+from topology.patterns.names import (
+    LONGEST_NAME_BYTES,
+    byte_length,
+    unicode_problem,
+    visibility_problem,
+)
 from topology.patterns.pattern import (
     Field,
 )
@@ -106,7 +111,7 @@ def _problems(params: Params) -> dict[str, str]:
         problems["exchange"] = (
             "The name of the hold queue would exceed 255 bytes. Use a shorter exchange or key."
         )
-    elif odd := sight_problem(params.exchange):
+    elif odd := visibility_problem(params.exchange):
         problems["exchange"] = odd
     wrong = [sentence for delay in params.delays if (sentence := delay_problem(params, delay))]
     if wrong:

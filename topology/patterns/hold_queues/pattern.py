@@ -91,6 +91,7 @@ class HoldQueues(Pattern):
     store = staticmethod(parameters.store)
     definitions = staticmethod(parameters.definitions)
     recognize = staticmethod(recognition.recognize)
+    CHANGE_OBSTACLE = ""
     title = staticmethod(recognition.title)
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
@@ -124,6 +125,9 @@ class HoldQueues(Pattern):
         if params.delays:
             return params.delays[-1]
         return timedelta(milliseconds=MAXIMUM_TTL_MS) / 2
+
+    def exit_of(self, params: Params, destination: str) -> tuple[str, str]:
+        return params.exchange, destination
 
     def targets(self, params: Params) -> Sequence[str]:
         return params.keys

@@ -9,7 +9,7 @@ from datetime import timedelta
 from topology.definitions import Arguments, Definitions, Queue
 from topology.delays import milliseconds
 from topology.patterns.hold_queues.params import KIND, LEASES, Params, expires_ms, queue_name
-from topology.patterns.names import sight_problem
+from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.uses import make_unmanaged_use
 
@@ -87,7 +87,7 @@ def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | No
     """With the lease that most of its queues keep."""
     keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
     waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in queues)
-    if sight_problem(exchange):
+    if visibility_problem(exchange):
         return make_unmanaged_use(KIND, exchange, found, [queue.name for queue in queues])
     best: Use | None = None
     for lease in LEASES:

@@ -66,6 +66,11 @@ class QuorumRetry(Pattern):
     store = staticmethod(parameters.store)
     definitions = staticmethod(parameters.definitions)
     recognize = staticmethod(recognition.recognize)
+    ATTEMPTS_COUNTED_BY = "queue"
+    CHANGE_OBSTACLE = (
+        "The message waits in its work queue, and RabbitMQ has no command that removes one message "
+        "from a queue."
+    )
 
     def obstacle(
         self, params: Params, version: tuple[int, ...], exchange_types: Collection[str]
@@ -92,6 +97,10 @@ class QuorumRetry(Pattern):
 
     def delays(self, params: Params) -> Sequence[timedelta]:
         return (ZERO,)
+
+    def longest_retry(self, params: Params) -> timedelta:
+        """The queue has it, and a policy may change it."""
+        return ZERO
 
     def targets(self, params: Params) -> Sequence[str]:
         return (params.name,)

@@ -74,6 +74,8 @@ class RetryLadder(Pattern):
     store = staticmethod(parameters.store)
     definitions = staticmethod(parameters.definitions)
     recognize = staticmethod(recognition.recognize)
+    ATTEMPTS_COUNTED_BY = "x-death"
+    CHANGE_OBSTACLE = ""
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight to the work exchange, anything else to the first rung that waits so
@@ -90,6 +92,12 @@ class RetryLadder(Pattern):
 
     def delays(self, params: Params) -> Sequence[timedelta]:
         return sorted(set(params.delays))
+
+    def rounds(self, params: Params) -> int:
+        return len(params.delays)
+
+    def longest_retry(self, params: Params) -> timedelta:
+        return sum(params.delays, timedelta(0))
 
     def targets(self, params: Params) -> Sequence[str]:
         return (params.name,)

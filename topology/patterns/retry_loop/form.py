@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from topology.delays import format_delay
-from topology.patterns.names import sight_problem
+from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import Field, ParamsError
 from topology.patterns.retry_loop.params import (
     BINDING_KEYS,
@@ -186,7 +186,7 @@ def _read_names(
     name = values.get("name", "")
     if not name and not all(stated[one] for one in wanted):
         raise ParamsError({"name": "A name is missing. Enter the name, or all object names below."})
-    if wrong := sight_problem(name):
+    if wrong := visibility_problem(name):
         raise ParamsError({"name": wrong})
     if idle := [one for one in NAMES if one not in wanted and stated[one]]:
         raise ParamsError(

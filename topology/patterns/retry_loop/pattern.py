@@ -87,6 +87,8 @@ class RetryLoop(Pattern):
     store = staticmethod(form.store)
     definitions = staticmethod(objects.definitions)
     recognize = staticmethod(recognition.recognize)
+    ATTEMPTS_COUNTED_BY = "x-death"
+    CHANGE_OBSTACLE = ""
     remarks = staticmethod(vhost_remarks.remarks)
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:

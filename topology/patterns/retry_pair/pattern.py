@@ -55,6 +55,8 @@ class RetryPair(Pattern):
     store = staticmethod(parameters.store)
     definitions = staticmethod(parameters.definitions)
     recognize = staticmethod(recognition.recognize)
+    ATTEMPTS_COUNTED_BY = "x-death"
+    CHANGE_OBSTACLE = ""
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight to the work exchange, anything else through the retry side."""

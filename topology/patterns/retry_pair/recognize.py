@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from topology.definitions import Binding, Definitions, Queue
-from topology.patterns.names import sight_problem
+from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.retry_pair.params import KIND, Params, definitions, retry_name, work_name
 from topology.patterns.retry_pair.shapes import claims_of, find_pairs, is_taken
@@ -80,7 +80,11 @@ def _find_use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
         params = Params(name, timedelta(milliseconds=retry.message_ttl_ms), routing_key)
     except ParamsError:
         named = [name, retry.name]
-        return make_unmanaged_use(KIND, name, found, named, named) if sight_problem(name) else None
+        return (
+            make_unmanaged_use(KIND, name, found, named, named)
+            if visibility_problem(name)
+            else None
+        )
     losses = (_explain_loss(found, found.queue(one), other) for one, other in _ways(params))
     remarks = tuple(remark for remark in losses if remark)
     return replace(

@@ -11,13 +11,13 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, audit, latest
 from topology.broker.errors import BrokerError
-from topology.forms import BrokerForm
+from topology.forms.broker import BrokerForm
 from topology.graph.live_values import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
 from topology.operations import connect
-from topology.views.brokers.first_look import first_look
+from topology.views.brokers.broker_overview import make_overview
 from topology.views.brokers.queues import queue_page
-from topology.views.findings import findings_line
+from topology.views.findings.results import findings_line
 
 LIST_AGE = timedelta(seconds=10)
 
@@ -84,7 +84,7 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
             "search": search,
             "mark_words": MARK_WORDS,
             "topologies": topologies,
-            "first_look": first_look(broker, known.snapshot) if known.snapshot else None,
+            "overview": make_overview(broker, known.snapshot) if known.snapshot else None,
             "findings": findings_line(broker, known.snapshot) if known.snapshot else None,
             "may_operate": access.may(request.user, broker, Role.OPERATOR),
             "may_edit": access.may(request.user, broker, Role.ADMIN),

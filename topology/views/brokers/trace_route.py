@@ -10,14 +10,14 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from topology import access, latest
-from topology.forms import QuestionForm
+from topology.forms.question import QuestionForm
 from topology.models import Broker, Role
 from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
 from topology.routing.trace_route import ask
 from topology.snapshot import Snapshot
 from topology.views.cache import Kept
-from topology.views.diagram import way_picture
+from topology.views.diagram import draw_path
 
 _kept: Kept[Index] = Kept()
 
@@ -38,7 +38,7 @@ def trace_route(request: HttpRequest, broker: Broker) -> HttpResponse:
         )
         context |= {
             "answer": answer,
-            "picture": way_picture(answer, known.snapshot, broker) if len(answer.way) else None,
+            "diagram": draw_path(answer, known.snapshot, broker) if len(answer.way) else None,
         }
     return render(request, "topology/trace_route.html", context)
 

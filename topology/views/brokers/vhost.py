@@ -1,4 +1,4 @@
-"""The picture of a whole vhost: its topologies and what belongs to none, each opened by a link."""
+"""The diagram of a whole vhost: its topologies and what belongs to none, each opened by a link."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from topology.patterns.table import PATTERNS
 from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import Snapshot
 from topology.views.cache import Kept
-from topology.views.diagram import Picture, draw, notes
+from topology.views.diagram import Diagram, draw, notes
 
 MOST = 500
-# In one picture with all arrows between them.
+# In one diagram with all arrows between them.
 MOST_IN_A_GRAPH = 60
 
 
 @dataclass(frozen=True)
 class Row:
-    """A card as a row of the table under the picture."""
+    """A card as a row of the table under the diagram."""
 
     card: Card
     things: str
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a link on the picture leads into; `found` is None for what belongs to none."""
+    """What a link on the diagram leads into; `found` is None for what belongs to none."""
 
     title: str
     kind: str
@@ -92,20 +92,20 @@ def _seen(broker: Broker, snapshot: Snapshot, wanted: str, search: str) -> dict[
     opened = _opened(broker, surveyed, wanted)
     if opened is None:
         return {"is_gone": True}
-    picture = None if search else _whole(broker, surveyed.survey, opened)
+    diagram = None if search else _whole(broker, surveyed.survey, opened)
     inside = members(surveyed.survey, opened.ids, search=search, most=MOST)
-    if picture is None:
+    if diagram is None:
         return {"opened": opened, **_drawn(broker, inside)}
-    return {"opened": opened, "is_live": True, **_listed(broker, inside, picture)}
+    return {"opened": opened, "is_live": True, **_listed(broker, inside, diagram)}
 
 
 def _survey(broker: Broker, snapshot: Snapshot) -> Surveyed:
-    def look() -> Surveyed:
+    def survey_vhost() -> Surveyed:
         uses = {_key(found): found for found in recognize(snapshot).found}
         groups = [_group(key, found, snapshot) for key, found in uses.items()]
         return Surveyed(survey(snapshot, groups), uses)
 
-    return _kept.get(broker.pk, snapshot, look)
+    return _kept.get(broker.pk, snapshot, survey_vhost)
 
 
 def _drawn(broker: Broker, seen: Overview) -> dict[str, Any]:
@@ -113,19 +113,19 @@ def _drawn(broker: Broker, seen: Overview) -> dict[str, Any]:
     layout = arrange_cards(linked)
     svg = draw_cards(linked, layout, title=f"All of {broker.name}", id=f"vhost-{broker.pk}")
     # topology.graph.vhost.svg escapes every text that it writes.
-    return _listed(broker, linked, Picture(SafeString(svg), note=layout.note))
+    return _listed(broker, linked, Diagram(SafeString(svg), note=layout.note))
 
 
-def _listed(broker: Broker, seen: Overview, picture: Picture) -> dict[str, Any]:
+def _listed(broker: Broker, seen: Overview, diagram: Diagram) -> dict[str, Any]:
     leading = seen.leading()
     rows = [
         Row(_with_link(broker, card), things(card), leading.get(card.key, ()))
         for card in seen.cards
     ]
-    return {"picture": picture, "rows": rows, "shown": len(rows), "total": seen.total}
+    return {"diagram": diagram, "rows": rows, "shown": len(rows), "total": seen.total}
 
 
-def _whole(broker: Broker, seen: Survey, opened: Opened) -> Picture | None:
+def _whole(broker: Broker, seen: Survey, opened: Opened) -> Diagram | None:
     """Everything of it with all arrows, and what stands next to it; None where that is much."""
     found, snapshot = opened.found, seen.snapshot
     if len(opened.ids) > MOST_IN_A_GRAPH:
@@ -139,11 +139,11 @@ def _whole(broker: Broker, seen: Survey, opened: Opened) -> Picture | None:
     return _graph(graph, opened) if len(graph.nodes) <= MOST_IN_A_GRAPH else None
 
 
-def _graph(graph: Graph, opened: Opened) -> Picture:
+def _graph(graph: Graph, opened: Opened) -> Diagram:
     layout = arrange(graph)
     # topology.graph.svg escapes every text that it writes.
     svg = SafeString(draw_svg(layout, title=opened.title, id="opened"))
-    return Picture(svg, facts(graph), notes(graph, layout))
+    return Diagram(svg, facts(graph), notes(graph, layout))
 
 
 def _key(found: Found) -> str:

@@ -23,11 +23,8 @@ from delayboard.models import BackgroundTask, DeadLetterQueue, ReplayBatch, Repl
 from delayboard.models.background_task import parker_key
 from topology.definitions import Queue, is_tap
 from topology.models import Broker, State, Topology
-from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.pattern import ParamsError
-from topology.patterns.retry_ladder.pattern import retry_ladder
-from topology.patterns.retry_loop.pattern import retry_loop
-from topology.patterns.retry_pair.pattern import retry_pair
+from topology.patterns.table import find_retry_kinds
 from topology.routing.walk import Index, walk
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -99,19 +96,15 @@ def estimate_round_in(batch: ReplayBatch, seen: Scene) -> timedelta:
 
 
 def _read_topology_rounds(broker: Broker) -> dict[str, timedelta]:
-    """By work queue: what its topology lets a message wait; where consumers choose, at most that.
-
-    A busy-waiting queue is none of them: it lets wait for years.
-    """
+    """By work queue: how long its topology lets a failed message wait, at most."""
     found: dict[str, timedelta] = {}
-    kinds = [pattern.KIND for pattern in (retry_ladder, retry_loop, retry_pair, delay_queues)]
-    for row in Topology.objects.filter(broker=broker, state=State.APPLIED, kind__in=kinds):
+    rows = Topology.objects.filter(broker=broker, state=State.APPLIED)
+    for row in rows.filter(kind__in=find_retry_kinds()):
         try:
             params = row.parsed
         except (ParamsError, KeyError):
             continue
-        all_of_it = row.kind == retry_ladder.KIND
-        waits = sum(params.delays, ZERO) if all_of_it else row.pattern.longest(params)
+        waits = row.pattern.longest_retry(params)
         for queue in row.pattern.targets(params):
             found[queue] = max(found.get(queue, ZERO), waits)
     return found

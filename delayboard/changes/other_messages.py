@@ -13,7 +13,7 @@ from delayboard.changes.limits import LEAD
 
 
 @dataclass(frozen=True)
-class Passing:
+class OtherMessages:
     """What else is forwarded: the messages known to be due for `queue` meanwhile, and more."""
 
     queue: str
@@ -22,7 +22,7 @@ class Passing:
     known: int
 
 
-def passing(verdicts: Sequence[ChangeVerdict]) -> list[Passing]:
+def count_other_messages(verdicts: Sequence[ChangeVerdict]) -> list[OtherMessages]:
     """What passes the forwarders besides, for each queue."""
     by_queue: dict[str, list[ChangeVerdict]] = defaultdict(list)
     for verdict in verdicts:
@@ -41,5 +41,5 @@ def passing(verdicts: Sequence[ChangeVerdict]) -> list[Passing]:
             due_at__lte=until_at,
         )
         known = others.exclude(pk__in=[one.row.pk for one in some]).count()
-        found.append(Passing(queue, from_at, until_at, known))
+        found.append(OtherMessages(queue, from_at, until_at, known))
     return found

@@ -33,9 +33,9 @@ class Mark(NamedTuple):
         return not self.destination
 
 
-class Journal:
+class RecordedQueue:
     """A queue whose messages are written down before they are published, and acknowledged when
-    they are confirmed and `look` has raised nothing since. `aim` gives each publish its remaining
+    they are confirmed and `check` has raised nothing since. `aim` gives each publish its remaining
     delay, after its row is committed: a busy disk makes no message late.
     """
 
@@ -47,14 +47,14 @@ class Journal:
         publishing: Pipeline[Taken[Mark]],
         *,
         aim: Callable[[Publish, Mark], Publish],
-        look: Callable[[Sequence[Mark]], None],
+        check: Callable[[Sequence[Mark]], None],
     ) -> None:
         self._row = row
         self._name = name
         self._aim = aim
         self._queue = queue
         self._publishing = publishing
-        self._look = look
+        self._check = check
         self._confirmed: list[tuple[Taken[Mark], Answer]] = []
         self._is_refused = False
 
@@ -84,7 +84,7 @@ class Journal:
             # Once it raises, nothing more is acknowledged: of what is on the way, too, a tap may
             # be all that took it, though the binding is back at the next look.
             self._is_refused = True
-            self._look(marks)
+            self._check(marks)
             self._is_refused = False
             self._queue.settle(confirmed)
             close_moved(self._row.source, [mark.row_key for mark in marks])

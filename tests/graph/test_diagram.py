@@ -23,7 +23,7 @@ from topology.patterns.hold_queues.params import Params as HoldParams
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.table import PATTERNS
 from topology.snapshot import QueueNumbers
-from topology.views.diagram import FORWARDER_NOTE, MOST_MEMBERS, Picture, draw, explanation_picture
+from topology.views.diagram import FORWARDER_NOTE, MOST_MEMBERS, Diagram, draw, draw_example
 
 
 def topology(kind: str, params: Any) -> Topology:
@@ -39,22 +39,22 @@ def held(params: HoldParams, delays: int) -> Definitions:
     return made
 
 
-def shown(picture: Picture, **context: Any) -> str:
-    return render_to_string("topology/_picture.html", {"picture": picture, **context})
+def shown(diagram: Diagram, **context: Any) -> str:
+    return render_to_string("topology/_diagram.html", {"diagram": diagram, **context})
 
 
 @pytest.mark.parametrize("kind", sorted(PATTERNS))
 def test_every_pattern_can_be_drawn_without_a_broker(kind: str) -> None:
-    picture = explanation_picture(kind)
-    assert ElementTree.fromstring(picture.svg).tag.endswith("svg")
-    assert "missing" not in picture.svg
-    assert "data-live" not in picture.svg
-    assert "data-live" not in shown(picture)
-    assert picture.facts or picture.ladder
+    diagram = draw_example(kind)
+    assert ElementTree.fromstring(diagram.svg).tag.endswith("svg")
+    assert "missing" not in diagram.svg
+    assert "data-live" not in diagram.svg
+    assert "data-live" not in shown(diagram)
+    assert diagram.facts or diagram.ladder
 
 
 def test_the_example_of_levels_has_a_destination() -> None:
-    ladder = explanation_picture(delay_levels.KIND).ladder
+    ladder = draw_example(delay_levels.KIND).ladder
     assert ladder is not None
     assert [end.name for end in ladder.destinations] == ["orders"]
 
@@ -65,9 +65,9 @@ def test_delay_levels_are_drawn_as_a_ladder_with_their_table() -> None:
     found = seen(
         delay_levels.definitions(params), dict.fromkeys(names, QueueNumbers(5, 3, 0, 0, 0.4))
     )
-    picture = draw(topology(delay_levels.KIND, params), found)
-    assert picture.ladder is not None
-    page = shown(picture, latest=SimpleNamespace(snapshot=found), plan=None)
+    diagram = draw(topology(delay_levels.KIND, params), found)
+    assert diagram.ladder is not None
+    page = shown(diagram, latest=SimpleNamespace(snapshot=found), plan=None)
     assert page.count('<th scope="row" class="number"') == 28
     assert page.count("stuck: no route to a queue</span>") == 28
     assert 'data-live="queue/nsb.v2.delay-level-27/stuck">2</td>' in page
@@ -75,8 +75,8 @@ def test_delay_levels_are_drawn_as_a_ladder_with_their_table() -> None:
 
 
 def test_a_planned_set_is_drawn_without_numbers() -> None:
-    picture = draw(topology(delay_levels.KIND, LevelParams()), None)
-    page = shown(picture, latest=SimpleNamespace(snapshot=None), plan=None)
+    diagram = draw(topology(delay_levels.KIND, LevelParams()), None)
+    page = shown(diagram, latest=SimpleNamespace(snapshot=None), plan=None)
     assert "data-live=" not in page
     assert "The broker has not answered yet" in page
 
@@ -85,10 +85,10 @@ def test_a_planned_set_is_drawn_without_numbers() -> None:
 def test_of_a_topology_that_stands_whole_nothing_is_drawn_as_missing(kind: str) -> None:
     def law(params: Any) -> None:
         found = seen(standing(PATTERNS[kind], params))
-        picture = draw(Topology(pk=7, kind=kind, params=PATTERNS[kind].store(params)), found)
-        assert [fact for fact in picture.facts if "(missing)" in fact.target] == []
-        assert "node-missing" not in picture.svg
-        assert "missing binding to" not in picture.svg
+        diagram = draw(Topology(pk=7, kind=kind, params=PATTERNS[kind].store(params)), found)
+        assert [fact for fact in diagram.facts if "(missing)" in fact.target] == []
+        assert "node-missing" not in diagram.svg
+        assert "missing binding to" not in diagram.svg
 
     settings(max_examples=8, deadline=None)(given(CASES[kind].params)(law))()
 
@@ -101,8 +101,8 @@ def test_of_a_plan_nothing_is_drawn_as_missing_before_the_broker_answers(kind: s
 
 def test_a_work_queue_that_is_gone_is_drawn_as_missing() -> None:
     params = delay_queues_params.Params("mails", (timedelta(seconds=10),))
-    picture = draw(topology("delay_queues", params), seen(delay_queues.definitions(params)))
-    assert [fact.target for fact in picture.facts if fact.source.startswith("exchange")] == [
+    diagram = draw(topology("delay_queues", params), seen(delay_queues.definitions(params)))
+    assert [fact.target for fact in diagram.facts if fact.source.startswith("exchange")] == [
         "queue mails (missing)"
     ]
 
@@ -113,40 +113,40 @@ def test_a_busy_wait_shows_what_its_forwarder_does_with_the_processing_queue(
 ) -> None:
     params = busy_wait.EXAMPLE
     work = Definitions.of([Queue(params.queue)] if is_there else [])
-    picture = draw(topology(busy_wait.KIND, params), seen(busy_wait.definitions(params) | work))
+    diagram = draw(topology(busy_wait.KIND, params), seen(busy_wait.definitions(params) | work))
     (forwarder,) = busy_wait.forwarders(params)
     onward = f"queue {forwarder.onward}" + ("" if is_there else " (missing)")
-    told = {(fact.source, fact.target) for fact in picture.facts if "forwarder" in fact.what}
+    told = {(fact.source, fact.target) for fact in diagram.facts if "forwarder" in fact.what}
     assert told == {
         (f"queue {forwarder.queue}", onward),
         (f"queue {forwarder.queue}", f"queue {forwarder.back}"),
     }
-    assert picture.note == FORWARDER_NOTE
+    assert diagram.note == FORWARDER_NOTE
 
 
 def test_hold_queues_are_drawn_as_they_exist_with_the_way_on() -> None:
     params = HoldParams("orders", ("created",), ())
-    picture = draw(topology(hold_queues.KIND, params), seen(held(params, 3)))
-    ends = {(fact.source, fact.target) for fact in picture.facts}
+    diagram = draw(topology(hold_queues.KIND, params), seen(held(params, 3)))
+    ends = {(fact.source, fact.target) for fact in diagram.facts}
     assert ends == {
         ("exchange orders", "queue work"),
         *((f"queue delay.{n}000.orders.created", "exchange orders") for n in (1, 2, 3)),
     }
-    assert picture.note == ""
+    assert diagram.note == ""
 
 
 def test_of_many_hold_queues_the_shortest_are_drawn_and_the_others_counted() -> None:
     params = HoldParams("orders", ("created",), ())
-    picture = draw(topology(hold_queues.KIND, params), seen(held(params, MOST_MEMBERS + 5)))
-    sources = {fact.source for fact in picture.facts}
+    diagram = draw(topology(hold_queues.KIND, params), seen(held(params, MOST_MEMBERS + 5)))
+    sources = {fact.source for fact in diagram.facts}
     assert f"queue delay.{MOST_MEMBERS}000.orders.created" in sources
     assert f"queue delay.{MOST_MEMBERS + 1}000.orders.created" not in sources
-    assert picture.note.startswith("The diagram omits 5 queues with longer delays.")
+    assert diagram.note.startswith("The diagram omits 5 queues with longer delays.")
 
 
 def test_hold_queues_that_nobody_uses_are_shown_by_an_example() -> None:
     params = HoldParams("orders", ("created",), ())
-    picture = draw(topology(hold_queues.KIND, params), seen(held(params, 0)))
-    assert picture.note.startswith("Hold queues are temporary")
-    assert "queue delay.10000.orders.created" in {fact.source for fact in picture.facts}
-    assert "missing" not in picture.svg
+    diagram = draw(topology(hold_queues.KIND, params), seen(held(params, 0)))
+    assert diagram.note.startswith("Hold queues are temporary")
+    assert "queue delay.10000.orders.created" in {fact.source for fact in diagram.facts}
+    assert "missing" not in diagram.svg

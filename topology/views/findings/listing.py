@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -16,34 +13,15 @@ from django.views.decorators.http import require_safe
 
 from topology import access, latest
 from topology.database.paging import row_number
-from topology.findings.counts import Count, make_count, make_counts
-from topology.findings.find import Finder
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
-from topology.models import Broker, Role, State, Topology
+from topology.models import Broker, Role
 from topology.operations.finding_rows import find_mutes
-from topology.patterns.pattern import ParamsError
-from topology.snapshot import Snapshot
-from topology.views.background import SnapshotResults, Worked
+from topology.views.findings.results import count_by_severity, findings_line, make_line, worked_out
 from topology.views.sorting import read_sort
 
 PAGE = 50
 LIST_AGE = timedelta(seconds=10)
-_results: SnapshotResults[tuple[Finding, ...]] = SnapshotResults()
-_finder = Finder()
-
-
-@dataclass(frozen=True)
-class Line:
-    """A finding in a list, with the first of its objects in words."""
-
-    finding: Finding
-    severity: Count
-    first: str
-
-    @property
-    def others(self) -> int:
-        return len(self.finding.objects) - 1
 
 
 @require_safe
@@ -112,74 +90,11 @@ SORTS: dict[str, Callable[[Finding], str]] = {
 }
 
 
-def worked_out(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ...]] | None:
-    """Of a vhost with very much in it, beside this request; None while that is not done."""
-    return _results.get(broker, snapshot, lambda: _finder.find(broker.pk, snapshot))
-
-
-def findings_line(broker: Broker, snapshot: Snapshot) -> list[Count] | None:
-    """How many there are of each severity, without muted ones; None while they are computed."""
-    worked = worked_out(broker, snapshot)
-    if worked is None:
-        return None
-    mutes = find_mutes(broker, timezone.now())
-    return count_by_severity(one for one in worked.value if one.key not in mutes)
-
-
-def lines_of(topology: Topology, snapshot: Snapshot) -> list[Line]:
-    """The findings about objects of a topology, without muted ones; none while they are computed.
-
-    Raises ParamsError for a row that no longer reads.
-    """
-    worked = worked_out(topology.broker, snapshot)
-    if worked is None:
-        return []
-    mutes = find_mutes(topology.broker, timezone.now())
-    counted = [one for one in worked.value if one.key not in mutes]
-    return [make_line(one) for one in _about(topology, counted)]
-
-
-def count_by_topology(topologies: Iterable[Topology]) -> dict[int, list[Count]]:
-    """By the row's id, from what was last known of each broker; without those that are unknown."""
-    by_broker: dict[int, list[Finding] | None] = {}
-    counts = {}
-    for topology in topologies:
-        broker = topology.broker
-        if broker.pk not in by_broker:
-            known = latest.latest(broker.pk)
-            worked = worked_out(broker, known.snapshot) if known and known.snapshot else None
-            mutes = find_mutes(broker, timezone.now()) if worked and worked.value else {}
-            by_broker[broker.pk] = (
-                [one for one in worked.value if one.key not in mutes] if worked else None
-            )
-        found = by_broker[broker.pk]
-        if found is not None and topology.state == State.APPLIED:
-            with suppress(ParamsError):
-                counts[topology.pk] = count_by_severity(_about(topology, found))
-    return counts
-
-
-def _about(topology: Topology, found: Sequence[Finding]) -> list[Finding]:
-    """Those about objects of the topology. Raises ParamsError."""
-    if not found:
-        return []
-    own = {thing.identity for thing in topology.pattern.definitions(topology.parsed)}
-    return [one for one in found if own.intersection(one.objects)]
-
-
 def _fits(one: Finding, text: str, severity: str) -> bool:
     if severity not in ("", one.severity.key):
         return False
     names = [one.title, one.rule.id, *(name_of(thing) for thing in one.objects)]
     return not text or any(text in name.casefold() for name in names)
-
-
-def make_line(one: Finding) -> Line:
-    return Line(one, make_count(one.severity, 1), name_of(one.objects[0]))
-
-
-def count_by_severity(found: Iterable[Finding]) -> list[Count]:
-    return make_counts(Counter(one.severity for one in found))
 
 
 def _severities() -> list[tuple[str, str]]:

@@ -18,14 +18,14 @@ from topology.findings.commands import Admin, blanks, set_vhost
 from topology.findings.counts import make_count
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
-from topology.forms import MuteForm
+from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
 from topology.operations.finding_rows import find_mutes, mute_finding, unmute_finding
 from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
-from topology.views.diagram import way_picture
-from topology.views.findings import make_line, worked_out
+from topology.views.diagram import draw_path
+from topology.views.findings.results import make_line, worked_out
 
 MOST_OBJECTS = 200
 MOST_COMMANDS = 20
@@ -119,7 +119,7 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "managed": _managed(broker, one),
         "levels": LEVELS,
         "discovered": next((name for kind, name, *_ in one.objects if kind == "topology"), ""),
-        "picture": way_picture(chain, snapshot, broker, one.objects)
+        "diagram": draw_path(chain, snapshot, broker, one.objects)
         if chain and len(chain.way)
         else None,
     }

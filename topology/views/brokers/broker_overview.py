@@ -12,42 +12,42 @@ from topology.models import Broker
 from topology.operations.finding_rows import find_mutes
 from topology.snapshot import Snapshot
 from topology.views.brokers.discovered import recognize_snapshot
-from topology.views.findings import Line, make_line, worked_out
+from topology.views.findings.results import Line, make_line, worked_out
 
 WORST = 3
 
 
 @dataclass(frozen=True)
-class FirstLook:
+class BrokerOverview:
     """Numbers are None while they are unknown; `worst` are findings without muted ones.
 
-    `unseen` are sentences on what the account may not see.
+    `doubts` are sentences on what the account may not see.
     """
 
     recognized: int | None
     waiting: int | None
     dead: int | None
     worst: Sequence[Line]
-    unseen: Sequence[str]
+    doubts: Sequence[str]
 
 
-def first_look(broker: Broker, snapshot: Snapshot) -> FirstLook:
+def make_overview(broker: Broker, snapshot: Snapshot) -> BrokerOverview:
     """Sends no request to the broker."""
     recognition = recognize_snapshot(broker, snapshot)
     findings = worked_out(broker, snapshot)
     mutes = find_mutes(broker, timezone.now())
     found = findings.value if findings else ()
     unread = (one.evidence for one in found if one.rule is UNREAD)
-    return FirstLook(
+    return BrokerOverview(
         recognized=len(recognition.value.found) if recognition else None,
         waiting=recognition.value.waiting if recognition else None,
         dead=sum(int(each.value) for evidence in unread for each in evidence) if findings else None,
         worst=[make_line(one) for one in found if one.key not in mutes][:WORST],
-        unseen=_unseen(broker, snapshot),
+        doubts=_find_doubts(broker, snapshot),
     )
 
 
-def _unseen(broker: Broker, snapshot: Snapshot) -> Sequence[str]:
+def _find_doubts(broker: Broker, snapshot: Snapshot) -> Sequence[str]:
     if snapshot.node:
         return snapshot.doubts
     sentence = (

@@ -1,0 +1,84 @@
+"""The tables of a report about all messages: hours, loss, topologies, service level."""
+
+from __future__ import annotations
+
+from analytics.results.figures import (
+    ENTERED,
+    FATES,
+)
+from analytics.results.hours import (
+    by_local_hour,
+    waiting,
+    zone_name,
+)
+from analytics.results.read import Report
+from analytics.results.sections.section import DAY, TOTAL, Column, Row, Section, ratio
+from analytics.results.slo import attainment
+
+
+def make_throughput(report: Report) -> Section:
+    entered = by_local_hour(report.days, "entered_by_hour")
+    # Times in delays are counted by topology, and of no destination.
+    is_known = not report.selection.destination
+    depths = waiting(report.days, report.earlier) if is_known else {}
+    rows: list[Row] = [
+        [hour, number, number / len(report.days), depths[hour] if is_known else None]
+        for hour, number in entered.items()
+        if any(entered.values()) or any(depths.values())
+    ]
+    columns = (
+        *(Column(f"Hour ({zone_name()})"), Column("Scheduled", "count")),
+        *(Column("Scheduled per day", "number"), Column("Waiting at the end", "number")),
+    )
+    title = f"Scheduled and waiting by hour ({zone_name()})"
+    return Section("throughput", title, columns, rows, "No message was scheduled.")
+
+
+def make_ledger(report: Report) -> Section:
+    rows: list[Row] = [
+        [day.isoformat(), figures.fate(ENTERED), *(figures.fate(fate) for fate in FATES)]
+        for day, figures in report.days.items()
+        if figures.fate(ENTERED)
+    ]
+    if rows:
+        rows.append(
+            [TOTAL, report.total.fate(ENTERED), *(report.total.fate(fate) for fate in FATES)]
+        )
+    fates = (Column(fate.capitalize(), "count") for fate in FATES)
+    columns = (Column(DAY), Column("Scheduled", "count"), *fates)
+    return Section("ledger", "Loss ledger", columns, rows, "No message was scheduled.")
+
+
+def make_topologies(report: Report) -> Section:
+    rows: list[Row] = [
+        [
+            *(row.topology, row.measured, row.worst_p99_ms, row.messages),
+            *(ratio(row.retried, row.messages), row.exhausted, row.unexplained),
+        ]
+        for row in report.topologies
+    ]
+    columns = (
+        *(Column("Topology"), Column("Measured", "count"), Column("Highest daily p99", "ms")),
+        *(Column("Messages", "count"), Column("First-time failures", "share")),
+        *(Column("Exhausted", "count"), Column("Unexplained", "count")),
+    )
+    return Section("topologies", "Topologies", columns, rows, "No topology has figures.")
+
+
+def make_slo(report: Report) -> Section:
+    rows: list[Row] = []
+    if slo := report.slo:
+        for day, figures in report.days.items():
+            found = attainment(figures.late, slo.percent, slo.within_ms)
+            if found.measured:
+                rows.append(
+                    [
+                        *(day.isoformat(), found.measured, found.measured - found.within),
+                        *(found.share, found.burn_rate),
+                    ]
+                )
+    columns = (
+        *(Column(DAY), Column("Measured", "count"), Column("Late", "count")),
+        *(Column("Attainment", "share"), Column("Burn rate", "number")),
+    )
+    return Section("slo", "Service level objective", columns, rows, "No delivery was measured.")

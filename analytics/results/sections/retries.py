@@ -1,0 +1,183 @@
+"""The tables of a report about retries and failures."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from analytics import buckets
+from analytics.results.figures import (
+    EXHAUSTED,
+    GROUP_MESSAGES,
+    GROUPS,
+    OPEN,
+    RECOVERED,
+    Key,
+    Trail,
+    kaplan_meier,
+)
+from analytics.results.hours import (
+    by_local_hour,
+    local_hours,
+    zone_name,
+)
+from analytics.results.read import Report
+from analytics.results.sections.search import search_of
+from analytics.results.sections.section import DAY, Column, Row, Section, ratio
+
+MOST_CAUSES = 20
+# Of each kind of group so many values, and the share still failing after these attempts.
+MOST_OF_GROUP, SHOWN_ATTEMPTS = 8, (1, 3)
+DIMENSIONS = ("queue", "reason", "exception", "routing key", "publisher", "version")
+SEARCHED = {"queue": "died", "reason": "reason", "exception": "exception"}
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def make_recovery(report: Report) -> Section:
+    rows: list[Row] = []
+    for day, figures in report.days.items():
+        done, exhausted = figures.outcome(RECOVERED), figures.outcome(EXHAUSTED)
+        tries = figures.total("attempts")
+        if done or exhausted or tries:
+            times = (buckets.percentile(figures.recoveries, share) for share in (0.5, 0.9, 0.99))
+            rows.append(
+                [
+                    *(day.isoformat(), figures.retried, ratio(tries, figures.retried)),
+                    *(done, exhausted, ratio(done, done + exhausted), *times),
+                ]
+            )
+    columns = (
+        *(Column(DAY), Column("Retried", "count"), Column("Attempts per message", "number")),
+        *(Column("Recovered", "count"), Column("Exhausted", "count")),
+        *(Column("Share recovered", "share"), Column("Recovery time p50", "ms")),
+        *(Column("Recovery time p90", "ms"), Column("Recovery time p99", "ms")),
+    )
+    return Section("recovery", "Recovery by retry", columns, rows, "No message was retried.")
+
+
+def make_survival(report: Report) -> Section:
+    rows: list[Row] = [
+        [
+            *(step.attempt, step.at_risk, step.recovered, step.exhausted, step.censored),
+            *(ratio(step.recovered, step.at_risk), step.failing),
+        ]
+        for step in report.total.survival()
+    ]
+    columns = (
+        *(Column("Attempt", "count"), Column("Messages", "count"), Column("Recovered", "count")),
+        *(
+            Column("Exhausted", "count"),
+            Column("Waiting", "count"),
+            Column("Share recovered", "share"),
+        ),
+        Column("Still failing", "share"),
+    )
+    title = "Messages still failing after each attempt"
+    return Section("survival", title, columns, rows, "No message with an id was retried.")
+
+
+def make_failures(report: Report) -> Section:
+    messages = by_local_hour(report.days, "messages_by_hour")
+    retried = by_local_hour(report.days, "retried_by_hour")
+    rows: list[Row] = [
+        [hour, number, retried[hour], ratio(retried[hour], number)]
+        for hour, number in messages.items()
+        if any(messages.values())
+    ]
+    columns = (
+        *(Column(f"Hour ({zone_name()})"), Column("Messages", "count")),
+        *(Column("First-time failures", "count"), Column("Share", "share")),
+    )
+    title = f"First-time failures by hour ({zone_name()})"
+    return Section("failures", title, columns, rows, "No message with an id was recorded.")
+
+
+def make_heat(report: Report) -> Section:
+    counts: Counter[tuple[int, str, str]] = Counter()
+    for day, figures in report.days.items():
+        for table in ("messages", "retried"):
+            by_hour = figures.by(f"{table}_by_hour")
+            for hour, begin in enumerate(local_hours(day)):
+                counts[begin.weekday(), f"{begin:%H:%M}", table] += by_hour[hour]
+    places = sorted({(weekday, hour) for weekday, hour, _ in +counts})
+    rows: list[Row] = [
+        [WEEKDAYS[weekday], hour, messages, retried, ratio(retried, messages)]
+        for weekday, hour in places
+        if (messages := counts[weekday, hour, "messages"])
+        for retried in [counts[weekday, hour, "retried"]]
+    ]
+    columns = (
+        *(Column("Weekday"), Column(f"Hour ({zone_name()})"), Column("Messages", "count")),
+        *(Column("Retried", "count"), Column("Share", "share")),
+    )
+    title = f"Retries by weekday and hour ({zone_name()})"
+    return Section("heat", title, columns, rows, "No message with an id was recorded.")
+
+
+def make_causes(report: Report) -> Section:
+    most = report.total.counts["causes"].most_common(MOST_CAUSES)
+    rows: list[Row] = [[*key, number] for key, number in most]
+    columns = (
+        *(Column("Queue"), Column("Reason"), Column("Exception")),
+        *(Column("Routing key"), Column("Failures", "count")),
+    )
+    first, last = report.period.first, report.period.last
+    searches = [
+        search_of(first, last, died=str(queue), reason=str(reason), exception=str(exception))
+        for (queue, reason, exception, _), _ in most
+    ]
+    title, empty = "Causes of failures", "No failure was recorded."
+    return Section("causes", title, columns, rows, empty, searches)
+
+
+def make_groups(report: Report) -> Section:
+    trails: defaultdict[tuple[str, str], dict[Trail, int]] = defaultdict(dict)
+    for key, number in report.total.items(GROUPS):
+        dimension, value, attempt, end, outcome = key
+        trails[str(dimension), str(value)][int(attempt), int(end), str(outcome)] = number
+    known = report.total.counts[GROUP_MESSAGES]
+    names = {*trails, *((str(dimension), str(value)) for dimension, value, _ in known)}
+    sizes = {
+        name: (sum(trails[name].values()) if name in trails else 0, known[*name, "messages"])
+        for name in names
+    }
+    shown = [
+        name
+        for dimension in DIMENSIONS
+        for name in sorted(
+            (one for one in names if one[0] == dimension), key=lambda one: (sizes[one], one)
+        )[: -MOST_OF_GROUP - 1 : -1]
+    ]
+    rows: list[Row] = [_group_row(name, trails.get(name, {}), known) for name in shown]
+    columns = (
+        *(Column("Value"), Column("Property"), Column("Messages", "count")),
+        *(Column("First-time failures", "share"), Column("Retried", "count")),
+        *(Column("Attempts per message", "number"), Column("Recovered", "count")),
+        Column("Exhausted", "count"),
+        *(Column(f"Failing after {number}", "share") for number in SHOWN_ATTEMPTS),
+    )
+    first, last = report.period.first, report.period.last
+    searches = [
+        search_of(first, last, **{SEARCHED[dimension]: value}) if dimension in SEARCHED else ""
+        for dimension, value in shown
+    ]
+    title, empty = "Retries by group", "No message with an id was retried."
+    return Section("groups", title, columns, rows, empty, searches)
+
+
+def _group_row(name: tuple[str, str], trails: Mapping[Trail, int], known: Mapping[Key, int]) -> Row:
+    outcomes: Counter[str] = Counter()
+    attempts = 0
+    for (first, last, outcome), number in trails.items():
+        outcomes[outcome] += number
+        # A message that still waits is in the attempt after its last one.
+        attempts += number * (last - first + 1 + (outcome == OPEN))
+    messages = known.get((*name, "messages"))
+    failing = {step.attempt: step.failing for step in kaplan_meier(trails) if step.at_risk}
+    return [
+        *(name[1], name[0], messages),
+        ratio(known.get((*name, "retried"), 0), messages or 0),
+        *(outcomes.total(), ratio(attempts, outcomes.total())),
+        *(outcomes[one] for one in (RECOVERED, EXHAUSTED)),
+        *(failing.get(number) for number in SHOWN_ATTEMPTS),
+    ]

@@ -1,0 +1,1 @@
+"""What operators type about brokers and topologies."""

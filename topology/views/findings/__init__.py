@@ -1,0 +1,1 @@
+"""Pages about findings: the list, one finding, the history."""

@@ -1,0 +1,1 @@
+"""Pages about one topology and the list of all."""

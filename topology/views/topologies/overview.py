@@ -1,0 +1,65 @@
+"""The list of topologies, and the explanation of each pattern."""
+
+from __future__ import annotations
+
+from django.db.models import F
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from topology import access
+from topology.models import Role, State, Topology
+from topology.operations import replace_tap
+from topology.patterns.table import PATTERNS
+from topology.views.diagram import draw_example
+from topology.views.findings.results import count_by_topology
+from topology.views.sorting import read_sort
+
+# Of the list: what is in the address -> the column.
+SORTS = {"name": "name", "pattern": "kind", "broker": "broker__name", "applied": "applied_at"}
+
+
+@require_safe
+def topologies(request: HttpRequest) -> HttpResponse:
+    visible = access.visible_brokers(request.user)
+    rows = Topology.objects.filter(broker__in=visible).select_related("broker", "drift")
+    rows = rows.prefetch_related("missing_bindings")
+    broker = access.chosen_broker(visible, request.GET.get("broker", ""))
+    if broker is not None:
+        rows = rows.filter(broker=broker)
+    if request.GET.get("deleted") != "yes":
+        rows = rows.exclude(state=State.DELETED)
+    sort = read_sort(request, SORTS, "name")
+    first = SORTS[sort.removeprefix("-")]
+    ordered = F(first).desc(nulls_last=True) if sort.startswith("-") else F(first).asc()
+    rows = rows.order_by(ordered, "name", "pk")
+    counts = count_by_topology(rows)
+    return render(
+        request,
+        "topology/topologies.html",
+        {
+            "rows": [(one, counts.get(one.pk)) for one in rows],
+            "brokers": visible,
+            "broker": broker,
+            "sort": sort,
+            "with_deleted": request.GET.get("deleted") == "yes",
+            "patterns": PATTERNS,
+            "stream_taps": replace_tap.list_stream_taps(request.user, visible),
+            "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
+        },
+    )
+
+
+@require_safe
+def explain(request: HttpRequest, kind: str) -> HttpResponse:
+    if kind not in PATTERNS:
+        raise Http404
+    pattern = PATTERNS[kind]
+    context = {
+        "kind": kind,
+        "explanation": pattern.EXPLANATION,
+        "example": pattern.consumer_example(pattern.EXAMPLE),
+        "diagram": draw_example(kind),
+        "patterns": PATTERNS,
+    }
+    return render(request, "topology/explain.html", context)

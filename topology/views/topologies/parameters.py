@@ -1,0 +1,64 @@
+"""A new topology, and other parameters of one."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+
+from topology import access
+from topology.broker.errors import BrokerError
+from topology.forms.topology import ParametersForm, TopologyForm
+from topology.models import Role, Topology
+from topology.operations import edit_topology
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
+from topology.patterns.table import PATTERNS
+from topology.views.topologies.shared import return_to_page, with_topology
+
+
+def topology_add(request: HttpRequest) -> HttpResponse:
+    kind = request.GET.get("kind", "retry_pair")
+    if kind not in PATTERNS:
+        raise Http404
+    operated = access.visible_brokers(request.user, Role.OPERATOR)
+    if not operated.exists():
+        raise PermissionDenied("This action needs the role operator on a broker.")
+    initial = {"broker": access.chosen_broker(operated, request.GET.get("broker", ""))}
+    form = TopologyForm(request.POST or None, user=request.user, kind=kind, initial=initial)
+    first = PATTERNS[kind].FIELDS[0].name
+    if request.method == "POST" and form.is_valid():
+        broker = form.cleaned_data["broker"]
+        access.require(request.user, broker, Role.OPERATOR)
+        params = form.cleaned_data["params"]
+        try:
+            made = create_topology(
+                request.user, broker, kind, params, tap_type=form.cleaned_data["tap_type"]
+            )
+        except Refusal as refusal:
+            form.add_error(first, str(refusal))
+        else:
+            return redirect("topology:topology", slug=made.slug)
+    context = {"form": form, "kind": kind, "explanation": PATTERNS[kind].EXPLANATION}
+    return render(request, "topology/topology_form.html", context)
+
+
+@with_topology(Role.OPERATOR)
+def topology_edit(request: HttpRequest, topology: Topology) -> HttpResponse:
+    """GET with parameters previews the change, POST applies it."""
+    given = request.POST or request.GET or None
+    form = ParametersForm(given, kind=topology.kind, initial=topology.params)
+    found = None
+    if form.is_valid():
+        try:
+            if request.method == "POST":
+                typed = request.POST.get("typed_name", "").strip()
+                done = edit_topology.edit(request.user, topology, form.texts, typed_name=typed)
+                messages.success(request, f"Parameters changed. {done.outcome}".strip())
+                return return_to_page(request, topology)
+            found = edit_topology.preview_edit(topology, form.texts)
+        except (Refusal, BrokerError) as error:
+            form.add_error(None, str(error))
+    context = {"topology": topology, "broker": topology.broker, "form": form, "edit": found}
+    return render(request, "topology/topology_edit.html", context)

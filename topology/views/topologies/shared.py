@@ -1,0 +1,57 @@
+"""What the views of one topology share: who may open it, an action and its message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+
+from topology import access, latest
+from topology.broker.errors import BrokerError
+from topology.models import Role, Topology
+from topology.operations.ownership import Refusal
+from topology.views.redirect_back import next_of
+
+
+def with_topology(role: Role) -> Callable[[access.View], access.View]:
+    """A view of `/topologies/<slug>/`: hands it the Topology, if the user holds the role."""
+
+    def decorate(view: access.View) -> access.View:
+        @wraps(view)
+        def guarded(request: HttpRequest, slug: str) -> HttpResponse:
+            topology = get_object_or_404(Topology.objects.select_related("broker"), slug=slug)
+            access.require(request.user, topology.broker, role)
+            return view(request, topology)
+
+        return guarded
+
+    return decorate
+
+
+def try_action(
+    request: HttpRequest, topology: Topology, act: Callable[[], str], failure: str
+) -> HttpResponse:
+    """Act and show the message that it returns, or the failure with its reason."""
+    try:
+        messages.success(request, act())
+    except Refusal as refusal:
+        messages.error(request, f"{failure} {refusal}")
+    except BrokerError as error:
+        return show_failure(request, topology, f"{failure} {error}")
+    return return_to_page(request, topology)
+
+
+def show_failure(request: HttpRequest, topology: Topology, sentence: str) -> HttpResponse:
+    """Without another look at a broker that just did not answer."""
+    messages.error(request, sentence)
+    return redirect("topology:topology", slug=topology.slug)
+
+
+def return_to_page(request: HttpRequest, topology: Topology) -> HttpResponse:
+    latest.poll(topology.broker)
+    page = reverse("topology:topology", args=[topology.slug])
+    return redirect(next_of(request, page))

@@ -1,0 +1,117 @@
+"""The tabs of a topology: diagram, plan, destinations, definition, code and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from topology import access, latest
+from topology.definitions import Definitions
+from topology.delays import in_words
+from topology.forms.topology import TAPS, TAPS_HELP
+from topology.graph.live_values import MARK_WORDS
+from topology.models import QueueReplacement, Role, Topology
+from topology.operations import provision, replace_queue
+from topology.operations.export_topology import FORMATS
+from topology.operations.probes import probe_problem
+from topology.operations.restore_binding import obstacle_to
+from topology.patterns.advice import advise
+from topology.patterns.client_code import list_examples
+from topology.provisioning.plan import title
+from topology.snapshot import Snapshot
+from topology.views.brokers.queues import queue_lines
+from topology.views.diagram import draw
+from topology.views.findings.results import lines_of
+from topology.views.topologies.shared import with_topology
+
+
+def _tab(name: str) -> access.View:
+    """The view of one tab of a topology's page."""
+
+    @require_safe
+    @with_topology(Role.VIEWER)
+    def view(request: HttpRequest, topology: Topology) -> HttpResponse:
+        return _topology_page(request, topology, name)
+
+    return view
+
+
+topology = _tab("overview")
+topology_destinations = _tab("destinations")
+topology_definition = _tab("definition")
+topology_code = _tab("code")
+topology_settings = _tab("settings")
+
+
+def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpResponse:
+    known = latest.fresh(topology.broker)
+    context = {
+        "tab": tab,
+        "topology": topology,
+        "broker": topology.broker,
+        "latest": known,
+        "diagram": (
+            draw(topology, known.snapshot, all_levels=request.GET.get("levels") == "all")
+            if tab == "overview"
+            else None
+        ),
+        "example": topology.pattern.consumer_example(topology.parsed),
+        "clients": list_examples(topology.pattern, topology.parsed),
+        "targets": list(topology.pattern.targets(topology.parsed)),
+        "explanation": topology.pattern.EXPLANATION,
+        "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
+        "mark_words": MARK_WORDS,
+        "binds": topology.pattern.destinations(topology.parsed, Definitions()) is not None,
+        "longest_delay": _longest(topology),
+        "stated": _stated(topology),
+        "tap_choices": TAPS,
+        "tap_help": TAPS_HELP,
+        "exports": [(form, label) for form, (label, _, _) in FORMATS.items()],
+        "replacing": QueueReplacement.open_of(topology).select_related("work"),
+        "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
+    }
+    if known.snapshot:
+        context |= _standing(topology, known.snapshot)
+        if tab == "settings":
+            context["probe_problem"] = probe_problem(topology, known.snapshot)
+        version = known.snapshot.version_tuple
+        context["advice"] = advise(topology.kind, topology.parsed, version)
+    return render(request, "topology/topology.html", context)
+
+
+def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
+    """What of it exists, and what a teardown would do."""
+    teardown = provision.teardown_for(topology, snapshot)
+    replacements = replace_queue.replacements_for(topology, snapshot)
+    return {
+        "obstacle": provision.obstacle_for(topology, snapshot),
+        "plan": provision.plan_for(topology, snapshot),
+        "replacements": replacements,
+        "replaceable": sum(not one.refusal for one in replacements),
+        "teardown": teardown,
+        "deletes": [title(thing) for thing in teardown.deletes],
+        "keeps": [title(thing) for thing in teardown.keeps],
+        "queues": queue_lines(snapshot, provision.queues_of(topology, snapshot)),
+        "destinations": provision.destinations_of(topology, snapshot),
+        "missing": [(row, obstacle_to(row, snapshot)) for row in topology.missing_bindings.all()],
+        "owned": topology.owned_identities,
+        "findings": lines_of(topology, snapshot),
+        "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
+    }
+
+
+def _stated(topology: Topology) -> list[tuple[str, str]]:
+    """Its parameters as (label, words); the header that others read is only a guess of ours."""
+    if not topology.is_read_by_others:
+        return topology.stated
+    guessed = {field.label for field in topology.pattern.FIELDS if field.name == "due_header"}
+    return [(label, "unknown" if label in guessed else words) for label, words in topology.stated]
+
+
+def _longest(topology: Topology) -> str:
+    """In words; "" where new messages cannot be delayed."""
+    longest = topology.pattern.longest(topology.parsed)
+    return in_words(longest) if longest else ""
