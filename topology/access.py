@@ -39,6 +39,11 @@ def _grants(user: User) -> Mapping[int | None, int]:
     return dict(Grant.objects.filter(user__pk=user.pk).values_list("broker", "role"))
 
 
+def read_rights(user: User) -> frozenset[tuple[int | None, int]]:
+    """Broker and role of each grant, None for all brokers; equal for users who may do the same."""
+    return frozenset(_grants(user).items())
+
+
 def role_for(user: User, broker: Broker | None) -> Role | None:
     """The highest role on a broker; with None the one that holds for every broker."""
     return _highest(_grants(user), broker.pk if broker else None)

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
+from django.template.defaultfilters import floatformat
+
 from analytics.models import Run
 from delayboard.dead_letters.replay.present.summary import make_page_version
-from delayboard.models import ReplayBatch
+from delayboard.models import PublishJob, ReplayBatch
 from delayboard.now.board import Overview
 from delayboard.now.system import TaskLine, make_tasks_version
+from delayboard.publishing.publish_job import make_job_version
 from delayboard.publishing.track import Track
-from topology.delays import in_words
+from topology.delays import format_delay, in_words
 from topology.graph.live_values import (
     count_text,
     snapshot_cells,
@@ -170,6 +173,20 @@ def _count_left(pending: int, pace: float | None) -> str:
         return ""
     seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_LEFT)))
     return f"about {in_words(seconds)} left"
+
+
+def job_state(job: PublishJob, at: datetime) -> State:
+    """How far a publish job is."""
+    rate = job.measured_rate
+    cells = {
+        "job/published": count_text(job.published),
+        "job/returned": count_text(job.returned),
+        "job/answered": count_text(job.answered),
+        "job/repeated": count_text(job.repeated),
+        "job/rate": "–" if rate is None else f"{floatformat(rate)} per second",
+        "job/remaining": format_delay(job.remaining),
+    }
+    return state(at=at, cells=cells, version=make_job_version(job), done=job.work.is_ended)
 
 
 def run_state(run: Run | None, at: datetime) -> State:

@@ -17,12 +17,13 @@ from delayboard.live.page_state import (
     State,
     batch_state,
     broker_state,
+    job_state,
     now_state,
     run_state,
     system_state,
     track_state,
 )
-from delayboard.models import BatchState, Publication, ReplayBatch
+from delayboard.models import BatchState, Publication, PublishJob, ReplayBatch
 from delayboard.now.board import share_overview
 from delayboard.now.system import TaskLine, background_tasks_of
 from delayboard.publishing.track import track
@@ -60,6 +61,8 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
             return _broker(Broker.objects.filter(slug=name).first(), poll_seconds)
         case "publications":
             return _publication(name)
+        case "jobs":
+            return _job(name)
         case "replays":
             return _batch(name)
         case "runs":
@@ -114,6 +117,21 @@ def _track(key: uuid.UUID) -> State:
     publication = Publication.objects.select_related("topology").get(pk=key)
     now = datetime.now(UTC)
     return track_state(track(publication, now), now)
+
+
+def _job(name: str) -> Subject | None:
+    try:
+        found = PublishJob.objects.select_related("broker").filter(pk=uuid.UUID(name)).first()
+    except ValueError:
+        return None
+    if found is None:
+        return None
+    return Subject(f"jobs/{found.pk}", found.broker, partial(_read_job, found.pk), STATE_SECONDS)
+
+
+def _read_job(key: uuid.UUID) -> State:
+    job = PublishJob.objects.select_related("work").defer("body", "properties").get(pk=key)
+    return job_state(job, datetime.now(UTC))
 
 
 def _batch(name: str) -> Subject | None:

@@ -762,6 +762,29 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="CounterSample",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                ("numbers", models.JSONField()),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("-at",),
+                "indexes": [models.Index(fields=["broker", "at"], name="counters_of_broker")],
+            },
+        ),
+        migrations.CreateModel(
             name="QueueDepth",
             fields=[
                 (

@@ -11,6 +11,7 @@ from delayboard.models.alert import (
     AlertState,
 )
 from delayboard.models.background_task import BackgroundTask
+from delayboard.models.counter_sample import CounterSample
 from delayboard.models.dead_letter import Body, ParkedMessage, ParkedState
 from delayboard.models.dead_letter_queue import DeadLetterQueue, FailureQueue, QueueDepth
 from delayboard.models.delay_migration import DelayMigration, MovedMessage

@@ -35,7 +35,10 @@ class DeadLetterQueue(models.Model):
 
 
 class FailureQueue(models.Model):
-    """A queue with a message whose x-death records a failure, as a check of an operator saw it."""
+    """A queue with a message whose x-death records a failure elsewhere.
+
+    Seen by a check of an operator, or by the firehose.
+    """
 
     broker = models.ForeignKey(Broker, models.CASCADE)
     queue = models.CharField(max_length=255)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,6 +35,10 @@ LINES = 30
 BROKER_AGE = timedelta(seconds=5)
 # What the feed worked out last, by the ids of its brokers: all open pages are loaded at once.
 _newest: dict[tuple[int, ...], Overview] = {}
+# The versions until then, so that no page gets an older one than it knows of.
+_versions: dict[tuple[int, ...], deque[str]] = defaultdict(lambda: deque(maxlen=60))
+# So long it serves them; with a slow machine the feed reads every few seconds.
+SHARED_AGE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -116,14 +121,15 @@ def share_overview(brokers: Sequence[Broker], now: datetime) -> Overview:
     """Work it out, and keep it for the pages that know its version."""
     found = overview(brokers, now, BROKER_AGE)
     _newest[_key(brokers)] = found
+    _versions[_key(brokers)].append(found.version)
     return found
 
 
 def shared_overview(brokers: Sequence[Broker], version: str, now: datetime) -> Overview | None:
-    """The one of this version, if it was shared just now; it is never older than what it shows."""
+    """The newest that was shared, if it is of this version or a later one."""
     found = _newest.get(_key(brokers))
-    is_new = found is not None and found.version == version and now - found.at < BROKER_AGE
-    return found if is_new else None
+    is_new = found is not None and now - found.at < SHARED_AGE
+    return found if is_new and version in _versions[_key(brokers)] else None
 
 
 def _key(brokers: Sequence[Broker]) -> tuple[int, ...]:
@@ -162,17 +168,17 @@ def overview(
         *find_unsent(),
     ]
     figures = (
-        *counters.waits_counters(counters.count_waits(scope), flows),
+        *counters.waits_counters(counters.count_waits(scope)),
         counters.retrying_counter(flows, waiting),
-        counters.dead_letters_counter(by_id, parked.values(), scope),
+        counters.dead_letters_counter(by_id, parked.values()),
         lateness_counter(brokers, late),
         counters.replays_counter(brokers),
-        counters.findings_counter(findings, now),
+        counters.findings_counter(findings),
     )
     actions = AuditEntry.objects.filter(broker__in=brokers).order_by("-pk")
     return Overview(
         at=now,
-        counters=figures,
+        counters=counters.add_changes(figures, brokers, now),
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),
         lines=make_lines(flows, late, waiting, parked, found),

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
-from django.db.models import Count, Q, Sum
+from django.db.models import Min, Sum
 
 from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.histogram import SPANS
-from delayboard.dead_letters.queues.growth import SPAN, growths
+from delayboard.dead_letters.queues.growth import SPAN, TOLERANCE
 from delayboard.models import (
     BatchState,
+    CounterSample,
     DeadLetterQueue,
     MessageGroup,
-    ParkedMessage,
-    ParkedState,
     ReplayBatch,
 )
 from delayboard.models.replay import ENDED_BATCH
@@ -28,8 +27,9 @@ from topology.findings.counts import Count as FindingCount
 from topology.graph.live_values import count_text
 from topology.latest import Latest
 from topology.models import Broker
-from topology.operations.finding_rows import count_change
 
+# A change within less time says nothing.
+SHORTEST = timedelta(minutes=1)
 # Nothing happens to these until somebody does something.
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)
 
@@ -76,17 +76,11 @@ def count_waits(scope: Scope) -> Waits:
     return Waits(waiting, soon - due, overdue, counts.count_stuck(scope))
 
 
-def waits_counters(waits: Waits, flows: Sequence[FlowLine]) -> list[Counter]:
+def waits_counters(waits: Waits) -> list[Counter]:
     """What waits in delays."""
     page = "analytics:scheduled"
     return [
-        Counter(
-            "scheduled",
-            "scheduled",
-            waits.waiting,
-            Link("", page),
-            _flow_change(flows),
-        ),
+        Counter("scheduled", "scheduled", waits.waiting, Link("", page)),
         Counter(
             "soon",
             "due within 1 h",
@@ -114,29 +108,15 @@ def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, tuple[int,
     """What waits for its next attempt."""
     retries = [one for one in flows if one.topology.pattern.ATTEMPTS_COUNTED_BY]
     number = sum(waiting.get(one.topology.pk, (0, 0))[0] for one in retries)
-    return Counter(
-        "retrying", "retrying", number, Link("", "retrying_anywhere"), _flow_change(retries)
-    )
+    return Counter("retrying", "retrying", number, Link("", "retrying_anywhere"))
 
 
-def dead_letters_counter(
-    known: Mapping[int, Latest], parked: Iterable[int], scope: Scope
-) -> Counter:
+def dead_letters_counter(known: Mapping[int, Latest], parked: Iterable[int]) -> Counter:
     """Parked messages, and those in confirmed queues; None when a broker does not report it."""
-    rows = list(DeadLetterQueue.objects.filter(broker__in=known, is_confirmed=True))
-    depths = {row.pk: read_depth(row, known[row.broker_id]) for row in rows}
-    is_known = None not in depths.values()
-    number = sum(depth or 0 for depth in depths.values()) + sum(parked)
-    grown = growths(depths, scope.now)
-    change = sum(one.change for one in grown.values())
-    is_measured = bool(rows) and is_known and len(grown) == len(rows)
-    return Counter(
-        "dead",
-        "dead letters",
-        number if is_known else None,
-        Link("", "dead_letters"),
-        _change(change + _change_of_parked(known, scope.now)) if is_measured else "",
-    )
+    rows = DeadLetterQueue.objects.filter(broker__in=known, is_confirmed=True)
+    depths = [read_depth(row, known[row.broker_id]) for row in rows]
+    number = None if None in depths else sum(depth or 0 for depth in depths) + sum(parked)
+    return Counter("dead", "dead letters", number, Link("", "dead_letters"))
 
 
 def replays_counter(brokers: Collection[Broker]) -> Counter:
@@ -145,9 +125,7 @@ def replays_counter(brokers: Collection[Broker]) -> Counter:
     return Counter("replays", "replays running", rows.count(), link)
 
 
-def findings_counter(
-    findings: Sequence[tuple[Broker, Sequence[FindingCount]]], now: datetime
-) -> Counter:
+def findings_counter(findings: Sequence[tuple[Broker, Sequence[FindingCount]]]) -> Counter:
     """Unknown until the worker has checked each broker."""
     rows = [one for _, some in findings for one in some]
     number = sum(one.number for one in rows)
@@ -155,8 +133,7 @@ def findings_counter(
     link = Link("", "topology:findings_overview")
     if any(broker.findings_checked_at is None for broker, _ in findings):
         return Counter("findings", "findings", None, link, "not checked yet")
-    change = count_change([broker for broker, _ in findings], now - SPAN)
-    return Counter("findings", "findings", number, link, _change(change), is_bad)
+    return Counter("findings", "findings", number, link, is_bad=is_bad)
 
 
 def count_parked(brokers: Collection[Broker]) -> dict[tuple[int, str], int]:
@@ -174,24 +151,38 @@ def read_depth(row: DeadLetterQueue, known: Latest) -> int | None:
     return numbers.messages if numbers else 0
 
 
-def _change_of_parked(known: Collection[int], now: datetime) -> int:
-    """How many more are parked than an hour ago, in the database."""
-    parked = Q(state=ParkedState.PARKED)
-    found = ParkedMessage.objects.filter(broker__in=known, state_at__gt=now - SPAN).aggregate(
-        come=Count("pk", filter=parked),
-        gone=Count("pk", filter=~parked & Q(parked_at__lte=now - SPAN)),
+def add_changes(
+    figures: Iterable[Counter], brokers: Sequence[Broker], now: datetime
+) -> tuple[Counter, ...]:
+    """Each known counter with its change within SPAN, or since there are samples of all brokers."""
+    since, before = _read_samples(brokers, now)
+    return tuple(
+        one
+        if one.number is None or one.key not in before
+        else replace(one, note=_change(one.number - before[one.key], now - since))
+        for one in figures
     )
-    return int(found["come"] - found["gone"])
 
 
-def _flow_change(flows: Sequence[FlowLine]) -> str:
-    """How many more wait in these topologies; "" where entries or exits are not all counted."""
-    if not flows or any(one.unknown or one.not_observed for one in flows):
-        return ""
-    return _change(sum(one.flow.hour.entered - one.flow.hour.left for one in flows))
+def _read_samples(brokers: Sequence[Broker], now: datetime) -> tuple[datetime, dict[str, int]]:
+    """When, and the sums of the counters that each of these brokers had then."""
+    samples = CounterSample.objects.filter(broker__in=brokers).order_by()
+    firsts = dict(samples.values_list("broker").annotate(first_at=Min("at")))
+    since = max((now - SPAN, *firsts.values()))
+    if len(firsts) < len(brokers) or now - since < SHORTEST:
+        return since, {}
+    rows = samples.filter(at__gt=since - TOLERANCE, at__lte=since).order_by("at")
+    numbers = dict(rows.values_list("broker", "numbers"))
+    if len(numbers) < len(brokers):
+        return since, {}
+    keys = set.intersection(*(set(one) for one in numbers.values())) if numbers else set()
+    return since, {key: sum(one[key] for one in numbers.values()) for key in keys}
 
 
-def _change(number: int) -> str:
+def _change(number: int, time: timedelta) -> str:
+    """Such as "+12 in 1 h", or "" for none."""
     if not number:
         return ""
-    return f"{'+' if number > 0 else '−'}{count_text(abs(number))} in 1 h"
+    sign = "+" if number > 0 else "−"
+    words = "1 h" if time >= SPAN else f"{time // timedelta(minutes=1)} min"
+    return f"{sign}{count_text(abs(number))} in {words}"

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -28,6 +29,7 @@ from topology.broker.errors import Blocked, BrokerError, alarm_sentence
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties, edit_properties, read_properties
+from topology.graph.live_values import make_version
 from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Publish, Route
 from topology.models import Broker, State, Work, WorkState
 from topology.operations.ownership import Refusal
@@ -113,6 +115,12 @@ def stop_job(user: Any, job: PublishJob) -> bool:
     return True
 
 
+def make_job_version(job: PublishJob) -> str:
+    """Changes when more than a number of its page changes."""
+    own = job.work
+    return make_version(str(own.state), own.error, own.cancel_wanted, job.returned_why)
+
+
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     """Go on with a job; what the broker fails with is shown, and tried again."""
     lease = work.lease_of(claimed)
@@ -156,18 +164,22 @@ class Messages:
         self._alive_at = 0.0
         self._checked_at = 0.0
         self.route = Route(job.exchange, job.routing_key)
+        # Declares what the route needs.
+        self.declare: Callable[[], None] = lambda: None
+        self._declared_at = float("-inf")
 
     @property
     def is_exhausted(self) -> bool:
         return not self._again and self.job.begun >= self.job.number
 
     def take(self, room: int) -> list[Step[int]]:
-        """Store the next numbers and return their messages. Raises Stopped."""
+        """Store the next numbers and return their messages. Raises Stopped and BrokerError."""
         job, again = self.job, self._again
         left = len(again) + job.number - job.begun
         number = min(room, self._limiter.allows(time.monotonic()), left)
         if number <= 0 or self.failure:
             return []
+        self.declare_again()
         repeats = [again.popleft() for _ in range(min(number, len(again)))]
         fresh = range(job.begun + 1, job.begun + 1 + number - len(repeats))
         job.begun += len(fresh)
@@ -177,6 +189,14 @@ class Messages:
         self._limiter.take(number)
         steps = [Step(one, self.make(one, {DOUBLED_HEADER: "1"})) for one in repeats]
         return steps + [Step(one, self.make(one, {})) for one in fresh]
+
+    def declare_again(self) -> None:
+        """Declare at the start, and within the lease of the route. Raises BrokerError."""
+        now, lease = time.monotonic(), self.route.lease
+        longest = float("inf") if lease is None else lease.total_seconds() / 2
+        if now - self._declared_at > longest or self._declared_at < 0:
+            self.declare()
+            self._declared_at = now
 
     def make(self, number: int, marks: dict[str, Any]) -> Publish:
         """The message with this number, as it is published now."""
@@ -263,7 +283,8 @@ def _publish(messages: Messages, stop: Event, alive: Callable[[], None]) -> None
         declaring(job.broker, outgoing) as declared,
         pipeline(job.broker.address, "publish job", mark_again=_marked) as channel,
     ):
-        channel.declare(outgoing.declares)
+        messages.declare = partial(channel.declare, outgoing.declares)
+        messages.declare_again()
         declared()
         messages.check()
         if job.started_at is None:
@@ -300,11 +321,6 @@ def _outgoing(job: PublishJob) -> OutgoingMessage:
 
 
 def _refuse_unfit(outgoing: OutgoingMessage, prediction: Prediction) -> None:
-    if outgoing.route.lease is not None:
-        raise Refusal(
-            "A hold queue expires unless each publish declares it again, which a publish job does "
-            "not do. Publish through another topology, or publish single messages."
-        )
     if prediction.walk.is_only_kept:
         raise Refusal(
             "RabbitMQ returns each message that a delayed exchange keeps, so the job could not "

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from delayboard.now.board import BROKER_AGE, overview, shared_overview
+from delayboard.now.board import BROKER_AGE, SHARED_AGE, Overview, overview, shared_overview
 from topology import access
+from topology.models import Broker
 from topology.operations.replace_tap import list_stream_taps
 from topology.views.audit import readable_entries
 
 ACTIONS = 6
+# What was fetched again, and when, by all that it depends on: all open pages fetch at once.
+_refreshed: dict[tuple[object, ...], tuple[datetime, str]] = {}
 
 
 @require_safe
@@ -25,11 +30,41 @@ def now(request: HttpRequest) -> HttpResponse:
     brokers = [chosen] if chosen else visible
     at = datetime.now(UTC)
     version = request.headers.get("X-Refresh", "")
+    if shared := shared_overview(brokers, version, at):
+        return HttpResponse(_refresh(request, shared, visible, chosen))
     # Its live texts are the same for all viewers, the other times of the page are not.
     with timezone.override(None):
-        shown = shared_overview(brokers, version, at) or overview(brokers, at, BROKER_AGE)
+        shown = overview(brokers, at, BROKER_AGE)
+    context = _context(request, shown, visible, chosen)
+    return render(request, "delayboard/now.html", context | {"layout": "base.html"})
+
+
+def _refresh(
+    request: HttpRequest, shown: Overview, visible: list[Broker], chosen: Broker | None
+) -> str:
+    """The parts that an open page takes over, rendered once for viewers with equal rights."""
+    zone, rights = timezone.get_current_timezone_name(), access.read_rights(request.user)
+    names = tuple((row.pk, row.name) for row in visible)
+    key = (shown.version, chosen and chosen.pk, names, rights, zone)
+    at, text = _refreshed.get(key, (shown.at, ""))
+    if text and shown.at - at < SHARED_AGE:
+        return text
+    context = _context(request, shown, visible, chosen) | {"layout": "refresh.html"}
+    text = render_to_string("delayboard/now.html", context, request)
+    for old in [old for old, (made_at, _) in _refreshed.items() if shown.at - made_at > SHARED_AGE]:
+        _refreshed.pop(old, None)
+    # The form beside a stream tap has the token of its viewer.
+    if not context["stream_taps"]:
+        _refreshed[key] = shown.at, text
+    return text
+
+
+def _context(
+    request: HttpRequest, shown: Overview, visible: list[Broker], chosen: Broker | None
+) -> dict[str, Any]:
+    brokers = [chosen] if chosen else visible
     actions = readable_entries(request.user).filter(broker__in=brokers)
-    context = {
+    return {
         "overview": shown,
         "at": shown.at,
         "broker": chosen,
@@ -38,4 +73,3 @@ def now(request: HttpRequest) -> HttpResponse:
         "stream_taps": list_stream_taps(request.user, brokers),
         "actions": actions[:ACTIONS] if access.may_audit(request.user) else None,
     }
-    return render(request, "delayboard/now.html", context)

@@ -26,7 +26,7 @@ from delayboard.dead_letters import discard
 from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.park_automatically import park_automatically
 from delayboard.dead_letters.parking.store_batch import SpaceCheck
-from delayboard.dead_letters.queues.growth import keep_sampling
+from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.draft import prepare_draft
 from delayboard.dead_letters.replay.follow import outcome
@@ -52,6 +52,7 @@ from delayboard.models.background_task import (
 from delayboard.publishing import publish_job
 from delayboard.worker.check_brokers import keep_checking_brokers
 from delayboard.worker.cleaning import keep_clean
+from delayboard.worker.sampling import keep_sampling
 from delayboard.worker.schedule import keep_schedule
 from delayboard.worker.watch_bindings import keep_watching_bindings
 from topology import work
@@ -125,7 +126,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         (CLEANING, "Data retention", keep_clean),
         ("bindings", "Binding check", keep_watching_bindings),
         ("findings", "Check of findings and drift", keep_checking_brokers),
-        ("depths", "Dead-letter queue depths", keep_sampling),
+        ("samples", "Queue depths and counters", keep_sampling),
         ("schedule", "Nightly scheduler", keep_schedule),
         ("nightly", "Nightly runs", _run_nightly),
         ("report-delivery", "Report delivery", deliver),
@@ -141,7 +142,7 @@ def recorder_of(row: Topology) -> Task:
 
 def firehose_of(row: Firehose) -> Task:
     """The task that records the firehose of a vhost."""
-    run = partial(record_firehose, row.broker_id)
+    run = partial(record_firehose, row.broker_id, note_failures)
     broker = row.broker
     return Task(firehose_key(broker.slug), f"Firehose of {broker.name}", run, row.broker_id)
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from analytics.recorder.copies import content_of
-from analytics.recorder.firehose.traces import Trace, Watched, event_of_trace, is_own, read_trace
+from analytics.recorder.firehose.traces import (
+    Trace,
+    Watched,
+    event_of_trace,
+    find_failure_queues,
+    is_own,
+    read_trace,
+)
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties
 from topology.patterns.delay_queues import params as delay_queues_params
@@ -134,6 +141,21 @@ def test_a_publish_into_a_hold_queue_is_scheduled() -> None:
     assert (event.queue, event.destination, event.attempt) == (HELD, "orders", 1)
     assert (event.published_by, event.published_at) == ("shop at 10.0.0.7", NOON)
     assert (event.message_id, event.headers_json) == ("m1", '{"a":1}')
+
+
+def test_the_queues_of_a_publish_after_a_failure_elsewhere_are_found() -> None:
+    def reached(**death: object) -> tuple[str, ...]:
+        copy = a_publish(
+            routed_queues=["orders", "given up"],
+            properties={"headers": {"x-death": [DEATH | death]}},
+        )
+        return find_failure_queues(a_trace(copy))
+
+    assert reached(reason="rejected", queue="orders") == ("given up",)
+    assert reached() == ()
+    assert find_failure_queues(a_trace(a_publish())) == ()
+    failed = {"x-death": [DEATH | {"reason": "rejected"}]}
+    assert find_failure_queues(a_trace(a_delivery(failed))) == ()
 
 
 def test_a_publish_that_reached_no_queue_waits_nowhere() -> None:

@@ -1,10 +1,14 @@
-"""500 open pages of Now: the share of a core that the served site takes for them."""
+"""500 open pages of Now: the share of a core that the served site takes for them.
+
+Their numbers change each second, and every CHANGE_SECONDS so much that each page is fetched again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import random
 import re
 import socket
 import subprocess
@@ -19,6 +23,7 @@ from tests.bench.figures import say
 PAGES = 500
 TOPOLOGIES = 30
 SECONDS = 60
+CHANGE_SECONDS = 10
 # All of a second's openings are answered before the next ones come.
 AT_ONCE = 25
 KEYS = re.compile(r'data-(?:live|bar|draw|rate|mark)="([^"]+)"')
@@ -77,7 +82,7 @@ def _page(url: str, cookie: str) -> str:
 async def _watch(page: str, host: str, cookie: str, pid: int) -> None:
     path = re.findall(r'data-live-url="([^"]+)"', page)[0]
     wanted = json.dumps({"type": "watch", "keys": sorted(set(KEYS.findall(page)))})
-    counts = [0, 0]
+    counts = [0, 0, 0]
     began = _cpu_seconds(pid)
     sockets: list[asyncio.Task[None]] = []
     for _ in range(PAGES // AT_ONCE):
@@ -88,7 +93,7 @@ async def _watch(page: str, host: str, cookie: str, pid: int) -> None:
         ]
         await asyncio.gather(*(event.wait() for event in ready))
     say(f"opening {PAGES} pages, CPU ms of each", (_cpu_seconds(pid) - began) * 1000 / PAGES, "")
-    counts[:] = [0, 0]
+    counts[:] = [0, 0, 0]
     began, at = _cpu_seconds(pid), time.perf_counter()
     changing = asyncio.create_task(asyncio.to_thread(_change, SECONDS))
     await asyncio.sleep(SECONDS)
@@ -98,6 +103,7 @@ async def _watch(page: str, host: str, cookie: str, pid: int) -> None:
         one.cancel()
     await asyncio.gather(*sockets, return_exceptions=True)
     note = f"{counts[0] / SECONDS:.0f} messages and {counts[1] / SECONDS / 1000:.0f} kB a second"
+    note += f", {counts[2]} pages fetched again"
     say(f"{PAGES} open pages, share of a core", share, f"{note}; under 0.5 is wanted")
 
 
@@ -109,27 +115,52 @@ async def _open(
     headers = {"Cookie": cookie, "Origin": f"http://{host}"}
     async with connect(url, additional_headers=headers, max_size=None) as connection:
         await connection.send(wanted)
+        shown = ""
         async for message in connection:
             counts[0] += 1
             counts[1] += len(message)
             ready.set()
+            version = json.loads(message)["version"]
+            if shown and version != shown:
+                await asyncio.sleep(random.random())
+                await _fetch(host, cookie, version)
+                counts[2] += 1
+            shown = version
+
+
+async def _fetch(host: str, cookie: str, version: str) -> None:
+    """As live.js does."""
+    lines = ("GET / HTTP/1.1", f"Host: {host}", f"Cookie: {cookie}", f"X-Refresh: {version}")
+    request = "\r\n".join((*lines, "Accept-Encoding: gzip", "Connection: close", "", ""))
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(request.encode())
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 200"), answer[:200]
+    writer.close()
 
 
 def _change(seconds: int) -> None:
-    """Each second, other counts of the newest minute of a third of the topologies."""
+    """Each second, other counts of the newest minute of a third of the topologies.
+
+    Every CHANGE_SECONDS an operator does something.
+    """
     from django.db import connection
     from django.db.models import F
     from django.utils import timezone
 
     from analytics.models import Minute
-    from topology.models import Topology
+    from topology import audit
+    from topology.models import Broker, Topology
 
+    broker = Broker.objects.get()
     keys: Sequence[int] = list(Topology.objects.values_list("pk", flat=True))
     for number in range(seconds):
         minute = timezone.now().replace(second=0, microsecond=0)
         for key in keys[number % 3 :: 3]:
             row, _ = Minute.objects.get_or_create(topology_id=key, minute_at=minute)
             Minute.objects.filter(pk=row.pk).update(entered=F("entered") + 7, left=F("left") + 7)
+        if number % CHANGE_SECONDS == 0:
+            audit.record(None, "message published", broker=broker)
         time.sleep(1)
     connection.close()
 

@@ -15,6 +15,10 @@ PICTURES: Mapping[str, Mapping[str, str]] = {
         "dead-letters": "dead-letters",
         "replay-dry-run": "replay-dry-run",
         "replay-done": "replay-done",
+        "live-search": "live-search",
+        "publish-copy": "publish-copy",
+        "publish-template": "publish-template",
+        "publish-job": "publish-job",
     },
     "[normal-": {
         "now": "now",

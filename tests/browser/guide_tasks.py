@@ -7,9 +7,16 @@ import re
 from playwright.sync_api import Page, expect
 
 from analytics.models import ScheduledMessage
-from delayboard.models import BatchState, MessageGroup, ReplayBatch, ScheduledChange
+from delayboard.models import (
+    BatchState,
+    MessageGroup,
+    ParkedMessage,
+    ReplayBatch,
+    ScheduledChange,
+)
 from tests.brokers import Vhost
 from tests.browser import contents
+from tests.browser.album import Album
 from tests.builders import address_of, eventually
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Exchange, Queue
@@ -23,13 +30,16 @@ LEVELS = 10
 MISTAKE = "newsletter"
 
 
-def do_the_tasks(page: Page, vhost: Vhost, parked_from: str) -> None:
+def do_the_tasks(page: Page, vhost: Vhost, parked_from: str, album: Album) -> None:
     """The rest of the guide: schedule, dead letter group, paused replay, finding, migration."""
     broker = Broker.objects.get()
     first, second = (_levels(broker, prefix) for prefix in ("later", "afterwards"))
     contents.delayed(vhost, first, ["10m"], "orders")
+    search_live_queues(page, broker, album)
     describe_the_group(page, broker, parked_from)
     pause_and_continue(page)
+    copy_a_dead_letter(page, broker, album)
+    publish_many(page, album)
     reschedule_and_undo(page)
     check_the_migration(page, first, second)
     correct_a_finding(page, vhost, broker)
@@ -47,6 +57,41 @@ def describe_the_group(page: Page, broker: Broker, queue: str) -> None:
     page.get_by_label("Owner").select_option("ada")
     page.get_by_role("button", name="Save notes").click()
     expect(note).to_have_value("The price service was down.")
+
+
+def search_live_queues(page: Page, broker: Broker, album: Album) -> None:
+    page.goto(f"/dead-letters/?broker={broker.slug}")
+    page.get_by_role("link", name="Search live queues").click()
+    page.get_by_label("Text").fill("orders")
+    page.get_by_role("button", name=re.compile(r"^Search \d+ queue")).click()
+    expect(page.get_by_role("heading", name="1 matching message")).to_be_visible()
+    album.take(page, "live-search")
+
+
+def copy_a_dead_letter(page: Page, broker: Broker, album: Album) -> None:
+    message = ParkedMessage.objects.latest("pk")
+    page.goto(f"/dead-letters/{broker.slug}/parked/{message.pk}/")
+    page.get_by_role("link", name="Copy to new message").click()
+    expect(page.get_by_label("Exchange", exact=True)).to_have_value("orders")
+    page.get_by_role("textbox", name="Body").fill('{"order": 2}')
+    album.take(page, "publish-copy")
+    page.get_by_text("Save as template").click()
+    page.get_by_label("Template name").fill("Order of one article")
+    page.get_by_role("button", name="Save template").click()
+    expect(page.get_by_role("link", name="Order of one article")).to_be_visible()
+    expect(page.get_by_role("textbox", name="Body")).to_have_value('{"order": 2}')
+    album.take(page, "publish-template")
+
+
+def publish_many(page: Page, album: Album) -> None:
+    """With the form as the template filled it."""
+    page.locator("summary", has_text="Many messages").click()
+    page.get_by_label("Number of messages").fill("200")
+    page.get_by_label("Messages per second").fill("100")
+    page.get_by_role("button", name="Publish many messages").click()
+    expect(page.get_by_role("heading", name="Result")).to_be_visible(timeout=60_000)
+    expect(page.locator("label", has_text="published 200, not published 0.")).to_be_visible()
+    album.take(page, "publish-job")
 
 
 def pause_and_continue(page: Page) -> None:

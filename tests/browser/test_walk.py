@@ -192,7 +192,7 @@ def test_an_operator_walks_from_a_new_broker_to_the_report_of_the_day(
         publish_and_follow(page, album)
         fail_and_park(vhost)
         read_and_replay(page, vhost, album)
-        do_the_tasks(page, vhost, PARKED)
+        do_the_tasks(page, vhost, PARKED, album)
         read_the_report(page, album)
         read_the_audit_log(page, album)
         page.goto("/")

@@ -23,28 +23,27 @@ from analytics.scheduled.rows.due import change
 from delayboard.models import (
     BackgroundTask,
     BatchState,
+    CounterSample,
     DeadLetterQueue,
-    ParkedMessage,
-    ParkedState,
-    QueueDepth,
 )
 from delayboard.now.board import (
-    BROKER_AGE,
+    SHARED_AGE,
     Overview,
     overview,
     share_overview,
     shared_overview,
 )
-from delayboard.now.counters import Counter
+from delayboard.now.counters import Counter, add_changes
+from delayboard.now.problems import Link
 from delayboard.now.system import TaskLine, describe_tasks, make_tasks_version
 from tests.analytics import result_rows
-from tests.builders import make_pair
+from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import know
 from topology import audit, latest
 from topology.definitions import Queue
-from topology.models import Broker, FindingPeriod, MissingBinding, State, Topology
+from topology.models import Broker, MissingBinding, State, Topology
 
 NBSP = "\u202f"
 
@@ -205,45 +204,49 @@ def test_a_page_shows_what_the_feed_read_when_it_has_the_version_that_the_page_w
     told = share_overview([broker], at)
     assert shared_overview([broker], told.version, at) is told
     assert shared_overview([broker], "another", at) is None
-    assert shared_overview([broker], told.version, at + BROKER_AGE) is None
+    assert shared_overview([broker], told.version, at + SHARED_AGE) is None
     assert shared_overview([], told.version, at) is None
+    audit.record(None, "replay started", broker=broker)
+    newer = share_overview([broker], at)
+    assert newer.version != told.version
+    assert shared_overview([broker], told.version, at) is newer
 
 
-def test_counters_tell_their_change_in_the_last_hour(broker: Broker) -> None:
-    now, ago = timezone.now(), timezone.now() - timedelta(minutes=61)
-    row = DeadLetterQueue.objects.create(
-        broker=broker, queue="dead", is_confirmed=True, decided_at=ago
+def test_counters_have_their_change_in_the_last_hour(broker: Broker) -> None:
+    def notes() -> dict[str, str]:
+        return {one.key: one.note for one in board(broker).counters}
+
+    def was(minutes: int, **numbers: int) -> None:
+        at = timezone.now() - timedelta(minutes=minutes)
+        CounterSample.objects.create(broker=broker, at=at, numbers=numbers)
+
+    DeadLetterQueue.objects.create(
+        broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
     )
-    old, new, replayed = (a_message(body) for body in (b"old", b"new", b"replayed"))
-    parked(broker, old, replayed, queue="dead", at=ago)
-    parked(broker, new, a_message(b"newer"), queue="dead", at=now)
-    first = ParkedMessage.objects.order_by("pk")[1]
-    ParkedMessage.objects.filter(pk=first.pk).update(state=ParkedState.REPLAYED, state_at=now)
-    Broker.objects.update(created_at=ago, findings_checked_at=now)
-    for key, appeared_at, resolved_at in (("a", ago, None), ("b", now, None), ("c", ago, now)):
-        FindingPeriod.objects.create(
-            broker=broker,
-            key=key,
-            rule="F01",
-            severity=1,
-            title=key,
-            objects_count=1,
-            appeared_at=appeared_at,
-            resolved_at=resolved_at,
+    assert set(notes().values()) == {"", "nothing measured", "not checked yet"}
+    was(20, dead=1999, stuck=3)
+    found = notes()
+    assert (found["dead"], found["stuck"], found["soon"]) == ("+1 in 20 min", "−3 in 20 min", "")
+    was(65, dead=2000, stuck=3)
+    was(61, dead=2010, soon=2, overdue=4, replays=1, findings=1)
+    found = notes()
+    assert (found["dead"], found["soon"], found["overdue"]) == (
+        "−10 in 1 h",
+        "−2 in 1 h",
+        "−4 in 1 h",
+    )
+    assert (found["replays"], found["stuck"]) == ("−1 in 1 h", "")
+    assert found["findings"] == "not checked yet"
+
+
+def test_a_change_is_that_of_all_brokers(broker: Broker) -> None:
+    at, other = timezone.now(), make_broker(name="other")
+    figures = [Counter("stuck", "stuck", 9, Link("", "now"))]
+    for one, minutes, number in ((broker, 90, 1), (broker, 40, 2), (other, 35, 3)):
+        CounterSample.objects.create(
+            broker=one, at=at - timedelta(minutes=minutes), numbers={"stuck": number}
         )
-    broker.refresh_from_db()
-    notes = {one.key: one.note for one in board(broker).counters}
-    assert (notes["dead"], notes["findings"], notes["retrying"]) == ("", "", "")
-    QueueDepth.objects.create(queue=row, at=ago, messages=2010)
-    FindingPeriod.objects.filter(key="c").delete()
-    notes = {one.key: one.note for one in board(broker).counters}
-    # 2,000 in the queue and 3 parked; an hour ago 2,010 and 2.
-    assert (notes["dead"], notes["findings"]) == ("−9 in 1 h", "+1 in 1 h")
-    pair = make_pair(broker)
-    Topology.objects.update(state=State.APPLIED)
-    Recording.objects.create(topology=pair, read_at=now + timedelta(hours=1))
-    Minute.objects.create(
-        topology=pair, minute_at=now.replace(second=0, microsecond=0), entered=5, left=2
-    )
-    notes = {one.key: one.note for one in board(broker).counters}
-    assert (notes["scheduled"], notes["retrying"]) == ("+3 in 1 h", "+3 in 1 h")
+    assert [one.note for one in add_changes(figures, [broker, other], at)] == ["+4 in 35 min"]
+    # While the worker was down, nothing was sampled.
+    CounterSample.objects.filter(broker=broker, at__gt=at - timedelta(hours=1)).delete()
+    assert [one.note for one in add_changes(figures, [broker, other], at)] == [""]

@@ -6,9 +6,10 @@ from threading import Event
 
 import pytest
 
-from delayboard.dead_letters.queues import growth
-from delayboard.dead_letters.queues.growth import KEPT, Growth, growths, keep_sampling, sample
-from delayboard.models import DeadLetterQueue, QueueDepth
+from delayboard.dead_letters.queues.growth import KEPT, Growth, growths, sample
+from delayboard.models import CounterSample, DeadLetterQueue, QueueDepth
+from delayboard.worker import sampling
+from delayboard.worker.sampling import COUNTERS_KEPT, keep_sampling
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
 from topology import latest
@@ -112,7 +113,8 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
     row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers(monkeypatch, {"dead": 7})
-    monkeypatch.setattr(growth, "CHECK_SECONDS", 0)
+    monkeypatch.setattr(sampling, "CHECK_SECONDS", 0)
+    monkeypatch.setattr(latest, "fresh_all", lambda brokers, _: [latest.fresh(brokers[0])])
     stop, told = Event(), []
 
     def beat(details: Mapping[str, object]) -> None:
@@ -120,6 +122,9 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
         if len(told) == 3:
             stop.set()
 
+    old = NOW - COUNTERS_KEPT
+    CounterSample.objects.create(broker=row.broker, at=old, numbers={"stuck": 1})
     keep_sampling(stop, beat)
     assert QueueDepth.objects.count() == 1
+    assert CounterSample.objects.get().numbers["stuck"] == 0
     assert [details["sampled"] for details in told] == [1, 1, 1]

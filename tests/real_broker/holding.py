@@ -14,6 +14,7 @@ from django.db import connection as database
 
 from analytics.events import MessageEvent
 from analytics.recorder.firehose.record import record_firehose
+from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged
 from tests.brokers import call_api
@@ -76,7 +77,7 @@ def recording(broker: Broker) -> Iterator[dict[str, object]]:
         try:
             while not stop.is_set():
                 try:
-                    record_firehose(broker.pk, stop=stop, beat=beat)
+                    record_firehose(broker.pk, note_failures, stop=stop, beat=beat)
                     return
                 except BrokerError:
                     stop.wait(0.2)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from analytics.recorder.firehose import switch as firehose
+from delayboard.dead_letters.queues.failures import find_failed
 from delayboard.models import FailureQueue
 from tests.brokers import Vhost
 from tests.browser.contents import dead_letters, declare
 from tests.builders import eventually, make_broker, make_user
+from tests.real_broker.holding import recording
 from topology import latest
 from topology.broker.amqp.publisher import publisher
 from topology.broker.properties.read import build_properties
@@ -48,3 +53,22 @@ def test_queues_with_failed_messages_are_proposed_with_the_reason(
     known = latest.fresh(broker).snapshot
     assert known is not None
     assert known.numbers["kept aside"].messages == 1
+
+
+def test_the_firehose_finds_queues_that_consumers_publish_failed_messages_to(
+    vhost: Vhost, event_log: Path
+) -> None:
+    broker = make_broker(vhost)
+    firehose.switch_on(make_user("ada", Role.ADMIN), broker)
+    declare(vhost, ["parking", "plain"])
+    death = {
+        "queue": "orders",
+        "reason": "rejected",
+        "count": 1,
+        "exchange": "",
+        "routing-keys": [],
+    }
+    with recording(broker), publisher(broker.address, "test") as channel:
+        channel.publish(Publish("", "plain", build_properties(), b"new"))
+        channel.publish(Publish("", "parking", build_properties({"x-death": [death]}), b"failed"))
+        eventually(lambda: find_failed(broker) == {"parking"}, "the queue is found")

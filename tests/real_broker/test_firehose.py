@@ -22,6 +22,7 @@ from analytics.recorder.firehose.record import FirehoseRecorder
 from analytics.recorder.follow import Follower
 from analytics.scheduled.queries import listing
 from analytics.scheduled.rows import due
+from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged
 from tests.brokers import Vhost, call_api, every_generation
@@ -305,7 +306,7 @@ def test_what_was_recorded_but_not_acknowledged_comes_again_and_is_marked(
     with foreign(vhost.amqp_url) as channel:
         for number in range(10):
             hold(channel, "", f"m{number}")
-    crashed = FirehoseRecorder(broker)
+    crashed = FirehoseRecorder(broker, note_failures)
     with Consumer(broker.address, firehose.tap_of(row)) as consumer:
         crashed.put_away(consumer.batch(limit=10, limit_bytes=10**6, wait=60))
     crashed.close()

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 from django.urls import reverse
 
+from delayboard.now.board import share_overview
 from tests.site.page_setup import know, pages, signed_in, text_of
 from topology import audit, latest
 from topology.definitions import Exchange, Queue
@@ -72,7 +76,7 @@ def test_lists_are_walked_by_place_and_take_any_place(broker: Broker, before: st
     client = signed_in(Role.ADMIN)
     text = text_of(client.get(reverse("topology:audit"), {"before": before}))
     assert ("?before=" in text) is (before in ("", "x", "99999999"))
-    text_of(client.get(reverse("replays"), {"before": before}))
+    text_of(client.get(reverse("replays"), {"from": before}))
 
 
 def test_empty_pages_say_what_to_do_next() -> None:
@@ -93,3 +97,26 @@ def test_no_page_has_a_style_attribute_or_an_inline_script(pair: Topology) -> No
         assert " style=" not in text
         assert "<script>" not in text
         assert " onclick=" not in text
+
+
+def test_a_live_page_is_rendered_once_for_viewers_with_equal_rights(
+    broker: Broker, django_assert_num_queries: Any
+) -> None:
+    know(broker)
+    audit.record(None, "replay started", broker=broker)
+    version = share_overview([broker], datetime.now(UTC)).version
+
+    def fetch(role: Role) -> str:
+        return text_of(signed_in(role, broker).get("/", headers={"X-Refresh": version}))
+
+    whole = text_of(signed_in(Role.ADMIN, broker).get("/"))
+    first, again, other = fetch(Role.ADMIN), fetch(Role.ADMIN), fetch(Role.VIEWER)
+    assert first == again
+    assert "replay started" in first
+    assert "replay started" not in other
+    assert "<header" not in first
+    assert first.count("data-live-part") == whole.count("data-live-part")
+    assert f'data-live-version="{version}"' in first
+    client = signed_in(Role.ADMIN, broker)
+    with django_assert_num_queries(4):
+        client.get("/", headers={"X-Refresh": version})

@@ -79,6 +79,25 @@ def test_a_query_in_the_address_narrows(
     assert ("No matching messages" in text) == (not names)
 
 
+def test_the_oldest_stand_first_where_an_index_has_them_in_order(
+    three: list[ParkedMessage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = signed_in(Role.OPERATOR)
+    monkeypatch.setattr(listing, "PAGE", 2)
+    text = page(client, sort="parked", q="queue:*")
+    assert shown(text) == ["first", "second"]
+    assert 'aria-sort="ascending"' in text
+    following = re.search(r'href="([^"]*after=[^"]*)" rel="next"', text)
+    assert following is not None
+    address = reverse("parked_messages", args=["test-broker"])
+    rest = text_of(client.get(address + following[1].replace("&amp;", "&")))
+    assert shown(rest) == ["third"]
+    assert "Oldest messages</a>" in rest
+    # A search of content reads the newest first.
+    text = page(client, sort="parked", q="amount")
+    assert (shown(text), "aria-sort" in text) == (["third", "first"], False)
+
+
 def test_a_group_in_the_address_narrows(three: list[ParkedMessage]) -> None:
     text = page(signed_in(Role.VIEWER), group=three[0].group_id)
     assert shown(text) == ["first"]
@@ -123,7 +142,7 @@ def test_pages_follow_each_other(broker: Broker, monkeypatch: pytest.MonkeyPatch
         before = found[1] if found else ""
     assert names == [["m4", "m3"], ["m2", "m1"], ["m0"]]
     assert "Oldest messages" in text
-    assert "No older messages." in page(client, before=1)
+    assert "No more messages." in page(client, before=1)
 
 
 def test_a_viewer_sees_rows_without_content_and_cannot_ask_about_it(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from delayboard.live import subjects
 from delayboard.models import PublishJob
 from delayboard.models.publication import NO_PROPERTIES
 from tests.site.page_setup import know, signed_in, text_of
@@ -37,7 +38,10 @@ def test_a_job_is_requested_shown_and_stopped(broker: Broker) -> None:
     assert AuditEntry.objects.get(action="publish job requested").details["number"] == 2_000
     PublishJob.objects.update(published=500, returned=1, returned_why="No queue takes it.")
     page = text_of(client.get(answer["Location"]))
-    assert "Requested 2\u202f000, published 500, not published 1." in page
+    assert 'data-live="job/published">500<' in page
+    state = subjects.find("jobs", str(job.pk), 1)
+    assert state is not None
+    assert state.read()["cells"].items() >= {"job/answered": "501", "job/rate": "–"}.items()
     assert "No queue takes it." in page
     assert "Stop publishing" in page
     stop = reverse("publish_job_stop", args=[job.pk])
@@ -69,11 +73,11 @@ def test_a_wrong_job_is_refused(broker: Broker, typed: dict[str, str], problem: 
     assert not PublishJob.objects.exists()
 
 
-def test_hold_queues_are_refused(broker: Broker) -> None:
+def test_a_job_through_hold_queues_is_requested(broker: Broker) -> None:
     topology = create_topology(None, broker, HOLD_QUEUES, Params("", ("work",)))
     Topology.objects.update(state=State.APPLIED)
     know(broker, a_queue("work"))
     typed = {"topology": topology.slug, "mode": "topology", "delay": "5s", "target": "work"}
-    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values(broker, **typed)))
-    assert "A hold queue expires unless each publish declares it again" in text
-    assert not PublishJob.objects.exists()
+    signed_in(Role.OPERATOR).post(reverse("publish"), values(broker, **typed))
+    job = PublishJob.objects.get()
+    assert (job.topology, job.routing_key, job.target) == (topology, "delay.5000..work", "work")

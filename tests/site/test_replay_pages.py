@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -19,6 +20,7 @@ from delayboard.models import (
     ReplayOutcome,
     Source,
 )
+from delayboard.views.replays import batches
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
 from tests.site.page_setup import draft, know, signed_in, text_of
@@ -234,6 +236,22 @@ def test_the_list_tells_how_far_each_is_and_can_be_of_those_not_ended(broker: Br
     assert f"Replay {running.pk}<" in text
     now = text_of(client.get(reverse("now")))
     assert 'data-live="count/replays">1<' in now
+
+
+def test_the_list_is_sorted_and_paged_both_ways(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "PAGE", 1)
+    for _ in range(2):
+        a_batch(broker, some(broker), BatchState.DONE, [ItemState.DONE])
+    client, both = signed_in(Role.VIEWER, broker), list(ReplayBatch.objects.order_by("pk"))
+    for sort, expected in (("prepared", both), ("", both[::-1])):
+        text, edge = "", ""
+        for batch in expected:
+            text = text_of(client.get(reverse("replays"), {"sort": sort, "from": edge}))
+            assert re.findall(r">Replay (\d+)<", text) == [str(batch.pk)]
+            edge = str(batch.pk)
+        assert "Last page" in text
 
 
 def test_hostile_names_stay_texts(broker: Broker) -> None:

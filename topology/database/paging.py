@@ -29,5 +29,17 @@ def newest_page(
 ) -> tuple[Sequence[ModelRow], int | None]:
     """The newest rows with a lower number than `before`, and where the next page begins."""
     older = rows if before is None else rows.filter(pk__lt=before)
-    page, last = first_page(list(older.order_by("-pk")[: size + 1]), size)
+    return _page(older.order_by("-pk"), size)
+
+
+def oldest_page(
+    rows: QuerySet[ModelRow], after: int | None, size: int
+) -> tuple[Sequence[ModelRow], int | None]:
+    """The oldest rows with a higher number than `after`, and where the next page begins."""
+    newer = rows if after is None else rows.filter(pk__gt=after)
+    return _page(newer.order_by("pk"), size)
+
+
+def _page(rows: QuerySet[ModelRow], size: int) -> tuple[Sequence[ModelRow], int | None]:
+    page, last = first_page(list(rows[: size + 1]), size)
     return page, last.pk if last else None

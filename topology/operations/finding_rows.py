@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Count, Exists, OuterRef, Q
-from django.utils import timezone
+from django.db.models import Count, Exists, OuterRef
 
 from topology import audit
 from topology.content.text import make_encodable
@@ -71,19 +70,6 @@ def find_pending(
         return []
     rows = FindingPeriod.objects.filter(broker=broker, resolved_at=None, rule__startswith="L")
     return list(rows.exclude(key__in=[one.key for one in found]))
-
-
-def count_change(brokers: Collection[Broker], since: datetime) -> int:
-    """How many more findings these brokers have than then; 0 for brokers that are newer."""
-    mutes = FindingMute.active(timezone.now()).filter(
-        broker=OuterRef("broker"), key=OuterRef("key")
-    )
-    known = [broker.pk for broker in brokers if broker.created_at <= since]
-    found = FindingPeriod.objects.filter(~Exists(mutes), broker__in=known).aggregate(
-        come=Count("pk", filter=Q(appeared_at__gt=since, resolved_at=None)),
-        gone=Count("pk", filter=Q(appeared_at__lte=since, resolved_at__gt=since)),
-    )
-    return int(found["come"] - found["gone"])
 
 
 def find_mutes(broker: Broker, now: datetime) -> dict[str, FindingMute]:

@@ -6,7 +6,7 @@ was read and not acknowledged is recorded again, marked as redelivered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from threading import Event
@@ -22,7 +22,14 @@ from analytics.observation import on_the_firehose, untapped
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.copies import KEPT_BODY_BYTES
 from analytics.recorder.firehose.switch import tap_of
-from analytics.recorder.firehose.traces import Watched, event_of_trace, is_own, read_trace
+from analytics.recorder.firehose.traces import (
+    Trace,
+    Watched,
+    event_of_trace,
+    find_failure_queues,
+    is_own,
+    read_trace,
+)
 from analytics.recorder.firehose.watch import Watch
 from analytics.recorder.record import Beat
 from analytics.scheduled.queries.not_observed import settle
@@ -31,6 +38,8 @@ from topology.broker.management.client import Management
 from topology.models import Broker
 from topology.snapshot import version_numbers
 
+# Called with a broker's id and queues to which failed messages were published.
+NoteFailures = Callable[[int, Collection[str]], None]
 BATCH = 1000
 PREFETCH = 3 * BATCH
 BATCH_BYTES = 16 * 1024 * 1024
@@ -43,7 +52,9 @@ LOCKED_WAIT_SECONDS = 0.2
 FIRST_WITH_OWN_DEATHS = (4, 0)
 
 
-def record_firehose(broker_id: int, *, stop: Event, beat: Beat) -> None:
+def record_firehose(
+    broker_id: int, note_failures: NoteFailures, *, stop: Event, beat: Beat
+) -> None:
     """Record the firehose of this broker until `stop` is set or recording is disabled.
 
     `beat` receives the counters after every batch, and every second without one: recorded, unknown
@@ -58,18 +69,18 @@ def record_firehose(broker_id: int, *, stop: Event, beat: Beat) -> None:
         # A second one would read half of the copies, and both look for the same gaps.
         with held(settings.EVENT_LOG, f"firehose.{row.broker.slug}") as is_ours:
             if is_ours:
-                _record(row, stop, beat)
+                _record(row, note_failures, stop, beat)
                 return
         stop.wait(LOCKED_WAIT_SECONDS)
 
 
-def _record(row: Firehose, stop: Event, beat: Beat) -> None:
+def _record(row: Firehose, note_failures: NoteFailures, stop: Event, beat: Beat) -> None:
     address = row.broker.address
     if row.read_at is None:
         settle(on_the_firehose(row.broker), row.switched_on_at)
     watch = Watch(row)
     watch.begin()
-    recorder = FirehoseRecorder(row.broker)
+    recorder = FirehoseRecorder(row.broker, note_failures)
     try:
         with Consumer(address, tap_of(row), prefetch=PREFETCH) as consumer:
             _follow(consumer, recorder, watch, stop, beat)
@@ -99,8 +110,10 @@ def _follow(
 class FirehoseRecorder:
     """Puts batches of copies into the log."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, note_failures: NoteFailures) -> None:
         self._broker = broker
+        self._note_failures = note_failures
+        self._failure_queues = set[str]()
         self._backlog = Backlog()
         self._run = uuid4().hex[:12]
         self._numbers = count(1)
@@ -121,10 +134,15 @@ class FirehoseRecorder:
             self._pending = monotonic()
             self._watched = watched_of(self._broker)
         foreign = [delivery for delivery in deliveries if not is_own(delivery.message)]
-        events = [event for delivery in foreign if (event := self._event(delivery))]
+        traces = [(delivery, read_trace(delivery.message)) for delivery in foreign]
+        events = [self._event(delivery, trace) for delivery, trace in traces if trace]
+        failed = {queue for _, trace in traces if trace for queue in find_failure_queues(trace)}
         if events:
             self._log.append(events)
             self._last_at = events[-1].recorded_at
+        if new := failed - self._failure_queues:
+            self._note_failures(self._broker.pk, new)
+            self._failure_queues |= new
         self._recorded += len(events)
         self._unknown += len(foreign) - len(events)
 
@@ -139,10 +157,7 @@ class FirehoseRecorder:
     def close(self) -> None:
         self._log.close()
 
-    def _event(self, delivery: Delivery) -> MessageEvent | None:
-        trace = read_trace(delivery.message)
-        if trace is None:
-            return None
+    def _event(self, delivery: Delivery, trace: Trace) -> MessageEvent:
         return event_of_trace(
             trace,
             self._watched,

@@ -112,6 +112,14 @@ def read_trace(copy: Message) -> Trace | None:
     )
 
 
+def find_failure_queues(trace: Trace) -> tuple[str, ...]:
+    """The queues that a publish of a message reached which failed in another queue."""
+    if trace.is_delivery or "x-death" not in trace.message.headers:
+        return ()
+    failure = read_history(trace.message.headers).first_failure
+    return tuple(queue for queue in trace.routed if failure and queue != failure.queue)
+
+
 def event_of_trace(
     trace: Trace,
     watched: Sequence[Watched],

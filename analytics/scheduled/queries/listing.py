@@ -27,10 +27,12 @@ OVERDUE_AFTER = timedelta(seconds=1)
 class Observation:
     """What the taps saw of a tracked message's first trip; None is not seen yet.
 
-    `lateness` is negative when it arrived early. When `caught_up` is false a recording was
-    made late, so that the lateness may be the recorder's and not the broker's.
+    `message` is the number of its row. `lateness` is negative when it arrived early. When
+    `caught_up` is false a recording was made late, so that the lateness may be the recorder's and
+    not the broker's.
     """
 
+    message: int
     entered_at: datetime | None
     due_at: datetime | None
     arrived_at: datetime | None
@@ -46,6 +48,7 @@ def observation(tracking_id: str) -> Observation | None:
     if first is None:
         return None
     return Observation(
+        message=first.pk,
         entered_at=first.entered_at,
         due_at=first.due_at,
         arrived_at=first.left_at,

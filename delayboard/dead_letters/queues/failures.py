@@ -1,4 +1,6 @@
-"""Which queues contain messages that failed elsewhere, by the x-death of their first message.
+"""Which queues contain messages that failed elsewhere, by x-death.
+
+A check reads the first message of a queue; the firehose copies what is published to it.
 
 Consumers publish messages there that they give up, which no definition shows.
 """
@@ -6,7 +8,7 @@ Consumers publish messages there that they give up, which no definition shows.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -74,16 +76,21 @@ def check_queues(
         looked.append(name)
         if any(one.history.first_failure for one in seen.peeked_messages):
             failed.append(name)
-    now = timezone.now()
-    FailureQueue.objects.bulk_create(
-        [FailureQueue(broker=broker, queue=name, seen_at=now) for name in failed],
-        ignore_conflicts=True,
-    )
+    note_failures(broker.pk, failed)
     details = {"queues": looked, "failed": failed}
     audit.record(user, "queues checked for failures", broker=broker, details=details)
     return Checked(len(looked), failed, problems, len(names) - len(looked) - len(problems))
 
 
+def note_failures(broker_id: int, queues: Collection[str]) -> None:
+    """Store that messages which failed elsewhere are in these queues."""
+    now = timezone.now()
+    FailureQueue.objects.bulk_create(
+        [FailureQueue(broker_id=broker_id, queue=name, seen_at=now) for name in queues],
+        ignore_conflicts=True,
+    )
+
+
 def find_failed(broker: Broker) -> set[str]:
-    """The queues in which a check has seen a message that failed."""
+    """The queues in which a check or the firehose has seen a message that failed elsewhere."""
     return set(FailureQueue.objects.filter(broker=broker).values_list("queue", flat=True))

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from threading import Event
+from datetime import datetime, timedelta
 
 from delayboard.models import DeadLetterQueue, QueueDepth
 from topology import latest
 from topology.graph.live_values import count_text
 from topology.models import Broker
 
-Beat = Callable[[Mapping[str, object]], None]
-
-EVERY = timedelta(minutes=1)
 KEPT = timedelta(hours=48)
 SPAN = timedelta(hours=1)
 # A sample may be so much older than the time span and still count.
 TOLERANCE = timedelta(minutes=10)
-CHECK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -84,16 +79,3 @@ def _depths(broker: Broker, rows: Collection[DeadLetterQueue], now: datetime) ->
         for row in rows
         if row.queue in numbers and (depth := numbers[row.queue].messages) is not None
     ]
-
-
-def keep_sampling(stop: Event, beat: Beat) -> None:
-    """Sample every minute until `stop` is set; `beat` gets sampled_at and sampled."""
-    due_at = datetime.now(UTC)
-    details: dict[str, object] = {}
-    while not stop.is_set():
-        now = datetime.now(UTC)
-        if now >= due_at:
-            details = {"sampled": sample(now), "sampled_at": now.isoformat()}
-            due_at = now + EVERY
-        beat(details)
-        stop.wait(CHECK_SECONDS)

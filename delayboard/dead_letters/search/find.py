@@ -70,6 +70,14 @@ def find(search: Search, below: int | None, wanted: int) -> Found:
     return Found(ids, False, floor if len(found) < wanted else None)
 
 
+def find_oldest(search: Search, above: int | None, wanted: int) -> Found:
+    """The oldest `wanted` messages of a search of series with an id above `above`, or fewer."""
+    if search.is_empty:
+        return Found((), True, number=0)
+    ids = tuple(search.oldest(above, wanted))
+    return Found(ids, len(ids) < wanted)
+
+
 def _select_matching(search: Search, ids: Sequence[int]) -> list[int]:
     if not ids:
         return []

@@ -10,7 +10,7 @@ from django.db.models.functions import Substr
 
 from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_parked_message
 from delayboard.dead_letters.search import index
-from delayboard.dead_letters.search.find import Found, find
+from delayboard.dead_letters.search.find import Found, find, find_oldest
 from delayboard.dead_letters.search.match import Search
 from delayboard.dead_letters.search.query import Query
 from delayboard.models import Body, MessageGroup, ParkedMessage
@@ -38,25 +38,32 @@ class Line:
 class Listed:
     """`number` is None when nobody counted; `is_exact` is false when there are more.
 
-    `next_before` leads to older messages, with `was_cut` also when the search reached its limit
-    before a match. `hidden` are the columns that rules redact for this user.
+    `next_edge` leads to the messages after these, with `was_cut` also when the search reached its
+    limit before a match. `can_sort`: an index has the messages in both orders. `hidden` are the
+    columns that rules redact for this user.
     """
 
     lines: tuple[Line, ...]
     number: int | None
     is_exact: bool
-    next_before: int | None
+    next_edge: int | None
     was_cut: bool
     not_searchable: int
     newest: int
     has_content: bool
     hidden: frozenset[str]
+    can_sort: bool
 
 
-def list_page(user: User, search: Search, before: int | None) -> Listed:
-    """What fits and is older than `before`, the newest first; `user` is who will see it."""
-    found = find(search, before, PAGE)
-    number, is_exact = _count_matches(search, found, before)
+def list_page(
+    user: User, search: Search, edge: int | None, *, is_oldest_first: bool = False
+) -> Listed:
+    """What fits and comes after the message `edge`; `user` is who will see it.
+
+    The newest come first; the oldest only of a search of series.
+    """
+    found = (find_oldest if is_oldest_first else find)(search, edge, PAGE)
+    number, is_exact = _count_matches(search, found, edge)
     last = found.ids[-1] if found.ids else None
     rules = redaction.rules_for(user, search.broker)
     rows = [seen_parked_message(row, rules) for row in rows_of(found.ids)]
@@ -73,6 +80,7 @@ def list_page(user: User, search: Search, before: int | None) -> Listed:
         newest=_freeze_newest(search),
         has_content=reads,
         hidden=hidden_columns(rules),
+        can_sort=search.is_of_series,
     )
 
 
@@ -88,12 +96,12 @@ def _freeze_newest(search: Search) -> int:
     return max(of_states.newest(None, 1), default=0)
 
 
-def _count_matches(search: Search, found: Found, before: int | None) -> tuple[int | None, bool]:
+def _count_matches(search: Search, found: Found, edge: int | None) -> tuple[int | None, bool]:
     """How many fit, and whether that is all; without reading more than COUNTED."""
     if search.is_empty:
         return 0, True
     if not search.is_of_series:
-        return (found.number, True) if before is None else (None, True)
+        return (found.number, True) if edge is None else (None, True)
     if search.queues is None:
         groups = MessageGroup.objects.filter(broker=search.broker)
         if search.groups is not None:

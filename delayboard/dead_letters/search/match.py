@@ -103,7 +103,17 @@ class Search:
     def newest(self, below: int | None, number: int) -> list[int]:
         """The first ids of what may match, the newest first."""
         rows = ParkedMessage.objects.all()
-        rows = rows if below is None else rows.filter(pk__lt=below)
+        series = self._series(rows if below is None else rows.filter(pk__lt=below))
+        return read_newest(series, "pk", number)
+
+    def oldest(self, above: int | None, number: int) -> list[int]:
+        """The first ids of what may match, the oldest first."""
+        rows = ParkedMessage.objects.all()
+        series = self._series(rows if above is None else rows.filter(pk__gt=above))
+        return _read_ordered(series, "pk", number)
+
+    def _series(self, rows: QuerySet[ParkedMessage]) -> list[QuerySet[ParkedMessage]]:
+        """Parts of these rows, each of which an index has in order."""
         of_broker = rows.filter(broker=self.broker)
         keys = self._series_keys
         if keys is None or len(keys) > MOST_SERIES:
@@ -112,8 +122,7 @@ class Search:
             of_keys = [of_broker.filter(queue=key) for key in keys]
         else:
             of_keys = [rows.filter(group=key) for key in self.groups]
-        series = [one.filter(state=state) for one in of_keys for state in self.states]
-        return read_newest(series, "pk", number)
+        return [one.filter(state=state) for one in of_keys for state in self.states]
 
     @property
     def _series_keys(self) -> frozenset[int] | tuple[str, ...] | None:
@@ -132,13 +141,18 @@ class Search:
 
 def read_newest(rows: Sequence[QuerySet[Any]], column: str, number: int) -> list[int]:
     """The highest ids in a column of these, each of which an index has in order."""
-    series = [one.order_by(f"-{column}").values_list(column, flat=True) for one in rows]
+    return _read_ordered(rows, f"-{column}", number)
+
+
+def _read_ordered(rows: Sequence[QuerySet[Any]], order: str, number: int) -> list[int]:
+    column, direction = order.removeprefix("-"), "DESC" if order.startswith("-") else "ASC"
+    series = [one.order_by(order).values_list(column, flat=True) for one in rows]
     read = [one.query.sql_with_params() for one in series]
     # Each is ordered, so that PostgreSQL merges them, and does not sort them all.
     union = " UNION ALL ".join(f"SELECT * FROM ({sql}) AS series" for sql, _ in read)  # noqa: S608
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT * FROM ({union}) AS merged ORDER BY 1 DESC LIMIT {number}",  # noqa: S608
+            f"SELECT * FROM ({union}) AS merged ORDER BY 1 {direction} LIMIT {number}",  # noqa: S608
             [value for _, params in read for value in params],
         )
         return [row[0] for row in cursor.fetchall()]

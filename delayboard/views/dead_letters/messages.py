@@ -18,6 +18,7 @@ from delayboard.models import ParkedState
 from topology import access, audit
 from topology.database import paging
 from topology.models import Broker, Role
+from topology.views.sorting import read_sort
 
 
 @require_safe
@@ -25,13 +26,11 @@ from topology.models import Broker, Role
 def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
     """A page of what the query in the address means; who may read sees how bodies begin."""
     typed = query_of(request)
-    before = paging.row_number(request.GET.get("before", ""))
     context: dict[str, Any] = {
         "broker": broker,
         "typed": typed,
         "fields": FIELDS,
         "longest": LONGEST,
-        "before": before,
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         "may_admin": access.may(request.user, broker, Role.ADMIN),
     }
@@ -39,15 +38,24 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
         search = search_by(request.user, broker, typed)
     except QueryError as error:
         return render(request, "delayboard/parked_messages.html", context | {"problem": str(error)})
-    shown = list_page(request.user, search, before)
+    sort = read_sort(request, ("parked",), "-parked") if search.is_of_series else "-parked"
+    is_oldest_first = sort == "parked"
+    edge = paging.row_number(request.GET.get("after" if is_oldest_first else "before", ""))
+    shown = list_page(request.user, search, edge, is_oldest_first=is_oldest_first)
     if shown.lines and shown.has_content:
-        details = {"parked_messages": len(shown.lines), "newest": shown.lines[0].row.pk}
+        details = {
+            "parked_messages": len(shown.lines),
+            "newest": max(line.row.pk for line in shown.lines),
+        }
         if not audit.try_record(
             request.user, "parked messages listed", broker=broker, what=typed, details=details
         ):
             messages.warning(request, audit.NOT_WRITTEN)
     context |= {
         "listed": shown,
+        "edge": edge,
+        "sort": sort,
+        "is_oldest_first": is_oldest_first,
         "states": search.states,
         "query": search.query,
         "by_state": by_state(broker),

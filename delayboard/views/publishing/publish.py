@@ -132,6 +132,7 @@ def publication(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
         "broker": row.broker,
         "track": followed,
         "steps": make_steps(row, followed.observation),
+        "may_copy": access.may(request.user, row.broker, Role.OPERATOR),
     }
     return render(request, "delayboard/publication.html", context)
 

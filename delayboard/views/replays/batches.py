@@ -24,6 +24,7 @@ from topology import access, latest, redaction
 from topology.database import paging
 from topology.latest import Latest
 from topology.models import Role
+from topology.views.sorting import read_sort
 
 PAGE = 50
 # What was chosen, thousands of ids: no page shows them.
@@ -47,7 +48,7 @@ def with_batch(role: Role) -> Callable[[access.View], access.View]:
 
 @require_safe
 def replays(request: HttpRequest) -> HttpResponse:
-    """The newest first; with `open=1` those alone that have not ended."""
+    """The newest first, or the oldest; with `open=1` those alone that have not ended."""
     visible = access.visible_brokers(request.user)
     chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
     rows = ReplayBatch.objects.filter(broker__in=[chosen] if chosen else visible)
@@ -55,15 +56,16 @@ def replays(request: HttpRequest) -> HttpResponse:
     if is_open:
         rows = rows.exclude(state__in=ENDED_BATCH)
     related = ("broker", "work", "created_by", "group")
-    before = paging.row_number(request.GET.get("before", ""))
-    page, older = paging.newest_page(
-        rows.select_related(*related).defer("parked_messages"), before, PAGE
-    )
+    edge = paging.row_number(request.GET.get("from", ""))
+    sort = read_sort(request, ("prepared",), "-prepared")
+    read_page = paging.oldest_page if sort == "prepared" else paging.newest_page
+    page, following = read_page(rows.select_related(*related).defer("parked_messages"), edge, PAGE)
     context = {
         "broker": chosen,
         "batches": summary.make_lines(request.user, page),
-        "older": older,
-        "before": before,
+        "following": following,
+        "edge": edge,
+        "sort": sort,
         "is_open": is_open,
     }
     return render(request, "delayboard/replays.html", context)
