@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from delayboard.changes import take
 from delayboard.changes.copies import publish_copies, publish_in_place
-from delayboard.changes.limits import HORIZON
+from delayboard.changes.limits import GRACE, HORIZON
 from delayboard.changes.outgoing import lost_to_taps
 from delayboard.changes.session import Session
 from delayboard.models import (
@@ -76,7 +76,7 @@ class Executor:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._row = session.row
-        self._loaded_at = time.monotonic()
+        self._opened_at = self._loaded_at = time.monotonic()
         self.tombstones = take.Tombstones(self._row.changes.all())
         self.outcomes: deque[Outcome] = deque()
         self.is_quiet = False
@@ -147,7 +147,8 @@ class Executor:
         self._renew()
         self._session.report(self.problem)
         publish_copies(self._row, self._pulse)
-        if self.is_quiet:
+        # After a broker came back, its queues first find out that their former consumer is gone.
+        if self.is_quiet and time.monotonic() > self._opened_at + GRACE.total_seconds():
             take.give_up(
                 self._row.changes.all(),
                 "The message did not reach the intercept queue. RabbitMQ may have delivered it.",
