@@ -142,7 +142,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists()
     scene.add("report-delivery", "analytics:report_delivery")
-    scene.add("alerts", "alerts")
+    scene.add("report-messages", "analytics:report_messages", query={"kind": "retried"})
     rows.alerts()
     scene.add("alerts", "alerts")
     scene.add("nightly-run", "analytics:nightly_run", YESTERDAY.isoformat())

@@ -24,6 +24,7 @@ from topology import work
 from topology.models import Topology
 
 QUERIES = {
+    "analytics:report_messages": {"kind": "retried"},
     "dead_letter_queue": {"name": "orders"},
     "parked_messages_export": {"as": "csv"},
     "topology:topology_export": {"format": "definitions"},
@@ -35,6 +36,7 @@ WITHOUT_BROKER = {
     "logout",
     "parked_message_body",
     "analytics:report_table",
+    "analytics:report_messages",
     "analytics:stored_report",
     "analytics:report_delivery",
     "alerts",
