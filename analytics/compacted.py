@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -25,6 +26,8 @@ EXPIRED = "_expired"
 # How much smaller Parquet is than its lines, until a day was compacted. Generated lines, whose ids
 # repeat, shrink to a fortieth; random ids and bodies shrink less.
 USUAL_SHRINKAGE = 20.0
+# Of fewer lines the Parquet is mostly its footers.
+LEARNED_FROM = 256 * 10**6
 # From then on only an import or a late batch writes to an hour.
 FINISHED_AFTER = timedelta(minutes=5)
 # By hour ("07") and name of the file: its bytes.
@@ -76,11 +79,13 @@ def write(log: Path, day: date, compacted: Compacted) -> None:
 
 
 def shrinkage(log: Path) -> float:
-    """How much smaller Parquet was than its lines on the newest compacted day."""
+    """How much smaller Parquet was than its lines on the newest compacted day of many lines."""
     for manifest in sorted(log.glob(f"date=*/{MANIFEST}"), reverse=True):
-        found = Compacted(**json.loads(manifest.read_bytes()))
-        if found.parquet_bytes and (lines := line_bytes(found.hours)):
-            return lines / found.parquet_bytes
+        with suppress(FileNotFoundError):
+            found = Compacted(**json.loads(manifest.read_bytes()))
+            lines = line_bytes(found.hours)
+            if found.parquet_bytes and lines >= LEARNED_FROM:
+                return lines / found.parquet_bytes
     return USUAL_SHRINKAGE
 
 

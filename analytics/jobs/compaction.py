@@ -72,16 +72,14 @@ def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -
     given = compacted.input_of(log, day, hours)
     before = compacted.read(log, day)
     folder = f"{url}/{LAYOUT}/date={day.isoformat()}/run={uuid4().hex[:12]}"
-    (
-        schema.read_days(spark, [given], tuple(FIELDS))
-        # Each task sorts what it reads: an exchange would write the day to the disk once more.
-        .coalesce(
-            file_count(compacted.line_bytes(hours), compacted.shrinkage(log), os.cpu_count() or 1)
-        )
-        .sortWithinPartitions(*ORDER)
-        .write.option("compression", "zstd")
-        .parquet(folder)
-    )
+    cores = os.cpu_count() or 1
+    files = file_count(compacted.line_bytes(hours), compacted.shrinkage(log), cores)
+    lines = schema.read_days(spark, [given], tuple(FIELDS))
+    # Each task sorts what it reads: an exchange would write the day to the disk once more. But with
+    # fewer files than cores few tasks would read a large day.
+    by = ("broker", "topology", "message_id", "content_id")
+    placed = lines.repartition(files, *by) if 1 < files < cores else lines.coalesce(files)
+    (placed.sortWithinPartitions(*ORDER).write.option("compression", "zstd").parquet(folder))
     kept = before.hours if before else {}
     parquet_bytes = store.size(spark, folder)
     compacted.write(log, day, Compacted(folder, {**kept, **hours}, parquet_bytes))

@@ -110,9 +110,15 @@ def test_files_of_a_large_day_have_128_to_256_megabytes(cores: int, shrinkage: f
 
 def test_the_size_of_files_follows_the_newest_day(tmp_path: Path) -> None:
     assert compacted.shrinkage(tmp_path) == compacted.USUAL_SHRINKAGE
-    for day, parquet_bytes in ((DAY - timedelta(days=1), 10), (DAY, 20), (MIDNIGHT.date(), 0)):
+    lines, next_day = 5 * 10**8, MIDNIGHT.date()
+    for day, line_bytes, parquet_bytes in (
+        *((DAY - timedelta(days=1), lines, 10**7), (DAY, lines, 2 * 10**7)),
+        # One of an older version, one whose few lines say nothing.
+        *((next_day, lines, 0), (next_day + timedelta(days=1), 500, 500)),
+    ):
         make_folder(tmp_path / f"date={day}")
-        found = compacted.Compacted("file:///somewhere", {"12": {"a": 500}}, parquet_bytes)
+        hours = {"12": {"a": line_bytes}}
+        found = compacted.Compacted("file:///somewhere", hours, parquet_bytes)
         compacted.write(tmp_path, day, found)
     assert compacted.shrinkage(tmp_path) == 25
 
