@@ -199,7 +199,7 @@ def is_failure() -> Column:
 
 def cause_id() -> Column:
     """A hash of CAUSE: of texts an aggregation would sort."""
-    return f.xxhash64(*CAUSE)
+    return _hash(CAUSE)
 
 
 def version_of(headers: str) -> Column:
@@ -217,7 +217,12 @@ def version_of(headers: str) -> Column:
 def release_id() -> Column:
     """A hash of publisher and version; null where a message states neither."""
     is_known = f.col("publisher").isNotNull() | f.col("version").isNotNull()
-    return f.when(is_known, f.xxhash64("publisher", "version"))
+    return f.when(is_known, _hash(("publisher", "version")))
+
+
+def _hash(names: Sequence[str]) -> Column:
+    """Of texts. Spark leaves nulls out: a text and a null would be a null and the same text."""
+    return f.xxhash64(*(f.coalesce(f.col(name), f.lit("\0")) for name in names))
 
 
 def observed(events: DataFrame) -> DataFrame:

@@ -31,6 +31,9 @@ RELEASES: tuple[dict[str, str], ...] = (
     {"published_by": "shop", "headers_json": '{"x-version": "2.0", "note": "version"}'},
     {"published_by": "shop", "headers_json": '{"app-version": "1.9"}'},
     {"published_by": "billing"},
+    # Alike but for the place of what is missing.
+    {"published_by": "1.9"},
+    {"headers_json": '{"app-version": "1.9"}'},
     {},
 )
 
