@@ -141,7 +141,8 @@ class Executor:
         more = {name: F(name) + n - self._written[name] for name, n in now.items()}
         if now != self._written:
             Interception.objects.filter(pk=self._row.pk).update(**more)
-        self._written = now
+            # Only with the commit: what is rolled back is added again.
+            transaction.on_commit(lambda: self._written.update(now))
 
     def _refresh(self, management: Management) -> None:
         self._renew()
@@ -185,7 +186,7 @@ class Executor:
         self.rejects = objects.rejects_publishes(intercepted, management)
 
     def _carry_out(self, management: Management) -> None:
-        given = [self._given.popleft() for _ in range(len(self._given))]
+        given = [self._given.popleft() for _ in range(min(len(self._given), GATHERED))]
         moved = [one for one in given if _is_moved(one.change)]
         others = [one for one in given if not _is_moved(one.change)]
         if others:
@@ -198,8 +199,11 @@ class Executor:
 
     def _publish_again(self, moved: Sequence[Intercepted], management: Management) -> None:
         """Each is begun in the database first. Raises OutcomeUnknown, and then they come again."""
+        published = []
         with publisher(self._row.broker.address, "rescheduled messages") as channel:
-            published = [(one, publish_in_place(one.change, one.message, channel)) for one in moved]
+            for one in moved:
+                self._pulse()
+                published.append((one, publish_in_place(one.change, one.message, channel)))
         found = observe(management).definitions
         for one, publish in published:
             self.outcomes.append(Outcome(one, publish is not None and _end(one, publish, found)))

@@ -45,7 +45,8 @@ def request(
     with transaction.atomic():
         # The broker took a while to answer: somebody else may have requested the same meanwhile.
         topologies = {row.topology_id for row in rows if row.topology_id}
-        list(Topology.objects.select_for_update().filter(pk__in=topologies).order_by("pk"))
+        own = Topology.objects.filter(pk__in=topologies).order_by("pk")
+        list(own.select_for_update(no_key=True))
         verdicts = check_again(verdicts, kind, timezone.now(), new_due_at)
         good = [verdict for verdict in verdicts if not verdict.problem]
         stored = [_store(user, verdict, kind, new_due_at) for verdict in good]

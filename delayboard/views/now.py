@@ -51,8 +51,10 @@ def _refresh(
         return text
     context = _context(request, shown, visible, chosen) | {"layout": "refresh.html"}
     text = render_to_string("delayboard/now.html", context, request)
-    for old in [old for old, (made_at, _) in _refreshed.items() if shown.at - made_at > SHARED_AGE]:
-        _refreshed.pop(old, None)
+    # A copy: other threads add and remove meanwhile.
+    for old, (made_at, _) in list(_refreshed.items()):
+        if shown.at - made_at > SHARED_AGE:
+            _refreshed.pop(old, None)
     # The form beside a stream tap has the token of its viewer.
     if not context["stream_taps"]:
         _refreshed[key] = shown.at, text
