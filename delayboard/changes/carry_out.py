@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from threading import Event, Thread
 from typing import NamedTuple
 
@@ -39,13 +38,6 @@ from topology.message import Message, Publish
 from topology.transfer import interception as objects
 
 REFRESH_SECONDS = 0.5
-# The lease and the counts are written so seldom, and changes carried out together after so long:
-# each commit, and each look at the broker, holds up the messages that quorum queues write.
-RENEW_SECONDS = 2.0
-GATHER_SECONDS = 2.0
-# So many are not gathered longer, nor is one that is due again so soon.
-GATHERED = 25
-SOON = timedelta(seconds=2 * GATHER_SECONDS)
 # With older changes nothing is forwarded: one may be requested so long before the due time
 # (limits.SHORTEST_NOTICE), and is to be known by then.
 FRESH_SECONDS = 2.0
@@ -86,25 +78,15 @@ class Executor:
         self.is_wanted = True
         self.rejects = False
         self._written = dict(self.counts)
-        self._refresh_at = self._renew_at = 0.0
+        self._refresh_at = 0.0
         self._given: deque[Intercepted] = deque()
-        self._carry_out_at = 0.0
         self._wake, self._ending = Event(), Event()
         self._error: BaseException | None = None
 
     def carry_out(self, intercepted: Intercepted) -> None:
         """Its outcome comes into `outcomes`."""
         self.tombstones.handed_over.add(intercepted.change.pk)
-        if not self._given:
-            self._carry_out_at = time.monotonic() + GATHER_SECONDS
         self._given.append(intercepted)
-        due_at = intercepted.change.new_due_at
-        if len(self._given) >= GATHERED or (due_at and due_at < timezone.now() + SOON):
-            self.hurry()
-
-    def hurry(self) -> None:
-        """Carry out at once what was gathered."""
-        self._carry_out_at = 0.0
         self._wake.set()
 
     @property
@@ -121,8 +103,7 @@ class Executor:
         try:
             with Management(self._row.broker.address) as management:
                 while not self._ending.is_set():
-                    if self._given and time.monotonic() >= self._carry_out_at:
-                        self._carry_out(management)
+                    self._carry_out(management)
                     if time.monotonic() >= self._refresh_at:
                         self._refresh(management)
                     self._wake.wait(max(0.0, self._refresh_at - time.monotonic()))
@@ -141,11 +122,10 @@ class Executor:
         more = {name: F(name) + n - self._written[name] for name, n in now.items()}
         if now != self._written:
             Interception.objects.filter(pk=self._row.pk).update(**more)
-            # Only with the commit: what is rolled back is added again.
-            transaction.on_commit(lambda: self._written.update(now))
+        self._written = now
 
     def _refresh(self, management: Management) -> None:
-        self._renew()
+        self._session.step()
         self._session.report(self.problem)
         publish_copies(self._row, self._pulse)
         # After a broker came back, its queues first find out that their former consumer is gone.
@@ -155,20 +135,14 @@ class Executor:
                 "The message did not reach the intercept queue. RabbitMQ may have delivered it.",
             )
         self._reload()
+        self.write_counts()
         self._check(management)
         soon = timezone.now() + HORIZON
         self.is_wanted = self._row.changes.filter(state__in=OPEN, due_at__lte=soon).exists()
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
 
-    def _renew(self) -> None:
-        if time.monotonic() >= self._renew_at:
-            with transaction.atomic():
-                self._session.step()
-                self.write_counts()
-            self._renew_at = time.monotonic() + RENEW_SECONDS
-
     def _pulse(self) -> None:
-        self._renew()
+        self._session.step()
         if time.monotonic() - self._loaded_at > REFRESH_SECONDS:
             self._reload()
 
@@ -186,7 +160,7 @@ class Executor:
         self.rejects = objects.rejects_publishes(intercepted, management)
 
     def _carry_out(self, management: Management) -> None:
-        given = [self._given.popleft() for _ in range(min(len(self._given), GATHERED))]
+        given = [self._given.popleft() for _ in range(len(self._given))]
         moved = [one for one in given if _is_moved(one.change)]
         others = [one for one in given if not _is_moved(one.change)]
         if others:
@@ -202,7 +176,9 @@ class Executor:
         published = []
         with publisher(self._row.broker.address, "rescheduled messages") as channel:
             for one in moved:
-                self._pulse()
+                # Many take longer than a lease.
+                if time.monotonic() > self._loaded_at + REFRESH_SECONDS:
+                    self._pulse()
                 published.append((one, publish_in_place(one.change, one.message, channel)))
         found = observe(management).definitions
         for one, publish in published:

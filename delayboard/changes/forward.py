@@ -209,7 +209,6 @@ class Forwarder:
             return True
         if not self._is_ending:
             self._is_ending = True
-            self._executor.hurry()
             self._taking.end()
         return self._is_idle()
 
