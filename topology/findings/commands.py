@@ -100,7 +100,7 @@ class Admin:
 
 
 def _json(arguments: Mapping[str, ArgumentValue]) -> dict[str, str]:
-    return {"arguments": json.dumps(arguments, ensure_ascii=False)} if arguments else {}
+    return {"arguments": json.dumps(dict(arguments), ensure_ascii=False)} if arguments else {}
 
 
 def delete_queue(name: str) -> str:

@@ -8,7 +8,9 @@ from datetime import timedelta
 import pytest
 
 from topology.broker.management.exported import read_export
+from topology.definitions import Arguments, Binding
 from topology.exports.raw_definitions import Raw
+from topology.findings.commands import Admin
 from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
@@ -89,3 +91,9 @@ def test_dead_letters_whose_only_queue_does_not_last_are_found(
     ]
     assert all(gone in sentence for sentence in found)
     assert len(found) == bool(gone)
+
+
+def test_a_binding_with_arguments_is_restored_with_them() -> None:
+    bound = Binding("h", "q", "", arguments=Arguments({"x-match": "all", "n": 1}))
+    assert """--arguments '{"n": 1, "x-match": "all"}'""" in Admin((4, 3)).restore(bound)
+    assert """arguments='{"n": 1, "x-match": "all"}'""" in Admin((3, 10)).restore(bound)
