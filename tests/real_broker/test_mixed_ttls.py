@@ -64,7 +64,7 @@ def test_a_peek_finds_the_messages_that_are_late_behind_one(vhost: Vhost, client
             seen = replace(seen, earlier=seen.numbers, earlier_at=earlier_at)
             return {one.rule.id: one.evidence[0].sentence for one in find(seen, LIVE_RULES)}
 
-        waiting = f"{LATE + 1} messages wait in “hold”, which has no TTL and no consumer."
+        waiting = f"{LATE + 1} messages wait in “hold”, which has no queue TTL and no consumer."
         eventually(lambda: find_now().get("L12") == waiting, "RabbitMQ has counted them")
         assert "L06" not in find_now()
         client.force_login(make_user("ann", Role.OPERATOR, broker))

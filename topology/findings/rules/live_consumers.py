@@ -77,7 +77,7 @@ def _returned(context: Context) -> Iterator[Hit]:
             f"second. Most are redelivered, and few are acknowledged.{end}"
         )
         value = f"{numbers.redeliver_rate or 0:.0f}"
-        evidence = number_evidence(one, "redelivered a second", value, sentence)
+        evidence = number_evidence(one, "redelivered per second", value, sentence)
         yield Hit("", evidence, (list_consumers(one.name),))
 
 

@@ -49,7 +49,7 @@ def _unconsumed(context: Context) -> Iterator[Hit]:
             continue
         if numbers.consumers == 0 == earlier.consumers and numbers.unacked == 0 and numbers.ready:
             count = "1 message waits" if numbers.ready == 1 else f"{numbers.ready} messages wait"
-            sentence = f"{count} in “{one.name}”, which has no TTL and no consumer."
+            sentence = f"{count} in “{one.name}”, which has no queue TTL and no consumer."
             yield Hit("", number_evidence(one, "messages ready", numbers.ready, sentence))
 
 
