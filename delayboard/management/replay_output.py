@@ -138,7 +138,7 @@ def describe_outcome(batch: ReplayBatch) -> Iterator[str]:
     if batch.doubled and batch.source == Source.QUEUE:
         yield f"  At most {batch.doubled:,} may be duplicated: sent again, with another replay id."
     elif batch.doubled:
-        yield f"  {batch.doubled:,} of them may be duplicated: the same replay id, sent twice."
+        yield f"  {batch.doubled:,} of them may be duplicated. A copy has the same replay id."
     if batch.died:
         yield f"  {batch.died:,} were dead-lettered again."
     if batch.excluded:

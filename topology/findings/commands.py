@@ -28,8 +28,8 @@ def warn_about(commands: Iterable[str]) -> str:
     """What to do before them; "" for nothing."""
     if any(_DELETE in command for command in commands):
         return (
-            "First stop what publishes to the queue: until it is declared again, RabbitMQ drops "
-            "messages for it."
+            "Before you run these commands, stop all publishers of this queue. RabbitMQ drops "
+            "their messages until the queue is declared again."
         )
     return ""
 

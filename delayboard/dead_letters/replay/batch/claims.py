@@ -156,7 +156,7 @@ def describe_unavailable(batch: ReplayBatch) -> str:
     rows = batch.items.filter(state=ItemState.CANCELLED).exclude(error__in=("", MAYBE_PUBLISHED))
     counted = rows.order_by().values_list("error").annotate(Count("pk")).order_by("error")
     reasons = [f"{number} with “{error}”" for error, number in counted]
-    return f"Messages are left out: {', '.join(reasons)}." if reasons else ""
+    return f"Excluded messages: {', '.join(reasons)}." if reasons else ""
 
 
 def _cancel_items(batch: ReplayBatch, missed: Mapping[int, int | None], at: datetime) -> None:
