@@ -80,8 +80,8 @@ def is_stuck(
 
 
 def untapped(topology: Topology) -> frozenset[Phase]:
-    """What no tap of it sees: "entry" what begins to wait, "exit" what arrives."""
-    seen = {tap.phase for tap in topology.taps}
+    """What no tap of it sees in full: "entry" what begins to wait, "exit" what arrives."""
+    seen = {tap.phase for tap in topology.taps if not tap.destination}
     phases: tuple[Phase, ...] = ("entry", "exit")
     return frozenset(phase for phase in phases if phase not in seen)
 

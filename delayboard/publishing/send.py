@@ -211,7 +211,7 @@ def _store_publication(
         predicted_queue=prediction.queue,
         prediction=prediction.sentence,
         hops=prediction.hops,
-        unobservable_why=_why_unobservable(topology, prediction),
+        unobservable_why=_why_unobservable(topology, outgoing.target, prediction),
     )
     try:
         with transaction.atomic():
@@ -221,20 +221,24 @@ def _store_publication(
     return row
 
 
-def sees_arrivals(topology: Topology, found: Definitions) -> bool:
-    """A direct exchange copies to a tap what it was bound for by name, and nothing for “#”."""
+def sees_arrivals(topology: Topology, target: str, found: Definitions) -> bool:
+    """Whether a tap sees what arrives at this target.
+
+    A direct exchange copies to a tap what it was bound for by name, and nothing for “#”."""
     direct = {exchange.name for exchange in found.exchanges if exchange.type == "direct"}
     return any(
-        tap.phase == "exit" and not (tap.routing_key == "#" and tap.exchange in direct)
+        tap.phase == "exit"
+        and tap.destination in ("", target)
+        and not (tap.routing_key == "#" and tap.exchange in direct)
         for tap in topology.taps
     )
 
 
-def _why_unobservable(topology: Topology | None, prediction: Prediction) -> str:
+def _why_unobservable(topology: Topology | None, target: str, prediction: Prediction) -> str:
     if not prediction.is_good:
         return "The prediction has no delivery."
     if topology is not None:
-        return "" if sees_arrivals(topology, prediction.found) else NOT_OBSERVED
+        return "" if sees_arrivals(topology, target, prediction.found) else NOT_OBSERVED
     return (
         f"No tap of an applied topology records deliveries to {prediction.queue}. Publish through "
         "an applied topology to observe the delivery."

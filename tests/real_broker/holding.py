@@ -14,6 +14,7 @@ from django.db import connection as database
 
 from analytics.events import MessageEvent
 from analytics.recorder.firehose.record import record_firehose
+from analytics.recorder.record import record
 from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged
@@ -66,8 +67,11 @@ def hold(channel: Any, exchange: str, message_id: str | None, delay_ms: int = DE
 
 
 @contextmanager
-def recording(broker: Broker) -> Iterator[dict[str, object]]:
-    """Record in a thread for the length of the block, as the worker does; its last counters."""
+def recording(broker: Broker, topology: Topology | None = None) -> Iterator[dict[str, object]]:
+    """Record in a thread for the length of the block, as the worker does; its last counters.
+
+    The firehose of the broker, or the tap of a topology.
+    """
     stop, counters, failed = Event(), dict[str, object](), list[BaseException]()
 
     def beat(told: Mapping[str, object]) -> None:
@@ -77,7 +81,10 @@ def recording(broker: Broker) -> Iterator[dict[str, object]]:
         try:
             while not stop.is_set():
                 try:
-                    record_firehose(broker.pk, note_failures, stop=stop, beat=beat)
+                    if topology is None:
+                        record_firehose(broker.pk, note_failures, stop=stop, beat=beat)
+                    else:
+                        record(topology.pk, stop=stop, beat=beat)
                     return
                 except BrokerError:
                     stop.wait(0.2)

@@ -33,7 +33,7 @@ from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Refused, Unsupported
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
-from topology.definitions import Binding
+from topology.definitions import Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import AuditEntry, Broker, Topology
 from topology.patterns.delay_levels import params as delay_levels_params
@@ -373,6 +373,47 @@ def test_levels_without_a_tap_at_their_end_are_left_by_the_firehose(
     assert (event.deaths, event.death_reason) == (2, "expired")
     (published,) = seen(event_log, kind="published")
     assert published.topology == ""
+
+
+def test_an_exit_tap_behind_a_destination_records_it_and_the_firehose_the_others(
+    vhost: Vhost, event_log: Path, admin: User
+) -> None:
+    unit = timedelta(milliseconds=100)
+    params = delay_levels_params.Params(
+        "own", "lab", 4, unit, destinations="exchanges", exit_taps=("orders",)
+    )
+    with Management(address_of(vhost)) as management:
+        for name in ("orders", "others"):
+            management.declare_exchange(Exchange(name, "fanout"))
+            management.declare_queue(Queue(name))
+            management.bind(Binding(name, name, ""))
+    levels = applied_levels(vhost, params)
+    broker = levels.broker
+    assert observation.unobserved() == [levels]
+    firehose.switch_on(admin, broker)
+    with recording(broker), recording(broker, levels), publisher(broker.address, "test") as channel:
+        for name in ("orders", "others"):
+            route = delay_levels.route(params, timedelta(milliseconds=300), name)
+            stated = build_properties(message_id=name, delivery_mode=2)
+            with Management(broker.address) as management:
+                for declared in route.declares:
+                    assert isinstance(declared, Binding)
+                    management.bind(declared)
+            channel.publish(Publish(route.exchange, route.routing_key, stated, b"x"))
+            # Not delayed: the exit tap copies it too, and it is no delivery.
+            channel.publish(Publish(name, "", stated, b"at once"))
+            take(vhost, name, 2)
+        events = eventually(
+            lambda: found if len(found := seen(event_log, topology=levels.slug)) == 4 else [],
+            "both trips are recorded",
+        )
+    ends = {(one.kind, one.message_id): one.source for one in events}
+    assert ends == {
+        ("scheduled", "orders"): "tap",
+        ("delivered", "orders"): "tap",
+        ("scheduled", "others"): "tap",
+        ("delivered", "others"): "firehose",
+    }
 
 
 def test_a_queue_that_was_full_before_it_was_read_leaves_a_gap(

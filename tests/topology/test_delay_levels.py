@@ -181,6 +181,38 @@ def test_an_at_least_once_set_has_no_tap_where_it_delivers_and_says_so() -> None
     assert delay_levels.remarks(V1, delay_levels.definitions(V1)) == []
 
 
+def test_an_exit_tap_behind_a_destination_is_a_choice_with_its_hazard() -> None:
+    chosen = Params("nsb-v2", destinations="exchanges", exit_taps=("sales", "audit"))
+    assert delay_levels.parse(delay_levels.store(chosen)) == chosen
+    exits = [tap for tap in delay_levels.taps(chosen) if tap.phase == "exit"]
+    assert [(tap.exchange, tap.routing_key, tap.destination) for tap in exits] == [
+        ("audit", "#", "audit"),
+        ("sales", "#", "sales"),
+    ]
+    found = delay_levels.definitions(chosen) | Definitions.of(
+        [
+            Exchange("sales", "fanout"),
+            Binding("sales", "delayboard.tap.x", "#"),
+            Exchange("audit", "direct"),
+        ]
+    )
+    remarks = " ".join(delay_levels.remarks(chosen, found))
+    assert "No queue is bound to the exchange “sales”. Its exit tap alone takes" in remarks
+    assert "“audit” is a direct exchange" in remarks
+    assert "Deliveries are not observed except to audit, sales." in remarks
+    found |= Definitions.of([Binding("sales", "sales", "")])
+    assert "No queue is bound" not in " ".join(delay_levels.remarks(chosen, found))
+
+
+@pytest.mark.parametrize(
+    "stated", [{"destinations": "queues"}, {"preset": "nsb-v1", "destinations": "exchanges"}]
+)
+def test_exit_taps_are_refused_where_they_have_no_use(stated: dict[str, str]) -> None:
+    with pytest.raises(ParamsError) as caught:
+        delay_levels.parse({"exit_taps": "sales", **stated})
+    assert "need quorum queues and exchanges as destinations" in caught.value.problems["exit_taps"]
+
+
 def test_destinations_that_share_their_messages_are_both_remarked_on() -> None:
     found = delay_levels.definitions(V1)
     for target in ("sales", "retail.sales", "orders"):

@@ -13,6 +13,7 @@ from topology.findings.rules import (
     live_consumers,
     live_delays,
     settings,
+    taps,
     waiting,
 )
 
@@ -28,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     at_least_once.FALLEN_BACK,
     settings.MISSING_ALTERNATE,
     settings.NOT_REFUSING,
+    taps.TAP_ALONE,
     dead_letter_routes.OLD_STREAM,
     at_least_once.REFUSED,
     dead_letter_routes.HELD,

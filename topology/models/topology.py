@@ -172,8 +172,13 @@ class Topology(models.Model):
 
     @property
     def observes_arrivals(self) -> bool:
-        """Whether a tap sees what comes out of its delays."""
-        return any(tap.phase == "exit" for tap in self.taps)
+        """Whether a tap sees all that comes out of its delays."""
+        return any(tap.phase == "exit" and not tap.destination for tap in self.taps)
+
+    @property
+    def tapped_destinations(self) -> frozenset[str]:
+        """The destinations with an exit tap of their own."""
+        return frozenset(tap.destination for tap in self.taps if tap.destination)
 
     @classmethod
     def unobserved(cls) -> list[Topology]:

@@ -69,7 +69,8 @@ class Reading:
 class Tap:
     """Where copies can be taken: a binding's source, key and arguments, and what passes there.
 
-    `phase` "entry" sees what begins to wait, "exit" what arrives.
+    `phase` "entry" sees what begins to wait, "exit" what arrives; of the messages for
+    `destination` alone, where one is given.
     """
 
     exchange: str
@@ -77,6 +78,7 @@ class Tap:
     sees: str
     phase: Literal["entry", "exit"]
     arguments: Arguments = field(default_factory=Arguments)
+    destination: str = ""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,24 @@ def number_format(most: int) -> Format:
     return Format(read, str)
 
 
+def names_format(name: str) -> Format:
+    """Names separated by spaces, or a JSON list where one is empty, holds a space or begins with
+    a bracket; `name` is the parameter with a problem."""
+
+    def read(text: str) -> tuple[str, ...]:
+        if not text.lstrip().startswith("["):
+            return tuple(text.split())
+        problem = {name: "Write names separated by spaces, or a JSON list of texts."}
+        return tuple(read_json_list(text, lambda one: isinstance(one, str), problem))
+
+    def write(names: tuple[str, ...]) -> str:
+        if all(one.split() == [one] and not one.startswith("[") for one in names):
+            return " ".join(names)
+        return json.dumps(names, ensure_ascii=False)
+
+    return Format(read, write)
+
+
 def text_functions(
     kind: type[Params], **formats: Format
 ) -> tuple[Callable[[Mapping[str, str]], Params], Callable[[Params], dict[str, str]]]:

@@ -179,6 +179,7 @@ def watched_of(broker: Broker) -> list[Watched]:
             topology.parsed,
             untapped(topology),
             KEPT_BODY_BYTES if topology.keep_bodies else -1,
+            topology.tapped_destinations,
         )
         for topology in on_the_firehose(broker)
     ]

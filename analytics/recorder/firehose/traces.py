@@ -62,6 +62,8 @@ class Trace:
 class Watched:
     """A topology of the vhost, which phases of it no tap sees, how large a body is kept.
 
+    Taps see the deliveries to `tapped_destinations`.
+
     With the phase "publish" it also owns what passes it without a delay: publishes straight to the
     work and their deliveries, which then have `attempt` 0.
     """
@@ -71,6 +73,7 @@ class Watched:
     params: Any
     phases: frozenset[Phase]
     keep_bytes: int = -1
+    tapped_destinations: frozenset[str] = frozenset()
 
 
 def is_own(copy: Message) -> bool:
@@ -192,6 +195,8 @@ def _read(topology: Watched, copy: Copy, phase: Phase) -> Reading | None:
         # Headers that no pattern foresaw, on a message that need not even be one of its own.
         return None
     if reading is None or reading.phase != phase:
+        return None
+    if phase == "exit" and reading.destination in topology.tapped_destinations:
         return None
     return reading if phase != "publish" or _is_for(topology, reading, copy) else None
 

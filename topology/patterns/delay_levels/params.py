@@ -7,9 +7,15 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import milliseconds
-from topology.patterns.names import name_problem, visibility_problem
+from topology.patterns.names import LONGEST_NAME_BYTES, name_problem, visibility_problem
 from topology.patterns.pattern import Field, ParamsError
-from topology.patterns.texts import choice_problem, number_format, refuse, text_functions
+from topology.patterns.texts import (
+    choice_problem,
+    names_format,
+    number_format,
+    refuse,
+    text_functions,
+)
 
 KIND = "delay_levels"
 LEVELS = 28
@@ -65,6 +71,16 @@ FIELDS = (
         choices=tuple(DESTINATIONS.items()),
         required=False,
     ),
+    Field(
+        "exit_taps",
+        "Exit taps",
+        "Destination exchanges whose deliveries Delayboard records, separated by spaces or as a "
+        "JSON list; only for at-least-once levels and exchanges of the types fanout and topic. "
+        "Hazard: where no queue is bound to the exchange, the tap alone takes the message, and "
+        "the message is lost.",
+        required=False,
+        rare=True,
+    ),
 )
 
 
@@ -78,8 +94,10 @@ class Params:
     unit: timedelta = SECOND
     queue_type: str = "quorum"
     destinations: str = "queues"
+    exit_taps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "exit_taps", tuple(sorted(set(self.exit_taps))))
         if self.preset in ("nsb-v1", "nsb-v2"):
             wanted = "classic" if self.preset == "nsb-v1" else "quorum"
             object.__setattr__(self, "queue_type", wanted)
@@ -122,7 +140,9 @@ def next_name(params: Params, level: int) -> str:
     return level_name(params, level - 1) if level else delivery_name(params)
 
 
-parse, store = text_functions(Params, levels=number_format(LEVELS))
+parse, store = text_functions(
+    Params, levels=number_format(LEVELS), exit_taps=names_format("exit_taps")
+)
 
 
 def _celery_prefix(params: Params) -> str:
@@ -148,6 +168,12 @@ def _problems(params: Params) -> dict[str, str]:
             "The TTL of the highest level exceeds RabbitMQ's limit of 3650 days. Use fewer "
             "levels or a shorter step."
         )
+    if params.exit_taps and (params.destinations == "queues" or not params.is_at_least_once):
+        problems["exit_taps"] = (
+            "Exit taps need quorum queues and exchanges as destinations. Leave the field empty."
+        )
+    for name in params.exit_taps:
+        problems["exit_taps"] = problems.get("exit_taps") or name_problem(name, LONGEST_NAME_BYTES)
     return {**problems, "prefix": _prefix_problem(params)}
 
 

@@ -18,7 +18,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 from topology.deaths import newest_death
-from topology.definitions import Binding, Definitions, is_own_queue
+from topology.definitions import Binding, Definitions, is_own_queue, is_tap
 from topology.delays import format_delay
 from topology.message import Route
 from topology.patterns.delay_levels import objects
@@ -174,10 +174,12 @@ class DelayLevels(Pattern):
             problem = self.target_problem(params, target, found)
             if problem:
                 sentences.append(f"Destination “{target}”: {problem}")
+        sentences += [text for name in params.exit_taps if (text := _tap_remark(name, found))]
         if params.is_at_least_once:
+            unless = f" except to {', '.join(params.exit_taps)}" if params.exit_taps else ""
             sentences.append(
-                "Deliveries are not observed. A tap alone at the delivery exchange would make "
-                "a level drop messages whose destination is missing."
+                f"Deliveries are not observed{unless}. A tap alone at the delivery exchange would "
+                "make a level drop messages whose destination is missing."
             )
         return sentences
 
@@ -213,7 +215,9 @@ class DelayLevels(Pattern):
         At level L the bits above are all 0 on a message that enters there and never on one in
         transit, so each delayed message is copied once, wherever it was published. An at-least-once
         set has no tap on its delivery exchange: alone there it would make a level let go of what
-        it should hold for an unbound destination (tried: 3 held without, 0 with).
+        it should hold for an unbound destination (tried: 3 held without, 0 with). Behind
+        destinations that are exchanges a user may choose one, with the same hazard for what is
+        bound to the exchange.
         """
         top = params.levels - 1
         entries = [
@@ -226,7 +230,11 @@ class DelayLevels(Pattern):
             for level in reversed(range(params.levels))
         ]
         if params.is_at_least_once:
-            return entries
+            exits = [
+                Tap(name, "#", f"deliveries to {name}", "exit", destination=name)
+                for name in params.exit_taps
+            ]
+            return [*entries, *exits]
         return [*entries, Tap(delivery_name(params), "#", "deliveries", "exit")]
 
     def consumer_example(self, params: Params) -> str:
@@ -301,6 +309,24 @@ def split_key(params: Params, key: str) -> tuple[str, str]:
 def _target_of(binding: Binding) -> str:
     """The inverse of the key that `route` binds with."""
     return binding.routing_key.removeprefix("#.")
+
+
+def _tap_remark(name: str, found: Definitions) -> str:
+    """What is wrong with an exit tap at this exchange; "" when nothing is."""
+    exchange = found.exchange(name)
+    if exchange is None:
+        return f"The exchange “{name}” of an exit tap does not exist."
+    if exchange.type not in ("fanout", "topic"):
+        return (
+            f"The exit tap receives nothing, because “{name}” is a {exchange.type} exchange, which "
+            "does not copy messages with other keys."
+        )
+    if all(is_tap(one.destination) for one in found.leaving(name)):
+        return (
+            f"No queue is bound to the exchange “{name}”. Its exit tap alone takes the messages, "
+            "and they are lost."
+        )
+    return ""
 
 
 def _is_end(target: str, other: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,7 +16,7 @@ from topology.patterns.names import (
 from topology.patterns.pattern import (
     Field,
 )
-from topology.patterns.texts import Format, choice_problem, read_json_list, refuse, text_functions
+from topology.patterns.texts import choice_problem, names_format, refuse, text_functions
 
 KIND = "hold_queues"
 SHORTEST_LEASE_MS = 60_000
@@ -80,21 +79,7 @@ def expires_ms(params: Params, delay: timedelta) -> int:
     return 2 * ms if params.lease == "double" else max(2 * ms, ms + SHORTEST_LEASE_MS)
 
 
-def _read_keys(text: str) -> tuple[str, ...]:
-    if not text.lstrip().startswith("["):
-        return tuple(text.split())
-    problem = {"keys": "Write keys separated by spaces, or a JSON list of texts."}
-    return tuple(read_json_list(text, lambda key: isinstance(key, str), problem))
-
-
-def _write_keys(keys: tuple[str, ...]) -> str:
-    """Parted by blanks, or a JSON list where a key is empty, holds a blank or looks like a list."""
-    if all(key.split() == [key] and not key.startswith("[") for key in keys):
-        return " ".join(keys)
-    return json.dumps(keys, ensure_ascii=False)
-
-
-parse, store = text_functions(Params, keys=Format(_read_keys, _write_keys))
+parse, store = text_functions(Params, keys=names_format("keys"))
 
 
 def delay_problem(params: Params, delay: timedelta) -> str:

@@ -1,0 +1,52 @@
+"""Taps of Delayboard that receive what nobody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.definitions import is_tap
+from topology.findings.context import Context
+from topology.findings.evidence import Hit
+from topology.findings.example import Example, binding, exchange, queue
+from topology.findings.finding import Rule, Severity
+
+
+def _tap_alone(context: Context) -> Iterator[Hit]:
+    declared = context.snapshot.declared
+    for one in declared.exchanges:
+        bound = declared.leaving(one.name)
+        if not bound or not all(is_tap(each.destination) for each in bound):
+            continue
+        for tap in sorted({each.destination for each in bound}):
+            sentence = f"Only the tap “{tap}” is bound to the exchange “{one.name}”."
+            unbind = [
+                context.admin.unbind(one.name, tap, each.routing_key)
+                for each in declared.leads(one.name, tap)
+            ]
+            evidence = context.evidence_of(one.identity, "bindings", str(len(bound)), sentence)
+            yield Hit(one.name, evidence, tuple(unbind))
+
+
+TAP_ALONE = Rule(
+    "F30",
+    Severity.LOSS,
+    "A tap alone takes the messages",
+    "A tap holds copies for the recorder. Where only a tap is bound to an exchange, RabbitMQ "
+    "confirms the message and no consumer gets it. Without the tap RabbitMQ would return it.",
+    "https://www.rabbitmq.com/docs/confirms",
+    "Bind the queue of the consumer to the exchange. Until then, remove the binding of the tap.",
+    _tap_alone,
+    failing=Example(
+        queues=(queue("delayboard.tap.f30"),),
+        exchanges=(exchange("f30-orders", "fanout"),),
+        bindings=(binding("f30-orders", "delayboard.tap.f30", "#"),),
+    ),
+    passing=Example(
+        queues=(queue("delayboard.tap.f30"), queue("f30-orders")),
+        exchanges=(exchange("f30-orders", "fanout"),),
+        bindings=(
+            binding("f30-orders", "delayboard.tap.f30", "#"),
+            binding("f30-orders", "f30-orders"),
+        ),
+    ),
+)
