@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
+from delayboard.dead_letters.queues.failures import find_failed, note_failures
 from delayboard.dead_letters.queues.feeds import feeds
+from tests.builders import make_broker
 from tests.topology.builders import PAIR, a_queue, a_snapshot
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.patterns.table import PATTERNS
@@ -247,3 +249,11 @@ def test_a_queue_for_messages_that_consumers_give_up_is_proposed_by_its_name() -
     assert not told["orders"].is_given_up
     assert not told["fed.dead"].is_given_up
     assert not found(a_queue("a_parked"), **consumed("a_parked"))["a_parked"].is_given_up
+
+
+@pytest.mark.django_db
+def test_a_name_that_no_queue_can_have_is_not_noted() -> None:
+    """A client may write any text into x-death."""
+    broker = make_broker()
+    note_failures(broker.pk, ["a\x00b", "n" * 256, "amq.gen-1"])
+    assert find_failed(broker) == {"amq.gen-1"}

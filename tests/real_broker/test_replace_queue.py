@@ -42,6 +42,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replace_queue, "REPORTED", timedelta(seconds=1.5))
+    monkeypatch.setattr(replace_queue, "REPORTED_BY_QUORUM", timedelta(seconds=1.5))
 
 
 class Died(BaseException):

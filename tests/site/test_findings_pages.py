@@ -14,7 +14,8 @@ from tests.topology.builders import a_queue
 from topology import latest
 from topology.broker.management.exported import read_export
 from topology.findings.find import find
-from topology.findings.table import LIVE_RULES, RULES
+from topology.findings.rules import levels
+from topology.findings.table import LIVE_RULES
 from topology.models import Broker, FindingMute, Role, State, Topology
 from topology.operations.finding_rows import mute_finding, record_findings
 from topology.snapshot import QueueNumbers
@@ -80,9 +81,9 @@ def test_a_finding_in_a_managed_topology_leads_to_its_plan(pair: Topology) -> No
 
 
 def test_a_finding_in_discovered_levels_leads_to_their_differences(broker: Broker) -> None:
-    things = read_export(RULES[20].failing.definitions())[""].definitions
+    things = read_export(levels.INCOMPLETE.failing.definitions())[""].definitions
     know(broker, *things)
-    found = next(one for one in find(know(broker, *things)) if one.rule.id == "F21")
+    found = next(one for one in find(know(broker, *things)) if one.rule is levels.INCOMPLETE)
     address = reverse("topology:finding", args=[broker.slug, found.key])
     text = text_of(signed_in(Role.VIEWER, broker).get(address))
     assert "?kind=delay_levels&amp;name=f21.delay-level" in text
@@ -215,6 +216,19 @@ def test_what_the_broker_does_not_have_is_not_muted(broker: Broker) -> None:
     address = reverse("topology:finding_mute", args=[broker.slug, "f01-0123456789ab"])
     answer = signed_in(Role.OPERATOR, broker).post(address, follow=True)
     assert "Finding not muted." in text_of(answer)
+
+
+def test_while_findings_are_computed_nothing_is_said_to_be_resolved(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(pair.broker, LOST)
+    monkeypatch.setattr("topology.views.findings.finding.worked_out", lambda *_: None)
+    monkeypatch.setattr("topology.views.findings.results.worked_out", lambda *_: None)
+    address = reverse("topology:finding_mute", args=[pair.broker.slug, "f01-0123456789ab"])
+    client = signed_in(Role.OPERATOR, pair.broker)
+    assert "the findings are not computed yet" in text_of(client.post(address, follow=True))
+    page = client.get(reverse("topology:topology", args=[pair.slug]))
+    assert "Delayboard is still computing the findings" in text_of(page)
 
 
 def test_the_history_has_when_findings_appeared_and_went(broker: Broker) -> None:

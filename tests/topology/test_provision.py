@@ -16,10 +16,10 @@ from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import NOON, a_snapshot
 from topology import latest
 from topology.broker.errors import Unreachable
-from topology.definitions import Binding, Exchange, Queue, Thing
+from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
 from topology.models import AuditEntry, Broker, Role, State, Topology
 from topology.operations import provision
-from topology.operations.ownership import Refusal
+from topology.operations.ownership import Refusal, alone_with, own, own_declared
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.params import level_name
@@ -355,6 +355,26 @@ def test_two_never_apply_or_tear_down_at_once() -> None:
     takes_changes()
     assert provision.apply(None, topology).created
     assert Topology.objects.get().busy_until_at is None
+
+
+def test_one_who_was_too_slow_does_not_go_on_beside_another() -> None:
+    topology = make_pair(make_broker())
+    with alone_with(topology) as extend:
+        extend()
+        Topology.objects.update(busy_until_at=timezone.now() - timedelta(seconds=1))
+        with alone_with(topology), pytest.raises(Refusal, match="Another process changed"):
+            extend()
+
+
+def test_a_route_does_not_disown_what_was_declared_after_it_was_read() -> None:
+    topology = make_pair(make_broker())
+    own(topology, [("queue", "delay.1000.gone")])
+    topology.refresh_from_db()
+    own(topology, [("queue", "delay.2000.new")])
+    own_declared(topology, Definitions(), Definitions())
+    owned = Topology.objects.get().owned_identities
+    assert ("queue", "delay.2000.new") in owned
+    assert ("queue", "delay.1000.gone") not in owned
 
 
 def test_an_identity_is_owned_once_and_read_back_as_it_was() -> None:

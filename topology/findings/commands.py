@@ -24,6 +24,24 @@ def blanks(commands: Iterable[str]) -> list[str]:
     return [word for word in words if word in text]
 
 
+def object_of(command: str) -> str:
+    """What of one queue the command replaces as a whole; "" for a command that adds or removes."""
+    if " set_policy " in command:
+        return command.partition("{")[0]
+    _, _, rest = command.partition(_DELETE)
+    return rest.partition(" --if-empty")[0]
+
+
+def name_tool(commands: Iterable[str], admin: Admin) -> str:
+    """Which rabbitmqadmin they are for; "" where they need none."""
+    if any("rabbitmqadmin" in command for command in commands):
+        return (
+            "Run rabbitmqadmin with the address and account of the management API: the syntax is "
+            f"that of {admin.tool}."
+        )
+    return ""
+
+
 def warn_about(commands: Iterable[str]) -> str:
     """What to do before them; "" for nothing."""
     if any(_DELETE in command for command in commands):
@@ -66,6 +84,8 @@ class Admin:
         type_key = "type" if self._is_second else "queue_type"
         durable = json.dumps(queue.durable)
         values = {"name": queue.name, type_key: "classic", "durable": durable, **_json(given)}
+        if queue.auto_delete:
+            values["auto_delete"] = "true"
         return self._command("declare", "queue", **values)
 
     def restore(self, binding: Binding) -> str:
@@ -93,7 +113,8 @@ class Admin:
 
     def _command(self, verb: str, kind: str, **values: str) -> str:
         if self._is_second:
-            names = (f"--{name.replace('_', '-')} {quote(text)}" for name, text in values.items())
+            # With the sign, a text that begins with a hyphen is no option.
+            names = (f"--{name.replace('_', '-')}={quote(text)}" for name, text in values.items())
         else:
             names = (f"{name}={quote(text)}" for name, text in values.items())
         return " ".join(['rabbitmqadmin --vhost "$VHOST"', verb, kind, *names])

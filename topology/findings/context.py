@@ -205,7 +205,8 @@ class Context:
         """The command that sets it; none where a policy exists: only one applies to a queue."""
         if queue.name in self.snapshot.policies:
             return ()
-        return (set_policy(f"{queue.name}-dead-letters", queue.name, **definition),)
+        name = f"delayboard-{queue.name}-dead-letters"
+        return (set_policy(name, queue.name, **definition),)
 
     def give_exchange(self, queue: Queue) -> tuple[str, ...]:
         """The same, for dead letters to a queue that a person has to name."""
@@ -227,12 +228,15 @@ class Context:
     ) -> tuple[str, ...]:
         """One command that declares a classic queue again while it is empty and unused.
 
-        None for another type, which RabbitMQ deletes with its messages, and none where a policy
-        sets what is to change. An argument is removed by None.
+        None for another type, which RabbitMQ deletes with its messages, none where a policy
+        sets what is to change, and none for a name that rabbitmqctl takes for an option. An
+        argument is removed by None.
         """
         declared = self.snapshot.declared.queue(queue.name)
         set_by = {self.set_by(queue, name) for name in changes}
         if declared is None or queue.type != "classic" or set_by - {"", "argument"}:
+            return ()
+        if queue.name.startswith("-"):
             return ()
         given = {**declared.arguments, **changes}
         arguments = Arguments({k: value for k, value in given.items() if value is not None})
@@ -240,8 +244,14 @@ class Context:
         if lasting:
             wanted = replace(wanted, durable=True, auto_delete=False)
         bindings = map(self.admin.restore, self._bindings_to.get(queue.name, ()))
-        # In one line, so that nobody copies a part of it.
-        steps = (delete_queue(queue.name), self.admin.declare_queue(wanted), *bindings)
+        # In one line, so that nobody copies a part of it. It begins with a declare that changes
+        # nothing: a rabbitmqadmin that does not work ends it before the queue is deleted.
+        steps = (
+            self.admin.declare_queue(declared),
+            delete_queue(queue.name),
+            self.admin.declare_queue(wanted),
+            *bindings,
+        )
         return (" && ".join(steps),)
 
     def evidence(self, queue: Queue, argument: str, sentence: str) -> Evidence:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from topology.findings.commands import object_of
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.finding import Finding, Rule
@@ -21,9 +23,20 @@ def _find(context: Context, rules: Sequence[Rule]) -> tuple[Finding, ...]:
 
 
 def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(
-        sorted(found, key=lambda one: (-one.severity, one.rule.id, -len(one.evidence), one.cause))
+    """The worst first. Of commands that replace the same policy or queue, only the first."""
+    ordered = sorted(
+        found, key=lambda one: (-one.severity, one.rule.id, -len(one.evidence), one.cause)
     )
+    first: dict[str, str] = {}
+    return tuple(
+        replace(one, commands=tuple(text for text in one.commands if _is_first(text, first)))
+        for one in ordered
+    )
+
+
+def _is_first(command: str, first: dict[str, str]) -> bool:
+    replaced = object_of(command)
+    return not replaced or first.setdefault(replaced, command) == command
 
 
 class Finder:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from topology.definitions import Identity
-from topology.findings.commands import blanks, set_vhost, warn_about
+from topology.findings.commands import Admin, blanks, name_tool, set_vhost, warn_about
 from topology.findings.evidence import Evidence
 from topology.findings.finding import Finding, Rule, Severity
 from topology.findings.table import RULES
@@ -43,22 +43,22 @@ def count_words(findings: Sequence[Finding]) -> str:
     )
 
 
-def as_lines(found: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
-    """Text for a person; a vhost is named where there are several."""
+def as_lines(found: Mapping[str, Sequence[Finding]], admins: Mapping[str, Admin]) -> Iterator[str]:
+    """Text for a person; a vhost is named where there are several. `admins` are by vhost."""
     everything = [one for findings in found.values() for one in findings]
     for vhost, findings in found.items():
         if len(found) > 1 and findings:
             yield f"Virtual host {vhost}"
             yield ""
         for one in findings:
-            yield from _finding_lines(one, vhost)
+            yield from _finding_lines(one, vhost, admins[vhost])
             yield ""
     number = len(everything)
     total = f"{number} finding{'' if number == 1 else 's'}"
     yield f"{total}: {count_words(everything)}." if everything else "No findings."
 
 
-def _finding_lines(one: Finding, vhost: str) -> Iterator[str]:
+def _finding_lines(one: Finding, vhost: str, admin: Admin) -> Iterator[str]:
     yield f"{one.rule.id} {one.severity.label}: {one.title}"
     for evidence in one.evidence[:MOST_NAMED]:
         yield f"  {setting_of(evidence)}"
@@ -72,8 +72,8 @@ def _finding_lines(one: Finding, vhost: str) -> Iterator[str]:
         yield from (f"    {command}" for command in commands)
         if (more := len(one.commands) - MOST_NAMED) > 0:
             yield f"    and {more} more commands, all in --format json"
-        if warning := warn_about(commands):
-            yield f"  {warning}"
+        notes = (warn_about(commands), name_tool(commands, admin))
+        yield from (f"  {note}" for note in notes if note)
         if words := blanks(commands):
             yield f"  Replace {', '.join(words)}."
     yield f"  Source: {one.rule.source}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from django.db import transaction
@@ -51,19 +51,25 @@ def edit(
         audit.recorded(
             user, "topology edited", broker=topology.broker, what=topology.name, details=stored
         ),
-        alone_with(topology),
+        alone_with(topology) as extend,
     ):
         edited = _edited(topology, values)
         if topology.state == State.PLANNED:
             Topology.objects.filter(pk=topology.pk).update(params=stored)
             found = NOTHING
         else:
-            found = _carry_out(user, topology, edited, typed_name)
+            found = _carry_out(user, topology, edited, typed_name, extend)
     topology.refresh_from_db()
     return found
 
 
-def _carry_out(user: User, topology: Topology, edited: Topology, typed_name: str) -> Edit:
+def _carry_out(
+    user: User,
+    topology: Topology,
+    edited: Topology,
+    typed_name: str,
+    extend: Callable[..., None],
+) -> Edit:
     with Management(topology.broker.address) as management:
         found = _plan(topology, edited, management)
         if found.refusals:
@@ -72,7 +78,8 @@ def _carry_out(user: User, topology: Topology, edited: Topology, typed_name: str
             raise Refusal(problem)
         created = [change.thing.identity for change in found.plan.changes]
         own(topology, [*created, *(one.binding.identity for one in found.reroutes)])
-        apply_plan(found.plan, management, lambda done, total: None)
+        apply_plan(found.plan, management, extend)
+        extend()
     with transaction.atomic():
         Topology.objects.filter(pk=topology.pk).update(
             params=edited.params, applied_at=timezone.now()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from topology.models import QueueReplacement, State, Topology
 from topology.provisioning.plan import Plan
 from topology.provisioning.taps import DEFAULT_TAP
 
-# Longer than any of them takes; after it a claim counts as left by one who died.
+# Longer than any step takes; after it a claim counts as left by one who died.
 LONGEST_ACTION = timedelta(seconds=60)
 
 
@@ -24,10 +24,11 @@ class Refusal(Exception):
 
 
 @contextmanager
-def alone_with(topology: Topology) -> Iterator[None]:
+def alone_with(topology: Topology) -> Iterator[Callable[..., None]]:
     """Nobody else applies it or tears it down meanwhile. Raises Refusal when somebody does.
 
-    A claim of one who died ends by itself.
+    A claim of one who died ends by itself. Yields what extends the claim, to be called within
+    LONGEST_ACTION; it raises Refusal when somebody else has taken over.
     """
     now = timezone.now()
     claim = now + LONGEST_ACTION
@@ -36,8 +37,18 @@ def alone_with(topology: Topology) -> Iterator[None]:
     if not rows.filter(free).update(busy_until_at=claim):
         raise Refusal("Another process is changing this topology. Try again in a minute.")
     topology.refresh_from_db()
+
+    def extend(*_: object) -> None:
+        nonlocal claim
+        later = timezone.now() + LONGEST_ACTION
+        if not rows.filter(busy_until_at=claim).update(busy_until_at=later):
+            raise Refusal(
+                "Another process changed this topology after this one was slow. Check the topology."
+            )
+        claim = later
+
     try:
-        yield
+        yield extend
     finally:
         rows.filter(busy_until_at=claim).update(busy_until_at=None)
 
@@ -76,16 +87,22 @@ def own_declared(
 ) -> frozenset[Identity]:
     """Record which of a route's objects will be ours, before it declares them, and return them.
 
-    Queues that a route created and that no longer exist are removed from the record.
+    Queues that a route created and that no longer exist are removed from the record; not those
+    that were recorded after `topology` was read, because `found` may be older than they are.
     """
     there = {thing.identity for thing in found}
+    recorded = topology.owned_identities
     fresh = frozenset(thing.identity for thing in declares if thing.identity not in there)
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
         before = row.owned_identities
         kept = {thing.identity for thing in row.definitions} | there | fresh
         row.disown(
-            [identity for identity in before if identity[0] == "queue" and identity not in kept]
+            [
+                identity
+                for identity in before & recorded
+                if identity[0] == "queue" and identity not in kept
+            ]
         )
         row.own(fresh)
         if row.owned_identities != before:

@@ -83,7 +83,7 @@ def apply(user: User, topology: Topology) -> Applied:
     broker = topology.broker
     with (
         audit.recorded(user, "topology applied", broker=broker, what=topology.name),
-        alone_with(topology),
+        alone_with(topology) as extend,
         Management(broker.address) as management,
     ):
         refuse_deleted(topology)
@@ -93,7 +93,8 @@ def apply(user: User, topology: Topology) -> Applied:
         if wrong := refusal_of_plan(topology, snapshot, plan):
             raise Refusal(f"{wrong} Delayboard changed nothing.")
         begin(topology, plan)
-        created = apply_plan(plan, management, lambda done, total: None)
+        created = apply_plan(plan, management, extend)
+        extend()
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )

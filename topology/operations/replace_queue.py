@@ -37,6 +37,8 @@ from topology.transfer.interception import PREFIX as INTERCEPTED
 KIND = "replace_queue"
 # The broker reports what a queue holds every five seconds: none for so long means none.
 REPORTED = timedelta(seconds=6)
+# A quorum queue counts the messages of at-least-once dead-lettering every five seconds besides.
+REPORTED_BY_QUORUM = timedelta(seconds=12)
 CHECK_AGAIN_AFTER = timedelta(seconds=1)
 TRY_AGAIN = timedelta(seconds=5)
 
@@ -231,7 +233,9 @@ class _Emptying:
         self._row.save(update_fields=["waiting", "empty_since_at"])
         if there.get("consumers"):
             self.obstacle = f"“{queue}” has consumers, and messages leave it early. Stop them."
-        return self._row.empty_since_at is not None and timezone.now() - since > REPORTED
+            return False
+        lag = REPORTED if there.get("type") == "classic" else REPORTED_BY_QUORUM
+        return self._row.empty_since_at is not None and timezone.now() - since > lag
 
     def _remove(self, queue: Queue) -> bool:
         """Delete the queue if it is empty; returns whether it was.

@@ -35,6 +35,7 @@ from analytics.recorder.record import Beat
 from analytics.scheduled.queries.not_observed import settle
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.management.client import Management
+from topology.database.optional_writes import try_write
 from topology.models import Broker
 from topology.snapshot import version_numbers
 
@@ -140,8 +141,10 @@ class FirehoseRecorder:
         if events:
             self._log.append(events)
             self._last_at = events[-1].recorded_at
-        if new := failed - self._failure_queues:
-            self._note_failures(self._broker.pk, new)
+        # The lines are in the log: what fails from here on would record the batch again.
+        if (new := failed - self._failure_queues) and try_write(
+            "queues with failed messages", lambda: self._note_failures(self._broker.pk, new)
+        ):
             self._failure_queues |= new
         self._recorded += len(events)
         self._unknown += len(foreign) - len(events)

@@ -20,6 +20,7 @@ from topology import audit
 from topology.access import User
 from topology.broker.errors import BrokerError
 from topology.models import Broker
+from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, control_problem
 from topology.snapshot import Snapshot
 
 MOST_QUEUES = 20
@@ -85,6 +86,12 @@ def check_queues(
 def note_failures(broker_id: int, queues: Collection[str]) -> None:
     """Store that messages which failed elsewhere are in these queues."""
     now = timezone.now()
+    # A client may name a queue in x-death that no broker could have.
+    queues = {
+        name
+        for name in queues
+        if byte_length(name) <= LONGEST_NAME_BYTES and not control_problem(name)
+    }
     FailureQueue.objects.bulk_create(
         [FailureQueue(broker_id=broker_id, queue=name, seen_at=now) for name in queues],
         ignore_conflicts=True,

@@ -95,5 +95,46 @@ def test_dead_letters_whose_only_queue_does_not_last_are_found(
 
 def test_a_binding_with_arguments_is_restored_with_them() -> None:
     bound = Binding("h", "q", "", arguments=Arguments({"x-match": "all", "n": 1}))
-    assert """--arguments '{"n": 1, "x-match": "all"}'""" in Admin((4, 3)).restore(bound)
+    assert """--arguments='{"n": 1, "x-match": "all"}'""" in Admin((4, 3)).restore(bound)
     assert """arguments='{"n": 1, "x-match": "all"}'""" in Admin((3, 10)).restore(bound)
+
+
+# What is rejected waits and comes back.
+LOOP = queue("work", dlx="", key="wait")
+
+
+def commands_of(*queues: Raw) -> list[str]:
+    return [text for one in findings_of(Example(queues=queues)) for text in one.commands]
+
+
+def test_of_two_commands_that_replace_one_policy_or_queue_only_the_first_is_given() -> None:
+    """The second would undo the first: it knows nothing of it."""
+    policies = commands_of(
+        queue("q", type="quorum", ttl=5_000, overflow="reject-publish-dlx", max_length=10)
+    )
+    (policy,) = [text for text in policies if " set_policy " in text]
+    assert "delayboard-q-dead-letters '^q$'" in policy
+    assert "dead-letter-exchange" in policy
+    wait = queue("wait", ttl=5_000, dlx="", key="work", max_length=10, priorities=3)
+    (again,) = commands_of(wait, LOOP)
+    assert "x-max-length" not in again.split(" delete_queue ")[1]
+
+
+def test_a_queue_is_deleted_only_where_the_command_that_declares_it_works() -> None:
+    (again,) = commands_of(queue("wait", ttl=5_000, dlx="", key="work", priorities=3), LOOP)
+    first, delete, wanted = again.split(" && ")
+    assert "declare queue" in first
+    assert '"x-max-priority": 3' in first
+    assert "delete_queue" in delete
+    assert "declare queue" in wanted
+    assert "x-max-priority" not in wanted
+
+
+def test_a_name_that_looks_like_an_option_stays_a_name() -> None:
+    odd = "--node=rabbit@evil"
+    to_odd = queue("work", dlx="", key=odd)
+    assert findings_of(
+        Example(queues=(queue(odd, ttl=5_000, dlx="", key="work", priorities=3), to_odd))
+    )
+    assert commands_of(queue(odd, ttl=5_000, dlx="", key="work", priorities=3), to_odd) == []
+    assert f"--destination={odd}" in Admin((4, 3)).bind("x", odd, "k")

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from topology.broker.management.exported import NotDefinitions, read_export
 from topology.findings import baseline, report
+from topology.findings.commands import Admin
 from topology.findings.find import find
 from topology.findings.finding import Finding, Severity
 from topology.graph.layout.geometry import visible
@@ -74,7 +75,7 @@ class Command(BaseCommand):
             self.stdout.write(f"Baseline written to {options['write_baseline']}.")
             return
         found = {v: baseline.without(findings, v, known) for v, findings in everything.items()}
-        self._print(found, options)
+        self._print(found, snapshots, options)
         for snapshot in snapshots.values():
             for doubt in snapshot.doubts:
                 self.stderr.write(visible(doubt))
@@ -82,7 +83,12 @@ class Command(BaseCommand):
         if any(one.severity >= worst for findings in found.values() for one in findings):
             sys.exit(FOUND_CODE)
 
-    def _print(self, found: Mapping[str, Sequence[Finding]], options: Mapping[str, Any]) -> None:
+    def _print(
+        self,
+        found: Mapping[str, Sequence[Finding]],
+        snapshots: Mapping[str, Snapshot],
+        options: Mapping[str, Any],
+    ) -> None:
         match options["format"]:
             case "json":
                 self._print_json(report.as_json(found))
@@ -92,7 +98,8 @@ class Command(BaseCommand):
                 for line in report.as_annotations(found, options["source"]):
                     self.stdout.write(visible(line))
             case _:
-                for line in report.as_lines(found):
+                admins = {vhost: Admin(one.version_tuple) for vhost, one in snapshots.items()}
+                for line in report.as_lines(found, admins):
                     self.stdout.write(visible(line))
 
     def _print_json(self, document: Any) -> None:

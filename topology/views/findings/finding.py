@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 from topology import access, latest
 from topology.database import paging
 from topology.findings.chain import chain_of
-from topology.findings.commands import Admin, blanks, set_vhost, warn_about
+from topology.findings.commands import Admin, blanks, name_tool, set_vhost, warn_about
 from topology.findings.counts import make_count
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
@@ -30,6 +30,7 @@ from topology.operations.finding_rows import (
 from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
+from topology.views.background import Worked
 from topology.views.diagram import draw_path
 from topology.views.findings.results import make_line, worked_out
 
@@ -70,8 +71,14 @@ def finding(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
 @access.with_broker(Role.OPERATOR)
 def finding_mute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
     form = MuteForm(request.POST)
-    one = _find(broker, key)
-    if one is None:
+    known = latest.fresh(broker)
+    worked = worked_out(broker, known.snapshot) if known.snapshot else None
+    one = _find(worked, key)
+    if worked is None:
+        messages.error(
+            request, "Finding not muted, because the findings are not computed yet. Try again."
+        )
+    elif one is None:
         messages.error(request, "Finding not muted. It is already resolved.")
     elif not form.is_valid():
         return _page(request, broker, key, form)
@@ -92,9 +99,7 @@ def finding_unmute(request: HttpRequest, broker: Broker, key: str) -> HttpRespon
     return redirect("topology:finding", broker_slug=broker.slug, key=key)
 
 
-def _find(broker: Broker, key: str) -> Finding | None:
-    known = latest.fresh(broker)
-    worked = worked_out(broker, known.snapshot) if known.snapshot else None
+def _find(worked: Worked[tuple[Finding, ...]] | None, key: str) -> Finding | None:
     return next((each for each in worked.value if each.key == key), None) if worked else None
 
 
@@ -112,7 +117,7 @@ def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> Htt
         "periods": FindingPeriod.objects.filter(broker=broker, key=key)[:MOST_PERIODS],
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
     }
-    one = next((each for each in worked.value if each.key == key), None) if worked else None
+    one = _find(worked, key)
     if worked is not None and one is None:
         pending = find_pending(broker, worked.snapshot, worked.value)
         context["pending"] = next((row for row in pending if row.key == key), None)
@@ -129,7 +134,7 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "evidence": [(name_of(each.object), each) for each in one.evidence[:MOST_OBJECTS]],
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
         "commands": "\n".join((set_vhost(broker.vhost), *commands)) if commands else "",
-        "admin": Admin(snapshot.version_tuple).tool,
+        "tool": name_tool(commands, Admin(snapshot.version_tuple)),
         "warning": warn_about(commands),
         "blanks": blanks(commands),
         "more_commands": len(one.commands) - len(commands),

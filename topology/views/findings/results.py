@@ -53,14 +53,14 @@ def findings_line(broker: Broker, snapshot: Snapshot) -> list[Count] | None:
     return count_by_severity(one for one in worked.value if one.key not in mutes)
 
 
-def lines_of(topology: Topology, snapshot: Snapshot) -> list[Line]:
-    """The findings about objects of a topology, without muted ones; none while they are computed.
+def lines_of(topology: Topology, snapshot: Snapshot) -> list[Line] | None:
+    """The findings about objects of a topology, without muted ones; None while they are computed.
 
     Raises ParamsError for a row that no longer reads.
     """
     worked = worked_out(topology.broker, snapshot)
     if worked is None:
-        return []
+        return None
     mutes = find_mutes(topology.broker, timezone.now())
     counted = [one for one in worked.value if one.key not in mutes]
     return [make_line(one) for one in _about(topology, counted)]

@@ -85,6 +85,7 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
 def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
     """What of it exists, and what a teardown would do."""
     teardown = provision.teardown_for(topology, snapshot)
+    found = lines_of(topology, snapshot)
     replacements = replace_queue.replacements_for(topology, snapshot)
     return {
         "obstacle": provision.obstacle_for(topology, snapshot),
@@ -98,7 +99,8 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "destinations": provision.destinations_of(topology, snapshot),
         "missing": [(row, obstacle_to(row, snapshot)) for row in topology.missing_bindings.all()],
         "owned": topology.owned_identities,
-        "findings": lines_of(topology, snapshot),
+        "findings": found,
+        "is_computing_findings": found is None,
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
     }
 
