@@ -146,8 +146,9 @@ class Run:
             return
 
     def describe_held(self, places: Sequence[Place]) -> str:
-        """Which messages somebody else has without an ack: the source gets them back, or delivers
-        them. "" for none. Raises BrokerError, Stopped.
+        """Which messages another consumer has without an ack; "" for none.
+
+        Raises BrokerError, Stopped.
 
         The broker's last report may still count ours.
         """
@@ -157,8 +158,8 @@ class Run:
             if time.monotonic() > until or self.is_over:
                 queue, number = next(iter(held.items()))
                 return (
-                    f"Messages of “{queue}” that another consumer has and did not acknowledge: "
-                    f"{number}. Stop the consumer."
+                    f"Another consumer received {number} messages of “{queue}” and did not "
+                    "acknowledge them. Stop the consumer."
                 )
             self._pulse()
             time.sleep(QUIET_SECONDS)

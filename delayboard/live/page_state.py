@@ -30,7 +30,7 @@ from topology.snapshot import Snapshot
 MOST_KEYS = 6_000
 LONGEST_KEY = 400
 # Seconds: after a year the display shows that there is no end.
-LONGEST_LEFT = 31_536_000
+LONGEST_REMAINING = 31_536_000
 
 
 class State(TypedDict):
@@ -161,17 +161,17 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
         "replay/delivered": count_text(batch.delivered),
         "replay/died": count_text(batch.died),
         "replay/pace": "" if pace is None else f"{pace:.{0 if pace >= 10 else 1}f} per second",
-        "replay/left": _count_left(batch.pending, pace),
+        "replay/left": _describe_remaining(batch.pending, pace),
         "replay/state": batch.get_state_display(),
     }
     version = make_page_version(batch)
     return state(at=at, cells=cells, version=version, done=batch.is_ended)
 
 
-def _count_left(pending: int, pace: float | None) -> str:
+def _describe_remaining(pending: int, pace: float | None) -> str:
     if not pace or not pending:
         return ""
-    seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_LEFT)))
+    seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_REMAINING)))
     return f"about {in_words(seconds)} left"
 
 

@@ -70,7 +70,7 @@ class ReplayOutcome(models.TextChoices):
     DELAYED = "delayed", "sent to a delay"
     DELIVERED = "delivered", "delivered (observed)"
     DIED = "died", "dead-lettered again"
-    UNSEEN = "unseen", "not observed"
+    UNOBSERVED = "unobserved", "not observed"
 
 
 class Source(models.TextChoices):
@@ -151,7 +151,7 @@ class ReplayBatch(models.Model):
     )
     state_at = models.DateTimeField()
     state_why = models.TextField(blank=True)
-    pause_wanted = models.BooleanField(default=False)
+    pause_requested = models.BooleanField(default=False)
     publish_at = models.DateTimeField(null=True, help_text="Time of the first publish.")
     canary_until = models.DateTimeField(null=True)
     selected = models.PositiveIntegerField(default=0)

@@ -64,7 +64,7 @@ class Waits:
     """How many messages wait, how many are due within an hour, overdue, and stuck of these."""
 
     waiting: int
-    soon: int
+    due_within_hour: int
     overdue: int
     stuck: int = 0
 
@@ -82,9 +82,9 @@ def waits_counters(waits: Waits) -> list[Counter]:
     return [
         Counter("scheduled", "scheduled", waits.waiting, Link("", page)),
         Counter(
-            "soon",
+            "due_within_hour",
             "due within 1 h",
-            waits.soon,
+            waits.due_within_hour,
             Link("", page, query={"from": "now", "until": "+1h"}),
         ),
         Counter(

@@ -419,7 +419,11 @@ def test_at_the_end_of_its_time_what_was_not_seen_is_unseen_and_handed_ones_stay
     batch.items.filter(position=3).update(outcome=ReplayOutcome.DELIVERED)
     assert batch_follower.read_open_batches() == [batch]
     batch_follower.close_batch(batch, timezone.now())
-    assert outcomes(batch) == [ReplayOutcome.UNSEEN, ReplayOutcome.DELAYED, ReplayOutcome.DELIVERED]
+    assert outcomes(batch) == [
+        ReplayOutcome.UNOBSERVED,
+        ReplayOutcome.DELAYED,
+        ReplayOutcome.DELIVERED,
+    ]
     assert batch_follower.read_open_batches() == []
 
 
@@ -451,4 +455,4 @@ def test_a_batch_is_followed_for_a_time_after_its_end(broker: Broker) -> None:
 
 def test_a_replay_straight_through_says_that_it_is_not_followed(broker: Broker) -> None:
     batch = a_batch(broker, state=BatchState.RUNNING, source=Source.QUEUE)
-    assert "does not follow" in outcome.explain_unseen(batch)
+    assert "does not follow" in outcome.explain_unobserved(batch)

@@ -226,7 +226,7 @@ def test_it_pauses_and_goes_on(vhost: Vhost) -> None:
     batch = a_batch(vhost, "dead", rate=20.0)
     with running(batch):
         eventually(lambda: depth(vhost, "target") > 0, "it is at work")
-        ReplayBatch.objects.filter(pk=batch.pk).update(pause_wanted=True)
+        ReplayBatch.objects.filter(pk=batch.pk).update(pause_requested=True)
         eventually(lambda: state(batch) == BatchState.PAUSED, "it is paused")
     found = counts(batch)
     assert 0 < found["done"] < 300

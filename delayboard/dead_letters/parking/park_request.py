@@ -132,7 +132,7 @@ def _create_parking(user: Any, broker: Broker, name: str, handles: list[str] | N
     number = None if handles is None else len(handles)
     with transaction.atomic():
         parking = Parking.objects.create(
-            broker=broker, queue=clean(name), handles=handles, asked=number, created_by=user
+            broker=broker, queue=clean(name), handles=handles, requested=number, created_by=user
         )
         parking.work = work.create(KIND, parking.pk, broker=broker, user=user, total=number or 0)
         parking.save(update_fields=["work"])

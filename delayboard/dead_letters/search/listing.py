@@ -66,7 +66,7 @@ def list_page(
     number, is_exact = _count_matches(search, found, edge)
     last = found.ids[-1] if found.ids else None
     rules = redaction.rules_for(user, search.broker)
-    rows = [seen_parked_message(row, rules) for row in rows_of(found.ids)]
+    rows = [seen_parked_message(row, rules) for row in read_messages(found.ids)]
     reads = access.may(user, search.broker, Role.OPERATOR)
     lines = tuple(_make_lines(rows, rules if reads else None))
     waiting = index.not_searchable(search.broker) if search.query.reads_content else 0
@@ -84,7 +84,7 @@ def list_page(
     )
 
 
-def rows_of(ids: tuple[int, ...]) -> list[ParkedMessage]:
+def read_messages(ids: tuple[int, ...]) -> list[ParkedMessage]:
     """The rows in this order, without their properties, which may be large."""
     rows = ParkedMessage.objects.defer("properties").select_related("group").in_bulk(ids)
     return [rows[pk] for pk in ids if pk in rows]

@@ -47,7 +47,7 @@ def check(user: User, broker: Broker, query: Query) -> None:
         )
 
 
-def tells(hidden: Redaction, text: str) -> bool:
+def reveals(hidden: Redaction, text: str) -> bool:
     """Whether a query that others wrote may itself hold something of what is hidden."""
     if hidden.is_empty:
         return False

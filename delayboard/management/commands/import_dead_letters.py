@@ -12,7 +12,7 @@ from delayboard.dead_letters.transfer.import_lines import import_messages
 from topology.management.find_rows import find_broker
 from topology.management.input_file import opened
 
-LEFT_OUT_CODE = 3
+SKIPPED_CODE = 3
 
 
 class Command(BaseCommand):
@@ -35,7 +35,7 @@ class Command(BaseCommand):
             f"{tally.malformed} skipped."
         )
         if tally.malformed:
-            sys.exit(LEFT_OUT_CODE)
+            sys.exit(SKIPPED_CODE)
 
     def _report(self, number: int, sentence: str) -> None:
         self.stderr.write(f"line {number}: {sentence}")

@@ -18,7 +18,7 @@ from topology.management.input_file import opened
 from topology.operations.ownership import Refusal
 
 LEFT_OUT_CODE, STOPPED_CODE = 3, 130
-TELL_EVERY = 1000
+REPORT_EVERY = 1000
 
 
 class Command(BaseCommand):
@@ -74,7 +74,7 @@ class Command(BaseCommand):
             to = f" for “{verdict.destination}”" if verdict.destination else ""
             out = self.stderr if is_left_out and not self._is_dry else self.stdout
             out.write(f"line {verdict.number}{to}: {_word(verdict)}{verdict.sentence}")
-        elif self._read % TELL_EVERY == 0:
+        elif self._read % REPORT_EVERY == 0:
             self.stdout.write(f"{self._read} lines")
 
     def _sum_up(self, tally: Tally) -> None:

@@ -21,7 +21,7 @@ from topology.management.find_rows import find_topology
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 
-LEFT_CODE = 3
+PARTLY_CODE = 3
 
 
 class Command(BaseCommand):
@@ -83,7 +83,7 @@ class Command(BaseCommand):
             self.stderr.write(tally.held)
         if not tally.is_empty:
             self.stderr.write("Run the command again until it moves nothing.")
-            sys.exit(LEFT_CODE)
+            sys.exit(PARTLY_CODE)
 
     def _show(self, source: Topology, target: Topology) -> None:
         found = check(source, target, datetime.now(UTC))

@@ -56,7 +56,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = datetime.now(UTC)
-        wanted = _wanted(options, now)
+        wanted = _make_filter(options, now)
         if options["limit"] is not None and options["limit"] < 0:
             raise CommandError("--limit needs a number from 0 on.")
         brokers = list(Broker.objects.all())
@@ -108,7 +108,7 @@ class Command(BaseCommand):
             self.stdout.write(compact_json(values))
 
 
-def _wanted(options: dict[str, Any], now: datetime) -> Filter:
+def _make_filter(options: dict[str, Any], now: datetime) -> Filter:
     values = {name: options[name] for name in NAMES}
     flags = {name: "1" if options[name] else "" for name in ("overdue", "stuck")}
     wanted = parse(values | flags, now)

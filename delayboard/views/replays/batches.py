@@ -124,7 +124,7 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
     if not is_parked:
         return found
     found["blind"] = (
-        outcome.explain_unseen_in(batch, scene, known) if is_asked and not hides else ""
+        outcome.explain_unobserved_in(batch, scene, known) if is_asked and not hides else ""
     )
     if not batch.is_ended:
         return found

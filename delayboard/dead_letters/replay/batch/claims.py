@@ -20,7 +20,7 @@ from delayboard.models.replay import OPEN, ReplayOutcome, Source
 
 CHUNK = 2500
 FREE = (ParkedState.PARKED, ParkedState.DELAYED)
-_GONE: Mapping[str, ParkedState] = {
+_STATES_AFTER: Mapping[str, ParkedState] = {
     ReplayOutcome.DELAYED: ParkedState.DELAYED,
     ReplayOutcome.DELIVERED: ParkedState.REPLAYED,
     ReplayOutcome.DIED: ParkedState.REPLAYED,
@@ -141,11 +141,11 @@ def find_earlier_states(
     if not parked_messages:
         return {}
     earlier = ReplayItem.objects.filter(parked_message__in=parked_messages, state=ItemState.DONE)
-    others = earlier.filter(outcome__in=_GONE).exclude(batch=batch.pk).order_by()
+    others = earlier.filter(outcome__in=_STATES_AFTER).exclude(batch=batch.pk).order_by()
     found: dict[int, ParkedState] = {}
     for parked_message, outcome in others.values_list("parked_message_id", "outcome"):
         if parked_message is not None and found.get(parked_message) != ParkedState.REPLAYED:
-            found[parked_message] = _GONE[outcome]
+            found[parked_message] = _STATES_AFTER[outcome]
     return found
 
 

@@ -29,7 +29,7 @@ UNKNOWN_TARGET = "The original target of this message is unknown. Enter an excha
 ALL_UNKNOWN_TARGETS = (
     "The original target of these messages is unknown. Enter an exchange and a key."
 )
-GONE = "The queue “{queue}”, of the first failure, does not exist. Enter another target."
+NO_QUEUE = "The queue “{queue}”, of the first failure, does not exist. Enter another target."
 _REDIRECTED = "redirect rule of the group"
 
 
@@ -113,7 +113,7 @@ class Targets:
         if target is not None:
             return Destination(target)
         return Destination(
-            None, refusal=GONE.format(queue=death.queue) if death.queue else UNKNOWN_TARGET
+            None, refusal=NO_QUEUE.format(queue=death.queue) if death.queue else UNKNOWN_TARGET
         )
 
 

@@ -37,7 +37,7 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     checked = checker.check_rows(items)
     values = {**make_columns(options), "limit": batch.limit}
     if items:
-        values["state_why"] = " ".join(filter(None, (describe_missing(batch), found.age_said)))
+        values["state_why"] = " ".join(filter(None, (describe_missing(batch), found.age_sentence)))
         values["excluded"] = count_excluded(checked)
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)

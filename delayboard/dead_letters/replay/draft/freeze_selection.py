@@ -73,7 +73,7 @@ def freeze_selection(
         batch.selected, batch.prepared_to = len(rows), rows[-1].pk
         batch.repeats = sum(row.is_repeat for row in rows)
         batch.excluded = count_excluded(checked)
-        batch.state_why = explain_draft(batch, seen.age_said)
+        batch.state_why = explain_draft(batch, seen.age_sentence)
         batch.save(update_fields=["selected", "prepared_to", "repeats", "excluded", "state_why"])
         record_draft(user, batch, len(rows))
     return batch

@@ -38,7 +38,7 @@ from topology.models import Work, WorkState
 # A transaction writes for some hundredths of a second, then others may.
 CHUNK = 500
 RETRY_AFTER = timedelta(seconds=5)
-LOOK_AGAIN_AFTER = timedelta(seconds=1)
+CHECK_AGAIN_AFTER = timedelta(seconds=1)
 PARKS = "The chosen messages are parked first."
 
 
@@ -53,7 +53,7 @@ def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lam
     at_it = _Preparing(batch, claimed, lease, stop, alive)
     try:
         if batch.parking is not None and not batch.parking.is_ended:
-            lease.give_back(PARKS, after=LOOK_AGAIN_AFTER)
+            lease.give_back(PARKS, after=CHECK_AGAIN_AFTER)
         else:
             at_it.run()
     except work.Stopped as stopped:
@@ -138,7 +138,7 @@ class _Preparing:
         self._end(state_why=self._why(), prepared_to=last or 1)
 
     def _why(self) -> str:
-        age = self._seen.age_said if self._seen else ""
+        age = self._seen.age_sentence if self._seen else ""
         return explain_draft(self._batch, age)
 
     def _fail(self, why: str) -> None:

@@ -16,7 +16,7 @@ from topology.delays import format_delay
 # Items that were not free to be sent do not count among the first.
 BETWEEN = 5000
 # So long after they were published dead ones may lie in a queue that is looked at now and then.
-LOOKS_TAKE = batch_follower.LOOK_EVERY + batch_follower.SCENE_LASTS
+PEEKS_TAKE = batch_follower.PEEK_EVERY + batch_follower.SCENE_LASTS
 
 What = Literal["wait", "go on", "stop", "ask"]
 
@@ -58,11 +58,11 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
         scene = observers.make_scene(batch, latest.recent(batch.broker))
     except BrokerError as error:
         return CanaryResult("ask", f"{quiet} Whether deaths are observed is not known: {error}")
-    if blind := observers.explain_unseen_deaths(batch, scene):
+    if blind := observers.explain_unobserved_deaths(batch, scene):
         return CanaryResult("ask", f"{quiet} {blind}")
     if (
         observers.find_peekable(batch.broker, scene)
-        and now < (batch.canary_until or now) + LOOKS_TAKE
+        and now < (batch.canary_until or now) + PEEKS_TAKE
     ):
         return CanaryResult(
             "wait", f"{quiet} Delayboard peeks at the dead-letter queues once more."

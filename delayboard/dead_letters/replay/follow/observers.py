@@ -100,7 +100,7 @@ def _read_topology_rounds(broker: Broker) -> dict[str, timedelta]:
     return found
 
 
-def explain_unseen_arrivals(batch: ReplayBatch, seen: Scene) -> str:
+def explain_unobserved_arrivals(batch: ReplayBatch, seen: Scene) -> str:
     """Why nobody sees them arrive; "" where a tap does, or behind a delay the firehose."""
     broker = batch.broker
     is_delayed = any(route.after_ms for route in seen.routes)
@@ -125,7 +125,7 @@ def _passes_tap(snapshot: Snapshot, index: Index, route: ReplayRoute, taps: set[
     return any(one.queue in taps for one in way.outcomes)
 
 
-def explain_unseen_deaths(batch: ReplayBatch, seen: Scene) -> str:
+def explain_unobserved_deaths(batch: ReplayBatch, seen: Scene) -> str:
     """Why they may die again and nobody sees it; "" where all such queues are being parked."""
     if not seen.ends:
         return (
@@ -135,19 +135,19 @@ def explain_unseen_deaths(batch: ReplayBatch, seen: Scene) -> str:
     rows = DeadLetterQueue.objects.filter(broker=batch.broker, queue__in=seen.ends)
     confirmed = {row.queue: row for row in rows if row.is_confirmed}
     free = {queue.name for queue in find_peekable(batch.broker, seen)}
-    unseen = [
+    unobserved = [
         name
         for name in seen.ends
         if name not in free and not (name in confirmed and confirmed[name].parks_automatically)
     ]
-    if unseen:
-        more = len(unseen) - NAMED
-        names = ", ".join(f"“{name}”" for name in unseen[:NAMED])
+    if unobserved:
+        more = len(unobserved) - NAMED
+        names = ", ".join(f"“{name}”" for name in unobserved[:NAMED])
         names += f" and {more} more queues" if more > 0 else ""
         return (
-            f"Deaths into {names} are not observed: "
-            "these queues are not parked automatically. On the page Dead letters, start automatic "
-            "parking of those that contain only dead letters."
+            f"Delayboard does not observe dead-lettering into {names}, because it does not park "
+            "these queues automatically. Start automatic parking on the page Dead letters, for "
+            "queues that contain only dead letters."
         )
     watched = (row for row in confirmed.values() if row.parks_automatically)
     return next(filter(None, map(_explain_parker, watched)), "")

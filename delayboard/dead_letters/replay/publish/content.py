@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from analytics import facts
-from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.models import ParkedMessage
 from delayboard.models.replay import ReplayEdit
 from topology.broker.properties.read import read_properties
@@ -68,7 +68,9 @@ def read_contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> di
     parked_messages = {parked_message for _, parked_message in items if parked_message is not None}
     if not parked_messages:
         return {}
-    rows = ParkedMessage.objects.filter(among(parked_messages)).order_by().values_list(*_COLUMNS)
+    rows = (
+        ParkedMessage.objects.filter(match_keys(parked_messages)).order_by().values_list(*_COLUMNS)
+    )
     found = {key: _make_content(*values) for key, *values in rows}
     read = {
         item: found[parked_message] for item, parked_message in items if parked_message in found

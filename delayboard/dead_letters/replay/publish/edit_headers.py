@@ -97,7 +97,7 @@ def _explain_lock(raw: bytes, name: str, value: Any) -> str:
     if name.encode("utf-8", "replace") not in raw:
         return "Its name is not valid UTF-8."
     if isinstance(value, (Mapping, list)) and not _is_plain(value):
-        return "It holds values that cannot be typed, such as times, decimals or bytes."
+        return "This form cannot edit times, decimals or bytes in a table or list."
     return ""
 
 

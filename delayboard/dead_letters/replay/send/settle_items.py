@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import F, QuerySet
 
 from analytics import facts
-from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.dead_letters.parked.states import change_each
 from delayboard.dead_letters.replay.batch.claims import find_earlier_states
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
@@ -94,7 +94,7 @@ def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
 def filter_items(batch: ReplayBatch, positions: Collection[int]) -> QuerySet[ReplayItem]:
     """The items at these positions."""
     rows = ReplayItem.objects.filter(batch=batch.pk)
-    return rows.filter(among(positions, "position")) if positions else rows.none()
+    return rows.filter(match_keys(positions, "position")) if positions else rows.none()
 
 
 def _filter_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Ending]:
