@@ -23,10 +23,10 @@ MOST_QUEUES = 10_000
 CHOICES = ("parked_message", "group", "query", "parked_from", "queue")
 ACTIONS = ("resume", "pause", "cancel")
 # The names of `options.read_options` -> what they are called here.
-NAMES = {name: name for name in options.FORM_NAMES} | {
+NAMES = {name: name for name in options.OptionsForm.base_fields} | {
     "mode": "to_exchange",
     "exchange": "to_exchange",
-    "topology": "through",
+    "topology_id": "through",
     "canary_seconds": "canary_wait",
     "canary_goes_on": "canary_go_on",
     "undo_seconds": "undo",
@@ -173,7 +173,7 @@ def _read_target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
     target = {"mode": mode.value}
     if mode == TargetMode.DELAY:
         rows = Topology.objects.filter(broker=broker)
-        target |= {"topology": str(find_topology(given["through"], rows, make_usage_error).pk)}
+        target |= {"topology_id": str(find_topology(given["through"], rows, make_usage_error).pk)}
         target |= {"key": given["to"] or ""}
     return target
 

@@ -874,7 +874,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "target_mode",
+                    "mode",
                     models.CharField(
                         choices=[
                             ("default", "original exchange and routing key"),
@@ -886,9 +886,9 @@ class Migration(migrations.Migration):
                         max_length=12,
                     ),
                 ),
-                ("target_exchange", models.CharField(blank=True, max_length=255)),
-                ("target_key", models.CharField(blank=True, max_length=255)),
-                ("delay_ms", models.PositiveBigIntegerField(null=True)),
+                ("exchange", models.CharField(blank=True, max_length=255)),
+                ("key", models.CharField(blank=True, max_length=255)),
+                ("delay", models.DurationField(null=True)),
                 (
                     "rate",
                     models.FloatField(

@@ -124,13 +124,11 @@ class ReplayBatch(models.Model):
     claimed_to = models.PositiveIntegerField(default=0)
 
     order = models.CharField(max_length=10, choices=Order.choices, default=Order.OLDEST)
-    target_mode = models.CharField(
-        max_length=12, choices=TargetMode.choices, default=TargetMode.DEFAULT
-    )
-    target_exchange = models.CharField(max_length=255, blank=True)
-    target_key = models.CharField(max_length=255, blank=True)
+    mode = models.CharField(max_length=12, choices=TargetMode.choices, default=TargetMode.DEFAULT)
+    exchange = models.CharField(max_length=255, blank=True)
+    key = models.CharField(max_length=255, blank=True)
     topology = models.ForeignKey(Topology, models.SET_NULL, null=True)
-    delay_ms = models.PositiveBigIntegerField(null=True)
+    delay = models.DurationField(null=True)
     rate = models.FloatField(null=True, help_text="Messages per second; null means no limit.")
     canary = models.PositiveIntegerField(
         default=0, help_text="Number of canary messages; 0 means no canary."

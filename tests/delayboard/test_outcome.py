@@ -212,7 +212,7 @@ def test_what_steers_it_through_a_delay_makes_it_no_other(
         parked(broker, as_sent(1, "", message_id=None)),
         BatchState.DONE,
         [ItemState.DONE],
-        target_mode=TargetMode.DELAY,
+        mode=TargetMode.DELAY,
         topology=topology,
         delay_ms=delay // timedelta(milliseconds=1),
     )

@@ -56,7 +56,7 @@ def test_chosen_messages_are_parked_and_become_a_draft_with_the_typed_target(
     made = ReplayBatch.objects.get()
     assert made.parking is not None
     assert made.parking.handles == chosen
-    assert (made.target_mode, made.target_key) == (TargetMode.TYPED, "work")
+    assert (made.mode, made.key) == (TargetMode.TYPED, "work")
     assert reverse("parking", args=["test-broker", made.parking.pk]) in text
 
 

@@ -140,17 +140,13 @@ class Delay:
         """Raises OptionError where no message can take it."""
         pattern = self.topology.pattern
         offered = pattern.delays(self.params)
+        problem = ""
         if self.topology.is_read_by_others:
-            raise OptionError(
-                {
-                    "topology": "Another consumer reads this topology, so Delayboard cannot know "
-                    "how long a message waits."
-                }
-            )
-        if offered and not any(offered):
-            raise OptionError(
-                {"topology": "This topology only retries: it cannot delay new messages."}
-            )
+            problem = "Another consumer reads this topology, so the wait of a message is unknown."
+        elif offered and not any(offered):
+            problem = "This topology only retries: it cannot delay new messages."
+        if problem:
+            raise OptionError({"topology_id": problem})
         if any(offered) and self.delay not in offered:
             few = ", ".join(format_delay(one) for one in offered)
             raise OptionError({"delay": f"Choose one of these delays: {few}."})
@@ -201,15 +197,17 @@ def find_delay(broker: Broker, options: Options) -> Delay:
     """The delay that was chosen. Raises OptionError when there is none (any more)."""
     row = Topology.objects.filter(pk=options.topology_id or 0, broker=broker).first()
     if row is None:
-        raise OptionError({"topology": "There is no such topology on this broker."})
+        raise OptionError({"topology_id": "There is no such topology on this broker."})
     if row.state != State.APPLIED:
-        raise OptionError({"topology": f"{row.name} is {row.get_state_display()}: apply it first."})
+        raise OptionError(
+            {"topology_id": f"{row.name} is {row.get_state_display()}: apply it first."}
+        )
     if options.delay is None:
         raise OptionError({"delay": "Enter a delay, such as 30s, 5m or 1h30m."})
     try:
         return Delay(row, row.parsed, options.delay, options.key)
     except ParamsError as error:
-        raise OptionError({"topology": f"{row.name} cannot be read: {error}"}) from error
+        raise OptionError({"topology_id": f"{row.name} cannot be read: {error}"}) from error
 
 
 def find_delay_route(batch: ReplayBatch, target: str) -> Route:

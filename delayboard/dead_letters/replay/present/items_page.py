@@ -44,7 +44,7 @@ class Items:
 
 def hides_targets(batch: ReplayBatch, rules: Redaction) -> bool:
     """Whether the targets of its messages show what a rule redacts."""
-    return batch.target_mode in _FOUND and hides_history(rules)
+    return batch.mode in _FOUND and hides_history(rules)
 
 
 def read_page(batch: ReplayBatch, asked: ItemFilter) -> Items:
