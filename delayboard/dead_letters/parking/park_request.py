@@ -27,7 +27,7 @@ class ParkError(Exception):
 
 
 def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
-    """Pure: why this queue is not parked; "" when it may be.
+    """Pure: why no message may be taken from this queue; "" when some may.
 
     `row` is a person's word on it, `queue` what the broker has of this name.
     """
@@ -36,9 +36,9 @@ def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
     if is_tap(queue.name):
         return "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
     if queue.type == "stream":
-        return "Delayboard cannot park a stream, because reading a stream removes no messages."
+        return "Delayboard cannot take messages from a stream: reading a stream removes no message."
     if queue.type not in ("classic", "quorum"):
-        return f"Delayboard cannot park queues of type “{queue.type}”."
+        return f"Delayboard cannot take messages from queues of type “{queue.type}”."
     if row is None or not row.is_confirmed:
         return "This queue is not marked as a dead-letter queue. Mark the queue first."
     return ""

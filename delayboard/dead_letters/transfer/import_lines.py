@@ -41,6 +41,13 @@ class Tally:
     malformed: int = 0
     wrong: list[tuple[int, str]] = field(default_factory=list)
 
+    @property
+    def summary(self) -> str:
+        return (
+            f"{self.lines} lines: {self.added} added, {self.known} already stored, "
+            f"{self.malformed} skipped."
+        )
+
     def exclude(self, number: int, sentence: str) -> None:
         self.malformed += 1
         if len(self.wrong) < MOST_REPORTED:

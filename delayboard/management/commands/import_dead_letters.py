@@ -30,10 +30,7 @@ class Command(BaseCommand):
         name = "-" if file == "-" else Path(file).name
         with opened(file) as lines:
             tally = import_messages(None, broker, name, lines, self._report)
-        self.stdout.write(
-            f"{tally.lines} lines: {tally.added} added, {tally.known} already stored, "
-            f"{tally.malformed} skipped."
-        )
+        self.stdout.write(tally.summary)
         if tally.malformed:
             sys.exit(SKIPPED_CODE)
 

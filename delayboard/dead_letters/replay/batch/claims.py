@@ -95,15 +95,14 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
     if not found:
         return 0
     at = timezone.now()
-    release_messages(
-        [
-            parked_message
-            for _, parked_message, _, position in found
-            if parked_message and position <= batch.claimed_to
-        ],
-        batch,
-        at,
-    )
+    claimed = [
+        parked_message
+        for _, parked_message, _, position in found
+        if parked_message and position <= batch.claimed_to
+    ]
+    parked = dict.fromkeys(claimed, ParkedState.PARKED)
+    states = {**parked, **find_earlier_states(batch, claimed)}
+    change_each(states, (ParkedState.REPLAYING,), by=batch.started_by_id, at=at)
     items = ReplayItem.objects.filter(pk__in=[item for item, _, _, _ in found])
     # Items that the worker began meanwhile keep their mark, whatever was read here.
     still = items.filter(state__in=OPEN).order_by("pk").select_for_update()
@@ -120,15 +119,6 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
         cancelled=F("cancelled") + len(now), doubled=F("doubled") + marked
     )
     return found[-1][3]
-
-
-def release_messages(parked_messages: Collection[int], batch: ReplayBatch, at: datetime) -> None:
-    """What this batch had claimed is parked, or what another replay made of it."""
-    wanted = {
-        **dict.fromkeys(parked_messages, ParkedState.PARKED),
-        **find_earlier_states(batch, parked_messages),
-    }
-    change_each(wanted, (ParkedState.REPLAYING,), by=batch.started_by_id, at=at)
 
 
 def find_earlier_states(

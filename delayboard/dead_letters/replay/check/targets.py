@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -94,8 +94,10 @@ class Targets:
         death = find_first_death(read_history(headers), self._waits)
         if death is None:
             return Destination(None, refusal=UNKNOWN_TARGET)
-        key = death.routing_keys[0] if death.routing_keys else ""
-        cache_key = (death.exchange, key, death.queue)
+        cache_key = ("", "", death.queue)
+        if self._options.mode == TargetMode.DEFAULT:
+            key = death.routing_keys[0] if death.routing_keys else ""
+            cache_key = (death.exchange, key, death.queue)
         if cache_key not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
@@ -125,7 +127,6 @@ class Delay:
     params: Any
     delay: timedelta
     typed: str = ""
-    _aims: dict[str, Destination] = field(default_factory=dict, compare=False)
 
     @property
     def targets(self) -> Sequence[str]:
@@ -164,13 +165,6 @@ class Delay:
 
     def choose(self, target: str, found: Definitions) -> Destination:
         """Of the messages that go to this target, or that first died in a queue of this name."""
-        if target not in self._aims:
-            if len(self._aims) >= MOST_KNOWN:
-                self._aims.clear()
-            self._aims[target] = self._choose(target, found)
-        return self._aims[target]
-
-    def _choose(self, target: str, found: Definitions) -> Destination:
         if not target:
             return Destination(
                 None, refusal="The original target of this message is unknown. Enter a target."

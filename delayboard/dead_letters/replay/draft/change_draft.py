@@ -13,9 +13,9 @@ from typing import Any
 from django.db import transaction
 
 from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
-from delayboard.dead_letters.replay.batch.items import count_excluded, read_items, reroute_items
+from delayboard.dead_letters.replay.batch.items import read_items, reroute_items
 from delayboard.dead_letters.replay.batch.options import Options, read_batch_options
-from delayboard.dead_letters.replay.batch.routes import Routes, clear_routes
+from delayboard.dead_letters.replay.batch.routes import Routes
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
 from delayboard.dead_letters.replay.draft.create_draft import check_whole_queue, refuse_delay
 from delayboard.dead_letters.replay.draft.freeze_selection import AT_ONCE
@@ -39,14 +39,14 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     values = {**asdict(options), "limit": batch.limit}
     if items:
         values["state_why"] = " ".join(filter(None, (describe_missing(batch), found.age_sentence)))
-        values["excluded"] = count_excluded(checked)
+        values["excluded"] = checked.count(None)
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         if not locked.is_draft:
             raise BatchError(ONLY_A_DRAFT)
         if _read_edits(batch) != edits:
             raise BatchError("A message was edited at this moment: try again.")
-        clear_routes(locked)
+        locked.routes.update(items_number=0)
         if items:
             reroute_items(items, checked, Routes(locked))
             if why := explain_no_route(locked):

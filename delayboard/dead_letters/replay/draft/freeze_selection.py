@@ -12,7 +12,7 @@ from django.utils import timezone
 from analytics.events import clean
 from delayboard.dead_letters.parked.merge_groups import lock_members
 from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
-from delayboard.dead_letters.replay.batch.items import count_excluded, insert_items
+from delayboard.dead_letters.replay.batch.items import insert_items
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.batch.routes import Routes
 from delayboard.dead_letters.replay.batch.selection import (
@@ -73,7 +73,7 @@ def freeze_selection(
         insert_items(batch, rows, checked, Routes(batch))
         batch.selected, batch.prepared_to = len(rows), rows[-1].pk
         batch.repeats = sum(row.is_repeat for row in rows)
-        batch.excluded = count_excluded(checked)
+        batch.excluded = checked.count(None)
         batch.state_why = explain_draft(batch, seen.age_sentence)
         batch.save(update_fields=["selected", "prepared_to", "repeats", "excluded", "state_why"])
         record_draft(user, batch, len(rows))

@@ -14,7 +14,6 @@ from django.utils import timezone
 from delayboard.dead_letters.replay.batch import claims
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.items import (
-    count_excluded,
     insert_items,
     read_items,
     reroute_items,
@@ -110,7 +109,7 @@ class _Preparing:
                 break
             checked = checker.check_rows(rows)
             batch.repeats += sum(row.is_repeat for row in rows)
-            batch.excluded += count_excluded(checked)
+            batch.excluded += checked.count(None)
             after = rows[-1].pk
             with transaction.atomic():
                 self._advance(len(rows))
@@ -129,7 +128,7 @@ class _Preparing:
         while items := read_items(batch, self._done, CHUNK):
             self._pulse()
             checked = checker.check_rows(items)
-            batch.excluded += count_excluded(checked) - sum(item.is_excluded for item in items)
+            batch.excluded += checked.count(None) - sum(item.is_excluded for item in items)
             with transaction.atomic():
                 self._advance(items[-1].position - self._done)
                 reroute_items(items, checked, routes)
