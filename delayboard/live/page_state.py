@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
@@ -12,8 +12,6 @@ from django.template.defaultfilters import floatformat
 from analytics.models import Run
 from delayboard.dead_letters.replay.present.summary import make_page_version
 from delayboard.models import PublishJob, ReplayBatch
-from delayboard.now.board import Overview
-from delayboard.now.system import TaskLine, make_tasks_version
 from delayboard.publishing.publish_job import make_job_version
 from delayboard.publishing.track import Track
 from topology.delays import format_delay, in_words
@@ -195,15 +193,3 @@ def run_state(run: Run | None, at: datetime) -> State:
         return state(at=at, cells={}, done=True)
     cells = {"run/done": count_text(run.steps_done), "run/steps": count_text(run.steps)}
     return state(at=at, cells=cells, done=not run.is_at_work)
-
-
-def now_state(overview: Overview, at: datetime) -> State:
-    """The board of Now."""
-    return state(at=at, cells=overview.cells, marks=overview.marks, version=overview.version)
-
-
-def system_state(lines: Sequence[TaskLine], at: datetime) -> State:
-    """The background tasks."""
-    cells = {key: text for line in lines for key, text in line.cells.items()}
-    marks = {line.key: line.mark for line in lines}
-    return state(at=at, cells=cells, marks=marks, version=make_tasks_version(lines))

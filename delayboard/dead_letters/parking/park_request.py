@@ -12,6 +12,7 @@ from django.utils import timezone
 from analytics.events import clean
 from delayboard.dead_letters.parking.park_queue import KIND
 from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.confirmed import STREAM, TAP
 from delayboard.models import DeadLetterQueue, Parking
 from topology import audit, work
 from topology.definitions import Queue, is_tap
@@ -34,9 +35,9 @@ def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
     if queue is None:
         return "The broker has no queue with this name."
     if is_tap(queue.name):
-        return "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
+        return TAP
     if queue.type == "stream":
-        return "Delayboard cannot take messages from a stream: reading a stream removes no message."
+        return STREAM
     if queue.type not in ("classic", "quorum"):
         return f"Delayboard cannot take messages from queues of type “{queue.type}”."
     if row is None or not row.is_confirmed:

@@ -26,6 +26,8 @@ from topology.snapshot import QueueNumbers, Snapshot
 # More parked messages than this are not counted, to keep the page quick.
 COUNTED = 10_000
 LONGEST_NAME = 255
+TAP = "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
+STREAM = "Delayboard cannot take messages from a stream: reading a stream removes no message."
 
 
 class Undecided(Exception):
@@ -215,7 +217,7 @@ def _explain_problem(
     if not name or len(name) > LONGEST_NAME or not is_encodable(name):
         return "This is not a valid queue name."
     if is_tap(name):
-        return "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
+        return TAP
     if not is_confirmed and DeadLetterQueue.objects.filter(broker=broker, queue=name).exists():
         return ""
     if snapshot is None:
@@ -224,5 +226,5 @@ def _explain_problem(
     if queue is None:
         return f"{broker.name} has no queue with this name."
     if is_confirmed and queue.type == "stream":
-        return "Delayboard cannot park a stream, because reading a stream removes no messages."
+        return STREAM
     return ""

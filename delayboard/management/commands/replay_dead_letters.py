@@ -32,9 +32,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("broker", help="the slug, as in its page's address")
-        replay_arguments.add_choices(parser)
-        replay_arguments.add_targets(parser)
-        replay_arguments.add_options(parser)
+        replay_arguments.add_arguments(parser)
         parser.add_argument(
             "--dry-run", action="store_true", help="check all messages, publish nothing"
         )

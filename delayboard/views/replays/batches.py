@@ -179,29 +179,19 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
     return found | {"asked": asked, "items": items, "shows": shows}
 
 
-@require_POST
-@with_batch(Role.OPERATOR)
-def replay_pause(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    return _steered(request, batch, change_state.pause)
+def _make_action(do: Callable[[Any, ReplayBatch], None]) -> Callable[..., HttpResponse]:
+    @require_POST
+    @with_batch(Role.OPERATOR)
+    def act(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+        try:
+            do(request.user, batch)
+        except change_state.BatchError as error:
+            messages.error(request, str(error))
+        return redirect("replay_batch", pk=batch.pk)
+
+    return act
 
 
-@require_POST
-@with_batch(Role.OPERATOR)
-def replay_resume(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    return _steered(request, batch, change_state.resume)
-
-
-@require_POST
-@with_batch(Role.OPERATOR)
-def replay_cancel(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    return _steered(request, batch, change_state.cancel)
-
-
-def _steered(
-    request: HttpRequest, batch: ReplayBatch, do: Callable[[Any, ReplayBatch], None]
-) -> HttpResponse:
-    try:
-        do(request.user, batch)
-    except change_state.BatchError as error:
-        messages.error(request, str(error))
-    return redirect("replay_batch", pk=batch.pk)
+replay_pause = _make_action(change_state.pause)
+replay_resume = _make_action(change_state.resume)
+replay_cancel = _make_action(change_state.cancel)
