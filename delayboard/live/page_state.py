@@ -22,7 +22,6 @@ from topology.graph.live_values import (
     snapshot_version,
 )
 from topology.latest import Latest
-from topology.snapshot import Snapshot
 
 # Of a page: the largest shows five hundred things, each with some values, by a name of 255 bytes.
 MOST_KEYS = 6_000
@@ -124,21 +123,19 @@ def broker_state(latest: Latest) -> State:
     if snapshot is None:
         reading = latest.error if latest.reading_since else ""
         return state(at=None, cells={}, error=latest.trouble, reading=reading)
+    messages = sum(numbers.messages or 0 for numbers in snapshot.numbers.values())
+    cells = {
+        "broker/version": snapshot.version,
+        "broker/alarms": ", ".join(snapshot.alarms) or "none",
+        "broker/messages": count_text(messages),
+    }
     return state(
         at=snapshot.taken_at,
-        cells=snapshot_cells(snapshot) | _broker_cells(snapshot),
+        cells=snapshot_cells(snapshot) | cells,
         marks=snapshot_marks(snapshot),
         error=latest.error,
         version=snapshot_version(snapshot),
     )
-
-
-def _broker_cells(snapshot: Snapshot) -> dict[str, str]:
-    return {
-        "broker/version": snapshot.version,
-        "broker/alarms": ", ".join(snapshot.alarms) or "none",
-        "broker/messages": count_text(sum(n.messages or 0 for n in snapshot.numbers.values())),
-    }
 
 
 def track_state(track: Track, at: datetime) -> State:

@@ -117,6 +117,10 @@ def queues(
     rest = [one for one in found or () if one.queue not in rows or not rows[one.queue].is_confirmed]
     lines = _list_confirmed(broker, confirmed, seen, now if is_current else None)
     fitting = [one for one in rest if _has_text(one.queue, text)]
+    # A queue that no longer exists has no messages.
+    depths = [seen[row.queue].numbers.messages for row in confirmed if row.queue in seen]
+    if found is None:
+        depths = [None]
     failed = find_failed(broker)
     fitting.sort(key=lambda one: one.queue not in failed)
     shown = [
@@ -128,7 +132,7 @@ def queues(
         proposed=[line for line in shown if line.is_proposed],
         others=[line for line in shown if not line.is_proposed],
         total=len(fitting),
-        unparked=None if found is None else _count_unparked(confirmed, seen),
+        unparked=None if None in depths else sum(depth or 0 for depth in depths),
     )
 
 
@@ -157,12 +161,6 @@ def _list_confirmed(
 def _count_parked(broker: Broker, queue: str) -> int:
     rows = ParkedMessage.objects.filter(broker=broker, queue=queue, state=ParkedState.PARKED)
     return rows.order_by()[: COUNTED + 1].count()
-
-
-def _count_unparked(rows: Sequence[DeadLetterQueue], seen: Mapping[str, Candidate]) -> int | None:
-    """Messages in all of them; a queue that no longer exists has none."""
-    depths = [seen[row.queue].numbers.messages for row in rows if row.queue in seen]
-    return None if None in depths else sum(depth or 0 for depth in depths)
 
 
 def destinations(broker: Broker, snapshot: Snapshot) -> set[str]:

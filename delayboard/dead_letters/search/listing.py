@@ -70,6 +70,8 @@ def list_page(
     reads = access.may(user, search.broker, Role.OPERATOR)
     lines = tuple(_make_lines(rows, rules if reads else None))
     waiting = index.not_searchable(search.broker) if search.query.reads_content else 0
+    # So that what comes later is not among “all that match”.
+    of_states = Search(search.broker, Query(state=search.query.state))
     return Listed(
         lines,
         number,
@@ -77,7 +79,7 @@ def list_page(
         None if found.is_all else found.searched_to or last,
         found.searched_to is not None,
         waiting,
-        newest=_freeze_newest(search),
+        newest=max(of_states.newest(None, 1), default=0),
         has_content=reads,
         hidden=hidden_columns(rules),
         can_sort=search.is_of_series,
@@ -88,12 +90,6 @@ def read_messages(ids: tuple[int, ...]) -> list[ParkedMessage]:
     """The rows in this order, without their properties, which may be large."""
     rows = ParkedMessage.objects.defer("properties").select_related("group").in_bulk(ids)
     return [rows[pk] for pk in ids if pk in rows]
-
-
-def _freeze_newest(search: Search) -> int:
-    """So that what comes later is not among “all that match”."""
-    of_states = Search(search.broker, Query(state=search.query.state))
-    return max(of_states.newest(None, 1), default=0)
 
 
 def _count_matches(search: Search, found: Found, edge: int | None) -> tuple[int | None, bool]:

@@ -158,9 +158,6 @@ def _annotate(pk: int, one: Imported) -> None:
     """What people wrote about its group, where nobody did here."""
     if one.note or one.link:
         group = MessageGroup.objects.filter(parked_messages=pk, note="", link="")
-        group.update(note=clean(one.note), link=_link(one.link))
-
-
-def _link(text: str) -> str:
-    """Only what a browser may open."""
-    return text if text.startswith(("https://", "http://")) and len(text) <= 500 else ""
+        # Only what a browser may open.
+        is_link = one.link.startswith(("https://", "http://")) and len(one.link) <= 500
+        group.update(note=clean(one.note), link=one.link if is_link else "")

@@ -97,7 +97,8 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
         "worker_is_missing": is_missing(REPLAYS),
         "undo_is_over": batch.publish_at is not None and batch.publish_at <= now,
-        "live": _live(batch),
+        # The subject is over when the batch is in another state; a batch at rest has none.
+        "live": "" if batch.is_ended or batch.is_draft else f"{batch.pk}-{batch.state}",
         "live_version": summary.make_page_version(batch),
         "hides_targets": hides,
     }
@@ -148,11 +149,6 @@ def _counts(batch: ReplayBatch) -> list[tuple[str, str, int]]:
         # Nothing is excluded after the start.
         del counts[ItemState.EXCLUDED]
     return [(state, labels[state], number) for state, number in counts.items()]
-
-
-def _live(batch: ReplayBatch) -> str:
-    """The page's subject, which is over when the batch is in another state; "" for one at rest."""
-    return "" if batch.is_ended or batch.is_draft else f"{batch.pk}-{batch.state}"
 
 
 def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:

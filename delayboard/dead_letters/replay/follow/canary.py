@@ -48,7 +48,12 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     if number and refused == number:
         return CanaryResult("ask", f"The broker took none of the first {number}.")
     if batch.canary_until is not None and now < batch.canary_until:
-        return CanaryResult("wait", _describe_waiting(batch, number, batch.canary_until))
+        span = format_delay(timedelta(seconds=batch.canary_seconds))
+        sentence = (
+            f"Delayboard observes the first {number} messages until "
+            f"{batch.canary_until:%Y-%m-%d %H:%M:%S} UTC: {span}, and one round of retries."
+        )
+        return CanaryResult("wait", sentence)
     quiet = f"No death of the first {number} was observed."
     if refused:
         return CanaryResult("ask", f"The broker did not take {refused} of the first {number}.")
@@ -79,11 +84,3 @@ def _read_first(batch: ReplayBatch) -> list[tuple[str, str]]:
         .values_list("state", "outcome", "attempts")
     )
     return [(state, outcome) for state, outcome, tries in rows[: batch.canary + BETWEEN] if tries]
-
-
-def _describe_waiting(batch: ReplayBatch, number: int, until: datetime) -> str:
-    span = format_delay(timedelta(seconds=batch.canary_seconds))
-    return (
-        f"Delayboard observes the first {number} messages until {until:%Y-%m-%d %H:%M:%S} UTC: "
-        f"{span}, and one round of retries."
-    )

@@ -53,7 +53,10 @@ def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
     routes = list(batch.routes.order_by("-items_number")[:MOST_ROUTES])
     leading = find_paths(snapshot)
     starts = find_reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
-    found = set(find_dead_ends(leading, {one.queue for one in starts})) | _find_source_queues(batch)
+    # Queues with its dead letters, whatever their structure shows.
+    items = batch.items.filter(position__lte=MOST_ITEMS, parked_message__isnull=False).order_by()
+    parked_from = set(items.values_list("parked_message__queue", flat=True))
+    found = set(find_dead_ends(leading, {one.queue for one in starts})) | parked_from
     rows = DeadLetterQueue.objects.filter(broker=batch.broker)
     confirmed = dict(rows.values_list("queue", "is_confirmed"))
     ends = [
@@ -62,12 +65,6 @@ def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
         if confirmed.get(name, True) and not is_tap(name) and snapshot.definitions.queue(name)
     ]
     return Scene(snapshot, routes, starts, leading, ends)
-
-
-def _find_source_queues(batch: ReplayBatch) -> set[str]:
-    """Queues with its dead letters, whatever their structure shows."""
-    items = batch.items.filter(position__lte=MOST_ITEMS, parked_message__isnull=False).order_by()
-    return set(items.values_list("parked_message__queue", flat=True))
 
 
 def estimate_round(batch: ReplayBatch, seen: Scene) -> timedelta:
