@@ -197,7 +197,7 @@ def test_it_asks_where_nobody_would_have_seen_a_death(broker: Broker, known: Sna
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
     judged = canary.check_canary(batch, timezone.now())
     assert judged.what == "ask"
-    assert "“dead” are not observed: " in judged.why
+    assert "does not observe dead-lettering into “dead”, " in judged.why
 
 
 def test_it_asks_where_the_parker_does_not_run(broker: Broker, known: Snapshot) -> None:
@@ -287,7 +287,7 @@ def test_queues_that_nobody_watches_are_named(broker: Broker) -> None:
     scene = observers.make_scene(batch, a_snapshot(FANNED, numbers))
     said = observers.explain_unobserved_deaths(batch, scene)
     assert said.startswith("Delayboard does not observe dead-lettering into “audit”, “dead”, ")
-    assert said.endswith("of those that contain only dead letters.")
+    assert said.endswith("for queues that contain only dead letters.")
     watch(broker)
     said = observers.explain_unobserved_deaths(batch, scene)
     assert said.startswith("Delayboard does not observe dead-lettering into “audit”, ")

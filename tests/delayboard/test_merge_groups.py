@@ -206,7 +206,7 @@ def test_a_merge_at_the_moment_of_a_discard_or_replay_adds_no_messages_to_it(
         monkeypatch.setattr(module, "AT_ONCE", 1)
         monkeypatch.setattr(module, name, choose)
 
-    merge_after(discard, "_rows")
+    merge_after(discard, "_select_messages")
     with pytest.raises(discard.ChangeError, match="changed during the request"):
         discard.change_all(user, broker, discard.DISCARD, group=orders)
     merge_after(freeze_selection, "find_selection")

@@ -16,7 +16,7 @@ SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 @pytest.mark.parametrize(
     ("ttl", "expirations", "number", "words", "lasts"),
     [
-        (None, ["1000", "3600000", "1000", "2000", "3600000"], 2, "the TTL 1h", HOUR),
+        (None, ["1000", "3600000", "1000", "2000", "3600000"], 2, "The longest TTL is 1h", HOUR),
         (None, [None, "1000"], 1, "no TTL", DAY),
         # What RabbitMQ would refuse counts as no TTL.
         (None, ["soon", "1000"], 1, "no TTL", DAY),

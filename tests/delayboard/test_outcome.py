@@ -214,7 +214,7 @@ def test_what_steers_it_through_a_delay_makes_it_no_other(
         [ItemState.DONE],
         mode=TargetMode.DELAY,
         topology=topology,
-        delay_ms=delay // timedelta(milliseconds=1),
+        delay=delay,
     )
     batch.routes.update(routing_key=pattern.targets(params)[0])
     parked(broker, as_sent(1, told(batch, 1), more={header: value}, message_id=None))

@@ -277,7 +277,7 @@ def test_a_database_that_refuses_is_asked_again_and_then_given_up(
         raise OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ParkingWriter, "keep", refuse)
+        patch.setattr(ParkingWriter, "store_messages", refuse)
         patch.setattr(store_batch, "HOLD_SECONDS", 0.1)
         patch.setattr(store_batch, "RETRY_SECONDS", 0.05)
         with pytest.raises(StoreFailed, match="database or disk is full"):

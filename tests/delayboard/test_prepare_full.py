@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
             "full",
             "“few” has a maximum length of 5 messages, and 5 messages now.",
         ),
-        (9, {"x_max_length": 5, "x_overflow": "reject-publish"}, "full", "and has 9 now."),
+        (9, {"x_max_length": 5, "x_overflow": "reject-publish"}, "full", "and 9 messages now."),
         (
             4,
             {"x_max_length": 5},
@@ -72,4 +72,4 @@ def test_a_full_queue_keeps_another_failing_verdict(user: User, broker: Broker) 
     batch = create_draft.draft_messages(user, broker, some(broker, 1), FEW)
     (route,) = batch.routes.all()
     assert route.ending == "lost"
-    assert route.verdict.endswith("and has 5 now.")
+    assert route.verdict.endswith("and 5 messages now.")

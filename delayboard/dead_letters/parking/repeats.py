@@ -42,7 +42,7 @@ def number_unsure(parking: Parking) -> int:
             session__parking=parking,
             session__ended_at=None,
             pk__gt=F("session__acked_to"),
-            pk__lte=F("session__kept_to"),
+            pk__lte=F("session__stored_to"),
         )
         .order_by()
         .count()
@@ -69,7 +69,7 @@ def _find_unsure(session: ParkSession, contents: set[str]) -> dict[tuple[str, by
         queue=fit_column(session.queue),
         content_id__in=contents,
         pk__gt=F("session__acked_to"),
-        pk__lte=F("session__kept_to"),
+        pk__lte=F("session__stored_to"),
     )
     for key, content, raw in rows.order_by("pk").values_list("pk", "content_id", "properties"):
         parked_messages.setdefault((content, identity(bytes(raw))), deque()).append(key)

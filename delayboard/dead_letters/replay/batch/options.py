@@ -143,6 +143,9 @@ class _Yes(forms.Field):
 
 
 class _Rate(forms.FloatField):
+    def clean(self, value: Any) -> Any:
+        return super().clean((value or "").strip())
+
     def prepare_value(self, value: Any) -> Any:
         return f"{value:g}" if isinstance(value, float) else value
 
