@@ -249,6 +249,6 @@ def _work_off(
 def _run_nightly(*, stop: Event, beat: Beat) -> None:
     alive = partial(beat, {})
     while not stop.is_set():
-        nightly.run_wanted(stop, alive=alive)
+        nightly.run_requested(stop, alive=alive)
         alive()
         stop.wait(IDLE_SECONDS)

@@ -43,7 +43,7 @@ class Line:
     """
 
     name: str
-    seen: Candidate | None
+    candidate: Candidate | None
     row: DeadLetterQueue | None = None
     growth: Growth | None = None
     parked: int = 0
@@ -51,7 +51,7 @@ class Line:
 
     @property
     def numbers(self) -> QueueNumbers:
-        return self.seen.numbers if self.seen else QueueNumbers()
+        return self.candidate.numbers if self.candidate else QueueNumbers()
 
     @property
     def parked_words(self) -> str:
@@ -65,10 +65,10 @@ class Line:
 
     @property
     def is_proposed(self) -> bool:
-        if self.row is not None or self.seen is None:
+        if self.row is not None or self.candidate is None:
             return False
-        is_given_up = self.has_failures and self.seen.why == NOT_FED
-        return self.seen.is_likely or self.seen.is_given_up or is_given_up
+        is_given_up = self.has_failures and self.candidate.why == NOT_FED
+        return self.candidate.is_likely or self.candidate.is_given_up or is_given_up
 
     @property
     def is_excluded(self) -> bool:
@@ -76,7 +76,7 @@ class Line:
 
     @property
     def is_stream(self) -> bool:
-        return self.seen is not None and self.seen.type == "stream"
+        return self.candidate is not None and self.candidate.type == "stream"
 
 
 @dataclass(frozen=True)

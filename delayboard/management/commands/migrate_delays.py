@@ -77,10 +77,10 @@ class Command(BaseCommand):
         )
         if tally.malformed:
             self.stdout.write(f"The malformed messages are in “{malformed_queue(source)}”.")
-        if tally.left:
-            self.stderr.write(f"{tally.left} messages remain. {tally.why_left}")
-        if tally.held:
-            self.stderr.write(tally.held)
+        if tally.remaining:
+            self.stderr.write(f"{tally.remaining} messages remain. {tally.why_remaining}")
+        if tally.unacknowledged:
+            self.stderr.write(tally.unacknowledged)
         if not tally.is_empty:
             self.stderr.write("Run the command again until it moves nothing.")
             sys.exit(PARTLY_CODE)

@@ -93,8 +93,8 @@ class Command(BaseCommand):
         )
         around = counts.scope(brokers, now, topology_slug=wanted.topology)
         doubts = scheduled_page.doubts(around, brokers, Topology.objects.select_related("broker"))
-        for standing in doubts:
-            self.stderr.write(f"{standing.topology.slug}: {standing.sentence}")
+        for doubt in doubts:
+            self.stderr.write(f"{doubt.topology.slug}: {doubt.sentence}")
         if options["json"]:
             total = summary.of_counts(scope, wanted)
             values = {
@@ -102,8 +102,8 @@ class Command(BaseCommand):
                 "waiting": total.waiting,
                 "overdue": total.overdue,
                 "stuck": total.stuck,
-                "asked": None if wanted.text else total.asked,
-                "incomplete": [standing.record for standing in doubts],
+                "matching": None if wanted.text else total.matching,
+                "incomplete": [doubt.record for doubt in doubts],
             }
             self.stdout.write(compact_json(values))
 

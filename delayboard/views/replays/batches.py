@@ -124,7 +124,7 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
         found["longest_round"] = observers.estimate_round(batch, scene) if scene else timedelta(0)
     if not is_parked:
         return found
-    found["blind"] = (
+    found["unobserved"] = (
         outcome.explain_unobserved_in(batch, scene, known) if is_asked and not hides else ""
     )
     if not batch.is_ended:
@@ -153,7 +153,7 @@ def _counts(batch: ReplayBatch) -> list[tuple[str, str, int]]:
 
 def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:
     shown = request.GET.get("show", "")
-    asked = items_page.ItemFilter(
+    item_filter = items_page.ItemFilter(
         shown if shown in items_page.SHOWN else "",
         paging.row_number(request.GET.get("route", "")),
         paging.row_number(request.GET.get("after", "")) or 0,
@@ -166,13 +166,13 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
     }
     if batch.source == Source.QUEUE:
         return found
-    items = items_page.read_page(batch, asked)
+    items = items_page.read_page(batch, item_filter)
     if hides:
         for item in items.rows:
             route = item.route
             item.route = items_page.redact_route(route) if route else None
-    shows = items_page.list_filters(batch, dry.bad, asked.shown)
-    return found | {"asked": asked, "items": items, "shows": shows}
+    shows = items_page.list_filters(batch, dry.bad, item_filter.shown)
+    return found | {"item_filter": item_filter, "items": items, "shows": shows}
 
 
 def _make_action(do: Callable[[Any, ReplayBatch], None]) -> Callable[..., HttpResponse]:
