@@ -18,11 +18,11 @@ from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, observe_broker
 from delayboard.dead_letters.replay.publish.edit_headers import (
     EditError,
-    Header,
     Typed,
     edit_headers,
     read_headers,
 )
+from delayboard.dead_letters.replay.publish.header_values import HeaderRow
 from delayboard.models import Body, ItemState, ParkedMessage, ReplayBatch, ReplayEdit, ReplayItem
 from topology import audit, redaction
 from topology.broker.properties.read import read_properties
@@ -94,7 +94,7 @@ def undo_edit(user: Any, item: ReplayItem) -> None:
             _record(user, "replay message no longer edited", item.batch, _describe_item(item))
 
 
-def read_shown_headers(item: ReplayItem, hidden: Redaction = NOTHING) -> tuple[Header, ...]:
+def read_shown_headers(item: ReplayItem, hidden: Redaction = NOTHING) -> tuple[HeaderRow, ...]:
     """The headers as they are edited now; what is hidden is locked. Raises EditError."""
     raw = _read_raw(item)
     names = find_hidden_headers(raw, hidden)
