@@ -136,7 +136,7 @@ class EventLog:
 
 
 @contextmanager
-def held(folder: Path, name: str) -> Iterator[bool]:
+def take_lock(folder: Path, name: str) -> Iterator[bool]:
     """Whether the lock of this name in the log is ours for the length of the block.
 
     It ends with the process that holds it, however that ends. Raises LogError.

@@ -26,7 +26,7 @@ RECENT, SHOWN = 5, 60
 NO_LATENESS = "{}"
 
 
-class Left(Departure, Protocol):
+class ClosedTrip(Departure, Protocol):
     """A trip that has come to an end."""
 
     @property
@@ -115,7 +115,7 @@ def since(topology: Topology, moment: datetime) -> QuerySet[Minute]:
     return Minute.objects.filter(topology=topology, minute_at__gte=start).order_by("minute_at")
 
 
-def count(topology: Topology, events: Iterable[MessageEvent], closed: Iterable[Left]) -> None:
+def count(topology: Topology, events: Iterable[MessageEvent], closed: Iterable[ClosedTrip]) -> None:
     """Add these events, and the lateness of the rows that they closed, to their minutes.
 
     Within the caller's transaction.
@@ -140,7 +140,7 @@ def count_taken_out(topology: Topology, number: int, at: datetime) -> None:
 
 
 def tally(
-    events: Iterable[MessageEvent], closed: Iterable[Left]
+    events: Iterable[MessageEvent], closed: Iterable[ClosedTrip]
 ) -> defaultdict[datetime, Counter[str]]:
     """Minute -> how many entered, left, died, late in it."""
     minutes: defaultdict[datetime, Counter[str]] = defaultdict(Counter)
@@ -157,7 +157,7 @@ def tally(
     return minutes
 
 
-def tally_lateness(closed: Iterable[Left]) -> defaultdict[datetime, Counter[int]]:
+def tally_lateness(closed: Iterable[ClosedTrip]) -> defaultdict[datetime, Counter[int]]:
     """Minute -> bucket of lateness -> how many left so late in it."""
     minutes: defaultdict[datetime, Counter[int]] = defaultdict(Counter)
     for left_at, late in _measured(closed):
@@ -166,7 +166,7 @@ def tally_lateness(closed: Iterable[Left]) -> defaultdict[datetime, Counter[int]
     return minutes
 
 
-def _measured(closed: Iterable[Left]) -> Iterator[tuple[datetime, timedelta]]:
+def _measured(closed: Iterable[ClosedTrip]) -> Iterator[tuple[datetime, timedelta]]:
     """When each left and how late, without those whose lateness may be the recorder's."""
     for row in closed:
         late = measure_lateness(row) if row.caught_up else None

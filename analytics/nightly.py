@@ -20,7 +20,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from analytics import compacted, launch
-from analytics.log import held
+from analytics.log import take_lock
 from analytics.models import Run
 from analytics.models.run import GENERATED, RunState
 from analytics.results.load import has_day, replace_day
@@ -28,7 +28,7 @@ from analytics.results.load import has_day, replace_day
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5.0
 GENERATING = "The demo generates events of four weeks and computes their figures."
-KEPT = "Delayboard kept the earlier figures."
+EARLIER_FIGURES = "Delayboard kept the earlier figures."
 Progress: TypeAlias = Callable[[int, int], None]
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def request_run(day: date) -> Run:
     _refuse_future(day)
     run, _ = Run.objects.get_or_create(day=day)
     Run.objects.filter(pk=run.pk).exclude(state=RunState.RUNNING).update(
-        state=RunState.WANTED, error=""
+        state=RunState.REQUESTED, error=""
     )
     run.refresh_from_db()
     return run
@@ -126,7 +126,7 @@ def compact(
 
 @contextmanager
 def _compacting() -> Iterator[None]:
-    with held(settings.EVENT_LOG, "compaction") as is_ours:
+    with take_lock(settings.EVENT_LOG, "compaction") as is_ours:
         if not is_ours:
             raise launch.LaunchError("Another process compacts the event log. Try again later.")
         yield
@@ -146,7 +146,7 @@ def _compute(day: date, pulse: Progress, job: launch.JobReport) -> launch.Result
     return compute()
 
 
-def run_wanted(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:
+def run_requested(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:
     """Run the days that somebody wants, oldest first, until none is left; how many it ran.
 
     `alive` is called at least once a second while a run lasts. A failure is kept in its
@@ -160,7 +160,7 @@ def run_wanted(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:
 
     count = 0
     while not stop.is_set():
-        run = Run.objects.filter(_wanted()).order_by("day").first()
+        run = Run.objects.filter(_is_open()).order_by("day").first()
         if run is None:
             break
         try:
@@ -168,7 +168,7 @@ def run_wanted(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:
         except (launch.LaunchError, DayRefused) as error:
             logger.error("The nightly run of %s: %s", run.day, error)
         except Stopped:
-            Run.objects.filter(pk=run.pk, state=RunState.FAILED).update(state=RunState.WANTED)
+            Run.objects.filter(pk=run.pk, state=RunState.FAILED).update(state=RunState.REQUESTED)
             break
         count += 1
     return count
@@ -227,7 +227,7 @@ def _finish(owner: str, day: date, result: launch.Result, job: launch.JobReport)
         if result.lines < had and has_day(day):
             sentence = (
                 f"The event log of {day} has {result.lines} lines, fewer than the {had} of "
-                f"the earlier run. {KEPT}"
+                f"the earlier run. {EARLIER_FIGURES}"
             )
             _end_ours(owner, day, RunState.DONE, job, error=sentence)
             return
@@ -247,7 +247,7 @@ def _excluded(result: launch.Result) -> dict[str, int]:
 def _finish_empty(owner: str, day: date, sentence: str, job: launch.JobReport) -> None:
     with transaction.atomic():
         if has_day(day):
-            _end_ours(owner, day, RunState.DONE, job, error=f"{sentence} {KEPT}")
+            _end_ours(owner, day, RunState.DONE, job, error=f"{sentence} {EARLIER_FIGURES}")
         else:
             _end_ours(owner, day, RunState.NO_DATA, job, error=sentence, lines=0, malformed=0)
 
@@ -275,10 +275,10 @@ def _end(owner: str, day: date, state: RunState, job: launch.JobReport, **values
     return bool(ended)
 
 
-def _wanted() -> Q:
+def _is_open() -> Q:
     """Requested, or left by a process that died during the run."""
     left_behind = Q(state=RunState.RUNNING, lease_until__lt=datetime.now(UTC))
-    return Q(state=RunState.WANTED) | left_behind
+    return Q(state=RunState.REQUESTED) | left_behind
 
 
 def _refuse_future(day: date) -> None:

@@ -63,13 +63,8 @@ async def _live(receive: Receive, send: Send) -> None:
     from delayboard.live.feed import feed
     from delayboard.live.hold_database import hold_database
 
-    held = hold_database()
-    while True:
-        message = await receive()
-        if message["type"] == "lifespan.startup":
+    with hold_database():
+        while (await receive())["type"] != "lifespan.shutdown":
             await send({"type": "lifespan.startup.complete"})
-        else:
-            feed.end()
-            held.close()
-            await send({"type": "lifespan.shutdown.complete"})
-            return
+        feed.end()
+    await send({"type": "lifespan.shutdown.complete"})

@@ -45,12 +45,12 @@ def find_searches(
     rows = SavedSearch.objects.filter(searched=searched, broker__in=brokers)
     found = list(rows.select_related("broker"))
     rules = redaction.rules_by_broker(user, brokers) if found else {}
-    return [row for row in found if not _tells(row, rules[row.broker_id])]
+    return [row for row in found if not _reveals(row, rules[row.broker_id])]
 
 
-def _tells(row: SavedSearch, hidden: Redaction) -> bool:
+def _reveals(row: SavedSearch, hidden: Redaction) -> bool:
     if row.searched == SearchedList.PARKED_MESSAGES:
-        return rights.tells(hidden, row.query)
+        return rights.reveals(hidden, row.query)
     return not hidden.is_empty and "text" in parse_qs(row.query)
 
 

@@ -21,7 +21,7 @@ LOG_URL = os.environ.get("LOG_URL", f"file://{VAR / 'parquet'}")
 RESULTS_URL = os.environ.get("RESULTS_URL", f"file://{VAR / 'results'}")
 
 
-def _kept_secret(name: str, make: Any) -> str:
+def _stored_secret(name: str, make: Any) -> str:
     """The secret in VAR/<name>, made at the first start and readable by its owner only."""
     path = VAR / name
     try:
@@ -83,10 +83,10 @@ def _signing_key() -> str:
     return secrets.token_urlsafe(64)
 
 
-SECRET_KEY = os.environ.get("SECRET_KEY") or _kept_secret("signing_key", _signing_key)
+SECRET_KEY = os.environ.get("SECRET_KEY") or _stored_secret("signing_key", _signing_key)
 # The first key encrypts, all of them decrypt: put a new one in front to rotate.
 CREDENTIAL_KEYS = (
-    os.environ.get("CREDENTIAL_KEYS") or _kept_secret("credential_keys", _encryption_key)
+    os.environ.get("CREDENTIAL_KEYS") or _stored_secret("credential_keys", _encryption_key)
 ).split()
 DEBUG = os.environ.get("DEBUG") == "1"
 ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")

@@ -19,7 +19,7 @@ from analytics.importing.refused import Refused
 from analytics.importing.sources import Format, find
 from analytics.importing.staging import Staged, stage
 from analytics.importing.trace_lines import TraceScope
-from analytics.log import IMPORT_LOCK, LogError, held
+from analytics.log import IMPORT_LOCK, LogError, take_lock
 from analytics.models.run import RunState
 from analytics.recorder.firehose.traces import Watched
 from topology import latest
@@ -84,7 +84,7 @@ def import_files(
     if scope and not has_traces:
         raise Refused("--broker works only with traces, because these events contain their broker.")
     log = Path(settings.EVENT_LOG).absolute()
-    with held(log, IMPORT_LOCK) as is_ours:
+    with take_lock(log, IMPORT_LOCK) as is_ours:
         if not is_ours:
             raise Refused("Another import is running. Try again after it ends.")
         with _scratch(log) as work:

@@ -85,13 +85,13 @@ class Migration(migrations.Migration):
                     "state",
                     models.CharField(
                         choices=[
-                            ("wanted", "waiting for the worker"),
+                            ("requested", "waiting for the worker"),
                             ("running", "running"),
                             ("done", "done"),
                             ("no_data", "no data"),
                             ("failed", "failed"),
                         ],
-                        default="wanted",
+                        default="requested",
                         max_length=10,
                     ),
                 ),

@@ -7,7 +7,7 @@ from django.db import models
 
 
 class RunState(models.TextChoices):
-    WANTED = "wanted", "waiting for the worker"
+    REQUESTED = "requested", "waiting for the worker"
     RUNNING = "running", "running"
     DONE = "done", "done"
     NO_DATA = "no_data", "no data"
@@ -15,7 +15,7 @@ class RunState(models.TextChoices):
 
 
 MARKS = {
-    RunState.WANTED: "state-busy",
+    RunState.REQUESTED: "state-busy",
     RunState.RUNNING: "state-busy",
     RunState.DONE: "state-ok",
     RunState.NO_DATA: "state-off",
@@ -45,7 +45,7 @@ class Run(models.Model):
     """
 
     day = models.DateField(unique=True)
-    state = models.CharField(max_length=10, choices=RunState.choices, default=RunState.WANTED)
+    state = models.CharField(max_length=10, choices=RunState.choices, default=RunState.REQUESTED)
     owner = models.CharField(max_length=32, blank=True)
     lease_until = models.DateTimeField(null=True)
     steps_done = models.PositiveIntegerField(default=0)
@@ -99,4 +99,4 @@ class Run(models.Model):
 
     @property
     def is_at_work(self) -> bool:
-        return self.state in (RunState.WANTED, RunState.RUNNING)
+        return self.state in (RunState.REQUESTED, RunState.RUNNING)

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db import DataError, IntegrityError, transaction
 
 from analytics.events import MessageEvent
-from analytics.log import RECORDED, held, lines_from, readable, written_hours
+from analytics.log import RECORDED, lines_from, readable, take_lock, written_hours
 from analytics.models import LogPosition
 from analytics.recorder import pressure
 from analytics.recorder.index import index
@@ -49,7 +49,7 @@ def follow(*, stop: Event, beat: Beat) -> None:
     process follows a log at a time. Raises LogError and RecordingFailed; another call continues.
     """
     while not stop.is_set():
-        with held(settings.EVENT_LOG, "index") as is_ours:
+        with take_lock(settings.EVENT_LOG, "index") as is_ours:
             if is_ours:
                 _follow(Follower(settings.EVENT_LOG), stop, beat)
                 return

@@ -35,15 +35,15 @@ class Fill:
     neither in the queue nor acknowledged.
     """
 
-    held: int | None
+    used: int | None
     bound: int | None
     dropped: int | None
 
     @property
     def is_full(self) -> bool:
-        if self.held is None or self.bound is None:
+        if self.used is None or self.bound is None:
             return False
-        return self.held >= self.bound * FULL_SHARE
+        return self.used >= self.bound * FULL_SHARE
 
 
 def read_fill(queue: Mapping[str, Any]) -> Fill:
@@ -53,9 +53,9 @@ def read_fill(queue: Mapping[str, Any]) -> Fill:
     known = [count for count in counts if isinstance(count, int)]
     # Without acknowledgements it counts again since a restart, and not all there is.
     dropped = known[0] - known[1] - known[2] if len(known) == 3 and known[1] else None
-    held, bound = queue.get("message_bytes"), queue.get("arguments", {}).get("x-max-length-bytes")
+    used, bound = queue.get("message_bytes"), queue.get("arguments", {}).get("x-max-length-bytes")
     return Fill(
-        held if isinstance(held, int) else None,
+        used if isinstance(used, int) else None,
         bound if isinstance(bound, int) else None,
         dropped if dropped is not None and dropped >= 0 else None,
     )
@@ -123,7 +123,7 @@ def _count_loss_while_away(topology: Topology, *, wait_seconds: float) -> Loss |
     try:
         with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
             fill = read_fill(management.queue(topology.tap_queue))
-            while fill.held is None and time.monotonic() < until:
+            while fill.used is None and time.monotonic() < until:
                 time.sleep(CHECK_SECONDS)
                 fill = read_fill(management.queue(topology.tap_queue))
     except NotFound:
@@ -132,13 +132,13 @@ def _count_loss_while_away(topology: Topology, *, wait_seconds: float) -> Loss |
         return Loss(f"The recorder did not read the tap, and the fill level is unknown: {error}")
     if fill.bound is None:
         return None
-    if fill.held is None:
+    if fill.used is None:
         return Loss(
             "The recorder did not read the tap, and RabbitMQ did not report the fill level."
         )
     if not fill.is_full:
         return None
-    full = f"{fill.held} of {fill.bound} bytes"
+    full = f"{fill.used} of {fill.bound} bytes"
     return Loss(
         f"The recorder did not read the tap. The tap was full ({full}) and dropped copies.",
         fill.dropped,

@@ -17,7 +17,7 @@ from uuid import uuid4
 from django import db
 from django.conf import settings
 
-from analytics.log import EventLog, held
+from analytics.log import EventLog, take_lock
 from analytics.models import Recording
 from analytics.recorder import gaps, pressure, retired_taps, streams
 from analytics.recorder.batches import (
@@ -50,7 +50,7 @@ BATCH_BYTES = 16 * 1024 * 1024
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 # By so much longer takes a batch when the process, or the machine under it, was stopped.
-HELD_UP_SECONDS = 0.25
+DELAYED_SECONDS = 0.25
 BEAT_SECONDS = 0.5
 LOCKED_WAIT_SECONDS = 0.2
 
@@ -71,7 +71,7 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
             _record_queue(topology, stop, beat)
             continue
         # Only one may write a stream's lines: another's would be the same ones again.
-        with held(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
+        with take_lock(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
             # Who held it before may have read a retired stream to its end.
             topology = _load_topology(topology_id)
             if is_ours and _reads_stream(topology):
@@ -167,7 +167,7 @@ def _open_consumer(topology: Topology, start: Start) -> Iterator[Consumer]:
                 Consumer(address, topology.tap_queue, prefetch=STREAM_PREFETCH, start=start)
             )
         except NotFound:
-            if _is_gone(topology):
+            if _is_deleted(topology):
                 if topology.retired_tap:
                     raise RetiredTapMissing from None
                 gaps.tap_is_absent(topology)
@@ -176,7 +176,7 @@ def _open_consumer(topology: Topology, start: Start) -> Iterator[Consumer]:
         yield consumer
 
 
-def _is_gone(topology: Topology) -> bool:
+def _is_deleted(topology: Topology) -> bool:
     """RabbitMQ also answers NOT_FOUND for a queue that starts slowly."""
     try:
         with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
@@ -207,7 +207,7 @@ def _follow(
             limit=limit, limit_bytes=BATCH_BYTES, wait=WAIT_SECONDS, linger=LINGER_SECONDS
         )
         is_full = _is_full(deliveries, limit)
-        was_held_up = monotonic() - began > WAIT_SECONDS + LINGER_SECONDS + HELD_UP_SECONDS
+        was_held_up = monotonic() - began > WAIT_SECONDS + LINGER_SECONDS + DELAYED_SECONDS
         recorder.backlog.take(is_full=is_full, was_held_up=was_held_up)
         is_busy = len(deliveries) > limit // 4
         pressure.set_behind(recorder.topology.slug, is_behind=is_busy)

@@ -10,7 +10,7 @@ from pathlib import Path
 from django.conf import settings
 
 from analytics import compacted
-from analytics.log import IMPORT_LOCK, RECORDED, LogError, day_folders, held
+from analytics.log import IMPORT_LOCK, RECORDED, LogError, day_folders, take_lock
 from analytics.models import LogPosition, Run
 from analytics.models.run import RunState
 from analytics.retention.rules import BATCH, Alive, Holding, Rule, delete_batches
@@ -29,7 +29,7 @@ class LogRule(Rule):
         log = settings.EVENT_LOG
         try:
             # An import may be putting something into a day that was about to go.
-            with held(log, IMPORT_LOCK) as nobody_imports:
+            with take_lock(log, IMPORT_LOCK) as nobody_imports:
                 for folder in _expired_days(log, now) if nobody_imports else ():
                     folder.rename(folder.with_name(DELETING + folder.name))
             total = 0
@@ -98,7 +98,7 @@ def _is_deletable(path: Path, cutoff: datetime, read: dict[str, int], log: Path)
 
 def _first_needed_day(now: datetime) -> date | None:
     """The first day that a nightly run still needs; it reads the days that follow too."""
-    at_work = Run.objects.filter(state__in=(RunState.WANTED, RunState.RUNNING))
+    at_work = Run.objects.filter(state__in=(RunState.REQUESTED, RunState.RUNNING))
     days = set(at_work.values_list("day", flat=True))
     lately = (now - RUN_WITHIN).date()
     known = set(Run.objects.filter(day__gte=lately).values_list("day", flat=True))

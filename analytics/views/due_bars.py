@@ -16,7 +16,7 @@ from analytics.scheduled.summaries.histogram import ALL, OTHERS, Bar, Histogram
 from topology.graph.live_values import count_text
 
 LABELS = 4
-SOON = {"hour": "+1h", "day": "+1d", "week": "+7d"}
+DUE_UNTIL = {"hour": "+1h", "day": "+1d", "week": "+7d"}
 WORDS = {"hour": "Next hour", "day": "Next day", "week": "Next week", ALL: "All"}
 
 
@@ -95,7 +95,7 @@ def strip(listing: ScheduledList, wanted: Filter) -> list[Cell]:
             is_stuck=True,
         )
         cells.insert(0, stuck)
-    for (name, until), number in zip(SOON.items(), total.soon, strict=True):
+    for (name, until), number in zip(DUE_UNTIL.items(), total.due_counts, strict=True):
         cells.append(
             Cell(
                 f"due in the {WORDS[name].lower()}",

@@ -55,7 +55,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "broker": chosen,
         "listing": shown,
         "sort": sort,
-        "wanted": wanted,
+        "filters": wanted,
         "bars": due_bars(shown, wanted),
         "strip": strip(shown, wanted),
         "calendar": due_calendar(brokers, shown.topologies, wanted, now) if not place else None,

@@ -33,7 +33,7 @@ def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
         "tab": "messages",
         "topology": topology,
         "broker": broker,
-        "wanted": wanted,
+        "filters": wanted,
         "listing": load_list([broker], wanted, now, hidden=hidden, place=place),
         "operated": operated,
         "may_change": broker in operated,

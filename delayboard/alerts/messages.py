@@ -11,7 +11,7 @@ from delayboard.models.alert import AlertMessage, AlertNotice, AlertProblem, Ale
 from delayboard.now.problems import Problem
 
 # A problem that comes and goes within this time is not sent.
-STANDS_FOR = timedelta(minutes=1)
+LASTING = timedelta(minutes=1)
 # A message lists so many problems, and counts more.
 LISTED = 20
 LONGEST_IDENTITY = 300
@@ -23,7 +23,7 @@ def note_problems(
 ) -> None:
     """Bring the rows of problems up to what Now shows; those with an undecided identity stay."""
     shown = {one.identity[:LONGEST_IDENTITY]: one for one in troubles}
-    lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - STANDS_FOR)
+    lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - LASTING)
     rows = {row.identity: row for row in AlertProblem.objects.filter(lasting).order_by("pk")}
     for identity, one in shown.items():
         values = {"kind": one.kind.value, "severity": one.severity, "sentence": one.sentence}
@@ -46,10 +46,14 @@ def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None
 
     Within the caller's transaction.
     """
-    if receiver.is_quiet(now) or _is_grouping(receiver, now):
+    since = now - timedelta(minutes=receiver.group_minutes)
+    is_grouping = receiver.messages.filter(is_test=False, created_at__gt=since).exists()
+    if receiver.is_quiet(now) or is_grouping:
         return None
     begun = list(_new_problems(receiver, now))
-    ended = list(_ended_notices(receiver, now))
+    over_at = now - LASTING
+    notices = receiver.notices.filter(is_cleared=False, problem__resolved_at__lte=over_at)
+    ended = list(notices.select_related("problem"))
     AlertNotice.objects.bulk_create(
         AlertNotice(receiver=receiver, problem=one, is_cleared=_is_over(one, now)) for one in begun
     )
@@ -112,26 +116,16 @@ def _lines(heading: str, problems: Collection[AlertProblem]) -> list[str]:
     return [heading, *lines, *([f"- and {rest} more"] if rest else [])]
 
 
-def _is_grouping(receiver: AlertReceiver, now: datetime) -> bool:
-    since = now - timedelta(minutes=receiver.group_minutes)
-    return receiver.messages.filter(is_test=False, created_at__gt=since).exists()
-
-
 def _new_problems(receiver: AlertReceiver, now: datetime) -> QuerySet[AlertProblem]:
     """Not reported yet; of those that are over, only what began and ended under its eyes."""
     seen = Q(resolved_at=None) | Q(resolved_at__gt=receiver.created_at)
-    long = Q(resolved_at=None) | Q(resolved_at__gte=F("since_at") + STANDS_FOR)
-    rows = AlertProblem.objects.filter(seen, long, since_at__lte=now - STANDS_FOR)
+    long = Q(resolved_at=None) | Q(resolved_at__gte=F("since_at") + LASTING)
+    rows = AlertProblem.objects.filter(seen, long, since_at__lte=now - LASTING)
     return rows.exclude(kind__in=receiver.excluded_kinds).exclude(notices__receiver=receiver)
 
 
-def _ended_notices(receiver: AlertReceiver, now: datetime) -> Iterable[AlertNotice]:
-    rows = receiver.notices.filter(is_cleared=False, problem__resolved_at__lte=now - STANDS_FOR)
-    return rows.select_related("problem")
-
-
 def _is_over(problem: AlertProblem, now: datetime) -> bool:
-    return problem.resolved_at is not None and problem.resolved_at <= now - STANDS_FOR
+    return problem.resolved_at is not None and problem.resolved_at <= now - LASTING
 
 
 def _problems(number: int) -> str:

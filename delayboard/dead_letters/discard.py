@@ -10,12 +10,12 @@ from threading import Event
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max, Min, QuerySet
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from analytics import facts
 from delayboard.dead_letters.parked.merge_groups import lock_members
-from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.search import QueryError, index, search_by
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, ParkedState
@@ -27,8 +27,6 @@ KIND = "parked_messages"
 CHUNK = 500
 # So many are changed while the page waits; more is Work.
 AT_ONCE = 5000
-# Keys of messages that are counted between two signs of life.
-SLICE = 20_000
 
 ParkedMessages = QuerySet[ParkedMessage]
 
@@ -80,15 +78,15 @@ def change_all(
 ) -> ParkedChange:
     """Change all of a group, or all that match, up to the message `newest`.
 
-    Many are left to the worker: then the row has a Work. It also counts them first where that
-    reads what is in the messages, and indexes those that no search finds yet. Raises what
-    the query's reader does, and ChangeError when the group was merged meanwhile.
+    Many are left to the worker: then the row has a Work. They are not counted where a count reads
+    every message. Raises what the query's reader does, and ChangeError when the group was merged
+    meanwhile.
     """
     members = group.member_ids if group else []
     change = ParkedChange(
         broker=broker, to_state=kind.after, group=group, query=query, created_by=user, newest=0
     )
-    rows, is_slow = _rows(change, timezone.now())
+    rows, is_slow = _select_messages(change, timezone.now())
     before = ParkedMessage.objects.filter(broker=broker, state=kind.before)
     is_uncounted = is_slow and before[: AT_ONCE + 1].count() > AT_ONCE
     if newest is None:
@@ -97,17 +95,21 @@ def change_all(
     change.newest = newest
     is_uncounted = is_uncounted or _find_unsearched(change, kind).exists()
     if not is_uncounted:
-        change.asked = rows.filter(pk__lte=newest, state=kind.before).count()
-    details: dict[str, Any] = {"parked_messages": change.asked, "newest": newest, "query": query}
+        change.requested = rows.filter(pk__lte=newest, state=kind.before).count()
+    details: dict[str, Any] = {
+        "parked_messages": change.requested,
+        "newest": newest,
+        "query": query,
+    }
     if group is not None:
         details["group"] = group.pk
     with transaction.atomic():
-        is_large = change.asked is None or change.asked > AT_ONCE
+        is_large = change.requested is None or change.requested > AT_ONCE
         if group is not None and is_large and lock_members(group) != members:
             raise ChangeError("The members of this group changed during the request. Try again.")
         change.save()
         if is_large:
-            total = change.asked or 0
+            total = change.requested or 0
             change.work = work.create(KIND, change.pk, broker=broker, user=user, total=total)
         else:
             found = rows.filter(pk__lte=newest)
@@ -127,19 +129,15 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
     try:
         if change.created_by is None:
             raise QueryError("The account that requested this change no longer exists.")
-        rows = _rows(change, change.created_at)[0].filter(pk__lte=change.newest)
-        if change.asked is None:
+        rows = _select_messages(change, change.created_at)[0].filter(pk__lte=change.newest)
 
-            def pulse() -> None:
-                if stop.is_set():
-                    raise work.Ending
-                lease.pulse(change.changed, 0)
-                alive()
+        def pulse() -> None:
+            if stop.is_set():
+                raise work.Ending
+            lease.pulse(change.changed, change.requested or 0)
+            alive()
 
-            index.add_missing(_find_unsearched(change, kind), pulse)
-            found = rows.filter(state=kind.before)
-            change.asked = change.changed + _count_rows(found, change, pulse)
-            change.save(update_fields=["asked"])
+        index.add_missing(_find_unsearched(change, kind), pulse)
         while not stop.is_set():
             chunk = _read_next(rows, kind, change.position)
             if not chunk:
@@ -149,7 +147,7 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
                 change.changed += _change(change.created_by, kind, [chunk])
                 change.position = chunk[-1]
                 change.save(update_fields=["changed", "position"])
-                lease.pulse(change.changed, max(change.asked, change.changed))
+                lease.pulse(change.changed, max(change.requested or 0, change.changed))
             alive()
         raise work.Ending
     except work.Ending:
@@ -171,7 +169,7 @@ def cancel(user: Any, change: ParkedChange) -> None:
     )
 
 
-def _rows(change: ParkedChange, now: datetime) -> tuple[ParkedMessages, bool]:
+def _select_messages(change: ParkedChange, now: datetime) -> tuple[ParkedMessages, bool]:
     """What it is about, ages counted from `now`; and whether each must be looked at for that."""
     if change.group is not None:
         return ParkedMessage.objects.filter(group__in=change.group.member_ids), False
@@ -186,17 +184,6 @@ def _find_unsearched(change: ParkedChange, kind: Kind) -> ParkedMessages:
         return ParkedMessage.objects.none()
     search = search_by(None, change.broker, change.query, change.created_at)
     return search.not_indexed().filter(pk__lte=change.newest, state=kind.before)
-
-
-def _count_rows(rows: ParkedMessages, change: ParkedChange, pulse: Callable[[], None]) -> int:
-    """How many there are, a slice at a time, so that a slow count does not outlast the lease."""
-    of_broker = ParkedMessage.objects.filter(broker=change.broker)
-    lowest = of_broker.aggregate(lowest=Min("pk"))["lowest"]
-    number = 0
-    for first in range(lowest or 0, change.newest + 1, SLICE):
-        pulse()
-        number += rows.filter(pk__gte=first, pk__lt=first + SLICE).count()
-    return number
 
 
 def _split_chunks(rows: ParkedMessages, kind: Kind) -> Iterator[list[int]]:
@@ -216,7 +203,7 @@ def _change(user: Any, kind: Kind, chunks: Iterable[Collection[int]]) -> int:
     keys, at = chain.from_iterable(chunks), timezone.now()
     changed = change_parked_messages(keys, (kind.before,), kind.after, by=user, at=at)
     for start in range(0, len(changed), CHUNK):
-        rows = ParkedMessage.objects.filter(among(changed[start : start + CHUNK]))
+        rows = ParkedMessage.objects.filter(match_keys(changed[start : start + CHUNK]))
         parked_messages = list(rows.select_related("broker").order_by("pk"))
         facts.state_all(
             broker=parked_messages[0].broker,

@@ -92,7 +92,7 @@ class RetryList:
     remark: str = ""
 
     @property
-    def is_all_unwatched(self) -> bool:
+    def has_no_entry_tap(self) -> bool:
         return bool(self.depths) and not any(depth.sees_entries for depth in self.depths)
 
 

@@ -66,7 +66,7 @@ def migrate(
     if tally.is_empty:
         lease.end(WorkState.DONE)
     else:
-        _leave(row, lease, _describe_left(tally))
+        _leave(row, lease, _describe_remaining(tally))
     return tally
 
 
@@ -92,11 +92,11 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     except (Refusal, BrokerError) as error:
         lease.give_back(str(error), after=AGAIN_AFTER)
         return
-    if tally.left:
+    if tally.remaining:
         # Each further attempt counts as a delivery: quorum levels drop a message after 20 of them.
-        _leave(row, lease, _describe_left(tally))
+        _leave(row, lease, _describe_remaining(tally))
     elif not tally.is_empty or find_publishers(source, datetime.now(UTC)).state == "open":
-        lease.give_back(tally.held, after=AGAIN_AFTER)
+        lease.give_back(tally.unacknowledged, after=AGAIN_AFTER)
     elif lease.end(WorkState.DONE):
         row.refresh_from_db()
         audit.record(
@@ -127,16 +127,16 @@ def _move_all(
         first = names.index(run.begun_in) if run.begun_in in names else 0
         passes = [places[first:]] if first else []
         for chosen in [*passes, *[places] * MOST_PASSES]:
-            before, tally.left = tally.moved + tally.malformed, 0
+            before, tally.remaining = tally.moved + tally.malformed, 0
             for place in chosen:
                 run.empty(place, publishing)
                 run.write_counts()
             is_whole = chosen is places
-            if run.is_over or (tally.left and is_whole):
+            if run.is_over or (tally.remaining and is_whole):
                 break
             if is_whole and before == tally.moved + tally.malformed:
-                tally.held = run.describe_held(places)
-                tally.is_empty = not (tally.left or tally.held)
+                tally.unacknowledged = run.describe_unacknowledged(places)
+                tally.is_empty = not (tally.remaining or tally.unacknowledged)
                 break
         if tally.is_empty:
             # Not before: a broker that is killed forgets acks of classic queues.
@@ -144,12 +144,12 @@ def _move_all(
     return tally
 
 
-def _describe_left(tally: Tally) -> str:
-    if not tally.left:
-        return tally.held
-    remain = "1 message remains" if tally.left == 1 else f"{tally.left} messages remain"
+def _describe_remaining(tally: Tally) -> str:
+    if not tally.remaining:
+        return tally.unacknowledged
+    remain = "1 message remains" if tally.remaining == 1 else f"{tally.remaining} messages remain"
     return (
-        f"{remain} in the source. {tally.why_left} Resume the migration when the cause is "
+        f"{remain} in the source. {tally.why_remaining} Resume the migration when the cause is "
         "solved or the source is empty."
     )
 

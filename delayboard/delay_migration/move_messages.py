@@ -57,16 +57,16 @@ RESUMED_WITHIN = work.LEASE + timedelta(seconds=10)
 
 @dataclass
 class Tally:
-    """`left` are those that stayed where they were, and why the last of them did; `held` says which
-    messages somebody else has without an ack, "" for none.
+    """`remaining` messages were not moved, the last one for the reason `why_remaining`.
+    `unacknowledged` says which messages another consumer has without an ack, "" for none.
     """
 
     moved: int = 0
     malformed: int = 0
     doubled: int = 0
-    left: int = 0
-    why_left: str = ""
-    held: str = ""
+    remaining: int = 0
+    why_remaining: str = ""
+    unacknowledged: str = ""
     is_empty: bool = False
 
 
@@ -145,9 +145,10 @@ class Run:
         except NotFound:
             return
 
-    def describe_held(self, places: Sequence[Place]) -> str:
-        """Which messages somebody else has without an ack: the source gets them back, or delivers
-        them. "" for none. Raises BrokerError, Stopped.
+    def describe_unacknowledged(self, places: Sequence[Place]) -> str:
+        """Which messages another consumer has without an ack; "" for none.
+
+        Raises BrokerError, Stopped.
 
         The broker's last report may still count ours.
         """
@@ -157,8 +158,8 @@ class Run:
             if time.monotonic() > until or self.is_over:
                 queue, number = next(iter(held.items()))
                 return (
-                    f"Messages of “{queue}” that another consumer has and did not acknowledge: "
-                    f"{number}. Stop the consumer."
+                    f"Another consumer received {number} messages of “{queue}” and did not "
+                    "acknowledge them. Stop the consumer."
                 )
             self._pulse()
             time.sleep(QUIET_SECONDS)
@@ -241,8 +242,8 @@ class Run:
         self._declared.add(destination)
 
     def _leave(self, why: str) -> None:
-        self._tally.left += 1
-        self._tally.why_left = why
+        self._tally.remaining += 1
+        self._tally.why_remaining = why
 
     def _check_again(self, marks: Sequence[Mark]) -> None:
         """Whether more than a tap took them. Raises Refusal, and BrokerError."""

@@ -58,9 +58,14 @@ logger = logging.getLogger(__name__)
 def show_history(broker: Broker, stop: Event) -> None:
     """Load four weeks of figures if there are none of this broker, then wait for `stop`."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+    def check_stop(done: int, total: int) -> None:
+        if stop.is_set():
+            raise nightly.Stopped("The demo stopped.")
+
     while not stop.is_set() and not DayFigures.objects.filter(broker=broker.slug).exists():
         try:
-            load_history(broker, _Progress(stop))
+            load_history(broker, check_stop)
         except nightly.DayRefused:
             stop.wait(BUSY_SECONDS)
         except nightly.Stopped:
@@ -90,15 +95,6 @@ def load_history(broker: Broker, progress: nightly.Progress) -> None:
         log.append(sorted(generated(broker, days), key=lambda event: event.recorded_at))
         log.close()
         nightly.run_generated(folder, yesterday, days, load, progress=progress)
-
-
-class _Progress:
-    def __init__(self, stop: Event) -> None:
-        self._stop = stop
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._stop.is_set():
-            raise nightly.Stopped("The demo stopped.")
 
 
 def label(slug: str, day: date) -> str:

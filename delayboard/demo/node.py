@@ -274,7 +274,9 @@ class PrivateNode:
 
             # Erlang would start a port mapper that outlives it; ours has a process id to end.
             self._epmd = launch("epmd", "-port", str(ports.epmd), "-address", "127.0.0.1")
-            _await_port(ports.epmd, time.monotonic() + 5)
+            deadline = time.monotonic() + 5
+            while is_free(ports.epmd) and time.monotonic() < deadline:
+                time.sleep(0.02)
             self._server = launch(SERVER)
 
     def _await_answer(self) -> None:
@@ -326,9 +328,3 @@ def _write_private(file: Path, text: str, mode: int = 0o600) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "w") as stream:
         stream.write(text)
-
-
-def _await_port(port: int, deadline: float) -> None:
-    """Return when something listens on 127.0.0.1:`port`, or at `deadline` (monotonic seconds)."""
-    while is_free(port) and time.monotonic() < deadline:
-        time.sleep(0.02)

@@ -12,7 +12,7 @@ from delayboard.dead_letters.replay.publish.edit_headers import (
     explain_lock,
     read_headers,
 )
-from delayboard.forms.header_rows import HeaderRow
+from delayboard.dead_letters.replay.publish.header_values import HeaderRow
 from topology.deaths import read_history
 from topology.delays import format_delay
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Message
@@ -73,7 +73,7 @@ def _header_rows(message: Message, rules: Redaction) -> tuple[list[HeaderRow], l
         if one.lock or rules.headers(seen) != seen:
             omitted.append(one.name)
         else:
-            rows.append(HeaderRow(one.name, one.type, one.text))
+            rows.append(one)
     if not omitted:
         return rows, []
     return rows, [

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from django import forms
 
 from delayboard.dead_letters.replay.publish.edit_headers import explain_lock
-from delayboard.dead_letters.replay.publish.header_values import TYPES, format_value, name_type
+from delayboard.dead_letters.replay.publish.header_values import TYPES, HeaderRow, make_header_rows
 from topology.broker.properties.field_values import FieldError, write_table
 from topology.content.text import make_encodable
 from topology.forms.fields import HeadersField
 
-# Characters of a value that one line of a form shows.
-LONG = 60
 PARTS = ("name", "type", "text")
-
-
-class HeaderRow(NamedTuple):
-    name: str = ""
-    type: str = "text"
-    text: str = ""
-
-    @property
-    def is_long(self) -> bool:
-        """Whether one line does not show the value."""
-        return len(self.text) > LONG or "\n" in self.text
 
 
 class HeaderRowsWidget(forms.Textarea):
@@ -85,12 +72,5 @@ def make_rows(value: Any) -> Sequence[HeaderRow]:
         read = json.loads(value or "{}")
     except (ValueError, RecursionError):
         return []
-    items = read.items() if isinstance(read, dict) else ()
-    return [
-        HeaderRow(
-            make_encodable(name),
-            name_type(one),
-            make_encodable(format_value(one)),
-        )
-        for name, one in items
-    ]
+    found = make_header_rows(read if isinstance(read, dict) else {})
+    return [HeaderRow(*map(make_encodable, row)) for row in found]

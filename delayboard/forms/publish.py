@@ -10,8 +10,8 @@ from uuid import uuid4
 from django import forms
 from django.db.models import QuerySet
 
-from delayboard.dead_letters.replay.publish.header_values import TYPES
-from delayboard.forms.header_rows import HeaderRow, make_rows
+from delayboard.dead_letters.replay.publish.header_values import TYPES, HeaderRow
+from delayboard.forms.header_rows import make_rows
 from delayboard.forms.publish_fields import PublishFields
 from delayboard.publishing.body import BodyError, format_json, read_body
 from delayboard.publishing.send import OutgoingMessage
@@ -198,7 +198,7 @@ class PublishForm(PublishFields):
         """What a template keeps: the values of all fields but the time and the id."""
         names = [name for name in self.fields if name not in NOT_KEPT]
         return {name: self[name].value() for name in names} | {
-            "headers": [list(row) for row in make_rows(self["headers"].value())]
+            "headers": [list(row[:3]) for row in make_rows(self["headers"].value())]
         }
 
     @property

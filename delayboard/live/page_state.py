@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
@@ -12,8 +12,6 @@ from django.template.defaultfilters import floatformat
 from analytics.models import Run
 from delayboard.dead_letters.replay.present.summary import make_page_version
 from delayboard.models import PublishJob, ReplayBatch
-from delayboard.now.board import Overview
-from delayboard.now.system import TaskLine, make_tasks_version
 from delayboard.publishing.publish_job import make_job_version
 from delayboard.publishing.track import Track
 from topology.delays import format_delay, in_words
@@ -24,13 +22,12 @@ from topology.graph.live_values import (
     snapshot_version,
 )
 from topology.latest import Latest
-from topology.snapshot import Snapshot
 
 # Of a page: the largest shows five hundred things, each with some values, by a name of 255 bytes.
 MOST_KEYS = 6_000
 LONGEST_KEY = 400
 # Seconds: after a year the display shows that there is no end.
-LONGEST_LEFT = 31_536_000
+LONGEST_REMAINING = 31_536_000
 
 
 class State(TypedDict):
@@ -126,21 +123,19 @@ def broker_state(latest: Latest) -> State:
     if snapshot is None:
         reading = latest.error if latest.reading_since else ""
         return state(at=None, cells={}, error=latest.trouble, reading=reading)
+    messages = sum(numbers.messages or 0 for numbers in snapshot.numbers.values())
+    cells = {
+        "broker/version": snapshot.version,
+        "broker/alarms": ", ".join(snapshot.alarms) or "none",
+        "broker/messages": count_text(messages),
+    }
     return state(
         at=snapshot.taken_at,
-        cells=snapshot_cells(snapshot) | _broker_cells(snapshot),
+        cells=snapshot_cells(snapshot) | cells,
         marks=snapshot_marks(snapshot),
         error=latest.error,
         version=snapshot_version(snapshot),
     )
-
-
-def _broker_cells(snapshot: Snapshot) -> dict[str, str]:
-    return {
-        "broker/version": snapshot.version,
-        "broker/alarms": ", ".join(snapshot.alarms) or "none",
-        "broker/messages": count_text(sum(n.messages or 0 for n in snapshot.numbers.values())),
-    }
 
 
 def track_state(track: Track, at: datetime) -> State:
@@ -161,17 +156,17 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
         "replay/delivered": count_text(batch.delivered),
         "replay/died": count_text(batch.died),
         "replay/pace": "" if pace is None else f"{pace:.{0 if pace >= 10 else 1}f} per second",
-        "replay/left": _count_left(batch.pending, pace),
+        "replay/left": _describe_remaining(batch.pending, pace),
         "replay/state": batch.get_state_display(),
     }
     version = make_page_version(batch)
     return state(at=at, cells=cells, version=version, done=batch.is_ended)
 
 
-def _count_left(pending: int, pace: float | None) -> str:
+def _describe_remaining(pending: int, pace: float | None) -> str:
     if not pace or not pending:
         return ""
-    seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_LEFT)))
+    seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_REMAINING)))
     return f"about {in_words(seconds)} left"
 
 
@@ -195,15 +190,3 @@ def run_state(run: Run | None, at: datetime) -> State:
         return state(at=at, cells={}, done=True)
     cells = {"run/done": count_text(run.steps_done), "run/steps": count_text(run.steps)}
     return state(at=at, cells=cells, done=not run.is_at_work)
-
-
-def now_state(overview: Overview, at: datetime) -> State:
-    """The board of Now."""
-    return state(at=at, cells=overview.cells, marks=overview.marks, version=overview.version)
-
-
-def system_state(lines: Sequence[TaskLine], at: datetime) -> State:
-    """The background tasks."""
-    cells = {key: text for line in lines for key, text in line.cells.items()}
-    marks = {line.key: line.mark for line in lines}
-    return state(at=at, cells=cells, marks=marks, version=make_tasks_version(lines))

@@ -18,14 +18,13 @@ from delayboard.live.page_state import (
     batch_state,
     broker_state,
     job_state,
-    now_state,
     run_state,
-    system_state,
+    state,
     track_state,
 )
 from delayboard.models import BatchState, Publication, PublishJob, ReplayBatch
 from delayboard.now.board import share_overview
-from delayboard.now.system import TaskLine, background_tasks_of
+from delayboard.now.system import TaskLine, background_tasks_of, make_tasks_version
 from delayboard.publishing.track import track
 from topology import access, latest
 from topology.database import paging
@@ -209,9 +208,13 @@ def _rows_of_brokers(
 
 def _read_now(brokers: tuple[Broker, ...]) -> State:
     at = datetime.now(UTC)
-    return now_state(share_overview(brokers, at), at)
+    found = share_overview(brokers, at)
+    return state(at=at, cells=found.cells, marks=found.marks, version=found.version)
 
 
 def _read_system(brokers: tuple[Broker, ...]) -> State:
     lines = [TaskLine(task) for task in background_tasks_of(brokers)]
-    return system_state(lines, datetime.now(UTC))
+    cells = {key: text for line in lines for key, text in line.cells.items()}
+    marks = {line.key: line.mark for line in lines}
+    version = make_tasks_version(lines)
+    return state(at=datetime.now(UTC), cells=cells, marks=marks, version=version)

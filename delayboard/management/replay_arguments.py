@@ -23,17 +23,18 @@ MOST_QUEUES = 10_000
 CHOICES = ("parked_message", "group", "query", "parked_from", "queue")
 ACTIONS = ("resume", "pause", "cancel")
 # The names of `options.read_options` -> what they are called here.
-NAMES = {name: name for name in options.FORM_NAMES} | {
+NAMES = {name: name for name in options.OptionsForm.base_fields} | {
     "mode": "to_exchange",
     "exchange": "to_exchange",
-    "topology": "through",
+    "topology_id": "through",
     "canary_seconds": "canary_wait",
     "canary_goes_on": "canary_go_on",
     "undo_seconds": "undo",
 }
 
 
-def add_choices(parser: CommandParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
+    """The selection, the target and the options."""
     one = parser.add_argument_group("selection, or a replay (one of these)")
     one.add_argument(
         "--parked-message",
@@ -50,9 +51,6 @@ def add_choices(parser: CommandParser) -> None:
     one.add_argument("--resume", type=int, metavar="N", help="start a draft, or resume")
     one.add_argument("--pause", type=int, metavar="N")
     one.add_argument("--cancel", type=int, metavar="N", help="messages not yet begun stay parked")
-
-
-def add_targets(parser: CommandParser) -> None:
     to = parser.add_argument_group(
         "target (by default the exchange and routing key of each message before it failed)"
     )
@@ -62,9 +60,6 @@ def add_targets(parser: CommandParser) -> None:
     to.add_argument("--through", metavar="TOPOLOGY", help="through its delay, with --delay")
     to.add_argument("--delay", metavar="10m")
     to.add_argument("--to", metavar="QUEUE", help="destination after the delay")
-
-
-def add_options(parser: CommandParser) -> None:
     how = parser.add_argument_group("how")
     how.add_argument("--limit", metavar="N", help="replay at most so many messages")
     how.add_argument("--include-repeats", action="store_true", help="include possible repeats")
@@ -90,11 +85,11 @@ def find_action(given: Mapping[str, Any]) -> str:
     """The choice or the action that was given. Raises CommandError unless it is exactly one."""
     found = [name for name in (*CHOICES, *ACTIONS) if given[name] is not None]
     if len(found) > 1:
-        *some, last = map(_name_choice, found)
+        *some, last = map(_name_flag, found)
         raise make_usage_error(f"Say only one of {', '.join(some)} and {last}.")
     if not found:
         raise make_usage_error(
-            f"Say which ones, by one of {', '.join(map(_name_choice, (*CHOICES, *ACTIONS)))}."
+            f"Say which ones, by one of {', '.join(map(_name_flag, (*CHOICES, *ACTIONS)))}."
         )
     if given["dry_run"] and found[0] in ACTIONS:
         raise make_usage_error(f"--dry-run goes with a choice, not with --{found[0]}.")
@@ -105,30 +100,24 @@ def create_draft_of(
     user: Any, broker: Broker, chosen: str, given: Mapping[str, Any]
 ) -> ReplayBatch:
     try:
-        return _create_draft(user, broker, chosen, given, _read_options(broker, given))
+        wanted = _read_options(broker, given)
+        match chosen:
+            case "parked_message":
+                return create_draft.draft_messages(user, broker, given["parked_message"], wanted)
+            case "group":
+                group = MessageGroup.objects.filter(broker=broker, pk=given["group"]).first()
+                if group is None:
+                    raise make_usage_error(f"{broker.name} has no group {given['group']}.")
+                return create_draft.draft_group(user, group, wanted)
+            case "queue":
+                return create_draft.draft_queue(user, broker, given["queue"], wanted)
+        query = given["query"] if chosen == "query" else _make_query(broker, given["parked_from"])
+        return create_draft.draft_query(user, broker, query, wanted)
     except options.OptionError as error:
-        problems = [f"--{_name_flag(name)}: {why}" for name, why in error.problems.items()]
+        problems = [
+            f"{_name_flag(NAMES.get(name, name))}: {why}" for name, why in error.problems.items()
+        ]
         raise make_usage_error(" ".join(problems)) from error
-
-
-def _create_draft(
-    user: Any,
-    broker: Broker,
-    chosen: str,
-    given: Mapping[str, Any],
-    wanted: options.Options,
-) -> ReplayBatch:
-    if chosen == "parked_message":
-        return create_draft.draft_messages(user, broker, given["parked_message"], wanted)
-    if chosen == "group":
-        group = MessageGroup.objects.filter(broker=broker, pk=given["group"]).first()
-        if group is None:
-            raise make_usage_error(f"{broker.name} has no group {given['group']}.")
-        return create_draft.draft_group(user, group, wanted)
-    if chosen == "queue":
-        return create_draft.draft_queue(user, broker, given["queue"], wanted)
-    query = given["query"] if chosen == "query" else _make_query(broker, given["parked_from"])
-    return create_draft.draft_query(user, broker, query, wanted)
 
 
 def _make_query(broker: Broker, queue: str) -> str:
@@ -173,17 +162,13 @@ def _read_target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
     target = {"mode": mode.value}
     if mode == TargetMode.DELAY:
         rows = Topology.objects.filter(broker=broker)
-        target |= {"topology": str(find_topology(given["through"], rows, make_usage_error).pk)}
+        target |= {"topology_id": str(find_topology(given["through"], rows, make_usage_error).pk)}
         target |= {"key": given["to"] or ""}
     return target
 
 
 def _name_flag(name: str) -> str:
-    return NAMES.get(name, name).replace("_", "-")
-
-
-def _name_choice(choice: str) -> str:
-    return f"--{choice.replace('_', '-')}"
+    return f"--{name.replace('_', '-')}"
 
 
 def find_user(name: str | None, broker: Broker) -> Any:

@@ -10,7 +10,7 @@ from django.db.models import Count
 
 from delayboard.dead_letters.replay.present import summary
 from delayboard.models import ReplayBatch, ReplayItem, ReplayRoute
-from delayboard.models.replay import COUNTED, BatchState, ItemState, Source
+from delayboard.models.replay import BatchState, ItemState, Source
 
 REASONS = 5
 NARROW = 200
@@ -122,7 +122,7 @@ def describe_progress(batch: ReplayBatch) -> str:
     """One line; with what hinders it, where something does."""
     counts = [f"{batch.done:,} of {batch.to_send:,} done"]
     counts += [
-        f"{number:,} {name}" for name, number in _list_counts(batch) if name != "done" and number
+        f"{number:,} {name}" for name, number in batch.counts().items() if name != "done" and number
     ]
     hindered = batch.work.error if batch.work and not batch.work.is_ended else ""
     why = f" ({make_printable(hindered)})" if hindered else ""
@@ -133,7 +133,7 @@ def describe_outcome(batch: ReplayBatch) -> Iterator[str]:
     """The counts, then why those that are not done are not, the most frequent reason first."""
     why = f": {make_printable(batch.state_why)}" if batch.state_why else "."
     yield f"Replay {batch.pk} is {batch.get_state_display()}{why}"
-    sentence = ", ".join(f"{number:,} {name}" for name, number in _list_counts(batch))
+    sentence = ", ".join(f"{number:,} {name}" for name, number in batch.counts().items())
     yield f"  {batch.selected:,} selected = {sentence}"
     if batch.doubled and batch.source == Source.QUEUE:
         yield f"  At most {batch.doubled:,} may be duplicated: sent again, with another replay id."
@@ -167,12 +167,6 @@ def _describe_state(batch: ReplayBatch) -> str:
     until = {BatchState.WAITING: batch.publish_at, BatchState.WATCHING: batch.canary_until}
     moment = until.get(BatchState(batch.state))
     return batch.get_state_display() + (f" until {moment:%H:%M:%S} UTC" if moment else "")
-
-
-def _list_counts(batch: ReplayBatch) -> Iterator[tuple[str, int]]:
-    counts = batch.counts()
-    for state in (*COUNTED, "pending"):
-        yield str(state), counts[str(state)]
 
 
 def _read_items(batch: ReplayBatch) -> Iterator[ReplayItem]:

@@ -463,7 +463,7 @@ class Migration(migrations.Migration):
                 ("query", models.CharField(blank=True, max_length=500)),
                 ("newest", models.BigIntegerField()),
                 ("position", models.BigIntegerField(default=0)),
-                ("asked", models.PositiveIntegerField(null=True)),
+                ("requested", models.PositiveIntegerField(null=True)),
                 ("changed", models.PositiveIntegerField(default=0)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
@@ -586,7 +586,7 @@ class Migration(migrations.Migration):
                 ),
                 ("queue", models.CharField(max_length=255)),
                 ("handles", models.JSONField(null=True)),
-                ("asked", models.PositiveIntegerField(null=True)),
+                ("requested", models.PositiveIntegerField(null=True)),
                 ("parked", models.PositiveIntegerField(default=0)),
                 ("repeats", models.PositiveIntegerField(default=0)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -627,7 +627,7 @@ class Migration(migrations.Migration):
                 ("queue", models.CharField(max_length=255)),
                 ("began_at", models.DateTimeField()),
                 ("ended_at", models.DateTimeField(null=True)),
-                ("kept_to", models.BigIntegerField(default=0)),
+                ("stored_to", models.BigIntegerField(default=0)),
                 ("acked_to", models.BigIntegerField(default=0)),
                 (
                     "broker",
@@ -670,7 +670,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("queue", models.CharField(max_length=255)),
-                ("looks", models.PositiveIntegerField(default=0)),
+                ("peeks", models.PositiveIntegerField(default=0)),
                 ("last_at", models.DateTimeField()),
                 (
                     "broker",
@@ -874,7 +874,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "target_mode",
+                    "mode",
                     models.CharField(
                         choices=[
                             ("default", "original exchange and routing key"),
@@ -886,9 +886,9 @@ class Migration(migrations.Migration):
                         max_length=12,
                     ),
                 ),
-                ("target_exchange", models.CharField(blank=True, max_length=255)),
-                ("target_key", models.CharField(blank=True, max_length=255)),
-                ("delay_ms", models.PositiveBigIntegerField(null=True)),
+                ("exchange", models.CharField(blank=True, max_length=255)),
+                ("key", models.CharField(blank=True, max_length=255)),
+                ("delay", models.DurationField(null=True)),
                 (
                     "rate",
                     models.FloatField(
@@ -939,7 +939,7 @@ class Migration(migrations.Migration):
                 ),
                 ("state_at", models.DateTimeField()),
                 ("state_why", models.TextField(blank=True)),
-                ("pause_wanted", models.BooleanField(default=False)),
+                ("pause_requested", models.BooleanField(default=False)),
                 (
                     "publish_at",
                     models.DateTimeField(help_text="Time of the first publish.", null=True),
@@ -1083,7 +1083,7 @@ class Migration(migrations.Migration):
                             ("delayed", "sent to a delay"),
                             ("delivered", "delivered (observed)"),
                             ("died", "dead-lettered again"),
-                            ("unseen", "not observed"),
+                            ("unobserved", "not observed"),
                         ],
                         max_length=10,
                     ),

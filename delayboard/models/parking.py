@@ -30,13 +30,13 @@ class Parking(Requested):
     """One request to park all messages of a queue, or selected ones.
 
     `handles` are those that are still missing; None requests everything that was there at the
-    begin. `asked` is their number, None before the begin. `parked` and `repeats` (those of them
+    begin. `requested` is their number, None before the begin. `parked` and `repeats` (those of them
     that may be repeats) change in the transaction that stores the messages.
     """
 
     queue = models.CharField(max_length=255)
     handles = models.JSONField(null=True)
-    asked = models.PositiveIntegerField(null=True)
+    requested = models.PositiveIntegerField(null=True)
     parked = models.PositiveIntegerField(default=0)
     repeats = models.PositiveIntegerField(default=0)
 
@@ -47,7 +47,7 @@ class Parking(Requested):
 class ParkSession(models.Model):
     """One connection's worth of parking. Its messages were kept in order of their ids.
 
-    Those up to `acked_to` left their queue for sure; what is above it, up to `kept_to`, may come
+    Those up to `acked_to` left their queue for sure; what is above it, up to `stored_to`, may come
     once more.
     """
 
@@ -57,7 +57,7 @@ class ParkSession(models.Model):
     started_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
-    kept_to = models.BigIntegerField(default=0)
+    stored_to = models.BigIntegerField(default=0)
     acked_to = models.BigIntegerField(default=0)
 
     class Meta:
@@ -71,7 +71,7 @@ class ParkedChange(Requested):
     """Messages to be discarded or restored: those that matched at the time of the request.
 
     Messages above `newest` came later and are not changed. `position` is the last id that was done.
-    `asked` is None until the worker has counted them.
+    `requested` is their number, None when a count reads every message.
     """
 
     to_state = models.CharField(max_length=10)
@@ -79,9 +79,11 @@ class ParkedChange(Requested):
     query = models.CharField(max_length=500, blank=True)
     newest = models.BigIntegerField()
     position = models.BigIntegerField(default=0)
-    asked = models.PositiveIntegerField(null=True)
+    requested = models.PositiveIntegerField(null=True)
     changed = models.PositiveIntegerField(default=0)
 
     def __str__(self) -> str:
-        number = "parked_messages" if self.asked is None else f"{self.asked} parked messages"
+        number = (
+            "parked_messages" if self.requested is None else f"{self.requested} parked messages"
+        )
         return f"{number} {self.to_state}"

@@ -12,7 +12,7 @@ class PeekCount(models.Model):
 
     broker = models.ForeignKey(Broker, models.CASCADE)
     queue = models.CharField(max_length=255)
-    looks = models.PositiveIntegerField(default=0)
+    peeks = models.PositiveIntegerField(default=0)
     last_at = models.DateTimeField()
 
     class Meta:
@@ -21,4 +21,4 @@ class PeekCount(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.looks} looks into {self.queue}"
+        return f"{self.peeks} looks into {self.queue}"

@@ -70,7 +70,7 @@ class ReplayOutcome(models.TextChoices):
     DELAYED = "delayed", "sent to a delay"
     DELIVERED = "delivered", "delivered (observed)"
     DIED = "died", "dead-lettered again"
-    UNSEEN = "unseen", "not observed"
+    UNOBSERVED = "unobserved", "not observed"
 
 
 class Source(models.TextChoices):
@@ -124,13 +124,11 @@ class ReplayBatch(models.Model):
     claimed_to = models.PositiveIntegerField(default=0)
 
     order = models.CharField(max_length=10, choices=Order.choices, default=Order.OLDEST)
-    target_mode = models.CharField(
-        max_length=12, choices=TargetMode.choices, default=TargetMode.DEFAULT
-    )
-    target_exchange = models.CharField(max_length=255, blank=True)
-    target_key = models.CharField(max_length=255, blank=True)
+    mode = models.CharField(max_length=12, choices=TargetMode.choices, default=TargetMode.DEFAULT)
+    exchange = models.CharField(max_length=255, blank=True)
+    key = models.CharField(max_length=255, blank=True)
     topology = models.ForeignKey(Topology, models.SET_NULL, null=True)
-    delay_ms = models.PositiveBigIntegerField(null=True)
+    delay = models.DurationField(null=True)
     rate = models.FloatField(null=True, help_text="Messages per second; null means no limit.")
     canary = models.PositiveIntegerField(
         default=0, help_text="Number of canary messages; 0 means no canary."
@@ -151,7 +149,7 @@ class ReplayBatch(models.Model):
     )
     state_at = models.DateTimeField()
     state_why = models.TextField(blank=True)
-    pause_wanted = models.BooleanField(default=False)
+    pause_requested = models.BooleanField(default=False)
     publish_at = models.DateTimeField(null=True, help_text="Time of the first publish.")
     canary_until = models.DateTimeField(null=True)
     selected = models.PositiveIntegerField(default=0)

@@ -168,7 +168,7 @@ def overview(
         *find_unsent(),
     ]
     figures = (
-        *counters.waits_counters(counters.count_waits(scope)),
+        *counters.waits_counters(scope),
         counters.retrying_counter(flows, waiting),
         counters.dead_letters_counter(by_id, parked.values()),
         lateness_counter(brokers, late),

@@ -31,6 +31,7 @@ from topology.models import Broker
 # A change within less time says nothing.
 SHORTEST = timedelta(minutes=1)
 # Nothing happens to these until somebody does something.
+_WITHIN_HOUR = {"from": "now", "until": "+1h"}
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)
 
 
@@ -59,48 +60,26 @@ class Counter:
         return {key: self.text, f"{key}/note": self.note}
 
 
-@dataclass(frozen=True)
-class Waits:
-    """How many messages wait, how many are due within an hour, overdue, and stuck of these."""
-
-    waiting: int
-    soon: int
-    overdue: int
-    stuck: int = 0
-
-
-def count_waits(scope: Scope) -> Waits:
+def waits_counters(scope: Scope) -> list[Counter]:
+    """What waits in delays, is due within an hour, is overdue, and is stuck."""
     hour_on = scope.now + SPANS["hour"]
     points = [scope.now - listing.OVERDUE_AFTER, scope.now, hour_on, None]
-    overdue, due, soon, waiting = counts.before(scope, points)
-    return Waits(waiting, soon - due, overdue, counts.count_stuck(scope))
-
-
-def waits_counters(waits: Waits) -> list[Counter]:
-    """What waits in delays."""
-    page = "analytics:scheduled"
+    overdue, due, due_within_hour, waiting = counts.before(scope, points)
+    numbers: tuple[tuple[str, str, int, dict[str, str]], ...] = (
+        ("scheduled", "scheduled", waiting, {}),
+        ("due_within_hour", "due within 1 h", due_within_hour - due, _WITHIN_HOUR),
+        ("overdue", "overdue", overdue, {"overdue": "1"}),
+        ("stuck", "stuck", counts.count_stuck(scope), {"stuck": "1"}),
+    )
     return [
-        Counter("scheduled", "scheduled", waits.waiting, Link("", page)),
         Counter(
-            "soon",
-            "due within 1 h",
-            waits.soon,
-            Link("", page, query={"from": "now", "until": "+1h"}),
-        ),
-        Counter(
-            "overdue",
-            "overdue",
-            waits.overdue,
-            Link("", page, query={"overdue": "1"}),
-            is_bad=waits.overdue > 0,
-        ),
-        Counter(
-            "stuck",
-            "stuck",
-            waits.stuck,
-            Link("", page, query={"stuck": "1"}),
-            is_bad=waits.stuck > 0,
-        ),
+            key,
+            label,
+            number,
+            Link("", "analytics:scheduled", query=query),
+            is_bad=number > 0 and key in ("overdue", "stuck"),
+        )
+        for key, label, number, query in numbers
     ]
 
 

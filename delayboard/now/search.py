@@ -165,7 +165,7 @@ def _groups(text: str, brokers: Iterable[Broker], rules: Mapping[int, Redaction]
     for broker in brokers:
         if len(found) == MOST:
             break
-        page = groups.page(broker, groups.Asked(text=text), rules[broker.pk])
+        page = groups.page(broker, groups.GroupFilter(text=text), rules[broker.pk])
         for group in page.groups[: MOST - len(found)]:
             link = Link(str(group), "message_group", (broker.slug, str(group.pk)))
             found.append(Place(link, broker.name))

@@ -82,7 +82,8 @@ def make_lines(
         )
         for flow in flows
     )
-    return tuple(sorted(lines, key=_order))
+    ranks = {"failed": 0, "late": 1}
+    return tuple(sorted(lines, key=lambda line: (ranks.get(line.mark, 2), line.topology.name)))
 
 
 def _count_dead(topology: Topology, parked: Mapping[tuple[int, str], int]) -> int | None:
@@ -93,8 +94,3 @@ def _count_dead(topology: Topology, parked: Mapping[tuple[int, str], int]) -> in
     if not targets:
         return None
     return sum(parked.get((topology.broker_id, target), 0) for target in set(targets))
-
-
-def _order(line: TopologyLine) -> tuple[int, str]:
-    ranks = {"failed": 0, "late": 1}
-    return ranks.get(line.mark, 2), line.topology.name

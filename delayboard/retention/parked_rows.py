@@ -150,7 +150,7 @@ class SessionRule(RowRule):
         return self.table.filter(
             ~Exists(ParkedMessage.objects.filter(session=OuterRef("pk"))),
             Q(ended_at__isnull=False, began_at__lt=now - BEGINNING)
-            | Q(kept_to=0, began_at__lt=now - LONGEST_IDLE),
+            | Q(stored_to=0, began_at__lt=now - LONGEST_IDLE),
         )
 
     def delete_expired(self, now: datetime, alive: Alive) -> int:

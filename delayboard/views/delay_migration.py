@@ -53,7 +53,7 @@ def migrate_delays(request: HttpRequest, source: Topology) -> HttpResponse:
         if migration and is_open and migration.target_id != target.pk:
             context["can_request"] = requests.is_replaceable(migration)
         try:
-            context["found"] = check(source, target, datetime.now(UTC))
+            context["dry_run"] = check(source, target, datetime.now(UTC))
         except (Refusal, BrokerError) as error:
             context["problem"] = str(error)
     return render(request, "delayboard/delay_migration.html", context)

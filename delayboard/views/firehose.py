@@ -16,7 +16,7 @@ from topology import access
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Role
 
-# (wanted, copying) -> what the page calls it, and its style.
+# (requested, copying) -> what the page calls it, and its style.
 STATES = {
     (True, True): ("Enabled", "state-ok"),
     (True, False): ("Starting", "state-busy"),
@@ -36,7 +36,7 @@ def firehose(request: HttpRequest, broker: Broker) -> HttpResponse:
     context = {
         "broker": broker,
         "firehose": row,
-        "found": found,
+        "reading": found,
         "state": state,
         "mark": mark,
         "needs_it": [(one, "entry" in untapped(one)) for one in on_the_firehose(broker)],
@@ -49,7 +49,7 @@ def firehose(request: HttpRequest, broker: Broker) -> HttpResponse:
 @require_POST
 @access.with_broker(Role.ADMIN)
 def firehose_switch(request: HttpRequest, broker: Broker) -> HttpResponse:
-    match request.POST.get("wanted"):
+    match request.POST.get("switch"):
         case "on":
             _switch_on(request, broker)
         case "off":

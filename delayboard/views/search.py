@@ -27,5 +27,5 @@ def search(request: HttpRequest) -> HttpResponse:
     )
     rules = redaction.rules_by_broker(request.user, brokers)
     found = find_places(text, brokers, rules, rights)
-    context = {"broker": chosen, "text": text, "found": found}
+    context = {"broker": chosen, "text": text, "results": found}
     return render(request, "delayboard/search.html", context)

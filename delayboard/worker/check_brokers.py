@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from threading import Event
 
@@ -57,15 +57,12 @@ class BrokerCheck:
         beat({"findings": findings, "drifted": drifted})
 
     def _record(self, broker: Broker, found: tuple[Finding, ...], at: datetime) -> None:
-        before, counts = self._recorded.get(broker.pk), _count_findings(found)
+        before = self._recorded.get(broker.pk)
+        # What the rows of findings hold: how many objects each has.
+        counts = {one.key: len(one.objects) for one in found}
         if before is None or before[0] != counts or at - before[1] >= WRITE_AGAIN:
             record_findings(broker, found, at)
             self._recorded[broker.pk] = (counts, at)
-
-
-def _count_findings(found: Iterable[Finding]) -> dict[str, int]:
-    """What the rows of findings hold: how many objects each has."""
-    return {one.key: len(one.objects) for one in found}
 
 
 def keep_checking_brokers(stop: Event, beat: Beat) -> None:

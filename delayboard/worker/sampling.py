@@ -14,7 +14,7 @@ from topology.models import Broker
 Beat = Callable[[Mapping[str, object]], None]
 
 EVERY = timedelta(minutes=1)
-COUNTERS_KEPT = timedelta(hours=2)
+COUNTER_RETENTION = timedelta(hours=2)
 CHECK_SECONDS = 2.0
 
 
@@ -33,8 +33,8 @@ def keep_sampling(stop: Event, beat: Beat) -> None:
 
 
 def sample_counters(now: datetime) -> None:
-    """Store the known counters of each broker, and delete those older than COUNTERS_KEPT."""
-    CounterSample.objects.filter(at__lt=now - COUNTERS_KEPT).delete()
+    """Store the known counters of each broker, and delete those older than COUNTER_RETENTION."""
+    CounterSample.objects.filter(at__lt=now - COUNTER_RETENTION).delete()
     for broker in Broker.objects.all():
         figures = overview([broker], now, BROKER_AGE).counters
         numbers = {one.key: one.number for one in figures if one.number is not None}

@@ -161,7 +161,7 @@ def forwarder_of(row: Topology) -> Task:
 
 def parker_of(row: DeadLetterQueue) -> Task:
     """The task that parks what comes into a queue; several may share one queue's."""
-    run = partial(park_automatically, row.pk, room=SpaceCheck())
+    run = partial(park_automatically, row.pk, space=SpaceCheck())
     return Task(parker_key(row.pk), f"Parker of {row.queue}"[:200], run, row.broker_id)
 
 
@@ -249,6 +249,6 @@ def _work_off(
 def _run_nightly(*, stop: Event, beat: Beat) -> None:
     alive = partial(beat, {})
     while not stop.is_set():
-        nightly.run_wanted(stop, alive=alive)
+        nightly.run_requested(stop, alive=alive)
         alive()
         stop.wait(IDLE_SECONDS)

@@ -13,8 +13,8 @@ from analytics.log import (
     EventLog,
     LogError,
     days,
-    held,
     read_day,
+    take_lock,
     written_since,
 )
 from tests.analytics.builders import NOON, an_event
@@ -132,16 +132,23 @@ def test_counting_begins_anew_with_each_reading(tmp_path: Path) -> None:
 
 def test_a_lock_is_held_by_one_at_a_time_and_each_name_has_its_own(tmp_path: Path) -> None:
     folder = tmp_path / "log"
-    with held(folder, "tap.a") as first, held(folder, "tap.a") as second, held(folder, "b") as b:
+    with (
+        take_lock(folder, "tap.a") as first,
+        take_lock(folder, "tap.a") as second,
+        take_lock(folder, "b") as b,
+    ):
         assert (first, second, b) == (True, False, True)
-    with held(folder, "tap.a") as again:
+    with take_lock(folder, "tap.a") as again:
         assert again
     assert days(folder) == []
 
 
 def test_a_log_that_cannot_be_locked_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("in the way")
-    with pytest.raises(LogError, match="cannot write the event log"), held(tmp_path / "log", "a"):
+    with (
+        pytest.raises(LogError, match="cannot write the event log"),
+        take_lock(tmp_path / "log", "a"),
+    ):
         pass
 
 

@@ -176,14 +176,14 @@ def test_the_worker_runs_what_is_wanted_and_what_a_dead_process_left() -> None:
     running(timedelta(seconds=-1))
     Run.objects.create(day=date(2026, 11, 18), state="failed")
     signs = []
-    assert nightly.run_wanted(Event(), alive=lambda: signs.append(1)) == 2
+    assert nightly.run_requested(Event(), alive=lambda: signs.append(1)) == 2
     assert len(signs) >= 2
     assert list(Run.objects.order_by("day").values_list("state", flat=True)) == [
         "failed",
         "done",
         "done",
     ]
-    assert nightly.run_wanted(Event()) == 0
+    assert nightly.run_requested(Event()) == 0
 
 
 def test_wanting_a_day_that_runs_leaves_it_alone() -> None:
@@ -204,8 +204,8 @@ def test_a_stopped_worker_leaves_the_day_wanted(
         return told(*arguments, **named)
 
     monkeypatch.setattr(launch, "run_day", stopped_meanwhile)
-    assert nightly.run_wanted(stop) == 0
-    assert Run.objects.get().state == "wanted"
+    assert nightly.run_requested(stop) == 0
+    assert Run.objects.get().state == "requested"
 
 
 def test_a_wanted_day_that_fails_does_not_keep_the_worker_from_the_next(
@@ -214,7 +214,7 @@ def test_a_wanted_day_that_fails_does_not_keep_the_worker_from_the_next(
     nightly.request_run(DAY)
     nightly.request_run(OTHER_DAY)
     monkeypatch.setenv("FAKE_JOB", "fail")
-    assert nightly.run_wanted(Event()) == 2
+    assert nightly.run_requested(Event()) == 2
     assert set(Run.objects.values_list("state", flat=True)) == {"failed"}
 
 

@@ -333,7 +333,7 @@ def test_ninety_days_of_two_hundred_topologies_are_few_queries_and_a_small_page(
     ("state", "words"),
     [
         ("running", 'of <span data-live="run/steps">7</span> steps done'),
-        ("wanted", "computes 2026-11-20 next"),
+        ("requested", "computes 2026-11-20 next"),
         ("failed", "the disk is full"),
         ("no_data", "the disk is full"),
     ],
@@ -360,7 +360,7 @@ def test_an_operator_asks_for_a_day_and_it_is_audited(operator: Client) -> None:
     assert "Compute day" in of_the_day(operator)
     answer = operator.post(reverse("analytics:run"), {"day": "2026-11-20"}, follow=True)
     assert "computes 2026-11-20 next" in answer.content.decode()
-    assert Run.objects.get().state == "wanted"
+    assert Run.objects.get().state == "requested"
     entry = AuditEntry.objects.get(action="nightly run requested")
     assert (entry.username, entry.what, entry.outcome) == ("oskar", "2026-11-20", "done")
 

@@ -61,7 +61,7 @@ def test_a_program_gets_a_line_for_each_message_and_a_summary(waiting: Topology)
         "waiting": 2,
         "overdue": 1,
         "stuck": 0,
-        "asked": 2,
+        "matching": 2,
         "incomplete": [],
     }
 

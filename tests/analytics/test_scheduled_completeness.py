@@ -66,13 +66,13 @@ def test_a_difference_is_told_by_how_many_it_is_at_least(
 ) -> None:
     doubt = find_doubt(seen(**changes))
     assert doubt is not None
-    assert (doubt.missing, doubt.gone) == (missing, gone)
+    assert (doubt.missing, doubt.departed) == (missing, gone)
 
 
 def test_what_is_long_overdue_and_in_no_queue_is_told_however_much_moves() -> None:
     doubt = find_doubt(seen(listed=45, overdue=40, long_overdue=40, queued=7, moved=500))
     assert doubt is not None
-    assert doubt.gone == 38
+    assert doubt.departed == 38
     assert doubt.why[0].startswith("38 that are overdue")
 
 

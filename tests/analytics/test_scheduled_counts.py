@@ -89,7 +89,7 @@ class Sums(TestCase):
         for query in ({}, {"overdue": "1"}, {"from": "-30m", "until": "+90m"}, {"from": "now"}):
             wanted = parse(query, NOON)
             listed = listing.filter_waiting(brokers, wanted, NOON).count()
-            assert summary.of_counts(counts.scope(brokers, NOON), wanted).asked == listed
+            assert summary.of_counts(counts.scope(brokers, NOON), wanted).matching == listed
 
     @settings(max_examples=20, deadline=None)
     @given(st.lists(MOMENTS, min_size=1, max_size=40), st.sampled_from([HOUR, DAY, 7 * DAY]))
@@ -174,5 +174,5 @@ def test_what_was_due_before_the_firehose_looked_is_neither_listed_nor_counted()
     assert numbers() == (5, 5, 4, {topology.pk: (5, 4)})
     for query in ({"overdue": "1"}, {"from": "-40m", "until": "+1h"}, {"until": "-30m"}):
         wanted = parse(query, NOON)
-        asked = summary.of_counts(counts.scope([broker], NOON), wanted).asked
+        asked = summary.of_counts(counts.scope([broker], NOON), wanted).matching
         assert asked == listing.filter_waiting([broker], wanted, NOON).count()

@@ -163,7 +163,7 @@ def test_every_part_of_the_filter_leaves_what_it_says(
     answer = viewer.get(reverse("analytics:scheduled"), query)
     shown = answer.context["listing"]
     assert {line.name for line in shown.lines} == found
-    assert shown.summary.asked == len(found)
+    assert shown.summary.matching == len(found)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_bar_leads_to_its_messages(viewer: Client, topology: Topology) -> None
     (row,) = answer.context["bars"].rows
     assert row.total == 7
     led_to = viewer.get(reverse("analytics:scheduled") + row.url).context["listing"]
-    assert len(led_to.lines) == led_to.summary.asked == 7
+    assert len(led_to.lines) == led_to.summary.matching == 7
 
 
 def test_another_page_of_a_search_goes_on_where_the_first_ended(

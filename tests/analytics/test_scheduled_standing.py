@@ -83,7 +83,7 @@ def test_depths_that_are_old_unknown_or_doubtful_are_no_measure(applied: Topolog
 def test_after_a_silence_it_says_since_when_and_by_how_many(applied: Topology) -> None:
     Recording.objects.update(read_at=AGO)
     (found,) = doubts(applied, 8)
-    assert (found.doubt.since, found.doubt.missing, found.doubt.gone) == (AGO, 5, 0)
+    assert (found.doubt.since, found.doubt.missing, found.doubt.departed) == (AGO, 5, 0)
     assert found.record["missing_at_least"] == 5
     assert found.sentence.startswith("The list is incomplete since 2026-11-20 12:20:30 UTC. At le")
 

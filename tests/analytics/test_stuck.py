@@ -262,7 +262,7 @@ def test_exports_and_the_command_tell_the_state(stuck: Topology, viewer: Client)
     call_command("scheduled", "--json", "--stuck", stdout=out, stderr=io.StringIO())
     *messages, summary = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [message["state"] for message in messages] == ["stuck", "stuck"]
-    assert (summary["stuck"], summary["asked"], summary["waiting"]) == (2, 2, 3)
+    assert (summary["stuck"], summary["matching"], summary["waiting"]) == (2, 2, 3)
 
 
 def test_switching_the_firehose_on_does_not_write_down_that_they_left(stuck: Topology) -> None:

@@ -122,6 +122,6 @@ def await_parked_messages(broker_id: int, wanted: int) -> int:
 
 def _watch(queue_id: int, stop: Event) -> None:
     try:
-        park_automatically(queue_id, stop=stop, beat=lambda details: None, room=SpaceCheck())
+        park_automatically(queue_id, stop=stop, beat=lambda details: None, space=SpaceCheck())
     finally:
         connection.close()

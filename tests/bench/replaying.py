@@ -77,7 +77,7 @@ def beside_a_shovel(node: PrivateNode, vhost: Vhost, broker: Broker, kind: str) 
     shovel = ours = 0.0
     for _ in range(ROUNDS):
         shovel = max(shovel, MESSAGES / seconds(lambda: shovelled(node, vhost, there, back)))
-        batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue=back, target_key=there)
+        batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue=back, key=there)
         batch = started(batch)
         ours = max(ours, MESSAGES / seconds(partial(sent_straight, batch)))
     note = f"{ours:.0f}/s against {shovel:.0f}/s; at least 0.6 is wanted"
@@ -135,7 +135,7 @@ def a_straight_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
         declare(vhost, name, arguments=None)
         declare(vhost, name, arguments={"x-queue-type": "quorum"})
     fill(vhost, "once", SOME)
-    batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue="once", target_key="twice")
+    batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue="once", key="twice")
     return started(batch, kind=change_state.KIND)
 
 
@@ -218,7 +218,7 @@ def await_that(look: Callable[[], bool]) -> None:
 
 def started(batch: ReplayBatch, kind: str = "straight") -> ReplayBatch:
     batch.state, batch.state_at = BatchState.RUNNING, timezone.now()
-    batch.target_mode, batch.description = TargetMode.TYPED, "all"
+    batch.mode, batch.description = TargetMode.TYPED, "all"
     batch.save()
     batch.work = work.create(kind, batch.pk, broker=batch.broker, user=None)
     batch.save()

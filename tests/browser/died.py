@@ -81,7 +81,7 @@ def rules(broker: Broker, user: User, names: list[str]) -> None:
 
 
 def parking(broker: Broker, queue: str, state: WorkState, error: str = "") -> Parking:
-    row = Parking.objects.create(broker=broker, queue=queue, asked=1204, parked=397, repeats=2)
+    row = Parking.objects.create(broker=broker, queue=queue, requested=1204, parked=397, repeats=2)
     row.work = _work("park", row.pk, broker, state, error)
     row.save()
     return row
@@ -93,7 +93,7 @@ def change(broker: Broker, state: WorkState, error: str = "") -> ParkedChange:
         to_state=ParkedState.DISCARDED,
         query="reason:expired",
         newest=10**6,
-        asked=20_000,
+        requested=20_000,
         changed=5000,
     )
     row.work = _work("parked_messages", row.pk, broker, state, error)

@@ -46,7 +46,8 @@ _SAID = {
     "unroutable": "No route: no binding takes it.",
     "loops": "The message would return to dead. Arrives in dead at once.",
     "guarded": "It was replayed 3 times already. Arrives in orders at once.",
-    "full": "Arrives in orders at once. “orders” holds at most 600 messages, and has 600 now.",
+    "full": "Arrives in orders at once. “orders” has a maximum length of 600 messages, and 600 "
+    "messages now.",
     "stuck": "Stuck after 5s: nobody takes it.",
 }
 

@@ -226,11 +226,15 @@ def test_counters_have_their_change_in_the_last_hour(broker: Broker) -> None:
     assert set(notes().values()) == {"", "nothing measured", "not checked yet"}
     was(20, dead=1999, stuck=3)
     found = notes()
-    assert (found["dead"], found["stuck"], found["soon"]) == ("+1 in 20 min", "−3 in 20 min", "")
+    assert (found["dead"], found["stuck"], found["due_within_hour"]) == (
+        "+1 in 20 min",
+        "−3 in 20 min",
+        "",
+    )
     was(65, dead=2000, stuck=3)
-    was(61, dead=2010, soon=2, overdue=4, replays=1, findings=1)
+    was(61, dead=2010, due_within_hour=2, overdue=4, replays=1, findings=1)
     found = notes()
-    assert (found["dead"], found["soon"], found["overdue"]) == (
+    assert (found["dead"], found["due_within_hour"], found["overdue"]) == (
         "−10 in 1 h",
         "−2 in 1 h",
         "−4 in 1 h",

@@ -170,7 +170,7 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Source]:
 def look(*, limit: int = peek.MAXIMUM_MESSAGES) -> tuple[tuple[PeekedMessage, ...], bool]:
     queue = a_queue("dead")
     broker = Broker(host="h", management_url="http://h")
-    found = peek.look(broker, queue, a_snapshot(Definitions.of([queue])), limit)
+    found = peek.peek_queue(broker, queue, a_snapshot(Definitions.of([queue])), limit)
     return found.peeked_messages, found.more
 
 
@@ -202,4 +202,4 @@ def test_a_queue_that_may_not_be_looked_into_is_not_touched() -> None:
     queue = a_queue("q", type="quorum", x_delivery_limit=-1)
     there = a_snapshot(Definitions.of([queue]), version="4.0.5")
     with pytest.raises(Unsupported, match=END):
-        peek.look(Broker(), queue, there)
+        peek.peek_queue(Broker(), queue, there)

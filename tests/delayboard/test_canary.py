@@ -197,7 +197,7 @@ def test_it_asks_where_nobody_would_have_seen_a_death(broker: Broker, known: Sna
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
     judged = canary.check_canary(batch, timezone.now())
     assert judged.what == "ask"
-    assert "“dead” are not observed: " in judged.why
+    assert "does not observe dead-lettering into “dead”, " in judged.why
 
 
 def test_it_asks_where_the_parker_does_not_run(broker: Broker, known: Snapshot) -> None:
@@ -221,7 +221,7 @@ def test_a_confirmed_queue_that_can_be_looked_at_for_nothing_is_seen(
     )
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
     assert canary.check_canary(batch, timezone.now()).what == "wait"
-    assert canary.check_canary(batch, timezone.now() + canary.LOOKS_TAKE).what == "go on"
+    assert canary.check_canary(batch, timezone.now() + canary.PEEKS_TAKE).what == "go on"
     numbers["dead"] = QueueNumbers(messages=300, consumers=0)
     assert canary.check_canary(batch, timezone.now()).what == "ask"
 
@@ -244,20 +244,24 @@ def test_a_tap_on_the_way_sees_them_arrive_and_the_firehose_only_behind_a_delay(
     batch = watching(pair.broker, ItemState.DONE)
     batch.routes.update(exchange="orders")
     there = a_snapshot(pair.definitions, CONSUMED)
-    assert observers.explain_unseen_arrivals(batch, observers.make_scene(batch, there)) == ""
+    assert observers.explain_unobserved_arrivals(batch, observers.make_scene(batch, there)) == ""
     bare = a_snapshot(pair.definitions.without_taps(), CONSUMED)
-    assert "no tap" in observers.explain_unseen_arrivals(batch, observers.make_scene(batch, bare))
+    assert "no tap" in observers.explain_unobserved_arrivals(
+        batch, observers.make_scene(batch, bare)
+    )
     Firehose.objects.create(broker=pair.broker, switched_on_at=timezone.now())
-    assert "no tap" in observers.explain_unseen_arrivals(batch, observers.make_scene(batch, bare))
+    assert "no tap" in observers.explain_unobserved_arrivals(
+        batch, observers.make_scene(batch, bare)
+    )
     batch.routes.update(after_ms=1)
-    assert observers.explain_unseen_arrivals(batch, observers.make_scene(batch, bare)) == ""
+    assert observers.explain_unobserved_arrivals(batch, observers.make_scene(batch, bare)) == ""
 
 
 def test_a_target_without_a_dead_letter_exchange_loses_what_fails(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     batch.items.update(parked_message=None)
     snapshot = a_snapshot(Definitions.of([a_queue("orders")]))
-    assert "no dead-letter exchange" in observers.explain_unseen_deaths(
+    assert "no dead-letter exchange" in observers.explain_unobserved_deaths(
         batch, observers.make_scene(batch, snapshot)
     )
 
@@ -281,18 +285,18 @@ def test_queues_that_nobody_watches_are_named(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     numbers = {**CONSUMED, "audit": QueueNumbers(consumers=2)}
     scene = observers.make_scene(batch, a_snapshot(FANNED, numbers))
-    said = observers.explain_unseen_deaths(batch, scene)
-    assert said.startswith("Deaths into “audit”, “dead” are not observed: ")
-    assert said.endswith("of those that contain only dead letters.")
+    said = observers.explain_unobserved_deaths(batch, scene)
+    assert said.startswith("Delayboard does not observe dead-lettering into “audit”, “dead”, ")
+    assert said.endswith("for queues that contain only dead letters.")
     watch(broker)
-    said = observers.explain_unseen_deaths(batch, scene)
-    assert said.startswith("Deaths into “audit” are not observed: ")
+    said = observers.explain_unobserved_deaths(batch, scene)
+    assert said.startswith("Delayboard does not observe dead-lettering into “audit”, ")
 
 
 def test_a_queue_that_is_gone_is_not_proposed(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     ParkedMessage.objects.update(queue="gone")
-    said = observers.explain_unseen_deaths(
+    said = observers.explain_unobserved_deaths(
         batch, observers.make_scene(batch, a_snapshot(shop(), CONSUMED))
     )
     assert "gone" not in said.replace("is gone", "")

@@ -69,7 +69,7 @@ def test_what_is_not_parked_is_left_out_and_said(user: User, broker: Broker) -> 
     batch = create_draft.draft_messages(user, broker, [*keys, 10_000], PLAIN)
     assert parked_messages_of(batch) == [keys[1], keys[3]]
     assert batch.state_why == (
-        "3 of the chosen messages are left out: they are discarded, replayed or gone."
+        "3 of the chosen messages are excluded: they are discarded, replayed or deleted."
     )
 
 

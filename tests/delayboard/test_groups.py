@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from delayboard.dead_letters.parked import states as changing
 from delayboard.dead_letters.parked.group_trend import BARS, DAY, HOUR, SPANS, begin, counted
-from delayboard.dead_letters.parked.groups import Asked, by_state, page, parse, seen_in
+from delayboard.dead_letters.parked.groups import GroupFilter, by_state, page, parse, seen_in
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, peeked_messages
@@ -30,9 +30,9 @@ def test_what_a_look_showed_is_grouped_by_failure_the_largest_group_first(broker
 
 
 def test_what_an_address_asks_for() -> None:
-    asked = parse({"q": " shop ", "sort": "count", "gone": "1", "after": "50"})
-    assert asked == Asked("shop", "count", with_gone=True, after=50)
-    assert parse({"sort": "worst", "gone": "yes", "after": "-1"}) == Asked()
+    asked = parse({"q": " shop ", "sort": "count", "empty": "1", "after": "50"})
+    assert asked == GroupFilter("shop", "count", with_empty=True, after=50)
+    assert parse({"sort": "worst", "gone": "yes", "after": "-1"}) == GroupFilter()
 
 
 def test_steps_begin_at_whole_hours_quarters_and_days() -> None:
@@ -92,8 +92,8 @@ def test_a_group_stands_there_until_all_of_it_was_discarded_or_replayed(
     (parked_message,) = parked(broker, a_message())
     change_parked_messages([parked_message.pk], (ParkedState.PARKED,), state, by=None, at=NOW)
     is_done = state in (ParkedState.DISCARDED, ParkedState.REPLAYED)
-    assert bool(page(broker, Asked()).groups) == (not is_done)
-    (group,) = page(broker, Asked(with_gone=True)).groups
+    assert bool(page(broker, GroupFilter()).groups) == (not is_done)
+    (group,) = page(broker, GroupFilter(with_empty=True)).groups
     assert getattr(group, state) == 1
     numbers = {name: number for name, _, number in by_state(broker)}
     assert numbers == {"parked": 0, state: 1}

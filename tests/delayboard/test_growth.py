@@ -6,10 +6,10 @@ from threading import Event
 
 import pytest
 
-from delayboard.dead_letters.queues.growth import KEPT, Growth, growths, sample
+from delayboard.dead_letters.queues.growth import SAMPLE_AGE, Growth, growths, sample
 from delayboard.models import CounterSample, DeadLetterQueue, QueueDepth
 from delayboard.worker import sampling
-from delayboard.worker.sampling import COUNTERS_KEPT, keep_sampling
+from delayboard.worker.sampling import COUNTER_RETENTION, keep_sampling
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
 from topology import latest
@@ -103,7 +103,7 @@ def test_samples_are_forgotten_after_two_days(
     row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers(monkeypatch, {})
-    for ago in (KEPT - timedelta(seconds=1), KEPT + timedelta(seconds=1)):
+    for ago in (SAMPLE_AGE - timedelta(seconds=1), SAMPLE_AGE + timedelta(seconds=1)):
         QueueDepth.objects.create(queue=row, at=NOW - ago, messages=1)
     sample(NOW)
     assert QueueDepth.objects.count() == 1
@@ -122,7 +122,7 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
         if len(told) == 3:
             stop.set()
 
-    old = NOW - COUNTERS_KEPT
+    old = NOW - COUNTER_RETENTION
     CounterSample.objects.create(broker=row.broker, at=old, numbers={"stuck": 1})
     keep_sampling(stop, beat)
     assert QueueDepth.objects.count() == 1

@@ -64,13 +64,13 @@ def test_a_look_costs_a_delivery_only_where_returns_are_counted(
 def test_each_look_is_counted_before_it_is_made_and_the_last_three_are_not_spent(
     broker: Broker,
 ) -> None:
-    assert budget(broker).left == 20
+    assert budget(broker).remaining == 20
     for made in range(1, 18):
         assert peek_limit.spend(broker, QUEUE, budget(broker)) == made
-    assert (budget(broker).left, budget(broker).is_short) == (3, True)
+    assert (budget(broker).remaining, budget(broker).is_short) == (3, True)
     with pytest.raises(Unsupported, match="3 of 20 deliveries left"):
         peek_limit.spend(broker, QUEUE, budget(broker))
-    assert PeekCount.objects.get().looks == 17
+    assert PeekCount.objects.get().peeks == 17
 
 
 def test_two_looks_that_begin_at_once_cannot_both_take_the_last(broker: Broker) -> None:
@@ -104,9 +104,9 @@ def test_a_queue_that_was_empty_after_the_last_look_owes_nothing(broker: Broker)
     for _ in range(9):
         peek_limit.spend(broker, QUEUE, budget(broker))
     PeekCount.objects.update(last_at=NOON - timedelta(minutes=1))
-    assert budget(broker, messages=1).left == 11
+    assert budget(broker, messages=1).remaining == 11
     empty = budget(broker, messages=0)
-    assert empty.left == 20
+    assert empty.remaining == 20
     assert peek_limit.spend(broker, QUEUE, empty) == 1
     assert peek_limit.spend(broker, QUEUE, empty) == 2
 
@@ -118,13 +118,13 @@ def test_numbers_from_before_the_last_look_forgive_nothing(broker: Broker) -> No
     with pytest.raises(Unsupported):
         peek_limit.spend(broker, QUEUE, budget(broker, messages=0))
     PeekCount.objects.update(last_at=NOON - timedelta(seconds=2))
-    assert budget(broker, messages=0).left == 3
+    assert budget(broker, messages=0).remaining == 3
 
 
 def test_queues_and_brokers_are_counted_apart(broker: Broker) -> None:
     peek_limit.spend(broker, QUEUE, budget(broker))
     other = make_broker(name="Other")
-    assert budget(other).left == 20
+    assert budget(other).remaining == 20
     assert peek_limit.budget(broker, a_queue("q\x00" * 60, type="quorum"), known()) == Budget(20, 0)
 
 
@@ -144,7 +144,7 @@ def test_deliveries_are_what_the_broker_counted(headers: dict[str, Any], count: 
 
 def test_without_the_policies_of_this_moment_nothing_is_peeked(broker: Broker) -> None:
     with pytest.raises(Unsupported, match="Without the queue's delivery limit, a peek may"):
-        peek.look(broker, QUEUE, known())
+        peek.peek_queue(broker, QUEUE, known())
     with pytest.raises(Unsupported, match="does not report its version"):
         peek_limit.read_now(broker, QUEUE, ())
     assert not PeekCount.objects.exists()
@@ -183,7 +183,7 @@ def test_nothing_is_taken_that_costs_a_delivery_while_nothing_can_be_stored(
         full_disk("body"),
         pytest.raises(StoreFailed, match=r"disk is full.*remain in their queue"),
     ):
-        peek.look(broker, QUEUE, known(), store=store)
+        peek.peek_queue(broker, QUEUE, known(), store=store)
     assert not PeekCount.objects.exists()
 
 
@@ -192,7 +192,7 @@ def test_nothing_is_taken_that_costs_a_delivery_by_who_can_store_nothing(
 ) -> None:
     """A queue may have got a delivery limit since the snapshot in which peeks were free."""
     with pytest.raises(peek.PeekRefused, match="uses one delivery of each message in this queue"):
-        peek.look(broker, QUEUE, known())
+        peek.peek_queue(broker, QUEUE, known())
     assert not PeekCount.objects.exists()
 
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked import group_trend, groups, states, store
-from delayboard.dead_letters.parked.groups import Asked
+from delayboard.dead_letters.parked.groups import GroupFilter
 from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
 from delayboard.dead_letters.queues.peek import number
 from delayboard.dead_letters.replay.batch.change_state import BatchError
@@ -63,7 +63,7 @@ def rows() -> list[tuple[object, ...]]:
 
 
 def shown(broker: Broker, **asked: object) -> list[tuple[str, int]]:
-    page = groups.page(broker, Asked(**asked))  # type: ignore[arg-type]
+    page = groups.page(broker, GroupFilter(**asked))  # type: ignore[arg-type]
     return [(group.title if group.name else group.died_in, group.parked) for group in page.groups]
 
 
@@ -78,7 +78,7 @@ def test_an_undo_restores_every_group_with_its_messages_and_new_arrivals(
     later = NOW + timedelta(hours=1)
     store.put(broker, "dead", [died_in("stock", 7, later)], at=later)
     assert shown(broker) == [("No stock", 6)]
-    (seen,) = groups.page(broker, Asked()).groups
+    (seen,) = groups.page(broker, GroupFilter()).groups
     assert (seen.note, seen.last_at, seen.total) == ("Ask Ada", later, 6)
     orders.refresh_from_db()
     assert undo(user, orders) == 1
@@ -99,17 +99,17 @@ def test_lists_sort_and_page_by_all_messages_of_a_merged_group(
     kept = {name: a_group(broker, name, size) for name, size in (("a", 1), ("b", 3), ("c", 4))}
     merge(user, broker, [kept["a"].pk, kept["c"].pk], kept["a"].pk, "")
     monkeypatch.setattr(groups, "PAGE", 1)
-    first = groups.page(broker, Asked(sort="count"))
+    first = groups.page(broker, GroupFilter(sort="count"))
     assert [(one.died_in, one.parked) for one in first.groups] == [("a", 5)]
     after = groups.parse({"sort": "count", "after": str(first.next_after)})
     assert [one.died_in for one in groups.page(broker, after).groups] == ["b"]
-    newest = groups.page(broker, Asked())
+    newest = groups.page(broker, GroupFilter())
     second = groups.page(broker, groups.parse({"after": str(newest.next_after)}))
     assert {one.died_in for one in (*newest.groups, *second.groups)} == {"a", "b"}
     keys = list(ParkedMessage.objects.filter(group=kept["a"]).values_list("pk", flat=True))
     parked_only = (ParkedState.PARKED,)
     states.change_parked_messages(keys, parked_only, ParkedState.DISCARDED, by=user, at=NOW)
-    assert "a" in {one.died_in for one in groups.page(broker, Asked(sort="count")).groups}
+    assert "a" in {one.died_in for one in groups.page(broker, GroupFilter(sort="count")).groups}
 
 
 def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, user: User) -> None:
@@ -206,7 +206,7 @@ def test_a_merge_at_the_moment_of_a_discard_or_replay_adds_no_messages_to_it(
         monkeypatch.setattr(module, "AT_ONCE", 1)
         monkeypatch.setattr(module, name, choose)
 
-    merge_after(discard, "_rows")
+    merge_after(discard, "_select_messages")
     with pytest.raises(discard.ChangeError, match="changed during the request"):
         discard.change_all(user, broker, discard.DISCARD, group=orders)
     merge_after(freeze_selection, "find_selection")

@@ -206,7 +206,7 @@ def told(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> list[str]
         (ReplayOutcome.DELIVERED, "delivered (observed)"),
         (ReplayOutcome.DELAYED, "sent to a delay"),
         (ReplayOutcome.DIED, "dead-lettered again"),
-        (ReplayOutcome.UNSEEN, "not observed"),
+        (ReplayOutcome.UNOBSERVED, "not observed"),
     ],
 )
 def test_what_was_seen_after_a_replay_is_told(outcome: ReplayOutcome, what: str) -> None:

@@ -16,7 +16,7 @@ SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 @pytest.mark.parametrize(
     ("ttl", "expirations", "number", "words", "lasts"),
     [
-        (None, ["1000", "3600000", "1000", "2000", "3600000"], 2, "the TTL 1h", HOUR),
+        (None, ["1000", "3600000", "1000", "2000", "3600000"], 2, "The longest TTL is 1h", HOUR),
         (None, [None, "1000"], 1, "no TTL", DAY),
         # What RabbitMQ would refuse counts as no TTL.
         (None, ["soon", "1000"], 1, "no TTL", DAY),
@@ -54,6 +54,6 @@ def test_what_left_during_the_peek_was_late() -> None:
     assert report is not None
     assert report.number == 7
     assert report.sentence == (
-        "7 of the first 8 messages in “hold” have a shorter TTL than a message before, which has "
-        "the TTL 1h. 7 of them were late and left during the peek."
+        "7 of the first 8 messages in “hold” wait behind a message with a longer TTL. The longest "
+        "TTL is 1h. 7 of them had expired, and RabbitMQ removed them during the peek."
     )

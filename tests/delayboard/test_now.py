@@ -97,13 +97,13 @@ def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: 
     change(pair, {("orders", at - timedelta(hours=2)): 3, ("orders", at + timedelta(hours=2)): 4})
     change(pair, {("orders", at + timedelta(minutes=30)): 2})
     assert figures(broker)["scheduled"] == 9
-    assert figures(broker)["soon"] == 2
+    assert figures(broker)["due_within_hour"] == 2
     assert figures(broker)["overdue"] == 3
     due = overview(broker).due
     assert (sum(due.numbers), due.path.count("M")) == (2, 1)
     assert due.description.startswith("2 messages, at most 2 in one minute (in ")
     DueCount.objects.all().delete()
-    assert {figures(broker)[key] for key in ("scheduled", "soon", "overdue")} == {0}
+    assert {figures(broker)[key] for key in ("scheduled", "due_within_hour", "overdue")} == {0}
     assert overview(broker).due.description == "No message is due in the next hour."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,6 @@ from delayboard.dead_letters.replay.batch.options import (
     OptionError,
     Options,
     format_options,
-    make_columns,
     read_batch_options,
     read_options,
 )
@@ -62,7 +62,7 @@ def test_everything_is_read_as_people_write_it() -> None:
 
 
 def test_a_delay_has_its_topology_and_its_time() -> None:
-    found = read_options({"mode": "delay", "topology": "7", "delay": "1h30m", "key": "orders"})
+    found = read_options({"mode": "delay", "topology_id": "7", "delay": "1h30m", "key": "orders"})
     assert (found.topology_id, found.delay, found.key) == (7, timedelta(minutes=90), "orders")
 
 
@@ -77,15 +77,15 @@ def test_a_delay_has_its_topology_and_its_time() -> None:
         ({"mode": "typed", "key": "\ud800"}, "key"),
         ({"mode": "typed", "key": TAP_PREFIX + "orders"}, "key"),
         ({"mode": "typed", "key": PROBE_PREFIX + "orders"}, "key"),
-        ({"mode": "delay", "topology": "7", "delay": "5s", "key": PROBE_PREFIX + "a"}, "key"),
+        ({"mode": "delay", "topology_id": "7", "delay": "5s", "key": PROBE_PREFIX + "a"}, "key"),
         ({"key": "orders"}, "key"),
         ({"mode": "first_queue", "exchange": "orders"}, "exchange"),
-        ({"mode": "delay", "delay": "5s"}, "topology"),
-        ({"mode": "delay", "topology": "1"}, "delay"),
-        ({"mode": "delay", "topology": "1", "delay": "0"}, "delay"),
-        ({"mode": "delay", "topology": "1", "delay": "soon"}, "delay"),
-        ({"mode": "delay", "topology": "x", "delay": "5s"}, "topology"),
-        ({"mode": "delay", "topology": "1", "delay": "5s", "exchange": "x"}, "exchange"),
+        ({"mode": "delay", "delay": "5s"}, "topology_id"),
+        ({"mode": "delay", "topology_id": "1"}, "delay"),
+        ({"mode": "delay", "topology_id": "1", "delay": "0"}, "delay"),
+        ({"mode": "delay", "topology_id": "1", "delay": "soon"}, "delay"),
+        ({"mode": "delay", "topology_id": "x", "delay": "5s"}, "topology_id"),
+        ({"mode": "delay", "topology_id": "1", "delay": "5s", "exchange": "x"}, "exchange"),
         ({"order": "random"}, "order"),
         ({"rate": "0"}, "rate"),
         ({"rate": "-1"}, "rate"),
@@ -153,4 +153,4 @@ def test_options_come_back_from_texts_and_from_rows(
 ) -> None:
     options = Options(**{**target, **rest})  # type: ignore[arg-type]
     assert read_options(format_options(options)) == options
-    assert read_batch_options(ReplayBatch(**make_columns(options))) == options
+    assert read_batch_options(ReplayBatch(**asdict(options))) == options

@@ -16,7 +16,7 @@ from django.utils import timezone
 from analytics.events import MessageEvent, bounded_headers
 from analytics.recorder.copies import content_of
 from analytics.recorder.index import index
-from analytics.retention.index_rows import LEFT
+from analytics.retention.index_rows import DEPARTED
 from delayboard.dead_letters.replay.follow import arrivals, batch_follower, outcome
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
@@ -212,9 +212,9 @@ def test_what_steers_it_through_a_delay_makes_it_no_other(
         parked(broker, as_sent(1, "", message_id=None)),
         BatchState.DONE,
         [ItemState.DONE],
-        target_mode=TargetMode.DELAY,
+        mode=TargetMode.DELAY,
         topology=topology,
-        delay_ms=delay // timedelta(milliseconds=1),
+        delay=delay,
     )
     batch.routes.update(routing_key=pattern.targets(params)[0])
     parked(broker, as_sent(1, told(batch, 1), more={header: value}, message_id=None))
@@ -369,7 +369,7 @@ def test_what_replays_leave_in_the_index_goes_like_all_that_has_left(
     batch = sent(pair.broker)
     index(pair, [an_exit("a", replay_id=told(batch, 1)), an_exit("b", tracking_id="t")])
     later = NOON + timedelta(days=400)
-    assert [row.key for row in LEFT.expired(later)] == ["a"]
+    assert [row.key for row in DEPARTED.expired(later)] == ["a"]
 
 
 def test_what_was_handed_to_a_delay_is_replayed_when_it_is_seen_to_arrive(
@@ -419,7 +419,11 @@ def test_at_the_end_of_its_time_what_was_not_seen_is_unseen_and_handed_ones_stay
     batch.items.filter(position=3).update(outcome=ReplayOutcome.DELIVERED)
     assert batch_follower.read_open_batches() == [batch]
     batch_follower.close_batch(batch, timezone.now())
-    assert outcomes(batch) == [ReplayOutcome.UNSEEN, ReplayOutcome.DELAYED, ReplayOutcome.DELIVERED]
+    assert outcomes(batch) == [
+        ReplayOutcome.UNOBSERVED,
+        ReplayOutcome.DELAYED,
+        ReplayOutcome.DELIVERED,
+    ]
     assert batch_follower.read_open_batches() == []
 
 
@@ -451,4 +455,4 @@ def test_a_batch_is_followed_for_a_time_after_its_end(broker: Broker) -> None:
 
 def test_a_replay_straight_through_says_that_it_is_not_followed(broker: Broker) -> None:
     batch = a_batch(broker, state=BatchState.RUNNING, source=Source.QUEUE)
-    assert "does not follow" in outcome.explain_unseen(batch)
+    assert "does not follow" in outcome.explain_unobserved(batch)

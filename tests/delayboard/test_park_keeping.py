@@ -156,7 +156,7 @@ def test_ended_sessions_without_parked_messages_go(broker: Broker, user: User) -
     ParkSession.objects.create(**told)
     young = timezone.now() - timedelta(hours=23)
     idle = ParkSession.objects.create(**(told | {"began_at": young}))
-    killed = ParkSession.objects.create(**told, kept_to=7)
+    killed = ParkSession.objects.create(**told, stored_to=7)
     (parked_message,) = some(broker, "a")
     full = ParkSession.objects.create(**told, ended_at=long_ago)
     ParkedMessage.objects.filter(pk=parked_message.pk).update(session=full)

@@ -63,7 +63,7 @@ def test_the_fact_of_a_parked_message_names_the_replay_that_sent_it() -> None:
 @pytest.mark.django_db
 def test_only_what_is_flagged_and_not_surely_acknowledged_may_be_a_repeat(broker: Broker) -> None:
     before = a_session(broker)
-    one, two, three = ParkingWriter(before).keep([of("a"), of("b"), of("c")])
+    one, two, three = ParkingWriter(before).store_messages([of("a"), of("b"), of("c")])
     ParkSession.objects.filter(pk=before.pk).update(acked_to=one)
     now = a_session(broker)
     assert marked(now, of("b")) == [None]
@@ -75,9 +75,9 @@ def test_only_what_is_flagged_and_not_surely_acknowledged_may_be_a_repeat(broker
 
 @pytest.mark.django_db
 def test_sessions_that_left_doubt_are_as_many_as_they_like(broker: Broker) -> None:
-    (old,) = ParkingWriter(a_session(broker)).keep([of("a")])
+    (old,) = ParkingWriter(a_session(broker)).store_messages([of("a")])
     ParkSession.objects.bulk_create(
-        ParkSession(broker=broker, queue="dead", began_at=NOW, kept_to=old) for _ in range(1100)
+        ParkSession(broker=broker, queue="dead", began_at=NOW, stored_to=old) for _ in range(1100)
     )
     assert marked(a_session(broker), again(of("a"))) == [old]
 
@@ -85,13 +85,13 @@ def test_sessions_that_left_doubt_are_as_many_as_they_like(broker: Broker) -> No
 @pytest.mark.django_db
 def test_each_parked_message_has_one_repeat_and_the_next_repeats_the_repeat(broker: Broker) -> None:
     first = a_session(broker)
-    one, two = ParkingWriter(first).keep([of("a"), of("a")])
+    one, two = ParkingWriter(first).store_messages([of("a"), of("a")])
     second = a_session(broker)
-    keeper = ParkingWriter(second)
-    keeper.keep([again(of("a")), again(of("a")), again(of("a"))])
+    writer = ParkingWriter(second)
+    writer.store_messages([again(of("a")), again(of("a")), again(of("a"))])
     pairs = list(ParkedMessage.objects.filter(session=second).values_list("repeat_of", flat=True))
     assert sorted(pairs, key=lambda key: key or 0) == [None, one, two]
-    assert keeper.repeats == 2
+    assert writer.repeats == 2
     third = a_session(broker)
     newest = ParkedMessage.objects.filter(session=second).values_list("pk", flat=True)
     assert set(marked(third, again(of("a")), again(of("a")), again(of("a")))) == set(newest)
@@ -102,7 +102,7 @@ def test_another_queue_has_other_parked_messages(broker: Broker) -> None:
     before = a_session(broker)
     before.queue = "other"
     before.save()
-    ParkingWriter(before).keep([of("a")])
+    ParkingWriter(before).store_messages([of("a")])
     assert marked(a_session(broker), again(of("a"))) == [None]
 
 
@@ -175,14 +175,14 @@ def test_what_stands_before_one_that_is_near_its_limit_is_not_given_up(
         held.append((len(messages), for_good))
         return list(range(1, len(messages) + 1))
 
-    monkeypatch.setattr(ParkingWriter, "hold", hold)
+    monkeypatch.setattr(ParkingWriter, "store_patiently", hold)
     taking = Taking(Quiet(), ParkingWriter(a_session(broker)), Limits(900, 20))
     counts = [0, 0, 15, 0]
     deliveries = [
         Delivery(a_message(headers={"x-delivery-count": count}), place, NOW)
         for place, count in enumerate(counts, start=1)
     ]
-    taking.keep(deliveries, stop=Event(), say=lambda trouble: None)
+    taking.store(deliveries, stop=Event(), say=lambda trouble: None)
     assert held == [(2, True), (1, True), (1, False)]
 
 
@@ -222,7 +222,7 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 def test_those_behind_a_taken_one_of_equal_content_move_up(
     wanted: Sequence[str], taken: Sequence[str], left: Sequence[str]
 ) -> None:
-    assert park_queue.left(wanted, taken) == left
+    assert park_queue.find_missing(wanted, taken) == left
 
 
 @pytest.mark.django_db
@@ -270,33 +270,33 @@ def test_what_was_acknowledged_long_before_the_end_is_sure(
 def test_a_database_that_refuses_is_asked_again_and_then_given_up(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = ParkingWriter(a_session(broker))
+    writer = ParkingWriter(a_session(broker))
     said: list[str] = []
 
     def refuse(self: ParkingWriter, *args: Any) -> list[int]:
         raise OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ParkingWriter, "keep", refuse)
+        patch.setattr(ParkingWriter, "store_messages", refuse)
         patch.setattr(store_batch, "HOLD_SECONDS", 0.1)
         patch.setattr(store_batch, "RETRY_SECONDS", 0.05)
         with pytest.raises(StoreFailed, match="database or disk is full"):
-            keeper.hold([a_message(b"12345")], stop=Event(), say=said.append)
+            writer.store_patiently([a_message(b"12345")], stop=Event(), say=said.append)
     assert said
-    assert keeper.room.refused_bytes == 5
-    assert keeper.hold([a_message(b"12345")], stop=Event(), say=said.append)
-    assert keeper.room.refused_bytes == 0
+    assert writer.space.refused_bytes == 5
+    assert writer.store_patiently([a_message(b"12345")], stop=Event(), say=said.append)
+    assert writer.space.refused_bytes == 0
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_commit_whose_answer_was_lost_is_not_repeated(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = ParkingWriter(a_session(broker))
-    first = keeper.keep([of("before")])
+    writer = ParkingWriter(a_session(broker))
+    first = writer.store_messages([of("before")])
     commit = ParkingWriter._commit
     parking = Parking.objects.create(broker=broker, queue="dead")
-    keeper.session.parking = parking
+    writer.session.parking = parking
 
     def lose(self: ParkingWriter, *args: Any) -> None:
         commit(self, *args)
@@ -305,14 +305,18 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(
 
     monkeypatch.setattr(ParkingWriter, "_commit", lose)
     monkeypatch.setattr(store_batch, "RETRY_SECONDS", 0.0)
-    parked_messages = keeper.hold([of("a"), of("b")], stop=Event(), say=lambda trouble: None)
+    parked_messages = writer.store_patiently(
+        [of("a"), of("b")], stop=Event(), say=lambda trouble: None
+    )
     rows = ParkedMessage.objects.exclude(pk__in=first).order_by("pk")
     assert parked_messages == list(rows.values_list("pk", flat=True))
     assert [row.message_id for row in rows] == ["a", "b"]
-    assert (keeper.kept, keeper.session.kept_to) == (3, parked_messages[-1])
+    assert (writer.stored, writer.session.stored_to) == (3, parked_messages[-1])
     parking.refresh_from_db()
     assert parking.parked == 2
-    assert keeper.hold([of("c")], stop=Event(), say=lambda trouble: None) > parked_messages
+    assert (
+        writer.store_patiently([of("c")], stop=Event(), say=lambda trouble: None) > parked_messages
+    )
 
 
 @pytest.mark.django_db
@@ -321,9 +325,9 @@ def test_a_session_that_was_cleaned_away_is_there_with_its_first_parked_message(
 ) -> None:
     row = a_session(broker)
     ParkSession.objects.filter(pk=row.pk).delete()
-    (parked_message,) = ParkingWriter(row).keep([of("a")])
+    (parked_message,) = ParkingWriter(row).store_messages([of("a")])
     found = ParkSession.objects.get()
-    assert (found.pk, found.kept_to) == (row.pk, parked_message)
+    assert (found.pk, found.stored_to) == (row.pk, parked_message)
 
 
 @pytest.mark.django_db

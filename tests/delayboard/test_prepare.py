@@ -168,7 +168,7 @@ def test_only_a_draft_can_be_changed(user: User, broker: Broker) -> None:
     change_state.start(user, batch, despite_verdict=False)
     with pytest.raises(BatchError, match="Only a draft"):
         change_draft.change_options(user, batch, TYPED)
-    assert ReplayBatch.objects.get().target_mode == TargetMode.DEFAULT
+    assert ReplayBatch.objects.get().mode == TargetMode.DEFAULT
 
 
 def test_options_that_fit_no_message_change_nothing(user: User, broker: Broker) -> None:
@@ -179,5 +179,5 @@ def test_options_that_fit_no_message_change_nothing(user: User, broker: Broker) 
     with pytest.raises(OptionError):
         change_draft.change_options(user, batch, Options(mode=TargetMode.DELAY, topology_id=5))
     batch.refresh_from_db()
-    assert batch.target_mode == TargetMode.TYPED
+    assert batch.mode == TargetMode.TYPED
     assert routes_of(batch) == {("orders", "orders", "delivered"): 1}

@@ -26,15 +26,25 @@ pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
 @pytest.mark.parametrize(
     ("has", "arguments", "ending", "said"),
     [
-        (5, {"x_max_length": 5}, "full", "“few” holds at most 5 messages, and has 5 now."),
-        (9, {"x_max_length": 5, "x_overflow": "reject-publish"}, "full", "and has 9 now."),
-        (4, {"x_max_length": 5}, "delivered", "holds at most 5 messages, and has 4 now."),
-        (None, {"x_max_length": 5}, "delivered", "and how many it has is not known."),
+        (
+            5,
+            {"x_max_length": 5},
+            "full",
+            "“few” has a maximum length of 5 messages, and 5 messages now.",
+        ),
+        (9, {"x_max_length": 5, "x_overflow": "reject-publish"}, "full", "and 9 messages now."),
+        (
+            4,
+            {"x_max_length": 5},
+            "delivered",
+            "has a maximum length of 5 messages, and 4 messages now.",
+        ),
+        (None, {"x_max_length": 5}, "delivered", "Its number of messages is unknown."),
         (
             1,
             {"x_max_length": 1000, "x_max_length_bytes": 1},
             "delivered",
-            "holds at most 1,000 messages or 1 byte, and has 1 now.",
+            "has a maximum length of 1,000 messages or 1 byte, and 1 message now.",
         ),
         (99, {"x_max_length": 5, "type": "stream"}, "delivered", "Arrives in few at once."),
     ],
@@ -62,4 +72,4 @@ def test_a_full_queue_keeps_another_failing_verdict(user: User, broker: Broker) 
     batch = create_draft.draft_messages(user, broker, some(broker, 1), FEW)
     (route,) = batch.routes.all()
     assert route.ending == "lost"
-    assert route.verdict.endswith("and has 5 now.")
+    assert route.verdict.endswith("and 5 messages now.")

@@ -52,7 +52,7 @@ def test_chosen_messages_of_a_queue_are_parked_first(user: User, broker: Broker)
     work_off(batch)
     assert parked_messages_of(batch) == keys
     assert batch.state == BatchState.DRAFT
-    assert batch.state_why == ("1 of the chosen messages were not found in the queue any more.")
+    assert batch.state_why == ("1 of the chosen messages are no longer in the queue.")
 
 
 def test_when_none_could_be_parked_it_has_failed_and_says_why(user: User, broker: Broker) -> None:
@@ -118,7 +118,7 @@ def test_straight_into_a_full_queue_fails_the_verdict(user: User, broker: Broker
     bounded(broker, 5, x_max_length=5)
     (route,) = create_draft.draft_queue(user, broker, "dead", FEW).routes.all()
     assert (route.is_good, route.ending) == (False, "full")
-    assert route.verdict.endswith("“few” holds at most 5 messages, and has 5 now.")
+    assert route.verdict.endswith("“few” has a maximum length of 5 messages, and 5 messages now.")
 
 
 def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Broker) -> None:

@@ -174,7 +174,7 @@ def test_a_delay_of_one_destination_takes_no_parked_messages_of_other_queues(
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"topology_id": 10_000}, "topology"),
+        ({"topology_id": 10_000}, "topology_id"),
         ({"delay": timedelta(seconds=7)}, "delay"),
         ({"key": "elsewhere"}, "key"),
     ],

@@ -53,5 +53,5 @@ def test_what_became_of_them_adds_up_to_what_was_replayed(broker: Broker) -> Non
     delayed = a_route(batch, routing_key="later", after_ms=1000)
     batch.items.filter(position=3).update(route=delayed, outcome=ReplayOutcome.DELAYED)
     assert summary.count_outcomes(batch) == summary.OutcomeCounts(
-        delivered=1, died=1, delayed=1, unseen=1
+        delivered=1, died=1, delayed=1, unobserved=1
     )

@@ -141,7 +141,7 @@ def test_of_what_no_tap_sees_the_depth_is_said(broker: Broker) -> None:
     (depth,) = shown.depths
     assert (depth.sees_entries, depth.queued) == (False, 2 * len(numbers))
     assert "Depth only" in depth.description
-    assert shown.is_all_unwatched
+    assert shown.has_no_entry_tap
     assert desk(broker).depths[0].queued is None
     Firehose.objects.create(broker=broker, switched_on_at=NOW)
     assert desk(broker, snapshot).depths[0].sees_entries

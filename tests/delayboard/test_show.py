@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.message.presentation import (
-    Row,
-    rows,
-    show,
-)
+from delayboard.dead_letters.message.presentation import show
+from delayboard.dead_letters.replay.publish.header_values import HeaderRow, make_header_rows
 from tests.delayboard.builders import a_message, peeked_messages, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
@@ -146,13 +143,13 @@ def test_a_hex_dump_holds_every_byte(data: bytes) -> None:
     ],
 )
 def test_a_header_is_shown_with_its_type(value: Any, kind: str, text: str) -> None:
-    assert rows({"h": value}) == (Row("h", kind, text),)
+    assert make_header_rows({"h": value}) == (HeaderRow("h", kind, text),)
 
 
 @given(strategies.headers)
 def test_every_header_can_be_shown(headers: dict[str, Any]) -> None:
-    for row in rows(headers):
-        assert isinstance(row.value, str)
+    for row in make_header_rows(headers):
+        assert isinstance(row.text, str)
         assert row.type
 
 
@@ -160,8 +157,8 @@ def test_the_deepest_header_can_be_shown() -> None:
     deep: Any = b"end"
     for _ in range(100):
         deep = {"a": [deep]}
-    (row,) = rows({"h": deep})
-    assert "65 6e 64" in row.value
+    (row,) = make_header_rows({"h": deep})
+    assert "65 6e 64" in row.text
 
 
 @pytest.mark.parametrize(
@@ -192,7 +189,7 @@ def test_a_peeked_message_is_shown_whole() -> None:
     found = show(peeked_message, shop(), {"hold"})
     assert found.body.form == "json"
     assert [row.name for row in found.headers] == ["x-death"]
-    assert [(row.name, row.value) for row in found.properties] == [
+    assert [(row.name, row.text) for row in found.properties] == [
         ("content_type", "application/json"),
         ("message_id", "m1"),
     ]

@@ -84,7 +84,7 @@ def addresses(pair: Topology) -> dict[str, str]:
         "alert_send": alert_message().pk,
         "parking": Parking.objects.create(broker=pair.broker, queue="dead").pk,
         "parked_messages_change": ParkedChange.objects.create(
-            broker=pair.broker, newest=0, asked=0
+            broker=pair.broker, newest=0, requested=0
         ).pk,
     }
     there = {

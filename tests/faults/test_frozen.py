@@ -111,7 +111,7 @@ def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "tear down": ("post", at["topology:topology_teardown"], {"name": "orders"}),
         "unbind": ("post", at["topology:topology_unbind"], {"destination": "orders"}),
         "publish": ("post", at["publish"], parked_message),
-        "switch the firehose on": ("post", at["firehose_switch"], {"wanted": "on"}),
+        "switch the firehose on": ("post", at["firehose_switch"], {"switch": "on"}),
         "prepare a replay": ("post", at["replay_prepare"], {"name": "orders", "message": HANDLE}),
         "start a replay": ("post", at["replay_start"], {}),
         "look": ("post", f"{at['dead_letter_queue']}?name=orders", {}),

@@ -33,7 +33,7 @@ ENDED = (RunState.DONE, RunState.FAILED, RunState.NO_DATA)
 
 def work() -> int:
     """What the worker's task of nightly runs does, until nothing is requested."""
-    nightly.run_wanted(Event())
+    nightly.run_requested(Event())
     return 0
 
 
@@ -79,7 +79,9 @@ def test_a_worker_killed_at_any_moment_of_a_nightly_run_leaves_the_same_figures(
             (log / f"date={DAY}" / compacted.MANIFEST).unlink(missing_ok=True)
         nightly.request_run(DAY)
         with forked_call(work):
-            eventually(lambda: not Run.objects.filter(day=DAY, state="wanted").exists(), "it began")
+            eventually(
+                lambda: not Run.objects.filter(day=DAY, state="requested").exists(), "it began"
+            )
             # The moment is the point of this test: nothing tells it.
             time.sleep(random.uniform(0, LATEST_KILL))
         seen.add(Run.objects.get(day=DAY).state)

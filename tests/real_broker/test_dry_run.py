@@ -339,7 +339,7 @@ def test_a_verdict_says_how_full_a_queue_is(
     options: dict[str, Any] = {"mode": TargetMode.TYPED, "key": "few"}
     draft = drafted(user, [journal.plain() for _ in range(5)], **options)
     (route,) = draft.routes.all()
-    assert route.verdict.endswith("“few” holds at most 5 messages, and has 0 now.")
+    assert route.verdict.endswith("“few” has a maximum length of 5 messages, and 0 messages now.")
     assert route.is_good
     sent(user, draft)
     eventually(lambda: read_limit(broker) == 5, "the numbers are seen")

@@ -447,11 +447,11 @@ def test_what_waited_longer_than_copies_are_kept_leaves_a_gap(
     broker = make_broker(vhost)
     holds(broker)
     firehose.switch_on(admin, broker)
-    Firehose.objects.update(read_at=datetime.now(UTC) - 2 * firehose_watch.KEPT)
+    Firehose.objects.update(read_at=datetime.now(UTC) - 2 * firehose_watch.RETENTION)
     with recording(broker):
         (gap,) = eventually(lambda: list(Gap.objects.all()), "the gap is written down")
     assert gap.why == firehose_watch.OUTDATED
-    assert gap.until_at - gap.from_at >= 2 * firehose_watch.KEPT
+    assert gap.until_at - gap.from_at >= 2 * firehose_watch.RETENTION
 
 
 def test_an_account_that_loses_its_tag_is_told_while_reading_goes_on(

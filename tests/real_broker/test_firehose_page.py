@@ -50,14 +50,14 @@ def test_others_may_look_and_a_forged_post_of_theirs_changes_nothing(
     text = text_of(client.get(page_of(broker)))
     assert "Changing the firehose needs the role admin on Test broker." in text
     assert reverse("firehose_switch", args=[broker.slug]) not in text
-    answer = client.post(reverse("firehose_switch", args=[broker.slug]), {"wanted": "on"})
+    answer = client.post(reverse("firehose_switch", args=[broker.slug]), {"switch": "on"})
     assert answer.status_code == 403
     assert not is_tracing(broker)
     assert not AuditEntry.objects.filter(action__startswith="firehose").exists()
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(User.objects.create_superuser("root"))
     address = reverse("firehose_switch", args=[broker.slug])
-    assert strict.post(address, {"wanted": "on"}).status_code == 403
+    assert strict.post(address, {"switch": "on"}).status_code == 403
     assert not Firehose.objects.exists()
 
 

@@ -170,13 +170,13 @@ def test_a_look_into_a_quorum_queue_harms_nothing_or_is_refused(
     version = snapshot.version_tuple
     if version < (4, 0):
         with pytest.raises(Unsupported, match="to the end of the queue"):
-            peek.look(broker, queue, snapshot)
+            peek.peek_queue(broker, queue, snapshot)
     else:
         store = make_store(broker, queue.name, None)
-        first = peek.look(broker, queue, snapshot, store=store)
+        first = peek.peek_queue(broker, queue, snapshot, store=store)
         for _ in range(LOOKS):
             try:
-                again = peek.look(broker, queue, snapshot, store=store)
+                again = peek.peek_queue(broker, queue, snapshot, store=store)
             except Unsupported as refused:
                 assert version < (4, 3)
                 assert "for consumers" in str(refused)  # noqa: PT017

@@ -95,7 +95,7 @@ def looked(broker: Broker, queue: Queue, snapshot: Snapshot, times: int) -> tupl
     store = make_store(broker, queue.name, None)
     for _ in range(times):
         try:
-            found = peek.look(broker, queue, snapshot, store=store).peeked_messages
+            found = peek.peek_queue(broker, queue, snapshot, store=store).peeked_messages
         except Unsupported:
             continue
         made += 1
@@ -165,10 +165,10 @@ def test_a_look_ends_at_a_message_with_few_deliveries_left(vhost: Vhost) -> None
     queue, snapshot = seen(broker, "dead")
     if snapshot.version_tuple < (4, 3):
         store = make_store(broker, queue.name, None)
-        found = peek.look(broker, queue, snapshot, store=store)
+        found = peek.peek_queue(broker, queue, snapshot, store=store)
         assert (len(found.peeked_messages), found.more) == (1, True)
         assert looked(broker, queue, snapshot, 1) == (0, [])
-        assert PeekCount.objects.get().looks == 18
+        assert PeekCount.objects.get().peeks == 18
     assert len(content(vhost, "dead")) == 3
 
 
@@ -269,7 +269,7 @@ def test_what_others_left_no_delivery_is_stored_before_it_is_acknowledged(
     queue, snapshot = seen(broker, "dead")
     set_limit(broker_node, vhost, 6)
     store = make_store(broker, "dead", None)
-    found = peek.look(broker, queue, snapshot, store=store)
+    found = peek.peek_queue(broker, queue, snapshot, store=store)
     is_counted = snapshot.version_tuple < (4, 3)
     assert (len(found.peeked_messages), found.has_stored) == (
         (1, True) if is_counted else (3, False)
@@ -277,6 +277,6 @@ def test_what_others_left_no_delivery_is_stored_before_it_is_acknowledged(
     if is_counted:
         assert bytes(ParkedMessage.objects.get().body.data) == b"body 0"
         with pytest.raises(peek.PeekRefused):
-            peek.look(broker, queue, snapshot, store=store)
+            peek.peek_queue(broker, queue, snapshot, store=store)
     left = [body for _, body, _ in content(vhost, "dead")]
     assert left == [b"body 0", b"body 1", b"body 2"][is_counted:]

@@ -130,7 +130,7 @@ def test_each_message_arrives_once_at_its_time_whatever_level_it_was_in(
     with consuming(vhost, ["work"]) as found:
         dues = delay_all(vhost, waits)
         tally = migrate(source, target, owner="test")
-        assert (tally.moved, tally.malformed, tally.left, tally.is_empty) == (300, 0, 0, True)
+        assert (tally.moved, tally.malformed, tally.remaining, tally.is_empty) == (300, 0, 0, True)
         eventually(lambda: found.number >= 300, "all arrive", seconds=90)
     assert Counter(found.ids("work")) == dict.fromkeys(waits, 1)
     for name, at in found.by_queue["work"]:
@@ -339,7 +339,7 @@ def test_a_message_without_a_publish_time_is_moved_by_its_recorded_due_time(
     for wait in (90, 95):
         store(source, messages["twin"], "work", wait * SECOND)
     tally = migrate(source, target, owner="test")
-    assert (tally.moved, tally.left) == (1, 1)
+    assert (tally.moved, tally.remaining) == (1, 1)
     moved = first_in(vhost, level_name(NEW, 10))
     assert moved.properties.message_id == "known"
     units = int(split_key(NEW, moved.routing_key)[0], 2)
@@ -352,8 +352,8 @@ def test_a_destination_that_is_gone_keeps_its_messages_in_the_source(
     delay_all(vhost, {"m": timedelta(seconds=100)})
     management.delete_queue("work", only_if_empty=False)
     tally = migrate(source, target, owner="test")
-    assert (tally.moved, tally.left, tally.is_empty) == (0, 1, False)
-    assert "work" in tally.why_left
+    assert (tally.moved, tally.remaining, tally.is_empty) == (0, 1, False)
+    assert "work" in tally.why_remaining
     level = level_name(OLD, 10)
     eventually(lambda: management.queue(level).get("messages") == 1, "it is still there")
 
@@ -385,7 +385,7 @@ def test_a_level_that_loses_its_binding_loses_no_message_to_its_tap(
     begun = MovedMessage.objects.count()
     assert begun
     tally = migrate(source, target, owner="test")
-    assert (tally.moved, tally.doubled, tally.left) == (10, begun, 0)
+    assert (tally.moved, tally.doubled, tally.remaining) == (10, begun, 0)
     assert sorted(name for name, *_ in arrived(vhost, 10)) == sorted(f"m{n}" for n in range(10))
 
 
@@ -482,7 +482,7 @@ def test_nservicebus_v1_moves_to_v2(vhost: Vhost, management: Management) -> Non
             properties = build_properties(stated, message_id=body.decode(), delivery_mode=2)
             channel.publish(Publish(route.exchange, route.routing_key, properties, body))
     tally = migrate(v1, v2, owner="test")
-    assert (tally.moved, tally.malformed, tally.left, tally.is_empty) == (1, 0, 1, False)
+    assert (tally.moved, tally.malformed, tally.remaining, tally.is_empty) == (1, 0, 1, False)
     message = first_in(vhost, level_name(new, 11))
     assert (message.properties.message_id, message.headers) == ("good", headers)
     assert 3600 - (datetime.now(UTC) - stamp).total_seconds() <= units_of(new, message) <= 3600

@@ -70,11 +70,12 @@ def test_a_peek_finds_the_messages_that_are_late_behind_one(vhost: Vhost, client
         client.force_login(make_user("ann", Role.OPERATOR, broker))
         page = client.post(reverse("dead_letter_queue", args=[broker.slug]) + "?name=hold").text
         late = (
-            f"{LATE} of the first {LATE + 1} messages in “hold” have a shorter TTL than a message "
-            f"before, which has the TTL 10m. {LATE} of them were late and left during the peek."
+            f"{LATE} of the first {LATE + 1} messages in “hold” wait behind a message with a "
+            f"longer TTL. The longest TTL is 10m. {LATE} of them had expired, and RabbitMQ removed "
+            "them during the peek."
         )
         assert find_now()["L06"] == late
-        assert f"{LATE} of them were late" in page
+        assert f"{LATE} of them had expired" in page
         # Where they were to go; the first one waits for its time.
         eventually(lambda: depth(vhost, "work") == LATE + 1, "they arrive")
         assert depth(vhost, "hold") == 1

@@ -87,7 +87,7 @@ def looked(
     broker: Broker, queue: Queue, snapshot: Snapshot, number: int
 ) -> tuple[PeekedMessage, ...] | None:
     """What is at its head once there are so many."""
-    found = peek.look(
+    found = peek.peek_queue(
         broker, queue, snapshot, store=make_store(broker, queue.name, None)
     ).peeked_messages
     return found if len(found) == number else None
@@ -110,7 +110,7 @@ def watched(row: DeadLetterQueue) -> Iterator[list[BaseException]]:
 
     def run() -> None:
         try:
-            park_automatically(row.pk, stop=stop, beat=lambda details: None, room=SpaceCheck())
+            park_automatically(row.pk, stop=stop, beat=lambda details: None, space=SpaceCheck())
         except BaseException as error:
             raised.append(error)
         finally:
@@ -165,7 +165,7 @@ def test_a_watched_queue_is_parked_as_its_messages_come(vhost: Vhost, row: DeadL
     assert set(parked().values()) == {1}
     assert counts_add_up()
     session = ParkSession.objects.get()
-    assert session.acked_to <= session.kept_to == ParkedMessage.objects.latest("pk").pk
+    assert session.acked_to <= session.stored_to == ParkedMessage.objects.latest("pk").pk
     assert session.ended_at is not None
     assert Counter(e.kind for _, e in facts.oldest(100)) == {"parked": 51}
 
@@ -207,14 +207,14 @@ def test_what_comes_again_after_a_crash_between_commit_and_ack_is_kept_and_marke
 ) -> None:
     """Two of them are equal, and both are real."""
     send(vhost, "m0", "same", "same")
-    keep = ParkingWriter.keep
+    keep = ParkingWriter.store_messages
 
     def die(self: ParkingWriter, *args: Any) -> list[int]:
         keep(self, *args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ParkingWriter, "keep", die)
+        patch.setattr(ParkingWriter, "store_messages", die)
         with watched(row) as raised:
             eventually(lambda: raised, "it dies", seconds=SECONDS)
     assert ParkedMessage.objects.count() == 3
@@ -237,17 +237,17 @@ def test_all_that_is_there_is_parked_and_not_what_comes_meanwhile(
         lambda: park_queue._depth(Parking(broker=row.broker, queue=DEAD)) == 40, "all are there"
     )
     parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
-    keep = ParkingWriter.keep
+    keep = ParkingWriter.store_messages
 
     def more(self: ParkingWriter, *args: Any) -> list[int]:
         send(vhost, "later", "later too")
         return keep(self, *args)
 
-    monkeypatch.setattr(ParkingWriter, "keep", more)
+    monkeypatch.setattr(ParkingWriter, "store_messages", more)
     parking = done(parking)
     assert parking.work is not None
     assert parking.work.state == WorkState.DONE
-    assert (parking.asked, parking.parked, parking.repeats) == (40, 40, 0)
+    assert (parking.requested, parking.parked, parking.repeats) == (40, 40, 0)
     assert {m.properties.message_id for m in left(vhost)} == {"later", "later too"}
     assert ParkSession.objects.get().ended_at is not None
 
@@ -272,7 +272,7 @@ def test_chosen_ones_are_parked_and_the_others_stay_in_their_order(
             park_request.park_these(user, row.broker, DEAD, snapshot, handles)
         return
     parking = done(park_request.park_these(user, row.broker, DEAD, snapshot, handles))
-    assert (parking.asked, parking.parked, parking.handles) == (3, 2, [gone])
+    assert (parking.requested, parking.parked, parking.handles) == (3, 2, [gone])
     assert parked() == {"b": 1, "d": 1}
     assert [m.properties.message_id for m in left(vhost)] == ["a", "b", "c"]
 
@@ -313,15 +313,15 @@ def test_a_parking_is_cancelled_and_what_was_not_parked_stays(
 ) -> None:
     send(vhost, *(f"a{number}" for number in range(20)))
     parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
-    keep = ParkingWriter.keep
+    keep = ParkingWriter.store_messages
 
     def cancel(self: ParkingWriter, *args: Any) -> list[int]:
         parked_messages = keep(self, *args)
         park_request.cancel(user, parking)
         return parked_messages
 
-    monkeypatch.setattr(ParkingWriter, "keep", cancel)
-    parking.asked = 30
+    monkeypatch.setattr(ParkingWriter, "store_messages", cancel)
+    parking.requested = 30
     parking.save()
     parking = done(parking)
     assert parking.work is not None
@@ -352,7 +352,7 @@ def test_a_parking_goes_on_after_a_crash_and_asks_for_no_more_than_before(
     parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
     claimed = work.claim((park_queue.KIND,), "doomed worker")
     assert claimed is not None
-    keep = ParkingWriter.keep
+    keep = ParkingWriter.store_messages
 
     def die(self: ParkingWriter, *args: Any) -> list[int]:
         if crash:
@@ -360,7 +360,7 @@ def test_a_parking_goes_on_after_a_crash_and_asks_for_no_more_than_before(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ParkingWriter, "keep", die)
+        patch.setattr(ParkingWriter, "store_messages", die)
         with pytest.raises(KeyboardInterrupt):
             park_queue.park(claimed, stop=Event())
     parking = done(parking)

@@ -94,7 +94,7 @@ def parker(broker: Broker) -> Callable[..., None]:
     row.parks_automatically = True
     row.save()
     BackgroundTask.objects.create(key=parker_key(row.pk), name="Parker", beat_at=timezone.now())
-    return partial(park_automatically, row.pk, room=SpaceCheck())
+    return partial(park_automatically, row.pk, space=SpaceCheck())
 
 
 def fresh(batch: ReplayBatch) -> ReplayBatch:
@@ -260,7 +260,7 @@ def test_what_is_published_past_every_delay_is_seen_to_arrive_by_the_tap(
         batch = replayed(user, draft(user, parked_messages, TargetMode.TYPED, **typed))
         eventually(lambda: fresh(batch).delivered, "it is seen to arrive", seconds=SECONDS)
     assert batch.items.get().outcome == ReplayOutcome.DELIVERED
-    assert "no tap" not in outcome.explain_unseen(batch)
+    assert "no tap" not in outcome.explain_unobserved(batch)
     assert adds_up(batch)
 
 
@@ -270,8 +270,8 @@ def test_without_a_tap_it_is_said_that_nobody_sees_them(
     shop(vhost)
     rejected(vhost, "a")
     batch = replayed(user, draft(user, park(user, broker, 1)))
-    said = outcome.explain_unseen(batch)
+    said = outcome.explain_unobserved(batch)
     assert "no tap of a topology is on the route" in said
     assert "Deaths" not in said
     DeadLetterQueue.objects.all().delete()
-    assert "“dead” are not observed: " in outcome.explain_unseen(batch)
+    assert "“dead” are not observed: " in outcome.explain_unobserved(batch)

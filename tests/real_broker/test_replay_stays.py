@@ -148,7 +148,7 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
     assert snapshot is not None
     queue = snapshot.definitions.queue(DEAD)
     assert queue is not None
-    seen = peek.look(
+    seen = peek.peek_queue(
         broker, queue, snapshot, store=make_store(broker, queue.name, None)
     ).peeked_messages
     batch = create_draft.draft_peeked(user, broker, DEAD, [seen[1].handle], Options())

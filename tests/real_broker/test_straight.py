@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -78,8 +78,8 @@ def a_batch(vhost: Vhost, queue: str, **stated: Any) -> ReplayBatch:
     now = datetime.now(UTC)
     values = {
         "source": Source.QUEUE,
-        "target_mode": TargetMode.TYPED,
-        "target_key": "target",
+        "mode": TargetMode.TYPED,
+        "key": "target",
         "state": BatchState.RUNNING,
         "state_at": now,
         "description": "all",
@@ -179,7 +179,7 @@ def test_what_no_queue_takes_stays_however_many_these_are(vhost: Vhost, kind: st
 def test_what_goes_back_into_its_own_queue_goes_once(vhost: Vhost) -> None:
     declared(vhost, Queue("dead"))
     filled(vhost, "dead", 50)
-    batch = a_batch(vhost, "dead", target_key="dead")
+    batch = a_batch(vhost, "dead", key="dead")
     run(batch)
     assert counts(batch) == {"done": 50}
     come = drained(vhost, "dead", 50)
@@ -195,7 +195,7 @@ def test_each_goes_to_where_it_came_from_and_what_does_not_tell_stays(vhost: Vho
             consumer.reject(one)
         eventually(lambda: depth(vhost, "dead") == 3, "all died")
     filled(vhost, "dead", 2)
-    batch = a_batch(vhost, "dead", target_mode=TargetMode.DEFAULT, target_key="")
+    batch = a_batch(vhost, "dead", mode=TargetMode.DEFAULT, key="")
     run(batch)
     assert counts(batch) == {"done": 3, "failed": 2}
     assert (depth(vhost, "orders"), depth(vhost, "dead")) == (3, 2)
@@ -213,7 +213,7 @@ def test_one_that_was_replayed_too_often_stays(vhost: Vhost) -> None:
 def test_an_absent_exchange_is_told_of_and_keeps_all(vhost: Vhost) -> None:
     declared(vhost, Queue("dead"))
     filled(vhost, "dead", 20)
-    batch = a_batch(vhost, "dead", target_exchange="none")
+    batch = a_batch(vhost, "dead", exchange="none")
     run(batch)
     assert counts(batch) == {"failed": 20}
     assert depth(vhost, "dead") == 20
@@ -226,7 +226,7 @@ def test_it_pauses_and_goes_on(vhost: Vhost) -> None:
     batch = a_batch(vhost, "dead", rate=20.0)
     with running(batch):
         eventually(lambda: depth(vhost, "target") > 0, "it is at work")
-        ReplayBatch.objects.filter(pk=batch.pk).update(pause_wanted=True)
+        ReplayBatch.objects.filter(pk=batch.pk).update(pause_requested=True)
         eventually(lambda: state(batch) == BatchState.PAUSED, "it is paused")
     found = counts(batch)
     assert 0 < found["done"] < 300
@@ -296,7 +296,7 @@ def test_at_a_tapped_exchange_what_only_the_tap_takes_stays(vhost: Vhost) -> Non
     with Management(address_of(vhost)) as management:
         management.bind(Binding("amq.direct", tap, "key"))
     filled(vhost, "dead", 300)
-    batch = a_batch(vhost, "dead", target_exchange="amq.direct", target_key="key")
+    batch = a_batch(vhost, "dead", exchange="amq.direct", key="key")
     run(batch)
     assert counts(batch) == {"returned": 300}
     assert depth(vhost, "dead") == 300
@@ -315,7 +315,7 @@ def state(batch: ReplayBatch) -> str:
 def test_a_target_that_is_none_any_more_pauses_it(vhost: Vhost) -> None:
     declared(vhost, Queue("dead"))
     filled(vhost, "dead", 1)
-    batch = a_batch(vhost, "dead", target_mode=TargetMode.DELAY, delay_ms=1000)
+    batch = a_batch(vhost, "dead", mode=TargetMode.DELAY, delay=timedelta(seconds=1))
     run(batch)
     assert (batch.state, batch.state_why) == (
         BatchState.PAUSED,

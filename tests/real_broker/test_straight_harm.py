@@ -87,7 +87,7 @@ def test_a_message_that_few_crashes_would_destroy_pauses_it(vhost: Vhost) -> Non
 def test_a_limit_that_a_policy_gives_it_pauses_a_run(
     vhost: Vhost, broker_node: PrivateNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_queue, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(watch_queue, "CHECK_SECONDS", 0.2)
     declared(vhost, Queue("dead", arguments=quorum(vhost)), Queue("target"))
     filled(vhost, "dead", 500)
     batch = a_batch(vhost, "dead", rate=5.0)
@@ -157,7 +157,7 @@ def test_what_is_refused_is_given_back_before_the_broker_misses_its_ack(
     filled(vhost, "dead", 400)
     batch = a_batch(vhost, "dead", most_replays=3, rate=20.0)
     with monkeypatch.context() as patched:
-        patched.setattr(queue_source, "HELD_SECONDS", 1.0)
+        patched.setattr(queue_source, "UNACKED_SECONDS", 1.0)
         run(batch)
     assert (batch.work and batch.work.error) == moved_counts.REFUSED_AGAIN
     assert counts(batch)["failed"] == 5
@@ -173,7 +173,7 @@ def test_what_is_refused_is_given_back_before_the_broker_misses_its_ack(
 def test_a_run_of_which_all_is_refused_does_not_go_round_for_ever(
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_source, "HELD_SECONDS", 0.5)
+    monkeypatch.setattr(queue_source, "UNACKED_SECONDS", 0.5)
     declared(vhost, Queue("dead"))
     filled(vhost, "dead", 40)
     batch = a_batch(vhost, "dead", rate=10.0)

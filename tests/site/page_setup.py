@@ -70,7 +70,7 @@ def pages(pair: Topology) -> dict[str, str]:
     replay = draft(pair.broker)
     parked_message = parked(pair.broker, Message("", "parked", Properties(), b"secret-body"))[0]
     parking = Parking.objects.create(broker=pair.broker, queue="parked")
-    change = ParkedChange.objects.create(broker=pair.broker, newest=0, asked=0)
+    change = ParkedChange.objects.create(broker=pair.broker, newest=0, requested=0)
     message = Publication.objects.create(broker=pair.broker, size=1, exchange="secret-exchange")
     addresses = {
         name: reverse(name)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 def looked(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Client:
     seen = parked_messages(b'{"n": 1}', b"<script>alert(2)</script>", bytes(range(40)), b"")
     allowed = peek.Permission(True, ("It is safe.",))
-    monkeypatch.setattr(peek, "look", lambda *_, **__: peek.Peek(seen, False, allowed))
+    monkeypatch.setattr(peek, "peek_queue", lambda *_, **__: peek.Peek(seen, False, allowed))
     know(broker, Queue("parked"), Queue("work"))
     return signed_in(Role.OPERATOR)
 
@@ -56,7 +56,7 @@ def test_chosen_messages_are_parked_and_become_a_draft_with_the_typed_target(
     made = ReplayBatch.objects.get()
     assert made.parking is not None
     assert made.parking.handles == chosen
-    assert (made.target_mode, made.target_key) == (TargetMode.TYPED, "work")
+    assert (made.mode, made.key) == (TargetMode.TYPED, "work")
     assert reverse("parking", args=["test-broker", made.parking.pk]) in text
 
 

@@ -97,7 +97,7 @@ def test_who_says_that_it_holds_none_ends_its_parkings_too(broker: Broker) -> No
         ("n" * 300, "not a valid queue name"),
         ("a\x00b", "not a valid queue name"),
         ("gone", "has no queue with this name"),
-        ("audit", "Delayboard cannot park a stream"),
+        ("audit", "Delayboard cannot take messages from a stream"),
         ("delayboard.tap.x", "a tap of Delayboard"),
     ],
 )

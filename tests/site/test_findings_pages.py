@@ -299,7 +299,7 @@ def test_a_finding_that_needs_earlier_numbers_is_announced_until_they_are_there(
     client, known = signed_in(Role.VIEWER, broker), latest._latest[broker.pk]
     for snapshot, is_pending in ((seen, True), (with_trend, False)):
         latest._latest[broker.pk] = replace(known, snapshot=snapshot)
-        assert ("1 more finding, which" in listed(broker)) == is_pending
+        assert ("1 more finding: " in listed(broker)) == is_pending
         assert ("reloads automatically" in text_of(client.get(page))) == is_pending
         assert "Finding not found" not in text_of(client.get(page))
     mute_finding(None, broker, found[0], reason="known", until_at=timezone.now() + WEEK)

@@ -51,7 +51,7 @@ def look(role: Role = Role.OPERATOR) -> str:
 
 def test_what_a_look_costs_is_told_before_it(broker: Broker) -> None:
     known(broker, a_queue("dead", type="quorum"))
-    PeekCount.objects.create(broker=broker, queue="dead", looks=8, last_at=NOON)
+    PeekCount.objects.create(broker=broker, queue="dead", peeks=8, last_at=NOON)
     text = page()
     assert "The first messages have 12 of 20 deliveries left. Each peek uses one" in text
     assert '<button class="primary">Peek messages</button>' in text
@@ -84,7 +84,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, budget: Budget | None = None) -> Non
     message = a_message(b'{"card": 4111, "name": "Ada"}', headers={"token": "s3cret"})
     allowed = peek.Permission(True, (), budget)
     seen = peek.Peek(peek.number([message]), False, allowed)
-    monkeypatch.setattr(peek, "look", lambda *_, **__: seen)
+    monkeypatch.setattr(peek, "peek_queue", lambda *_, **__: seen)
 
 
 def test_a_message_that_could_not_be_put_back_is_reported_as_parked(
@@ -93,7 +93,7 @@ def test_a_message_that_could_not_be_put_back_is_reported_as_parked(
     known(broker, a_queue("dead", type="quorum"))
     allowed = peek.Permission(False, ("No delivery is left.",), Budget(20, 21))
     seen = peek.Peek(peek.number([a_message()]), True, allowed, has_stored=True)
-    monkeypatch.setattr(peek, "look", lambda *_, **__: seen)
+    monkeypatch.setattr(peek, "peek_queue", lambda *_, **__: seen)
     text = look()
     assert "Delayboard parked this message. The others are back in the queue." in text
     assert "all of them are still in the queue" not in text
@@ -126,7 +126,7 @@ def test_a_look_shows_what_they_died_of_above_them(
     parked(broker, often[0])
     group = MessageGroup.objects.get()
     seen = peek.Peek(peek.number([rare, *often]), False, peek.Permission(True, ()))
-    monkeypatch.setattr(peek, "look", lambda *_, **__: seen)
+    monkeypatch.setattr(peek, "peek_queue", lambda *_, **__: seen)
     rows = groups.seen_in(broker, seen.peeked_messages)
     assert [(row.group.died_in, row.number, row.first) for row in rows] == [
         ("orders", 3, 2),
@@ -164,7 +164,7 @@ def test_a_hidden_history_is_not_told_by_a_look(
     known(broker, a_queue("dead"))
     seen = peek.number([a_message()])
     monkeypatch.setattr(
-        peek, "look", lambda *_, **__: peek.Peek(seen, False, peek.Permission(True, ()))
+        peek, "peek_queue", lambda *_, **__: peek.Peek(seen, False, peek.Permission(True, ()))
     )
     assert "rejected" in look()
     RedactionRule.objects.create(

@@ -137,7 +137,7 @@ def test_what_has_no_parked_parked_message_is_shown_when_asked_for(
 ) -> None:
     a_group(broker, parked=0, discarded=4)
     assert "No parked messages" in page(viewer)
-    text = page(viewer, gone="1")
+    text = page(viewer, empty="1")
     assert names(text)
     assert "4 discarded" in text
 

@@ -100,13 +100,13 @@ def test_a_nul_in_a_form_is_taken_for_nothing(broker: Broker, client: Client, na
     assert "Nothing was" in text_of(answer)
 
 
-def test_parked_messages_that_are_not_counted_yet_are_said_to_be_so(
+def test_parked_messages_that_are_not_counted_are_said_to_be_so(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discard, "AT_ONCE", 0)
     parked(broker, a_message())
     answer = post(client, broker, "parked_messages_discard", all="1", q="word")
-    assert "counts the matching messages first" in text_of(answer)
+    assert "does not count the matching messages" in text_of(answer)
     assert "None" not in text_of(answer)
 
 
@@ -131,14 +131,18 @@ def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Cli
 @pytest.mark.parametrize(
     ("state", "stated", "told"),
     [
-        (WorkState.DONE, {"asked": 3, "parked": 3}, "All messages are stored in Delayboard"),
-        (WorkState.DONE, {"asked": 0}, "The queue was empty."),
-        (WorkState.DONE, {"asked": 3, "parked": 1, "handles": ["a.1"]}, "not found 2"),
-        (WorkState.CANCELLED, {"asked": 3, "parked": 1}, "not parked 2"),
-        (WorkState.FAILED, {"asked": 3}, "still in the queue"),
+        (WorkState.DONE, {"requested": 3, "parked": 3}, "All messages are stored in Delayboard"),
+        (WorkState.DONE, {"requested": 0}, "The queue was empty."),
         (
             WorkState.DONE,
-            {"asked": 3, "parked": 3, "repeats": 2},
+            {"requested": 3, "parked": 1, "handles": ["a.1"]},
+            "not found 2",
+        ),
+        (WorkState.CANCELLED, {"requested": 3, "parked": 1}, "not parked 2"),
+        (WorkState.FAILED, {"requested": 3}, "still in the queue"),
+        (
+            WorkState.DONE,
+            {"requested": 3, "parked": 3, "repeats": 2},
             "2 messages may be repeats",
         ),
     ],

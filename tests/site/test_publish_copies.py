@@ -122,7 +122,7 @@ def test_a_template_is_shared_by_the_operators_of_its_broker(broker: Broker) -> 
     form = other.get(PUBLISH, {"template": row.pk}).context["form"]
     filled = posted(form)
     assert {name: filled[name] for name in typed} == typed
-    assert next(iter(form.header_rows)) == ("a", "decimal", "1.5")
+    assert next(iter(form.header_rows))[:3] == ("a", "decimal", "1.5")
     stranger = signed_in(Role.OPERATOR, make_broker(name="Other broker"))
     delete = reverse("publish_template_delete", args=[row.pk])
     assert stranger.get(PUBLISH, {"template": row.pk}).status_code == 404

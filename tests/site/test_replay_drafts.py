@@ -61,7 +61,7 @@ def test_options_that_are_wrong_change_nothing_and_are_kept_in_the_form(broker: 
     assert "Enter 0.001 to 100,000 messages per second" in text
     assert 'value="many" placeholder="empty: no limit" aria-invalid="true"' in text
     made.refresh_from_db()
-    assert (made.target_key, made.rate) == ("parked-work", None)
+    assert (made.key, made.rate) == ("parked-work", None)
 
 
 def test_other_options_are_judged_again(broker: Broker) -> None:
@@ -70,7 +70,7 @@ def test_other_options_are_judged_again(broker: Broker) -> None:
     assert "2 of 2 messages would not arrive." in text
     assert "at most 50 messages per second" in text
     made.refresh_from_db()
-    assert (made.target_key, made.rate, made.state) == ("nowhere", 50, BatchState.DRAFT)
+    assert (made.key, made.rate, made.state) == ("nowhere", 50, BatchState.DRAFT)
 
 
 def test_a_start_with_other_options_than_were_judged_only_judges(broker: Broker) -> None:
@@ -78,7 +78,7 @@ def test_a_start_with_other_options_than_were_judged_only_judges(broker: Broker)
     text = press("start", made, mode="typed", key="nowhere", typed="yes", **SENT)
     assert "repeated the dry run and published nothing" in text
     made.refresh_from_db()
-    assert (made.state, made.target_key) == (BatchState.DRAFT, "nowhere")
+    assert (made.state, made.key) == (BatchState.DRAFT, "nowhere")
     press("start", made, mode="typed", key="nowhere", typed="yes", **SENT)
     made.refresh_from_db()
     assert made.state == BatchState.RUNNING
@@ -102,7 +102,12 @@ def test_a_draft_says_which_of_its_parked_messages_are_no_longer_free(broker: Br
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"mode": "x"}, {"mode": "delay", "topology": "99999"}, {"mode": "delay", "delay": "-1"}],
+    [
+        {},
+        {"mode": "x"},
+        {"mode": "delay", "topology_id": "99999"},
+        {"mode": "delay", "delay": "-1"},
+    ],
 )
 def test_what_is_no_option_changes_nothing(broker: Broker, values: dict[str, str]) -> None:
     made = draft(broker)
@@ -175,7 +180,7 @@ def test_parked_messages_that_came_from_nowhere_are_sent_where_somebody_types(
     assert "Enter an exchange and a key" in draft
     client.post(address, values | {"exchange": "", "routing_key": "orders"})
     made = ReplayBatch.objects.latest("pk")
-    assert (made.target_mode, made.target_key, made.selected) == ("typed", "orders", 1)
+    assert (made.mode, made.key, made.selected) == ("typed", "orders", 1)
 
 
 @pytest.mark.parametrize(

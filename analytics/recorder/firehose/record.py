@@ -16,7 +16,7 @@ from uuid import uuid4
 from django.conf import settings
 
 from analytics.events import MessageEvent
-from analytics.log import EventLog, held
+from analytics.log import EventLog, take_lock
 from analytics.models import Firehose
 from analytics.observation import on_the_firehose, untapped
 from analytics.recorder.backlog import Backlog
@@ -68,7 +68,7 @@ def record_firehose(
         if row is None:
             return
         # A second one would read half of the copies, and both look for the same gaps.
-        with held(settings.EVENT_LOG, f"firehose.{row.broker.slug}") as is_ours:
+        with take_lock(settings.EVENT_LOG, f"firehose.{row.broker.slug}") as is_ours:
             if is_ours:
                 _record(row, note_failures, stop, beat)
                 return

@@ -45,7 +45,7 @@ def switch_on(user: User, broker: Broker, *, typed_name: str = "") -> Firehose:
     with audit.recorded(user, "firehose enabled", broker=broker, what=broker.vhost):
         if refusal := access.production_refusal(broker, typed_name):
             raise Refusal(refusal)
-        row = _wanted(broker, user.get_username())
+        row = _make_row(broker, user.get_username())
         try:
             with Management(broker.address) as management:
                 firehose.switch_on(management, tap_of(row))
@@ -55,7 +55,7 @@ def switch_on(user: User, broker: Broker, *, typed_name: str = "") -> Firehose:
     return row
 
 
-def _wanted(broker: Broker, username: str) -> Firehose:
+def _make_row(broker: Broker, username: str) -> Firehose:
     """The row is written first: after a crash the recorder continues from there."""
     try:
         with transaction.atomic():

@@ -26,7 +26,7 @@ from topology.provisioning import firehose
 
 CHECK_SECONDS = 3.0
 FULL = 90
-KEPT = timedelta(milliseconds=firehose.KEPT_MS)
+RETENTION = timedelta(milliseconds=firehose.KEPT_MS)
 
 NOT_COPYING = (
     "RabbitMQ made no firehose copies. RabbitMQ restarted, or someone disabled the firehose "
@@ -77,7 +77,7 @@ class Watch:
     def __init__(self, row: Firehose) -> None:
         self.last = FirehoseState("", "", None)
         self._row = row
-        self._call = partial(keep_copying, row.broker.address, tap_of(row), self._is_wanted)
+        self._call = partial(keep_copying, row.broker.address, tap_of(row), self._is_requested)
         self._sure_at = row.read_at or row.switched_on_at
         self._pending: Future[FirehoseState] | None = None
         self._checked_at = 0.0
@@ -86,7 +86,7 @@ class Watch:
     def begin(self) -> None:
         """Before reading, which empties the queue. Raises BrokerError when it cannot be kept on."""
         found = self._call()
-        if not found.why and datetime.now(UTC) - self._sure_at > KEPT:
+        if not found.why and datetime.now(UTC) - self._sure_at > RETENTION:
             self._lose(OUTDATED)
         self._take(found)
         if found.trouble:
@@ -113,7 +113,7 @@ class Watch:
         finally:
             connection.close()
 
-    def _is_wanted(self) -> bool:
+    def _is_requested(self) -> bool:
         return Firehose.objects.filter(pk=self._row.pk).exists()
 
     def was_read(self) -> None:

@@ -139,7 +139,7 @@ class Reader:
     def line(self, row: ScheduledMessage, now: datetime) -> Line:
         """The row in its current state."""
         known = self._of(row.topology)
-        stays = self.stays(row)
+        waits = self.find_waits(row)
         by = row.overdue_by(now)
         is_stuck = bool(by) and any(
             one.holds(row.topology_id, row.destination, row.due_at) for one in self._stuck
@@ -147,16 +147,18 @@ class Reader:
         return Line(
             row=row,
             overdue_by=by if by > OVERDUE_AFTER and (known.is_seen or is_stuck) else None,
-            hops=None if stays is None else len(stays),
-            hops_left=None if stays is None else _left(stays, row.entered_at or now, now),
+            hops=None if waits is None else len(waits),
+            hops_left=None
+            if waits is None
+            else _count_remaining(waits, row.entered_at or now, now),
             hidden=NOTHING if self._hidden is None else self._hidden[row.broker_id],
             is_stuck=is_stuck,
             is_unobserved=bool(by) and not known.is_seen,
         )
 
-    def stays(self, row: ScheduledMessage) -> Sequence[timedelta] | None:
+    def find_waits(self, row: ScheduledMessage) -> Sequence[timedelta] | None:
         """The waits that its delay consists of; None when unknown."""
-        return self._of(row.topology).stays(row.requested_delay)
+        return self._of(row.topology).find_waits(row.requested_delay)
 
     def _of(self, topology: Topology | None) -> _Known:
         key = topology.pk if topology else 0
@@ -173,7 +175,7 @@ class _Known:
     params: Any = None
     is_seen: bool = True
 
-    def stays(self, delay: timedelta) -> Sequence[timedelta] | None:
+    def find_waits(self, delay: timedelta) -> Sequence[timedelta] | None:
         try:
             return self.pattern.waits(self.params, delay) if self.pattern else None
         except ParamsError:
@@ -189,9 +191,9 @@ def _known(topology: Topology | None, *, is_seen: bool) -> _Known:
         return _Known(is_seen=is_seen)
 
 
-def _left(stays: Iterable[timedelta], entered_at: datetime, now: datetime) -> int:
+def _count_remaining(waits: Iterable[timedelta], entered_at: datetime, now: datetime) -> int:
     left, end_at = 0, entered_at
-    for stay in stays:
+    for stay in waits:
         end_at += stay
         left += end_at > now
     return left

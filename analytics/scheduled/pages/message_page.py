@@ -15,7 +15,7 @@ from topology.redaction import HIDDEN, Redaction
 
 
 @dataclass(frozen=True)
-class Stay:
+class Wait:
     """A planned stay in a delay; `mark` is over, now, or to come."""
 
     begins_at: datetime
@@ -32,7 +32,7 @@ class MessagePage:
 
     line: Line
     headers: tuple[tuple[str, str, bool], ...]
-    path: tuple[Stay, ...]
+    path: tuple[Wait, ...]
     has_body: bool
     is_masked: bool
 
@@ -69,14 +69,14 @@ def _value(value: Any) -> tuple[str, bool]:
     return make_encodable(text), is_long
 
 
-def _find_path(row: ScheduledMessage, reader: Reader, now: datetime) -> list[Stay]:
+def _find_path(row: ScheduledMessage, reader: Reader, now: datetime) -> list[Wait]:
     begins_at = row.entered_at
-    path: list[Stay] = []
-    for length in reader.stays(row) or () if begins_at else ():
+    path: list[Wait] = []
+    for length in reader.find_waits(row) or () if begins_at else ():
         assert begins_at is not None
         ends_at = begins_at + length
         is_over = ends_at <= now or row.left_at is not None
         mark = "over" if is_over else "now" if begins_at <= now else "to come"
-        path.append(Stay(begins_at, length, mark))
+        path.append(Wait(begins_at, length, mark))
         begins_at = ends_at
     return path

@@ -186,7 +186,7 @@ def _with_numbers(
         span = ""
     else:
         if span not in (*SPANS, ALL):
-            span = histogram.span_for(total.waiting - total.overdue, total.soon)
+            span = histogram.span_for(total.waiting - total.overdue, total.due_counts)
         from_at, until_at = now, max(last, now + BEYOND) if span == ALL else now + SPANS[span]
     if from_at >= until_at:
         return replace(shown, summary=total)

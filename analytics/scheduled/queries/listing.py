@@ -88,10 +88,10 @@ def waiting(
 
 def unread(brokers: Iterable[Broker], now: datetime) -> list[tuple[Topology, datetime | None]]:
     """Applied topologies whose tap nobody reads, and since when."""
-    return unread_among(Topology.objects.filter(broker__in=brokers, state=State.APPLIED), now)
+    return find_unread(Topology.objects.filter(broker__in=brokers, state=State.APPLIED), now)
 
 
-def unread_among(
+def find_unread(
     topologies: Iterable[Topology], now: datetime
 ) -> list[tuple[Topology, datetime | None]]:
     """Those of these whose tap nobody reads, and since when."""

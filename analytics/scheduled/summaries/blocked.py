@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.queries.listing import unread_among
+from analytics.scheduled.queries.listing import find_unread
 from topology.findings.rules.live_delays import BLOCKED
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
@@ -20,7 +20,7 @@ LONG_OVERDUE = timedelta(minutes=1)
 def find_blocked(broker: Broker, now: datetime) -> Iterator[Report]:
     """One for each queue; only where taps see what leaves, and the recorder reads them."""
     applied = Topology.objects.filter(broker=broker, state=State.APPLIED)
-    unread = {row.pk for row, _ in unread_among(applied, now)}
+    unread = {row.pk for row, _ in find_unread(applied, now)}
     seen = {row.pk: row for row in applied if row.observes_arrivals and row.pk not in unread}
     late = ScheduledMessage.objects.filter(
         topology__in=seen,

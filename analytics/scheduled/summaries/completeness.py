@@ -60,15 +60,15 @@ class Seen:
 class Doubt:
     """Why the list may be wrong, in sentences, and since when.
 
-    At least `missing` waiting messages are not in it; at least `gone` are in it and no longer wait;
-    None when the queues do not show it. `sees_entries` is false when nothing records entries: an
-    entry tap or the firehose would.
+    At least `missing` waiting messages are not in it, and at least `departed` in it no longer
+    wait; None when the queues do not show it. `sees_entries` is false when nothing records
+    entries: an entry tap or the firehose would.
     """
 
     since: datetime | None
     why: tuple[str, ...]
     missing: int | None
-    gone: int | None
+    departed: int | None
     sees_entries: bool = True
 
     @property
@@ -76,8 +76,8 @@ class Doubt:
         """The difference in words; "" when it is unknown or zero."""
         if self.missing:
             return f"At least {_messages(self.missing)} not in this list."
-        if self.gone:
-            return f"At least {self.gone} of the listed messages already left."
+        if self.departed:
+            return f"At least {self.departed} of the listed messages already left."
         return ""
 
 
@@ -92,27 +92,27 @@ def find_doubt(seen: Seen) -> Doubt | None:
         # Whatever was missed has left by now.
         return None
     reasons = now_failing + past
-    not_held = _not_held(seen)
-    if not_held:
-        why = f"{not_held} that are overdue by more than {LONG_SECONDS} seconds "
+    absent = _count_absent(seen)
+    if absent:
+        why = f"{absent} that are overdue by more than {LONG_SECONDS} seconds "
         reasons.append((None, why + "are missing in the delay queues."))
     if not reasons:
         if difference is None or abs(difference) <= seen.moved:
             return None
         reasons = [(None, "The number of messages in the delay queues differs from the list.")]
     since = [at for at, _ in reasons if at is not None]
-    if seen.lost and not now_failing and not not_held and _is_noise(seen):
+    if seen.lost and not now_failing and not absent and _is_noise(seen):
         difference = None
     return Doubt(
         since=min(since, default=None),
         why=tuple(dict.fromkeys(sentence for _, sentence in reasons)),
         missing=None if difference is None else max(0, difference),
-        gone=None if difference is None else max(0, -difference, not_held),
+        departed=None if difference is None else max(0, -difference, absent),
         sees_entries=seen.sees_entries,
     )
 
 
-def _not_held(seen: Seen) -> int:
+def _count_absent(seen: Seen) -> int:
     """How many are long overdue and in no queue, however much moved in the last seconds."""
     if seen.queued is None or not seen.sees_exits:
         return 0

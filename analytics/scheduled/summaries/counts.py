@@ -45,7 +45,7 @@ class Scope:
         return self._waiting(observation.is_stuck(self.stuck, self.now)) if self.stuck else None
 
     @cached_property
-    def kept(self) -> QuerySet[ScheduledMessage] | None:
+    def stored(self) -> QuerySet[ScheduledMessage] | None:
         """The stuck rows that would count as delivered because they were due; None for none."""
         if not any(one.topology in self.delivered_before for one in self.stuck):
             return None
@@ -53,9 +53,9 @@ class Scope:
             observation.is_stuck(self.stuck, self.now, before=self.delivered_before)
         )
 
-    def kept_beside(self, width: int) -> QuerySet[ScheduledMessage] | None:
+    def stored_beside(self, width: int) -> QuerySet[ScheduledMessage] | None:
         """Those of them that the counts of this width exclude as delivered; None for none."""
-        if self.kept is None:
+        if self.stored is None:
             return None
         moments = {pk: floor(at, width) for pk, at in self.delivered_before.items()}
         return self._waiting(observation.is_stuck(self.stuck, self.now, before=moments))
@@ -144,12 +144,12 @@ def stuck_by_topology(scope: Scope, *, until_at: datetime | None = None) -> Coun
 def before(scope: Scope, points: Points) -> list[int]:
     """How many wait that are due before each of these moments; None is the end of time."""
     numbers = [group.before(points) for group in scope.groups]
-    if scope.kept is not None:
-        numbers.append(_kept_before(scope.kept, points))
+    if scope.stored is not None:
+        numbers.append(_stored_before(scope.stored, points))
     return [sum(of_point) for of_point in zip(*numbers, strict=True)] or [0] * len(points)
 
 
-def _kept_before(kept: QuerySet[ScheduledMessage], points: Points) -> list[int]:
+def _stored_before(kept: QuerySet[ScheduledMessage], points: Points) -> list[int]:
     counted = {
         f"number_{place}": Count("pk", filter=Q() if point is None else Q(due_at__lt=point))
         for place, point in enumerate(points)
@@ -171,7 +171,7 @@ def destinations(
         rows = _within(still_to_come(scope, HOUR), from_at and floor(from_at, HOUR), until_at)
         sums = rows.order_by().values_list("destination").annotate(number=Sum("waiting"))
         numbers.update(dict(sums))
-    kept = scope.kept_beside(DAY if is_all else HOUR)
+    kept = scope.stored_beside(DAY if is_all else HOUR)
     if kept is not None:
         rows_kept = _due_within(kept, from_at, until_at).values_list("destination")
         numbers.update(dict(rows_kept.annotate(number=Count("pk"))))
@@ -205,7 +205,7 @@ def by_time(
     series = Case(When(destination__in=named, then="destination"), default=None)
     sums = within.values_list(BarNumber("due_at", bar), series).annotate(number=Sum("waiting"))
     bars = Counter({(number, name): waiting for number, name, waiting in sums if waiting > 0})
-    kept = scope.kept_beside(width)
+    kept = scope.stored_beside(width)
     if kept is not None:
         rows = (
             _due_within(kept, from_at, until_at)
@@ -226,7 +226,7 @@ def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
         waiting[pk] += number
         overdue[pk] += late
     overdue.update(_of_today(scope, scope.ids, scope.now))
-    gone, kept = _count_presumed_delivered(scope), _number_by_topology(scope.kept)
+    gone, kept = _count_presumed_delivered(scope), _number_by_topology(scope.stored)
     return {
         pk: (
             max(0, waiting[pk] - gone[pk]) + kept[pk],
@@ -257,8 +257,8 @@ def edges(scope: Scope) -> tuple[datetime, datetime] | None:
         ends = Q(due_at__lt=min(days) + timedelta(seconds=DAY)) | Q(due_at__gte=max(days))
         rows = _within(still_to_come(scope, HOUR), min(days), None).filter(ends)
         hours = [at for at, number in summed(rows) if number > 0]
-    if scope.kept is not None:
-        kept = scope.kept.aggregate(first=Min("due_at"), last=Max("due_at"))
+    if scope.stored is not None:
+        kept = scope.stored.aggregate(first=Min("due_at"), last=Max("due_at"))
         hours += [floor(at, HOUR) for at in kept.values() if at is not None]
     return (min(hours), max(hours) + timedelta(seconds=HOUR)) if hours else None
 

@@ -58,7 +58,7 @@ class TopologyDoubt:
             "since": since.isoformat() if since else None,
             "why": list(self.doubt.why),
             "missing_at_least": self.doubt.missing,
-            "no_longer_waiting_at_least": self.doubt.gone,
+            "no_longer_waiting_at_least": self.doubt.departed,
         }
 
 
@@ -83,7 +83,7 @@ class _Known:
         long_ago = scope.now - timedelta(seconds=LONG_SECONDS)
         self._long_overdue = counts.due_before(scope, long_ago, overdue)
         brokers = {topology.broker_id for topology in topologies}
-        unread = listing.unread_among(topologies, scope.now)
+        unread = listing.find_unread(topologies, scope.now)
         self._silent = {topology.pk: at for topology, at in unread}
         self._firehoses = dict(
             Firehose.objects.filter(broker__in=brokers).values_list("broker", "read_at")

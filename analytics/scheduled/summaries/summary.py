@@ -16,20 +16,20 @@ from analytics.scheduled.summaries.histogram import SPANS
 
 @dataclass(frozen=True)
 class Summary:
-    """`soon` is by SPANS and counts from now on; `asked` is the count for the whole filter.
+    """`due_counts` is by SPANS and counts from now on; `matching` counts for the whole filter.
 
     Stuck messages are overdue too.
     """
 
     waiting: int
     overdue: int
-    soon: tuple[int, ...]
-    asked: int
+    due_counts: tuple[int, ...]
+    matching: int
     stuck: int = 0
 
 
 def of_counts(scope: Scope, wanted: Filter) -> Summary:
-    """Of the scope; the filter's range, and overdue or stuck alone, apply to `asked` only."""
+    """Of the scope; the filter's range, and overdue or stuck alone, apply to `matching` only."""
     now = scope.now
     ends = [now + span for span in SPANS.values()]
     until = wanted.until_at
@@ -55,8 +55,8 @@ def of_matches(matches: Sequence[Match], scope: Scope) -> Summary:
     return Summary(
         waiting=len(moments),
         overdue=bisect_left(moments, now - OVERDUE_AFTER),
-        soon=tuple(bisect_left(moments, now + span) - past for span in SPANS.values()),
-        asked=len(moments),
+        due_counts=tuple(bisect_left(moments, now + span) - past for span in SPANS.values()),
+        matching=len(moments),
         stuck=sum(
             any(one.holds(match.topology, match.destination, match.due_at) for one in scope.stuck)
             for match in matches[:past]

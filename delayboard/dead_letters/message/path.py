@@ -33,10 +33,11 @@ def path_graph(message: Message, history: History, queue: str) -> Graph:
     edges: dict[tuple[str, str], Edge] = {}
     before = ""
     for death in deaths:
-        _way(edges, before, death, is_sure=not death.order_is_inferred)
+        _add_death(edges, before, death, is_sure=not death.order_is_inferred)
         before = f"queue/{death.queue}"
-    for death in _rounds(deaths):
-        _way(edges, before, death, is_sure=False)
+    # The first of the queues in which it died more than once: there a round begins.
+    for death in [death for death in deaths if death.count > 1][:1]:
+        _add_death(edges, before, death, is_sure=False)
     if queue:
         _last(edges, message, history, before, queue)
     return _graph(deaths, edges.values(), queue)
@@ -49,12 +50,9 @@ def _draw(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
     return deaths if len(deaths) <= MOST_DEATHS else deaths[:half] + deaths[-half:]
 
 
-def _rounds(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
-    """The first of the queues in which it died more than once: there a round begins."""
-    return tuple(death for death in deaths if death.count > 1)[:1]
-
-
-def _way(edges: dict[tuple[str, str], Edge], before: str, death: Death, *, is_sure: bool) -> None:
+def _add_death(
+    edges: dict[tuple[str, str], Edge], before: str, death: Death, *, is_sure: bool
+) -> None:
     """From the queue before through the exchange to the queue of this death."""
     kind: Literal["dead-letter", "alternate"] = "dead-letter" if is_sure else "alternate"
     what = "dead-letters to" if is_sure else "dead-letters to (inferred)"
@@ -110,9 +108,4 @@ def _node(end: str, deaths: list[str], queue: str) -> Node:
     if kind == "exchange":
         return Node(end, "exchange", name)
     words = "last queue" if name == queue else "queue"
-    return Node(end, "queue", name, words, badge=_badge(deaths))
-
-
-def _badge(deaths: list[str]) -> str:
-    words = " · ".join(deaths[:2])
-    return words[:40]
+    return Node(end, "queue", name, words, badge=" · ".join(deaths[:2])[:40])

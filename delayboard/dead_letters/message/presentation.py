@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.dead_letters.replay.check.default_target import Target, find_default_target
-from delayboard.dead_letters.replay.publish.header_values import format_value, name_type
+from delayboard.dead_letters.replay.publish.header_values import HeaderRow, make_header_rows
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
 from topology.definitions import Definitions
 from topology.delays import format_delay
@@ -21,15 +21,6 @@ from topology.routing.remaining import remaining
 
 
 @dataclass(frozen=True)
-class Row:
-    """A header or property: its name, its type's name and its value as text."""
-
-    name: str
-    type: str
-    value: str
-
-
-@dataclass(frozen=True)
 class Shown:
     """`lines` and `hex` are there where a page is about this message alone.
 
@@ -38,8 +29,8 @@ class Shown:
 
     peeked_message: PeekedMessage
     body: Body
-    headers: tuple[Row, ...]
-    properties: tuple[Row, ...]
+    headers: tuple[HeaderRow, ...]
+    properties: tuple[HeaderRow, ...]
     target: Target | None
     onward: str
     lines: tuple[Line, ...] = ()
@@ -110,8 +101,8 @@ def _content(
         body = replace(form, size=body.size, unpacked=body.unpacked, notes=notes)
     return {
         "body": body,
-        "headers": rows(headers),
-        "properties": rows(properties.stated()),
+        "headers": make_header_rows(headers),
+        "properties": make_header_rows(properties.stated()),
         "is_masked": headers != message.headers or bool(redaction.body_paths and message.body),
         "hides_body": hides_body,
         "hides_history": hides_history(redaction),
@@ -143,7 +134,3 @@ def _end(outcome: RouteOutcome) -> str:
         case "dropped":
             return f"The message is lost{within}: {outcome.why}."
     return f"The prediction ends: {outcome.why}."
-
-
-def rows(values: Mapping[str, Any]) -> tuple[Row, ...]:
-    return tuple(Row(name, name_type(value), format_value(value)) for name, value in values.items())

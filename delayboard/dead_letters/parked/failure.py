@@ -55,20 +55,20 @@ def failure_of(message: Message, history: History) -> Failure:
     (the reason is REPUBLISHED), else of the first expiry."""
     exception, kind = exception_of(message.headers), message_type_of(message)
     message_text = put_placeholders(clean(exception_message_of(message.headers)))
-    causes = (kept(exception), kept(kind), message_text)
+    causes = (fit_column(exception), fit_column(kind), message_text)
     death = history.first_failure
     if death is None and (origin := origin_of(message.headers)) is not None:
-        place = (kept(origin.queue), REPUBLISHED, kept(origin.exchange))
-        return _failure(*place, put_placeholders(kept(origin.routing_key)), *causes)
+        place = (fit_column(origin.queue), REPUBLISHED, fit_column(origin.exchange))
+        return _failure(*place, put_placeholders(fit_column(origin.routing_key)), *causes)
     death = death or next(iter(history.deaths), None)
     if death is None:
         return _failure("", "", "", "", *causes)
     key = death.routing_keys[0] if death.routing_keys else ""
-    place = (kept(death.queue), kept(death.reason), kept(death.exchange))
-    return _failure(*place, put_placeholders(kept(key)), *causes)
+    place = (fit_column(death.queue), fit_column(death.reason), fit_column(death.exchange))
+    return _failure(*place, put_placeholders(fit_column(key)), *causes)
 
 
-def kept(text: str) -> str:
+def fit_column(text: str) -> str:
     """A broker's text as a column holds it."""
     cleaned = clean(text)
     return cleaned if len(cleaned) <= LONGEST else cleaned[:LONGEST]

@@ -20,11 +20,18 @@ class Span:
     words: str
     step: timedelta
     steps: int
+    step_words: str
 
 
 # What a list draws, and what a group's own page draws.
-SPANS = {"day": Span("24 hours", HOUR, 24), "week": Span("7 days", 6 * HOUR, 28)}
-BARS = {"hour": Span("48 hours", HOUR, 48), "day": Span("60 days", DAY, 60)}
+SPANS = {
+    "day": Span("24 hours", HOUR, 24, "an hour"),
+    "week": Span("7 days", 6 * HOUR, 28, "6 hours"),
+}
+BARS = {
+    "hour": Span("48 hours", HOUR, 48, "an hour"),
+    "day": Span("60 days", DAY, 60, "a day"),
+}
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class Trend:
             return f"No message was dead-lettered in the last {self.span.words}."
         return (
             f"{count_text(self.total)} dead-lettered in the last {self.span.words}, at most "
-            f"{count_text(self.highest)} in {_length(self.span.step)}."
+            f"{count_text(self.highest)} in {self.span.step_words}."
         )
 
     @property
@@ -91,11 +98,6 @@ class Trend:
             Bar(place, self.from_at + place * self.span.step, number, self.highest)
             for place, number in enumerate(self.counts)
         ]
-
-
-def _length(step: timedelta) -> str:
-    hours = step // HOUR
-    return {1: "an hour", 24: "a day"}.get(hours, f"{hours} hours")
 
 
 def begin(span: Span, now: datetime) -> datetime:

@@ -36,16 +36,16 @@ _SEARCHED = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class GroupFilter:
     """The query parameters of the list of groups.
 
-    `after` is how many groups are on the pages before. `with_gone` includes groups of which every
+    `after` is how many groups are on the pages before. `with_empty` includes groups of which every
     message was discarded or replayed.
     """
 
     text: str = ""
     sort: str = "newest"
-    with_gone: bool = False
+    with_empty: bool = False
     after: int = 0
 
 
@@ -57,18 +57,18 @@ class Page:
     next_after: int | None
 
 
-def parse(values: Mapping[str, str]) -> Asked:
+def parse(values: Mapping[str, str]) -> GroupFilter:
     """Read query parameters; invalid ones are ignored."""
     sort = values.get("sort", "")
-    return Asked(
+    return GroupFilter(
         text=clean(values.get("q", "").strip())[:LONGEST_TEXT],
         sort=sort if sort in SORTS else "newest",
-        with_gone=values.get("gone", "") == "1",
+        with_empty=values.get("empty", "") == "1",
         after=row_number(values.get("after", "")) or 0,
     )
 
 
-def page(broker: Broker, asked: Asked, rules: Redaction = NOTHING) -> Page:
+def page(broker: Broker, wanted: GroupFilter, rules: Redaction = NOTHING) -> Page:
     """The groups of a broker that fit, at most PAGE of them, as `rules` let them be seen."""
     rows = MessageGroup.objects.filter(broker=broker, merged_into=None).select_related("owner")
     merged = MessageGroup.objects.filter(broker=broker, merged_into__isnull=False)
@@ -79,16 +79,16 @@ def page(broker: Broker, asked: Asked, rules: Redaction = NOTHING) -> Page:
     if has_merged:
         open_ones |= Q(pk__in=merged.filter(open_ones).values("merged_into"))
     rows = _filter_fitting(
-        rows if asked.with_gone else rows.filter(open_ones), asked.text, searched
+        rows if wanted.with_empty else rows.filter(open_ones), wanted.text, searched
     )
-    if asked.sort == "count":
+    if wanted.sort == "count":
         column = "parked_in_all" if has_merged else "parked"
     else:
         column = "last_in_all" if has_merged else "last_at"
     rows = rows.order_by(f"-{column}", "-pk")
-    found = with_merged_counts(list(rows[asked.after : asked.after + PAGE + 1]))
+    found = with_merged_counts(list(rows[wanted.after : wanted.after + PAGE + 1]))
     seen = [seen_group(group, rules) for group in found[:PAGE]]
-    return Page(seen, asked.after + PAGE if len(found) > PAGE else None)
+    return Page(seen, wanted.after + PAGE if len(found) > PAGE else None)
 
 
 def _add_merged(rows: QuerySet[MessageGroup]) -> QuerySet[MessageGroup]:

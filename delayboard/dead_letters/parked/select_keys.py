@@ -7,7 +7,7 @@ from collections.abc import Collection
 from django.db.models import BooleanField, F, Func, Q
 
 
-def among(keys: Collection[int], name: str = "pk") -> Q | Func:
+def match_keys(keys: Collection[int], name: str = "pk") -> Q | Func:
     """To filter by: the column is one of these numbers, of which there is at least one.
 
     Most often they are a range, which costs the database much less than a list.

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, F
 
-from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 
 # SQLite takes a statement of at most a million bytes (sqlite.org/limits.html).
@@ -62,7 +62,7 @@ def change_each(
 
 def _lock(keys: list[int]) -> None:
     if connection.features.has_select_for_update:
-        rows = ParkedMessage.objects.filter(among(keys)).order_by("pk")
+        rows = ParkedMessage.objects.filter(match_keys(keys)).order_by("pk")
         # A parker that names one as an earlier repeat must not wait for it: it holds the group.
         list(rows.select_for_update(no_key=True).values_list("pk"))
 
@@ -76,14 +76,14 @@ def _change(
 ) -> list[int]:
     """Change locked messages, and add to `groups` what becomes of their counts."""
     # With a condition on states, SQLite would read all messages in these states.
-    rows = ParkedMessage.objects.filter(among(keys)).order_by()
+    rows = ParkedMessage.objects.filter(match_keys(keys)).order_by()
     counted = list(rows.values_list("group_id", "state").annotate(Count("pk")))
     if sum(number for _, state, number in counted if state in before) < len(keys):
         found = rows.order_by("pk").values_list("pk", "state")
         keys = [key for key, state in found if state in before]
         if not keys:
             return []
-        rows = ParkedMessage.objects.filter(among(keys)).order_by()
+        rows = ParkedMessage.objects.filter(match_keys(keys)).order_by()
     rows.update(state=after, **values)
     for group, state, number in counted:
         if state in before:

@@ -15,7 +15,7 @@ from django.db import connection
 from django.db.models import AutoField, F, Model
 from django.db.models.functions import Greatest, Least
 
-from delayboard.dead_letters.parked.failure import Failure, failure_of, kept
+from delayboard.dead_letters.parked.failure import Failure, failure_of, fit_column
 from delayboard.dead_letters.parked.signals import replayed_messages_returned
 from delayboard.models import Body, GroupHour, MessageGroup, ParkedMessage, ParkedState, ParkSession
 from topology.deaths import read_history
@@ -109,7 +109,7 @@ def put_prepared(
     groups = _count_states(broker, prepared, at)
     alike = ParkedMessage(
         broker=broker,
-        queue=kept(queue),
+        queue=fit_column(queue),
         session=session,
         parked_at=at,
         state=ParkedState.PARKED,
@@ -123,14 +123,14 @@ def put_prepared(
         [
             {
                 "group_id": groups[p.failure],
-                "exchange": kept(p.message.exchange),
-                "routing_key": kept(p.message.routing_key),
+                "exchange": fit_column(p.message.exchange),
+                "routing_key": fit_column(p.message.routing_key),
                 "properties": p.message.properties.raw,
                 "body_id": p.sha256,
                 "size": len(p.message.body),
                 "redelivered": p.message.redelivered,
                 "content_id": p.content_id,
-                "message_id": kept(p.message.properties.message_id or ""),
+                "message_id": fit_column(p.message.properties.message_id or ""),
                 "deaths": p.deaths,
                 "died_at": moment(p.died_at(at)),
                 "repeat_of_id": earlier,

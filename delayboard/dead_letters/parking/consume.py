@@ -17,7 +17,7 @@ from topology.broker.errors import BrokerError
 
 
 class Taking:
-    """Keeps and acknowledges what a consumer brings.
+    """Stores and acknowledges what a consumer brings.
 
     Of `wanted` messages (None: without end) the last that fill the prefetch are acknowledged at
     its end only, when nothing comes in their place: so exactly as many leave the queue.
@@ -26,26 +26,26 @@ class Taking:
     def __init__(
         self,
         consumer: Consumer,
-        keeper: ParkingWriter,
+        writer: ParkingWriter,
         limits: Limits,
         *,
         wanted: int | None = None,
     ) -> None:
         self.taken = 0
         self._consumer = consumer
-        self._keeper = keeper
+        self._writer = writer
         self._limits = limits
-        self._acks = Acks(keeper.session)
+        self._acks = Acks(writer.session)
         self._free = None if wanted is None else max(0, wanted - limits.prefetch)
-        self._held: deque[tuple[Delivery, int]] = deque()
+        self._unacked: deque[tuple[Delivery, int]] = deque()
 
-    def keep(
+    def store(
         self, deliveries: Sequence[Delivery], *, stop: Event, say: Callable[[str], None]
     ) -> None:
         """Commit, then acknowledge. Raises StoreFailed, BrokerError, and what `pulse` raises."""
         near = [delivery.tag for delivery in deliveries if self._limits.is_near(delivery.message)]
         for run in self._limits.runs(deliveries):
-            parked_messages = self._keeper.hold(
+            parked_messages = self._writer.store_patiently(
                 [delivery.message for delivery in run],
                 stop=stop,
                 say=say,
@@ -53,23 +53,23 @@ class Taking:
                 for_good=run[0].tag <= max(near, default=0),
             )
             self.taken += len(run)
-            self._held.extend(zip(run, parked_messages, strict=True))
+            self._unacked.extend(zip(run, parked_messages, strict=True))
             self._acknowledge()
 
-    def look(self) -> None:
-        """Write down what the broker has surely had, now and then. Raises BrokerError."""
+    def confirm_acks(self) -> None:
+        """Record which acks the broker certainly received, now and then. Raises BrokerError."""
         if self._acks.are_due:
             self._consumer.confirm_acks()
             self._acks.confirmed()
 
     def _acknowledge(self) -> None:
-        number = len(self._held) if self._free is None else min(len(self._held), self._free)
+        number = len(self._unacked) if self._free is None else min(len(self._unacked), self._free)
         if not number:
             return
         if self._free is not None:
             self._free -= number
         for _ in range(number):
-            last, parked_message = self._held.popleft()
+            last, parked_message = self._unacked.popleft()
         self._consumer.ack_through(last)
         self._acks.sent(parked_message)
 
@@ -90,11 +90,11 @@ class Taking:
         self._finish()
 
     def _finish(self) -> None:
-        last, parked_message = self._held[-1] if self._held else (None, 0)
+        last, parked_message = self._unacked[-1] if self._unacked else (None, 0)
         self._consumer.finish(last)
         if parked_message:
             self._acks.sent(parked_message)
-        if self._keeper.kept != self.taken:
+        if self._writer.stored != self.taken:
             # What was committed last goes back too: its session stays an unclean one.
             return
         try:

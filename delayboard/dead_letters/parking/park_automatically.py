@@ -25,20 +25,20 @@ BEAT_SECONDS = 0.5
 Beat = Callable[[Mapping[str, object]], None]
 
 
-def park_automatically(queue_id: int, *, stop: Event, beat: Beat, room: SpaceCheck) -> None:
+def park_automatically(queue_id: int, *, stop: Event, beat: Beat, space: SpaceCheck) -> None:
     """Park new messages of a queue until `stop` is set.
 
     `beat` receives stored and repeated counts (of this connection), last_at and problems, about
     twice a second. Raises BrokerError and StoreFailed, each with a sentence; another call
-    continues. `room` is the same for all calls.
+    continues. `space` is the same for all calls.
     """
     row = DeadLetterQueue.objects.select_related("broker", "watched_by").get(pk=queue_id)
-    room.check()
+    space.check()
     limits = limits_of(row.broker, row.queue)
     consumer = Consumer(row.broker.address, row.queue, prefetch=limits.prefetch)
     with opened(row.broker, row.queue, by=row.watched_by) as session, consumer:
-        keeper = ParkingWriter(session, room)
-        taking = Taking(consumer, keeper, limits)
+        writer = ParkingWriter(session, space)
+        taking = Taking(consumer, writer, limits)
         last_at = ""
         beaten = 0.0
         with taking.closing():
@@ -50,21 +50,21 @@ def park_automatically(queue_id: int, *, stop: Event, beat: Beat, room: SpaceChe
                     linger=LINGER_SECONDS,
                 )
                 if deliveries:
-                    taking.keep(deliveries, stop=stop, say=partial(_report, beat, keeper, last_at))
+                    taking.store(deliveries, stop=stop, say=partial(_report, beat, writer, last_at))
                     last_at = datetime.now(UTC).isoformat()
-                taking.look()
+                taking.confirm_acks()
                 if monotonic() - beaten > BEAT_SECONDS:
                     beaten = monotonic()
-                    _report(beat, keeper, last_at, "")
+                    _report(beat, writer, last_at, "")
 
 
-def _report(beat: Beat, keeper: ParkingWriter, last_at: str, trouble: str) -> None:
+def _report(beat: Beat, writer: ParkingWriter, last_at: str, trouble: str) -> None:
     """A database that takes nothing takes no beat either, perhaps."""
     try:
         beat(
             {
-                "kept": keeper.kept,
-                "repeats": keeper.repeats,
+                "stored": writer.stored,
+                "repeats": writer.repeats,
                 "last_at": last_at,
                 "trouble": trouble,
             }

@@ -27,11 +27,11 @@ KIND = "park"
 WAIT_SECONDS = 0.5
 RETRY_AFTER = timedelta(seconds=5)
 # Another reader may hold a chosen message for a moment.
-LOOKS = 4
-LOOK_AGAIN_AFTER = timedelta(seconds=2)
-# How far from the head chosen messages are looked for, and how much is held meanwhile.
-LOOKED_AT = 500
-HELD_BYTES = 64 * 1024 * 1024
+MOST_SEARCHES = 4
+SEARCH_AGAIN_AFTER = timedelta(seconds=2)
+# Delayboard searches so many messages for the chosen ones, and so many bytes.
+MOST_READ = 500
+MOST_BYTES = 64 * 1024 * 1024
 HOLDING_SECONDS = 10.0
 # So long nothing may come from a queue that has ready messages.
 PATIENCE = 10.0
@@ -51,7 +51,7 @@ class Progress:
         if self._stop.is_set():
             raise work.Ending
         done = self.parked + number
-        self._lease.pulse(done, max(done, self._parking.asked or 0))
+        self._lease.pulse(done, max(done, self._parking.requested or 0))
 
 
 def park(
@@ -59,13 +59,13 @@ def park(
     *,
     stop: Event,
     alive: Callable[[], None] = lambda: None,
-    room: SpaceCheck | None = None,
+    space: SpaceCheck | None = None,
 ) -> None:
     """Do a claimed parking to its end, or give it back when broker or database fail."""
     lease = work.lease_of(claimed)
     parking = Parking.objects.select_related("broker", "created_by").get(pk=claimed.subject)
     try:
-        (room or SpaceCheck()).check()
+        (space or SpaceCheck()).check()
         progress = Progress(lease, parking, stop)
         if parking.handles is None:
             _park_all(parking, progress, stop, alive)
@@ -89,21 +89,21 @@ def park(
 def _settle(parking: Parking, claimed: Work, lease: work.Lease) -> None:
     parking.refresh_from_db(fields=["handles"])
     missing = len(parking.handles or ())
-    if missing and claimed.attempts < LOOKS:
+    if missing and claimed.attempts < MOST_SEARCHES:
         sentence = (
             f"{missing} selected messages are not found yet. Delayboard searches the queue again."
         )
-        lease.give_back(sentence, after=LOOK_AGAIN_AFTER)
+        lease.give_back(sentence, after=SEARCH_AGAIN_AFTER)
     else:
         lease.end(WorkState.DONE)
 
 
 def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable[[], None]) -> None:
-    if parking.asked is None:
-        parking.asked = _depth(parking)
-        parking.save(update_fields=["asked"])
+    if parking.requested is None:
+        parking.requested = _depth(parking)
+        parking.save(update_fields=["requested"])
     progress.pulse()
-    missing = max(0, parking.asked - (parking.parked - parking.repeats))
+    missing = max(0, parking.requested - (parking.parked - parking.repeats))
     # What a crash left in the queue although it is kept comes again, and before all others.
     wanted = missing + repeats.number_unsure(parking)
     if wanted <= 0:
@@ -112,8 +112,8 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
     limits = Limits(min(found.prefetch, wanted), found.deliveries)
     consumer = Consumer(parking.broker.address, parking.queue, prefetch=limits.prefetch)
     with _session(parking) as session, consumer:
-        keeper = _keeper(session, progress)
-        taking = Taking(consumer, keeper, limits, wanted=wanted)
+        writer = _writer(session, progress)
+        taking = Taking(consumer, writer, limits, wanted=wanted)
         with taking.closing():
             came_at = monotonic()
             while taking.taken < wanted:
@@ -124,12 +124,12 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
                 )
                 alive()
                 if deliveries:
-                    taking.keep(deliveries, stop=stop, say=lambda trouble: alive())
+                    taking.store(deliveries, stop=stop, say=lambda trouble: alive())
                     progress.parked = parking.parked + taking.taken
                     came_at = monotonic()
-                    taking.look()
+                    taking.confirm_acks()
                     comes_again = deliveries[-1].message.redelivered
-                    if keeper.kept - keeper.repeats >= missing and not comes_again:
+                    if writer.stored - writer.repeats >= missing and not comes_again:
                         break
                     continue
                 progress.pulse()
@@ -167,12 +167,12 @@ def _park_these(
         deliveries = [*found.values(), *again]
         if not deliveries:
             return
-        keeper = _keeper(session, progress)
-        parked_messages = keeper.hold(
+        writer = _writer(session, progress)
+        parked_messages = writer.store_patiently(
             [delivery.message for delivery in deliveries],
             stop=stop,
             say=lambda trouble: alive(),
-            handles=left(wanted, found),
+            handles=find_missing(wanted, found),
         )
         acks = Acks(session)
         for delivery in deliveries:
@@ -183,8 +183,8 @@ def _park_these(
         acks.ended()
 
 
-def left(wanted: Sequence[str], taken: Collection[str]) -> list[str]:
-    """Pure: what is still looked for; those behind a taken one that equals them move up."""
+def find_missing(wanted: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Pure: the handles that are still missing, renumbered after equal ones were taken."""
     still = []
     for handle in wanted:
         if handle not in taken:
@@ -204,7 +204,7 @@ def _read_head(
     seen: list[tuple[str, Delivery]] = []
     size = 0
     until = monotonic() + HOLDING_SECONDS
-    while missing and len(seen) < LOOKED_AT and size < HELD_BYTES and monotonic() < until:
+    while missing and len(seen) < MOST_READ and size < MOST_BYTES and monotonic() < until:
         delivery = source.get()
         if delivery is None:
             break
@@ -236,5 +236,5 @@ def _session(parking: Parking) -> AbstractContextManager[ParkSession]:
     return opened(parking.broker, parking.queue, by=parking.created_by, parking=parking)
 
 
-def _keeper(session: ParkSession, progress: Progress) -> ParkingWriter:
+def _writer(session: ParkSession, progress: Progress) -> ParkingWriter:
     return ParkingWriter(session, pulse=progress.pulse)

@@ -12,6 +12,7 @@ from django.utils import timezone
 from analytics.events import clean
 from delayboard.dead_letters.parking.park_queue import KIND
 from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.confirmed import STREAM, TAP
 from delayboard.models import DeadLetterQueue, Parking
 from topology import audit, work
 from topology.definitions import Queue, is_tap
@@ -27,18 +28,18 @@ class ParkError(Exception):
 
 
 def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
-    """Pure: why this queue is not parked; "" when it may be.
+    """Pure: why no message may be taken from this queue; "" when some may.
 
     `row` is a person's word on it, `queue` what the broker has of this name.
     """
     if queue is None:
         return "The broker has no queue with this name."
     if is_tap(queue.name):
-        return "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
+        return TAP
     if queue.type == "stream":
-        return "Delayboard cannot park a stream, because reading a stream removes no messages."
+        return STREAM
     if queue.type not in ("classic", "quorum"):
-        return f"Delayboard cannot park queues of type “{queue.type}”."
+        return f"Delayboard cannot take messages from queues of type “{queue.type}”."
     if row is None or not row.is_confirmed:
         return "This queue is not marked as a dead-letter queue. Mark the queue first."
     return ""
@@ -132,7 +133,7 @@ def _create_parking(user: Any, broker: Broker, name: str, handles: list[str] | N
     number = None if handles is None else len(handles)
     with transaction.atomic():
         parking = Parking.objects.create(
-            broker=broker, queue=clean(name), handles=handles, asked=number, created_by=user
+            broker=broker, queue=clean(name), handles=handles, requested=number, created_by=user
         )
         parking.work = work.create(KIND, parking.pk, broker=broker, user=user, total=number or 0)
         parking.save(update_fields=["work"])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from django.db.models import Exists, F, OuterRef, Q
 
-from delayboard.dead_letters.parked.failure import kept
+from delayboard.dead_letters.parked.failure import fit_column
 from delayboard.dead_letters.parked.store import Prepared
 from delayboard.models import ParkedMessage, Parking, ParkSession
 from topology.broker.properties.field_values import FieldError
@@ -42,7 +42,7 @@ def number_unsure(parking: Parking) -> int:
             session__parking=parking,
             session__ended_at=None,
             pk__gt=F("session__acked_to"),
-            pk__lte=F("session__kept_to"),
+            pk__lte=F("session__stored_to"),
         )
         .order_by()
         .count()
@@ -66,10 +66,10 @@ def _find_unsure(session: ParkSession, contents: set[str]) -> dict[tuple[str, by
         ~Q(session=session.pk),
         ~Exists(ParkedMessage.objects.filter(repeat_of=OuterRef("pk"))),
         broker=session.broker_id,
-        queue=kept(session.queue),
+        queue=fit_column(session.queue),
         content_id__in=contents,
         pk__gt=F("session__acked_to"),
-        pk__lte=F("session__kept_to"),
+        pk__lte=F("session__stored_to"),
     )
     for key, content, raw in rows.order_by("pk").values_list("pk", "content_id", "properties"):
         parked_messages.setdefault((content, identity(bytes(raw))), deque()).append(key)

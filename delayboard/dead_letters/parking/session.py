@@ -74,7 +74,7 @@ def opened(
         yield session
     finally:
         try:
-            ParkSession.objects.filter(pk=session.pk, kept_to=0).delete()
+            ParkSession.objects.filter(pk=session.pk, stored_to=0).delete()
         except db.Error:
             # The cleaning finds it.
             forget_connection()

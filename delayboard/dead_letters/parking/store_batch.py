@@ -1,4 +1,4 @@
-"""Keeping a batch: messages, bodies, counts and facts in one transaction."""
+"""Stores a batch: messages, bodies, counts and facts in one transaction."""
 
 from __future__ import annotations
 
@@ -62,19 +62,21 @@ class SpaceCheck:
 
 @dataclass
 class ParkingWriter:
-    """Keeps what comes over one connection, in order; `kept` and `repeats` count.
+    """Stores what comes over one connection, in order; `stored` and `repeats` count.
 
     `pulse` is called in each transaction with how many it keeps; what it raises undoes it. The
-    session's `kept_to` is the last message that is known to be committed.
+    session's `stored_to` is the last message that is known to be committed.
     """
 
     session: ParkSession
-    room: SpaceCheck = field(default_factory=SpaceCheck)
+    space: SpaceCheck = field(default_factory=SpaceCheck)
     pulse: Callable[[int], None] = lambda number: None
-    kept: int = 0
+    stored: int = 0
     repeats: int = 0
 
-    def keep(self, messages: Sequence[Message], handles: Sequence[str] | None = None) -> list[int]:
+    def store_messages(
+        self, messages: Sequence[Message], handles: Sequence[str] | None = None
+    ) -> list[int]:
         """Commit them; their messages' ids. `handles` are what is still looked for then.
 
         Raises db.Error.
@@ -88,7 +90,7 @@ class ParkingWriter:
         self._count(parked_messages, again)
         return parked_messages
 
-    def hold(
+    def store_patiently(
         self,
         messages: Sequence[Message],
         *,
@@ -107,17 +109,17 @@ class ParkingWriter:
         while True:
             try:
                 parked_messages = self._find_committed() if has_failed else []
-                parked_messages = parked_messages or self.keep(messages, handles)
+                parked_messages = parked_messages or self.store_messages(messages, handles)
             except db.Error as error:
                 has_failed = True
                 forget_connection()
-                self.room.refused_bytes = sum(len(message.body) for message in messages)
+                self.space.refused_bytes = sum(len(message.body) for message in messages)
                 if stop.is_set() or (monotonic() > until and not for_good):
                     raise store_failure(error) from error
                 say(str(store_failure(error)))
                 stop.wait(RETRY_SECONDS)
             else:
-                self.room.refused_bytes = 0
+                self.space.refused_bytes = 0
                 return parked_messages
 
     def _find_committed(self) -> list[int]:
@@ -128,7 +130,7 @@ class ParkingWriter:
         session = self.session
         with transaction.atomic():
             ParkSession.objects.select_for_update().filter(pk=session.pk).first()
-            rows = ParkedMessage.objects.filter(session=session, pk__gt=session.kept_to)
+            rows = ParkedMessage.objects.filter(session=session, pk__gt=session.stored_to)
             found = list(rows.order_by("pk").values_list("pk", "repeat_of"))
         parked_messages = [key for key, _ in found]
         if parked_messages:
@@ -136,8 +138,8 @@ class ParkingWriter:
         return parked_messages
 
     def _count(self, parked_messages: Sequence[int], again: int) -> None:
-        self.session.kept_to = parked_messages[-1]
-        self.kept += len(parked_messages)
+        self.session.stored_to = parked_messages[-1]
+        self.stored += len(parked_messages)
         self.repeats += again
 
     def _commit(
@@ -164,10 +166,10 @@ class ParkingWriter:
                 at=at,
             )
             again = len(same) - same.count(None)
-            if not ParkSession.objects.filter(pk=session.pk).update(kept_to=parked_messages[-1]):
+            if not ParkSession.objects.filter(pk=session.pk).update(stored_to=parked_messages[-1]):
                 # The cleaning took it for one that was killed before its first message.
                 again_there = copy(session)
-                again_there.kept_to = parked_messages[-1]
+                again_there.stored_to = parked_messages[-1]
                 again_there.save(force_insert=True)
             if session.parking_id is not None:
                 left = {} if handles is None else {"handles": list(handles)}

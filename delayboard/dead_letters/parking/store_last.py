@@ -22,15 +22,17 @@ from topology.models import Broker
 
 def make_store(broker: Broker, queue: str, user: Any) -> Store:
     """Returns where a peek of this queue stores a message; both calls raise StoreFailed."""
-    room = SpaceCheck(refused_bytes=MAXIMUM_BYTES)
-    return Store(room.check, partial(_store_last, broker, queue, user))
+    space = SpaceCheck(refused_bytes=MAXIMUM_BYTES)
+    return Store(space.check, partial(_store_last, broker, queue, user))
 
 
 def _store_last(broker: Broker, queue: str, user: Any, message: Message) -> None:
     """Commit the message to the database, trying for some seconds; the caller acknowledges it."""
     try:
         with opened(broker, queue, by=user) as session:
-            ParkingWriter(session).hold([message], stop=Event(), say=lambda trouble: None)
+            ParkingWriter(session).store_patiently(
+                [message], stop=Event(), say=lambda trouble: None
+            )
     except (db.Error, StoreFailed) as error:
         forget_connection()
         why = error.__cause__ if isinstance(error, StoreFailed) else error

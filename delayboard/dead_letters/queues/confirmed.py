@@ -26,6 +26,8 @@ from topology.snapshot import QueueNumbers, Snapshot
 # More parked messages than this are not counted, to keep the page quick.
 COUNTED = 10_000
 LONGEST_NAME = 255
+TAP = "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
+STREAM = "Delayboard cannot take messages from a stream: reading a stream removes no message."
 
 
 class Undecided(Exception):
@@ -41,7 +43,7 @@ class Line:
     """
 
     name: str
-    seen: Candidate | None
+    candidate: Candidate | None
     row: DeadLetterQueue | None = None
     growth: Growth | None = None
     parked: int = 0
@@ -49,7 +51,7 @@ class Line:
 
     @property
     def numbers(self) -> QueueNumbers:
-        return self.seen.numbers if self.seen else QueueNumbers()
+        return self.candidate.numbers if self.candidate else QueueNumbers()
 
     @property
     def parked_words(self) -> str:
@@ -63,10 +65,10 @@ class Line:
 
     @property
     def is_proposed(self) -> bool:
-        if self.row is not None or self.seen is None:
+        if self.row is not None or self.candidate is None:
             return False
-        is_given_up = self.has_failures and self.seen.why == NOT_FED
-        return self.seen.is_likely or self.seen.is_given_up or is_given_up
+        is_given_up = self.has_failures and self.candidate.why == NOT_FED
+        return self.candidate.is_likely or self.candidate.is_given_up or is_given_up
 
     @property
     def is_excluded(self) -> bool:
@@ -74,7 +76,7 @@ class Line:
 
     @property
     def is_stream(self) -> bool:
-        return self.seen is not None and self.seen.type == "stream"
+        return self.candidate is not None and self.candidate.type == "stream"
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,10 @@ def queues(
     rest = [one for one in found or () if one.queue not in rows or not rows[one.queue].is_confirmed]
     lines = _list_confirmed(broker, confirmed, seen, now if is_current else None)
     fitting = [one for one in rest if _has_text(one.queue, text)]
+    # A queue that no longer exists has no messages.
+    depths = [seen[row.queue].numbers.messages for row in confirmed if row.queue in seen]
+    if found is None:
+        depths = [None]
     failed = find_failed(broker)
     fitting.sort(key=lambda one: one.queue not in failed)
     shown = [
@@ -126,7 +132,7 @@ def queues(
         proposed=[line for line in shown if line.is_proposed],
         others=[line for line in shown if not line.is_proposed],
         total=len(fitting),
-        unparked=None if found is None else _count_unparked(confirmed, seen),
+        unparked=None if None in depths else sum(depth or 0 for depth in depths),
     )
 
 
@@ -155,12 +161,6 @@ def _list_confirmed(
 def _count_parked(broker: Broker, queue: str) -> int:
     rows = ParkedMessage.objects.filter(broker=broker, queue=queue, state=ParkedState.PARKED)
     return rows.order_by()[: COUNTED + 1].count()
-
-
-def _count_unparked(rows: Sequence[DeadLetterQueue], seen: Mapping[str, Candidate]) -> int | None:
-    """Messages in all of them; a queue that no longer exists has none."""
-    depths = [seen[row.queue].numbers.messages for row in rows if row.queue in seen]
-    return None if None in depths else sum(depth or 0 for depth in depths)
 
 
 def destinations(broker: Broker, snapshot: Snapshot) -> set[str]:
@@ -215,7 +215,7 @@ def _explain_problem(
     if not name or len(name) > LONGEST_NAME or not is_encodable(name):
         return "This is not a valid queue name."
     if is_tap(name):
-        return "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
+        return TAP
     if not is_confirmed and DeadLetterQueue.objects.filter(broker=broker, queue=name).exists():
         return ""
     if snapshot is None:
@@ -224,5 +224,5 @@ def _explain_problem(
     if queue is None:
         return f"{broker.name} has no queue with this name."
     if is_confirmed and queue.type == "stream":
-        return "Delayboard cannot park a stream, because reading a stream removes no messages."
+        return STREAM
     return ""

@@ -31,10 +31,10 @@ SECONDS = 3.0
 class Checked:
     """`failed` are the queues whose first message failed, `problems` say why one was not read."""
 
-    looked: int
+    number: int
     failed: Sequence[str]
     problems: Sequence[str]
-    left: int
+    unchecked: int
 
 
 def select_queues(broker: Broker, found: Iterable[Candidate]) -> list[str]:
@@ -64,23 +64,23 @@ def check_queues(
 ) -> Checked:
     """Peek at the first message of each, at most MOST_QUEUES within SECONDS; store what failed."""
     until = clock() + SECONDS
-    looked, failed, problems = [], [], []
+    names_read, failed, problems = [], [], []
     for name in names[:MOST_QUEUES]:
         queue = snapshot.definitions.queue(name)
         if queue is None or clock() > until:
             continue
         try:
-            seen = peek.look(broker, queue, snapshot, 1)
+            seen = peek.peek_queue(broker, queue, snapshot, 1)
         except BrokerError as error:
             problems.append(f"“{name}”: {error}")
             continue
-        looked.append(name)
+        names_read.append(name)
         if any(one.history.first_failure for one in seen.peeked_messages):
             failed.append(name)
     note_failures(broker.pk, failed)
-    details = {"queues": looked, "failed": failed}
+    details = {"queues": names_read, "failed": failed}
     audit.record(user, "queues checked for failures", broker=broker, details=details)
-    return Checked(len(looked), failed, problems, len(names) - len(looked) - len(problems))
+    return Checked(len(names_read), failed, problems, len(names) - len(names_read) - len(problems))
 
 
 def note_failures(broker_id: int, queues: Collection[str]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from topology.definitions import Exchange
 from topology.routing.cycle import Reason
 from topology.routing.death_reasons import reasons
 from topology.routing.matching.delayed_exchange import kind_of
@@ -90,16 +89,13 @@ def feeds(snapshot: Snapshot) -> Feeds:
     keys = _Keys(index, version)
     for (exchange, key, why), names in alike.items():
         for target, sources in keys.reached(exchange, key, names):
-            matters = _asks_for_key(index.exchanges.get(exchange))
+            sees = index.exchanges.get(exchange)
+            matters = sees is None or kind_of(sees) in ("direct", "topic")
             feed = Feed(tuple(sources), why, exchange, key, matters)
             found.setdefault(target, []).append(feed)
     for each in found.values():
         each.sort(key=lambda feed: (not feed.is_failure, feed.queues))
     return found
-
-
-def _asks_for_key(exchange: Exchange | None) -> bool:
-    return exchange is None or kind_of(exchange) in ("direct", "topic")
 
 
 class _Keys:

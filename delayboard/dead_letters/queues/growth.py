@@ -11,7 +11,7 @@ from topology import latest
 from topology.graph.live_values import count_text
 from topology.models import Broker
 
-KEPT = timedelta(hours=48)
+SAMPLE_AGE = timedelta(hours=48)
 SPAN = timedelta(hours=1)
 # A sample may be so much older than the time span and still count.
 TOLERANCE = timedelta(minutes=10)
@@ -52,11 +52,11 @@ def growths(depths: Mapping[int, int | None], now: datetime) -> dict[int, Growth
 
 
 def sample(now: datetime) -> int:
-    """Write down how deep each confirmed queue is, and delete what is older than KEPT.
+    """Write down how deep each confirmed queue is, and delete what is older than SAMPLE_AGE.
 
     Returns how many. A broker that does not answer has no depth: nothing is written of it.
     """
-    QueueDepth.objects.filter(at__lt=now - KEPT).delete()
+    QueueDepth.objects.filter(at__lt=now - SAMPLE_AGE).delete()
     confirmed: dict[int, list[DeadLetterQueue]] = {}
     for row in DeadLetterQueue.objects.filter(is_confirmed=True):
         confirmed.setdefault(row.broker_id, []).append(row)

@@ -1,4 +1,4 @@
-"""PURE: messages of a peek that wait behind one with a longer TTL."""
+"""Pure: messages of a peek that wait behind one with a longer TTL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_MS = 86_400_000
 def find_blocked(
     queue: Queue, messages: Sequence[Message], removed: int
 ) -> tuple[Report | None, timedelta]:
-    """How many have a shorter TTL than one before them, and how long that may last.
+    """How many messages wait behind one with a longer TTL, and for how long at most.
 
     `removed` had, and were late: RabbitMQ removed them when the peek took the one before. None
     where there are none, and of a queue with priorities, whose order is another one.
@@ -35,14 +35,16 @@ def find_blocked(
     lasts = timedelta(milliseconds=min(longest, LONGEST_MS))
     if not shorter:
         return None, lasts
-    ttl = "no TTL" if longest == inf else f"the TTL {format_delay(timedelta(milliseconds=longest))}"
+    end = "One message has no TTL and never expires."
+    if longest < inf:
+        end = f"The longest TTL is {format_delay(timedelta(milliseconds=longest))}."
     sentence = (
-        f"{shorter} of the first {len(messages) + removed} messages in “{queue.name}” have a "
-        f"shorter TTL than a message before, which has {ttl}."
+        f"{shorter} of the first {len(messages) + removed} messages in “{queue.name}” wait behind "
+        f"a message with a longer TTL. {end}"
     )
     if removed:
-        were = "1 of them was late" if removed == 1 else f"{removed} of them were late"
-        sentence += f" {were} and left during the peek."
+        were = "1 of them had" if removed == 1 else f"{removed} of them had"
+        sentence += f" {were} expired, and RabbitMQ removed them during the peek."
     return Report(BLOCKED.id, queue.name, shorter, sentence), lasts
 
 

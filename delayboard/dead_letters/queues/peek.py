@@ -1,9 +1,9 @@
-"""Looking into a queue without changing what is in it, as far as the broker allows.
+"""Peeks at a queue and leaves its messages unchanged, as far as the broker allows.
 
-Which looks are safe is the table of RabbitMQ's behaviour by version and queue type: on
-quorum queues with a delivery limit every look costs each message one delivery, and on
+Which peeks are safe is the table of RabbitMQ's behaviour by version and queue type: on
+quorum queues with a delivery limit every peek costs each message one delivery, and on
 4.0-4.2 (and 3.x with a limit) the 21st destroys it (observed on 3.10.8, 4.0.5, 4.3.6): there
-looks are counted and refused in time (`look_budget`).
+peeks are counted and refused in time (`peek_limit.budget`).
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ class Store:
 
 @dataclass(frozen=True)
 class Permission:
-    """Whether a queue may be looked into, and the sentences that a person should read first.
+    """Whether a queue may be peeked at, and the sentences that a person should read first.
 
-    `budget` is there where each look costs a delivery. `parks`: what cannot be looked at in the
-    queue can be read when it was parked.
+    `budget` is set where each peek costs a delivery. `parks`: parking shows what no peek may show.
     """
 
     allowed: bool
@@ -101,7 +100,7 @@ class PeekRefused(Unsupported):
 def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -> Permission:
     """Pure: whether a peek into this queue is allowed on this broker.
 
-    `budget` is the result of `look_budget`; without one, no delivery was used.
+    `budget` is the result of `peek_limit.budget`; without one, no delivery was used.
     """
     if queue.type == "stream":
         return Permission(
@@ -134,7 +133,7 @@ def is_free(queue: Queue, snapshot: Snapshot) -> bool:
     return found.allowed and is_unused and not has_cost
 
 
-def look(
+def peek_queue(
     broker: Broker,
     queue: Queue,
     snapshot: Snapshot,
@@ -199,7 +198,7 @@ def _choose_strictest(
 def _take_messages(
     source: Getter, limit: int, budget: Budget | None
 ) -> tuple[list[Message], bool, Delivery | None]:
-    """What one look takes, whether there is more behind it, and a message with no delivery left.
+    """What one peek takes, whether there is more behind it, and a message with no delivery left.
 
     It ends at the first message that has few deliveries left, so that it costs no other one.
     """
@@ -208,7 +207,7 @@ def _take_messages(
     until = time.monotonic() + HOLDING_SECONDS
     while (delivery := source.get()) is not None:
         left = Budget(budget.limit, deliveries(delivery.message)) if budget else None
-        last = delivery if left and not left.left else None
+        last = delivery if left and not left.remaining else None
         if len(messages) == limit and last is None:
             return messages, True, None
         messages.append(delivery.message)
@@ -263,7 +262,7 @@ def _list_notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _list_quorum_notes(queue: Queue) -> tuple[str, ...]:
-    """What a look does on 4.3, where it costs nothing."""
+    """What a peek does on 4.3, where it costs nothing."""
     notes = ["RabbitMQ 4.3 does not count a peek as a failed delivery."]
     if _is_unlimited(queue):
         notes.append("Without a delivery limit, a peek moves the messages to the end of the queue.")
@@ -275,7 +274,7 @@ def _is_unlimited(queue: Queue) -> bool:
 
 
 def _explain_quorum_refusal(queue: Queue, version: tuple[int, ...]) -> str:
-    """Why no look at a quorum queue's messages is harmless; "" when one is, or can be counted."""
+    """Why no peek at a quorum queue's messages is harmless; "" when one is, or can be counted."""
     if version >= (4, 3):
         kind = queue.arguments.text("x-delayed-retry-type") or "disabled"
         if kind in ("all", "returned"):

@@ -47,18 +47,18 @@ class Budget:
     empty_at: datetime | None = None
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return max(0, self.limit - self.spent)
 
     @property
     def is_short(self) -> bool:
-        return self.left <= RESERVE
+        return self.remaining <= RESERVE
 
     @property
     def sentence(self) -> str:
         left = (
-            f"The first messages have {self.left} of {self.limit} deliveries left. Each peek uses "
-            "one, and RabbitMQ drops a message after the last one."
+            f"The first messages have {self.remaining} of {self.limit} deliveries left. Each peek "
+            "uses one, and RabbitMQ drops a message after the last one."
         )
         if self.is_short:
             return f"{left} Delayboard reserves the last {RESERVE} for consumers."
@@ -66,7 +66,7 @@ class Budget:
 
 
 def costs_of(queue: Queue, version: tuple[int, ...]) -> int | None:
-    """The delivery limit that looks are counted against; None where they cost nothing."""
+    """The delivery limit that peeks are counted against; None where they cost nothing."""
     return None if version >= (4, 3) else delivery_limit(queue, version)
 
 
@@ -91,7 +91,7 @@ def read_now(broker: Broker, queue: Queue, version: tuple[int, ...]) -> tuple[Qu
 
 
 def budget(broker: Broker, queue: Queue, snapshot: Snapshot) -> Budget | None:
-    """None where a look costs nothing, or harms in another way."""
+    """None where a peek costs nothing, or harms in another way."""
     limit = costs_of(queue, snapshot.version_tuple)
     if limit is None:
         return None
@@ -102,35 +102,35 @@ def budget(broker: Broker, queue: Queue, snapshot: Snapshot) -> Budget | None:
         empty_at = snapshot.taken_at - STATISTICS_LAG
     if found is None or (empty_at and found.last_at < empty_at):
         return Budget(limit, 0, empty_at)
-    return Budget(limit, found.looks)
+    return Budget(limit, found.peeks)
 
 
 def spend(broker: Broker, queue: Queue, before: Budget) -> int:
-    """Count a look that is about to be made; the new count. Raises Unsupported when it is short.
+    """Count a peek that is about to be made; the new count. Raises Unsupported when it is short.
 
-    Two looks at once are both counted.
+    Two peeks at once are both counted.
     """
     name, now = clean(queue.name), timezone.now()
     PeekCount.objects.get_or_create(broker=broker, queue=name, defaults={"last_at": now})
     counts = _counts(broker, queue.name)
     if before.empty_at is not None:
-        counts.filter(last_at__lt=before.empty_at).update(looks=0)
-    if not counts.filter(looks__lt=before.limit - RESERVE).update(
-        looks=F("looks") + 1, last_at=now
+        counts.filter(last_at__lt=before.empty_at).update(peeks=0)
+    if not counts.filter(peeks__lt=before.limit - RESERVE).update(
+        peeks=F("peeks") + 1, last_at=now
     ):
-        raise Unsupported(Budget(before.limit, counts.get().looks).sentence)
-    return counts.get().looks
+        raise Unsupported(Budget(before.limit, counts.get().peeks).sentence)
+    return counts.get().peeks
 
 
 def learn(broker: Broker, queue: Queue, counted: int, most: int, *, saw_all: bool) -> None:
-    """Take in the greatest number of deliveries that the messages of a look had before it.
+    """Take in the greatest number of deliveries that the messages of a peek had before it.
 
-    It is the truth where the look `saw_all` of them and nobody else looked since `counted`.
+    It is the truth where the peek `saw_all` of them and nobody else peeked since `counted`.
     """
     counts = _counts(broker, queue.name)
-    if saw_all and counts.filter(looks=counted).update(looks=most + 1):
+    if saw_all and counts.filter(peeks=counted).update(peeks=most + 1):
         return
-    counts.update(looks=Greatest(F("looks"), most + 1))
+    counts.update(peeks=Greatest(F("peeks"), most + 1))
 
 
 def deliveries(message: Message) -> int:

@@ -51,7 +51,9 @@ def read(properties: Properties, body: bytes) -> Content:
     """
     body = unpack(body, properties.content_encoding or "", JSON_BYTES + 1).data
     document = _json(body)
-    headers = list(_values("header", _remove_deaths(properties.headers)))[:MOST_HEADERS]
+    # The history is in the message's own columns and its group's.
+    others = {name: value for name, value in properties.headers.items() if name != "x-death"}
+    headers = list(_values("header", others))[:MOST_HEADERS]
     values = _values("body", document)
     left = MOST_FIELDS - len(headers)
     fields = headers + [value for value, _ in zip(values, range(left), strict=False)]
@@ -60,11 +62,6 @@ def read(properties: Properties, body: bytes) -> Content:
     text = fold("\n".join(clean(part) for part in parts if part))
     message_id = fold(clean(properties.message_id or ""))[:LONGEST_VALUE]
     return Content(text, message_id, tuple(dict.fromkeys(fields)))
-
-
-def _remove_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """The history is in the message's own columns and its group's."""
-    return {name: value for name, value in headers.items() if name != "x-death"}
 
 
 def _values(name: str, value: Any, depth: int = 0) -> Iterator[FieldValue]:

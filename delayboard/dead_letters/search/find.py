@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.dead_letters.search import index
 from delayboard.dead_letters.search.match import COLUMNS, Search, read_newest, value_filter
 from delayboard.dead_letters.search.query import Condition, Pattern
@@ -81,7 +81,7 @@ def find_oldest(search: Search, above: int | None, wanted: int) -> Found:
 def _select_matching(search: Search, ids: Sequence[int]) -> list[int]:
     if not ids:
         return []
-    return list(search.messages().filter(among(ids)).values_list("pk", flat=True))
+    return list(search.messages().filter(match_keys(ids)).values_list("pk", flat=True))
 
 
 def _split_chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -66,10 +66,12 @@ def list_page(
     number, is_exact = _count_matches(search, found, edge)
     last = found.ids[-1] if found.ids else None
     rules = redaction.rules_for(user, search.broker)
-    rows = [seen_parked_message(row, rules) for row in rows_of(found.ids)]
+    rows = [seen_parked_message(row, rules) for row in read_messages(found.ids)]
     reads = access.may(user, search.broker, Role.OPERATOR)
     lines = tuple(_make_lines(rows, rules if reads else None))
     waiting = index.not_searchable(search.broker) if search.query.reads_content else 0
+    # So that what comes later is not among “all that match”.
+    of_states = Search(search.broker, Query(state=search.query.state))
     return Listed(
         lines,
         number,
@@ -77,23 +79,17 @@ def list_page(
         None if found.is_all else found.searched_to or last,
         found.searched_to is not None,
         waiting,
-        newest=_freeze_newest(search),
+        newest=max(of_states.newest(None, 1), default=0),
         has_content=reads,
         hidden=hidden_columns(rules),
         can_sort=search.is_of_series,
     )
 
 
-def rows_of(ids: tuple[int, ...]) -> list[ParkedMessage]:
+def read_messages(ids: tuple[int, ...]) -> list[ParkedMessage]:
     """The rows in this order, without their properties, which may be large."""
     rows = ParkedMessage.objects.defer("properties").select_related("group").in_bulk(ids)
     return [rows[pk] for pk in ids if pk in rows]
-
-
-def _freeze_newest(search: Search) -> int:
-    """So that what comes later is not among “all that match”."""
-    of_states = Search(search.broker, Query(state=search.query.state))
-    return max(of_states.newest(None, 1), default=0)
 
 
 def _count_matches(search: Search, found: Found, edge: int | None) -> tuple[int | None, bool]:

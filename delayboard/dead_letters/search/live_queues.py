@@ -32,10 +32,10 @@ class Match:
 
 @dataclass(frozen=True)
 class SearchedQueue:
-    """`problem` says why a queue was not searched; `more`: messages after `looked` were not."""
+    """`problem` says why a queue was not searched; `more`: messages after `read_count` were not."""
 
     name: str
-    looked: int = 0
+    read_count: int = 0
     more: bool = False
     matches: tuple[Match, ...] = ()
     problem: str = ""
@@ -85,7 +85,7 @@ def _search(
     queue = snapshot.definitions.queue(name)
     assert queue is not None
     try:
-        seen = peek.look(broker, queue, snapshot)
+        seen = peek.peek_queue(broker, queue, snapshot)
     except BrokerError as error:
         return SearchedQueue(name, problem=str(error))
     matches = (

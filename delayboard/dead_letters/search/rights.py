@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from delayboard.dead_letters.parked.redact_cause import hidden_columns
+from delayboard.dead_letters.search.match import GROUP_COLUMNS
 from delayboard.dead_letters.search.query import Condition, Query, QueryError, parse
 from topology import access, redaction
 from topology.access import User
@@ -14,16 +15,7 @@ from topology.redaction import Redaction
 # The parts of a name that could be the name of a header.
 MOST_STEPS = 20
 # The headers that a derived field may reveal.
-COLUMNS = {
-    "reason": "reason",
-    "died": "died_in",
-    "exchange": "exchange",
-    "key": "routing_key",
-    "exception": "exception",
-    "type": "message_type",
-    "deaths": "deaths",
-    "died-at": "died_at",
-}
+COLUMNS = GROUP_COLUMNS | {"deaths": "deaths", "died-at": "died_at"}
 
 
 def check(user: User, broker: Broker, query: Query) -> None:
@@ -47,7 +39,7 @@ def check(user: User, broker: Broker, query: Query) -> None:
         )
 
 
-def tells(hidden: Redaction, text: str) -> bool:
+def reveals(hidden: Redaction, text: str) -> bool:
     """Whether a query that others wrote may itself hold something of what is hidden."""
     if hidden.is_empty:
         return False

@@ -41,6 +41,13 @@ class Tally:
     malformed: int = 0
     wrong: list[tuple[int, str]] = field(default_factory=list)
 
+    @property
+    def summary(self) -> str:
+        return (
+            f"{self.lines} lines: {self.added} added, {self.known} already stored, "
+            f"{self.malformed} skipped."
+        )
+
     def exclude(self, number: int, sentence: str) -> None:
         self.malformed += 1
         if len(self.wrong) < MOST_REPORTED:
@@ -151,9 +158,6 @@ def _annotate(pk: int, one: Imported) -> None:
     """What people wrote about its group, where nobody did here."""
     if one.note or one.link:
         group = MessageGroup.objects.filter(parked_messages=pk, note="", link="")
-        group.update(note=clean(one.note), link=_link(one.link))
-
-
-def _link(text: str) -> str:
-    """Only what a browser may open."""
-    return text if text.startswith(("https://", "http://")) and len(text) <= 500 else ""
+        # Only what a browser may open.
+        is_link = one.link.startswith(("https://", "http://")) and len(one.link) <= 500
+        group.update(note=clean(one.note), link=one.link if is_link else "")

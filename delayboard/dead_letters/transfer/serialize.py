@@ -106,29 +106,18 @@ def line(values: Mapping[str, Any]) -> bytes:
 def row(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> list[Any]:
     """By COLUMNS."""
     properties: Properties = read_properties(bytes(parked_message.properties))
-    columns = hidden_columns(hidden)
-    group = seen_parked_message(parked_message, hidden).group
-    headers = plain(hidden.headers(properties.headers))
-    return [
-        parked_message.pk,
-        parked_message.queue,
-        parked_message.state,
-        group.died_in,
-        group.reason,
-        group.exchange,
-        group.routing_key,
-        group.exception,
-        group.message_type,
-        parked_message.message_id,
-        HIDDEN if "deaths" in columns else parked_message.deaths,
-        HIDDEN if "died_at" in columns else format_moment(parked_message.died_at),
-        format_moment(parked_message.parked_at),
-        parked_message.size,
-        "yes" if parked_message.repeat_of_id else "",
-        clean(properties.content_type or ""),
-        compact_json(headers),
-        _text(hidden.body(body)),
-    ]
+    values = record(parked_message, b"", hidden)
+    found = values | values["group"]
+    found |= {
+        "id": parked_message.pk,
+        "published_exchange": values["group"]["exchange"],
+        "published_key": values["group"]["routing_key"],
+        "may_be_a_repeat": "yes" if parked_message.repeat_of_id else "",
+        "content_type": clean(properties.content_type or ""),
+        "headers": compact_json(values["headers"]),
+        "body": _text(hidden.body(body)),
+    }
+    return [found[name] for name in COLUMNS]
 
 
 def plain(value: Any, depth: int = 0) -> Any:

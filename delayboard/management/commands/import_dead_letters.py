@@ -12,7 +12,7 @@ from delayboard.dead_letters.transfer.import_lines import import_messages
 from topology.management.find_rows import find_broker
 from topology.management.input_file import opened
 
-LEFT_OUT_CODE = 3
+SKIPPED_CODE = 3
 
 
 class Command(BaseCommand):
@@ -30,12 +30,9 @@ class Command(BaseCommand):
         name = "-" if file == "-" else Path(file).name
         with opened(file) as lines:
             tally = import_messages(None, broker, name, lines, self._report)
-        self.stdout.write(
-            f"{tally.lines} lines: {tally.added} added, {tally.known} already stored, "
-            f"{tally.malformed} skipped."
-        )
+        self.stdout.write(tally.summary)
         if tally.malformed:
-            sys.exit(LEFT_OUT_CODE)
+            sys.exit(SKIPPED_CODE)
 
     def _report(self, number: int, sentence: str) -> None:
         self.stderr.write(f"line {number}: {sentence}")

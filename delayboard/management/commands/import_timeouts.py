@@ -17,8 +17,8 @@ from topology.management.find_rows import find_topology
 from topology.management.input_file import opened
 from topology.operations.ownership import Refusal
 
-LEFT_OUT_CODE, STOPPED_CODE = 3, 130
-TELL_EVERY = 1000
+SKIPPED_CODE, STOPPED_CODE = 3, 130
+REPORT_EVERY = 1000
 
 
 class Command(BaseCommand):
@@ -64,17 +64,18 @@ class Command(BaseCommand):
             raise CommandError(tally.stopped)
         if tally.stopped or tally.left_out:
             self.stderr.write(tally.stopped, ending="\n" if tally.stopped else "")
-            sys.exit(LEFT_OUT_CODE)
+            sys.exit(SKIPPED_CODE)
 
     def _report(self, verdict: LineResult) -> None:
         """Every line of a dry run; else what a person must look at, and how far it is."""
         self._read += 1
-        is_left_out = verdict.mark in ("refused", "malformed")
-        if self._is_dry or is_left_out or verdict.may_be_doubled:
+        is_skipped = verdict.mark in ("refused", "malformed")
+        if self._is_dry or is_skipped or verdict.may_be_doubled:
             to = f" for “{verdict.destination}”" if verdict.destination else ""
-            out = self.stderr if is_left_out and not self._is_dry else self.stdout
-            out.write(f"line {verdict.number}{to}: {_word(verdict)}{verdict.sentence}")
-        elif self._read % TELL_EVERY == 0:
+            word = f"{verdict.mark}: " if is_skipped else ""
+            out = self.stderr if is_skipped and not self._is_dry else self.stdout
+            out.write(f"line {verdict.number}{to}: {word}{verdict.sentence}")
+        elif self._read % REPORT_EVERY == 0:
             self.stdout.write(f"{self._read} lines")
 
     def _sum_up(self, tally: Tally) -> None:
@@ -93,7 +94,3 @@ class Command(BaseCommand):
             words = ", ".join(f"{number} {mark}" for mark, number in sorted(counted.items()))
             new = f" ({would or 'was '}bound)" if destination in tally.unbound else ""
             self.stdout.write(f"  {destination}{new}: {words}")
-
-
-def _word(verdict: LineResult) -> str:
-    return f"{verdict.mark}: " if verdict.mark in ("refused", "malformed") else ""

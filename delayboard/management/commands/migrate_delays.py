@@ -21,7 +21,7 @@ from topology.management.find_rows import find_topology
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 
-LEFT_CODE = 3
+PARTLY_CODE = 3
 
 
 class Command(BaseCommand):
@@ -77,13 +77,13 @@ class Command(BaseCommand):
         )
         if tally.malformed:
             self.stdout.write(f"The malformed messages are in “{malformed_queue(source)}”.")
-        if tally.left:
-            self.stderr.write(f"{tally.left} messages remain. {tally.why_left}")
-        if tally.held:
-            self.stderr.write(tally.held)
+        if tally.remaining:
+            self.stderr.write(f"{tally.remaining} messages remain. {tally.why_remaining}")
+        if tally.unacknowledged:
+            self.stderr.write(tally.unacknowledged)
         if not tally.is_empty:
             self.stderr.write("Run the command again until it moves nothing.")
-            sys.exit(LEFT_CODE)
+            sys.exit(PARTLY_CODE)
 
     def _show(self, source: Topology, target: Topology) -> None:
         found = check(source, target, datetime.now(UTC))

@@ -32,9 +32,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("broker", help="the slug, as in its page's address")
-        replay_arguments.add_choices(parser)
-        replay_arguments.add_targets(parser)
-        replay_arguments.add_options(parser)
+        replay_arguments.add_arguments(parser)
         parser.add_argument(
             "--dry-run", action="store_true", help="check all messages, publish nothing"
         )
@@ -59,9 +57,9 @@ class Command(BaseCommand):
         else:
             with refusals("Nothing was replayed. "):
                 batch = replay_arguments.create_draft_of(user, broker, chosen, given)
-                self._judge(user, batch, given)
+                self._check(user, batch, given)
 
-    def _judge(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
+    def _check(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
         batch = self._carry(batch)
         if batch.state == BatchState.PREPARING:
             self._stopped(batch)
@@ -104,7 +102,7 @@ class Command(BaseCommand):
             change_state.pause(user, batch)
         else:
             change_state.cancel(user, batch)
-        self._tell_counts(self._carry(batch))
+        self._report_counts(self._carry(batch))
 
     def _start(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
         despite_verdict = given["yes"]
@@ -121,7 +119,7 @@ class Command(BaseCommand):
 
     def _follow(self, batch: ReplayBatch) -> NoReturn:
         batch = self._carry(batch)
-        self._tell_counts(batch)
+        self._report_counts(batch)
         if self._stop.is_set() and not batch.is_ended:
             self._stopped(batch)
         if batch.state == BatchState.PAUSED:
@@ -149,7 +147,7 @@ class Command(BaseCommand):
             self.stderr.write(line, str)
         self._last_line = line
 
-    def _tell_counts(self, batch: ReplayBatch) -> None:
+    def _report_counts(self, batch: ReplayBatch) -> None:
         lines = (
             [replay_output.format_outcome(batch)]
             if self._is_json

@@ -56,7 +56,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = datetime.now(UTC)
-        wanted = _wanted(options, now)
+        wanted = _make_filter(options, now)
         if options["limit"] is not None and options["limit"] < 0:
             raise CommandError("--limit needs a number from 0 on.")
         brokers = list(Broker.objects.all())
@@ -93,8 +93,8 @@ class Command(BaseCommand):
         )
         around = counts.scope(brokers, now, topology_slug=wanted.topology)
         doubts = scheduled_page.doubts(around, brokers, Topology.objects.select_related("broker"))
-        for standing in doubts:
-            self.stderr.write(f"{standing.topology.slug}: {standing.sentence}")
+        for doubt in doubts:
+            self.stderr.write(f"{doubt.topology.slug}: {doubt.sentence}")
         if options["json"]:
             total = summary.of_counts(scope, wanted)
             values = {
@@ -102,13 +102,13 @@ class Command(BaseCommand):
                 "waiting": total.waiting,
                 "overdue": total.overdue,
                 "stuck": total.stuck,
-                "asked": None if wanted.text else total.asked,
-                "incomplete": [standing.record for standing in doubts],
+                "matching": None if wanted.text else total.matching,
+                "incomplete": [doubt.record for doubt in doubts],
             }
             self.stdout.write(compact_json(values))
 
 
-def _wanted(options: dict[str, Any], now: datetime) -> Filter:
+def _make_filter(options: dict[str, Any], now: datetime) -> Filter:
     values = {name: options[name] for name in NAMES}
     flags = {name: "1" if options[name] else "" for name in ("overdue", "stuck")}
     wanted = parse(values | flags, now)

@@ -59,7 +59,7 @@ def _shown(searched: list[SearchedQueue], rules: Redaction) -> dict[str, Any]:
     return {
         "searched": [one for one in searched if not one.problem],
         "failed": [one for one in searched if one.problem],
-        "looked": sum(one.looked for one in searched),
+        "read_count": sum(one.read_count for one in searched),
         "matches": [
             (one.name, match.position, show_whole(match.message, redaction=rules))
             for one in searched

@@ -1,4 +1,4 @@
-"""One parked dead letter: its build_history, its way, what is in it, what a replay would do."""
+"""One parked dead letter: history, path, content and predicted replay."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     }
     if not shown.hides_history:
         # topology.graph.svg escapes every text that it writes.
-        context["way"] = SafeString(path_picture(seen.message, seen.history, row.queue))
+        context["path"] = SafeString(path_picture(seen.message, seen.history, row.queue))
     return render(request, "delayboard/parked_message.html", context)
 
 
@@ -96,6 +96,6 @@ def _replay(row: ParkedMessage, known: Latest) -> dict[str, Any]:
         return {}
     checker = MessageChecker(row.broker, DEFAULTS, known.snapshot)
     return {
-        "asked": True,
-        "judged": checker.check_message(row.group_id, row.queue, bytes(row.properties)),
+        "is_checked": True,
+        "checked": checker.check_message(row.group_id, row.queue, bytes(row.properties)),
     }

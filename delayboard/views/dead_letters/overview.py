@@ -35,25 +35,25 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"brokers": visible, "broker": broker}
     if broker is not None:
         known = latest.fresh(broker)
-        asked = groups.parse(request.GET.dict())
+        group_filter = groups.parse(request.GET.dict())
         now = datetime.now(UTC)
         context |= {
             "latest": known,
-            "asked": asked,
-            "queues": _queues(broker, known, asked.text, now),
+            "group_filter": group_filter,
+            "queues": _queues(broker, known, group_filter.text, now),
             "may_operate": access.may(request.user, broker, Role.OPERATOR),
             "may_redact": access.may(request.user, broker, Role.ADMIN),
             "next": request.get_full_path(),
         }
         rules = redaction.rules_for(request.user, broker)
-        context |= _groups(broker, asked, rules, request.GET.get("trend", ""), now)
+        context |= _groups(broker, group_filter, rules, request.GET.get("trend", ""), now)
     return render(request, "delayboard/dead_letters.html", context)
 
 
 def _groups(
-    broker: Broker, asked: groups.Asked, rules: Redaction, trend: str, now: datetime
+    broker: Broker, group_filter: groups.GroupFilter, rules: Redaction, trend: str, now: datetime
 ) -> dict[str, Any]:
-    page = groups.page(broker, asked, rules)
+    page = groups.page(broker, group_filter, rules)
     span = trend if trend in group_trend.SPANS else "day"
     drawn = group_trend.trends(page.groups, group_trend.SPANS[span], now)
     return {

@@ -17,7 +17,7 @@ from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.parking import park_request
 from delayboard.dead_letters.queues.confirmed import Undecided, decide
 from delayboard.dead_letters.search import QueryError
-from delayboard.dead_letters.search.rights import tells
+from delayboard.dead_letters.search.rights import reveals
 from delayboard.models import MessageGroup, ParkedChange, Parking
 from delayboard.models.background_task import PARKED_MESSAGES, PARKING, is_missing
 from delayboard.views.confirm_production import Effect, confirmed_on_production
@@ -63,7 +63,7 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
             if warning:
                 messages.warning(request, warning)
     if known is not None:
-        _say_silent(request, broker, known)
+        _warn_silent(request, broker, known)
     return redirect(next_of(request, queue_page(broker, names[0])))
 
 
@@ -82,7 +82,7 @@ def park(request: HttpRequest, broker: Broker) -> HttpResponse:
     except park_request.ParkError as error:
         messages.error(request, f"Nothing was parked. {error}")
         return redirect(next_of(request, queue_page(broker, name)))
-    _say_silent(request, broker, known)
+    _warn_silent(request, broker, known)
     return redirect("parking", broker.slug, parking.pk)
 
 
@@ -92,7 +92,7 @@ def parking(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     rows = Parking.objects.select_related("work", "created_by")
     found = get_object_or_404(rows, pk=pk, broker=broker)
     kept = found.parked - found.repeats
-    missing = None if found.asked is None else max(0, found.asked - kept)
+    missing = None if found.requested is None else max(0, found.requested - kept)
     context = {
         "broker": broker,
         "parking": found,
@@ -152,7 +152,7 @@ def parked_messages_change(request: HttpRequest, broker: Broker, pk: int) -> Htt
         "broker": broker,
         "change": found,
         "group": seen_group(found.group, rules) if found.group else None,
-        "query": HIDDEN if tells(rules, found.query) else found.query,
+        "query": HIDDEN if reveals(rules, found.query) else found.query,
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         "worker_is_missing": is_missing(PARKED_MESSAGES),
     }
@@ -177,8 +177,8 @@ def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str)
         keys = [paging.row_number(text) for text in request.POST.getlist("parked_message")]
         chosen = [key for key in keys if key is not None][:MOST_PARKED_MESSAGES]
         number = discard.change_these(request.user, broker, kind, chosen) if chosen else 0
-        _say(request, number, done)
-        _say_busy(request, discard.in_replays(broker, chosen))
+        _report_number(request, number, done)
+        _warn_busy(request, discard.in_replays(broker, chosen))
         return redirect(back)
     asked: dict[str, Any] = {
         # A search takes no notice of it either.
@@ -194,13 +194,13 @@ def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str)
         return redirect(back)
     if change.work is not None:
         return redirect("parked_messages_change", broker.slug, change.pk)
-    _say(request, change.changed, done)
+    _report_number(request, change.changed, done)
     if change.group is not None:
-        _say_busy(request, change.group.replaying + change.group.delayed)
+        _warn_busy(request, change.group.replaying + change.group.delayed)
     return redirect(back)
 
 
-def _say_silent(request: HttpRequest, broker: Broker, known: Latest) -> None:
+def _warn_silent(request: HttpRequest, broker: Broker, known: Latest) -> None:
     """The request is saved, and waits for the broker."""
     if known.trouble:
         messages.warning(
@@ -209,14 +209,14 @@ def _say_silent(request: HttpRequest, broker: Broker, known: Latest) -> None:
         )
 
 
-def _say(request: HttpRequest, number: int, done: str) -> None:
+def _report_number(request: HttpRequest, number: int, done: str) -> None:
     if number:
         messages.success(request, f"{number} parked message{'' if number == 1 else 's'} {done}.")
     else:
         messages.error(request, f"Nothing was {done}, because no selected message can be {done}.")
 
 
-def _say_busy(request: HttpRequest, number: int) -> None:
+def _warn_busy(request: HttpRequest, number: int) -> None:
     if number:
         unchanged = "1 message is" if number == 1 else f"{number} messages are"
         messages.warning(

@@ -42,8 +42,7 @@ REPLAYS_COST = (
 def dead_letter_queue(request: HttpRequest, broker: Broker) -> HttpResponse:
     """The queue's page: what a peek would do. A POST makes one and answers with the messages.
 
-    A look is no GET: it marks messages, and may cost them deliveries, which nothing that only
-    follows or reloads an address may do.
+    A peek needs a POST: it marks messages, and it may use up their deliveries.
     """
     known, queue = _queue(broker, request.GET.get("name", ""))
     context: dict[str, Any] = {
@@ -58,7 +57,7 @@ def dead_letter_queue(request: HttpRequest, broker: Broker) -> HttpResponse:
     if request.method == "POST":
         if not access.may(request.user, broker, Role.OPERATOR):
             raise PermissionDenied("Reading messages needs the role operator.")
-        context |= _looked(request, broker, queue, known)
+        context |= _peek(request, broker, queue, known)
     return render(request, "delayboard/dead_letter_queue.html", context)
 
 
@@ -81,17 +80,17 @@ def _permission(broker: Broker, queue: Queue, known: Latest) -> peek.Permission 
     return peek.permission(queue, known.snapshot, budget)
 
 
-def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -> dict[str, Any]:
+def _peek(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -> dict[str, Any]:
     if known.snapshot is None:
-        return {"look_error": known.error}
+        return {"peek_error": known.error}
     try:
         with audit.recorded(request.user, "queue peeked", broker=broker, what=queue.name):
             store = make_store(broker, queue.name, request.user)
-            seen = peek.look(broker, queue, known.snapshot, store=store)
+            seen = peek.peek_queue(broker, queue, known.snapshot, store=store)
     except peek.PeekRefused as error:
-        return {"look_error": str(error), "permission": error.permission}
+        return {"peek_error": str(error), "permission": error.permission}
     except (BrokerError, StoreFailed) as error:
-        return {"look_error": str(error)}
+        return {"peek_error": str(error)}
     peeked = [one.message for one in seen.peeked_messages]
     blocked, lasts = find_blocked(queue, peeked, seen.removed)
     replace_peeked(broker, queue.name, blocked, timezone.now() + lasts)
@@ -115,7 +114,7 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
         for peeked_message in seen.peeked_messages
     ]
     return {
-        "look": seen,
+        "peek": seen,
         "blocked": blocked,
         "permission": seen.permission,
         "peeked_messages": shown,

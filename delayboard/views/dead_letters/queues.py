@@ -29,7 +29,10 @@ def dead_letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpRespon
     except Undecided as problem:
         messages.error(request, f"Nothing was changed. {problem}")
     else:
-        messages.success(request, _said(name, is_confirmed=is_confirmed))
+        done = "excluded from the dead-letter queues."
+        if is_confirmed:
+            done = "marked as a dead-letter queue. You can park it now."
+        messages.success(request, f"“{name}” is {done}")
     page = f"{reverse('dead_letters')}?{urlencode({'broker': broker.slug})}"
     return redirect(next_of(request, page))
 
@@ -48,17 +51,11 @@ def check_queues(request: HttpRequest, broker: Broker) -> HttpResponse:
     for problem in checked.problems:
         messages.warning(request, problem)
     left = (
-        f" {checked.left} were not checked. Mark these queues yourself if they receive failures."
-        if checked.left
+        f" {checked.unchecked} were not checked. Mark queues with failures yourself."
+        if checked.unchecked
         else ""
     )
-    number = "1 queue" if checked.looked == 1 else f"{checked.looked} queues"
+    number = "1 queue" if checked.number == 1 else f"{checked.number} queues"
     failed = len(checked.failed)
     messages.success(request, f"{number} checked, {failed} with failed messages.{left}")
     return back
-
-
-def _said(name: str, *, is_confirmed: bool) -> str:
-    if is_confirmed:
-        return f"“{name}” is marked as a dead-letter queue. You can park it now."
-    return f"“{name}” is excluded from the dead-letter queues."

@@ -52,7 +52,7 @@ def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) ->
             "latest": known,
             "operated": list(access.visible_brokers(request.user, Role.OPERATOR)),
             **(_others(broker, known.snapshot) if known.snapshot else {}),
-            "wanted": wanted,
+            "filters": wanted,
             "listing": retry_list.retrying(
                 broker, wanted, known.snapshot, now, hidden=hidden, place=place
             ),

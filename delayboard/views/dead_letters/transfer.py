@@ -14,7 +14,7 @@ from analytics.events import clean
 from analytics.views.streaming import download
 from delayboard.dead_letters.search import QueryError, matching
 from delayboard.dead_letters.transfer.export import FORMATS, gathered
-from delayboard.dead_letters.transfer.import_lines import Tally, import_messages
+from delayboard.dead_letters.transfer.import_lines import import_messages
 from delayboard.views.dead_letters.messages import query_of
 from topology import access, audit, redaction
 from topology.models import Broker, Role
@@ -65,12 +65,5 @@ def parked_messages_import(request: HttpRequest, broker: Broker) -> HttpResponse
     for number, sentence in tally.wrong:
         messages.error(request, f"Line {number} was skipped. {sentence}")
     say = messages.success if tally.added or not tally.malformed else messages.warning
-    say(request, summed_up(tally))
+    say(request, tally.summary)
     return back
-
-
-def summed_up(tally: Tally) -> str:
-    return (
-        f"{tally.lines} lines: {tally.added} added, {tally.known} already stored, "
-        f"{tally.malformed} skipped."
-    )

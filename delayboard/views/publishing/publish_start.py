@@ -104,7 +104,7 @@ def clone_peeked(request: HttpRequest) -> Clone:
         return Clone({"broker": broker.slug}, (known.error or f"{broker.name} has no such queue.",))
     try:
         with audit.recorded(request.user, "queue peeked", broker=broker, what=name):
-            seen = peek.look(broker, queue, known.snapshot)
+            seen = peek.peek_queue(broker, queue, known.snapshot)
     except peek.PeekRefused as error:
         why = PEEK_COSTS if error.permission.budget else f"The message was not copied. {error}"
         return Clone({"broker": broker.slug}, (why,))

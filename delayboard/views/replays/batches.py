@@ -97,7 +97,8 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
         "worker_is_missing": is_missing(REPLAYS),
         "undo_is_over": batch.publish_at is not None and batch.publish_at <= now,
-        "live": _live(batch),
+        # The subject is over when the batch is in another state; a batch at rest has none.
+        "live": "" if batch.is_ended or batch.is_draft else f"{batch.pk}-{batch.state}",
         "live_version": summary.make_page_version(batch),
         "hides_targets": hides,
     }
@@ -123,8 +124,8 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
         found["longest_round"] = observers.estimate_round(batch, scene) if scene else timedelta(0)
     if not is_parked:
         return found
-    found["blind"] = (
-        outcome.explain_unseen_in(batch, scene, known) if is_asked and not hides else ""
+    found["unobserved"] = (
+        outcome.explain_unobserved_in(batch, scene, known) if is_asked and not hides else ""
     )
     if not batch.is_ended:
         return found
@@ -150,14 +151,9 @@ def _counts(batch: ReplayBatch) -> list[tuple[str, str, int]]:
     return [(state, labels[state], number) for state, number in counts.items()]
 
 
-def _live(batch: ReplayBatch) -> str:
-    """The page's subject, which is over when the batch is in another state; "" for one at rest."""
-    return "" if batch.is_ended or batch.is_draft else f"{batch.pk}-{batch.state}"
-
-
 def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:
     shown = request.GET.get("show", "")
-    asked = items_page.ItemFilter(
+    item_filter = items_page.ItemFilter(
         shown if shown in items_page.SHOWN else "",
         paging.row_number(request.GET.get("route", "")),
         paging.row_number(request.GET.get("after", "")) or 0,
@@ -170,38 +166,28 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
     }
     if batch.source == Source.QUEUE:
         return found
-    items = items_page.read_page(batch, asked)
+    items = items_page.read_page(batch, item_filter)
     if hides:
         for item in items.rows:
             route = item.route
             item.route = items_page.redact_route(route) if route else None
-    shows = items_page.list_filters(batch, dry.bad, asked.shown)
-    return found | {"asked": asked, "items": items, "shows": shows}
+    shows = items_page.list_filters(batch, dry.bad, item_filter.shown)
+    return found | {"item_filter": item_filter, "items": items, "shows": shows}
 
 
-@require_POST
-@with_batch(Role.OPERATOR)
-def replay_pause(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    return _steered(request, batch, change_state.pause)
+def _make_action(do: Callable[[Any, ReplayBatch], None]) -> Callable[..., HttpResponse]:
+    @require_POST
+    @with_batch(Role.OPERATOR)
+    def act(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+        try:
+            do(request.user, batch)
+        except change_state.BatchError as error:
+            messages.error(request, str(error))
+        return redirect("replay_batch", pk=batch.pk)
+
+    return act
 
 
-@require_POST
-@with_batch(Role.OPERATOR)
-def replay_resume(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    return _steered(request, batch, change_state.resume)
-
-
-@require_POST
-@with_batch(Role.OPERATOR)
-def replay_cancel(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    return _steered(request, batch, change_state.cancel)
-
-
-def _steered(
-    request: HttpRequest, batch: ReplayBatch, do: Callable[[Any, ReplayBatch], None]
-) -> HttpResponse:
-    try:
-        do(request.user, batch)
-    except change_state.BatchError as error:
-        messages.error(request, str(error))
-    return redirect("replay_batch", pk=batch.pk)
+replay_pause = _make_action(change_state.pause)
+replay_resume = _make_action(change_state.resume)
+replay_cancel = _make_action(change_state.cancel)

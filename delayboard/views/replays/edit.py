@@ -16,9 +16,9 @@ from delayboard.dead_letters.replay.draft.edit_message import (
     read_shown_headers,
     undo_edit,
 )
-from delayboard.dead_letters.replay.publish.edit_headers import EditError, Header, Typed
-from delayboard.dead_letters.replay.publish.header_values import TYPES
-from delayboard.forms.header_rows import HeaderRow, HeaderRowsWidget
+from delayboard.dead_letters.replay.publish.edit_headers import EditError, Typed
+from delayboard.dead_letters.replay.publish.header_values import TYPES, HeaderRow
+from delayboard.forms.header_rows import HeaderRowsWidget
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch
 from topology import audit, latest, redaction
@@ -82,7 +82,7 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
     }
     try:
         headers = read_shown_headers(item, rules)
-        typed = [HeaderRow(one.name, one.type, one.text) for one in headers if _is_typed(one)]
+        typed = [one for one in headers if _is_typed(one)]
         context["rows"] = [*(_rows_sent(request) or typed), HeaderRow(), HeaderRow()]
         context["locked"] = [one for one in headers if not _is_typed(one)]
         context |= _body(request, item, rules)
@@ -91,7 +91,7 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
     return render(request, "delayboard/replay_item.html", context)
 
 
-def _is_typed(header: Header) -> bool:
+def _is_typed(header: HeaderRow) -> bool:
     """Whether a form can show it, and may change it."""
     is_plain = _can_be_typed(header.name) and _can_be_typed(_lines_of(header.text))
     return bool(header.name) and not header.lock and is_plain and "\n" not in header.name

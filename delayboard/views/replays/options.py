@@ -17,11 +17,11 @@ UNKNOWN_TOPOLOGY = "Select an applied topology of this broker."
 # What a form sends of each mode's target; the fields of the others are out of sight.
 _TARGETS = {
     TargetMode.TYPED: ("exchange", "key"),
-    TargetMode.DELAY: ("topology", "delay", "key"),
+    TargetMode.DELAY: ("topology_id", "delay", "key"),
 }
-_TARGET_FIELDS = ("exchange", "key", "topology", "delay")
+_TARGET_FIELDS = ("exchange", "key", "topology_id", "delay")
 _OTHERS = ("mode", *_TARGET_FIELDS, "limit", "include_repeats")
-_REST = tuple(name for name in options.FORM_NAMES if name not in _OTHERS)
+_REST = tuple(name for name in options.OptionsForm.base_fields if name not in _OTHERS)
 
 
 def is_sent(request: HttpRequest) -> bool:
@@ -30,9 +30,9 @@ def is_sent(request: HttpRequest) -> bool:
 
 
 def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
-    """What was typed, by the names of options.read; of the target what its mode has.
+    """What was typed, by the names of the options; of the target what its mode has.
 
-    The form of a whole queue has not all of them: what it has not stays.
+    The form of a whole queue does not have all options: the others keep their values.
     """
     sent = request.POST
     mode = sent.get("mode", "")
@@ -56,7 +56,7 @@ def sent_options(request: HttpRequest, batch: ReplayBatch) -> Options:
     """Raises OptionError."""
     found = options.read_options(texts(request, batch))
     if found.topology_id is not None and not _topologies(batch).filter(pk=found.topology_id):
-        raise OptionError({"topology": UNKNOWN_TOPOLOGY})
+        raise OptionError({"topology_id": UNKNOWN_TOPOLOGY})
     return found
 
 

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from analytics import launch
 from analytics.events import encode
 from analytics.importing.import_files import ImportResult, request_reports
-from analytics.log import held
+from analytics.log import take_lock
 from analytics.models import Run
 from analytics.models.run import RunState
 from tests.analytics.builders import NOON, an_event, logged
@@ -54,7 +54,10 @@ def test_a_trace_without_its_broker_is_a_sentence(tmp_path: Path, event_log: Pat
 
 
 def test_two_imports_at_once_exclude_each_other(lines: Path, event_log: Path) -> None:
-    with held(event_log, "import"), pytest.raises(CommandError, match="Another import is running"):
+    with (
+        take_lock(event_log, "import"),
+        pytest.raises(CommandError, match="Another import is running"),
+    ):
         call_command("import_log", [lines])
     assert logged(event_log) == []
 
@@ -82,7 +85,7 @@ def test_an_import_says_what_it_did_and_asks_for_the_reports(
     assert "2 lines read: 1 added, 0 already known, 1 malformed and skipped." in out.getvalue()
     assert "The worker will compute the reports of 2026-11-20 again." in out.getvalue()
     assert f"{lines}, line 2: The line is not JSON" in complaints.getvalue()
-    assert Run.objects.get(day=NOON.date()).state == RunState.WANTED
+    assert Run.objects.get(day=NOON.date()).state == RunState.REQUESTED
     assert len(logged(event_log)) == 1
 
 

@@ -23,7 +23,7 @@ from analytics import launch
 from analytics.events import FIELDS, MessageEvent, encode
 from analytics.importing import move_into_log
 from analytics.importing.import_files import ImportResult, import_files
-from analytics.log import LogError, held
+from analytics.log import LogError, take_lock
 from tests.analytics.builders import (
     NOON,
     a_trip,
@@ -147,7 +147,7 @@ def kill_while_spark_works(log: Path, forms: Path) -> None:
             lambda: next(log.glob("_import/*/blockmgr-*"), None), "Spark at work", seconds=120
         )
         assert works.is_dir()
-        with held(log, "import") as is_ours:
+        with take_lock(log, "import") as is_ours:
             assert not is_ours
     finally:
         parent.send_signal(signal.SIGKILL)

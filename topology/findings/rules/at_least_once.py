@@ -73,7 +73,7 @@ def _unsafe(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         asks = one.arguments.text(STRATEGY) == "at-least-once"
         if one.type == "quorum" and one.message_ttl_ms is not None and not asks:
-            sentence = f"“{one.name}” deletes a message before its target has accepted it."
+            sentence = f"RabbitMQ deletes a message of “{one.name}” before the target accepts it."
             safe = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
             repair = () if STRATEGY in one.arguments else context.give_policy(one, **safe)
             yield Hit("", context.evidence(one, STRATEGY, sentence), repair)

@@ -109,8 +109,8 @@ UNCONSUMED = Rule(
     "L12",
     Severity.STYLE,
     "Messages wait without a queue TTL or a consumer",
-    "Messages leave this queue only when their own TTL ends, and only from its head. If it is a "
-    "delay queue, a message with a long TTL makes those behind it late.",
+    "RabbitMQ removes a message only when its own TTL ends, and only at the head of the queue. A "
+    "message without a TTL never leaves, and a message with a long TTL makes the others late.",
     "https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats",
     "Start the consumer of a work queue. Peek a delay queue: the peek compares the TTLs of its "
     "first messages.",

@@ -70,7 +70,7 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
 def pause(user: Any, batch: ReplayBatch) -> None:
     """Publish nothing more until it is resumed. Raises BatchError if there is nothing to pause.
 
-    The worker stops within a second; until then only `pause_wanted` is set.
+    The worker stops within a second; until then only `pause_requested` is set.
     """
     with transaction.atomic():
         locked = _lock_batch(batch)
@@ -80,7 +80,7 @@ def pause(user: Any, batch: ReplayBatch) -> None:
         if locked.state == BatchState.PAUSED:
             raise BatchError("This replay is paused already.")
         if is_leased(locked.work):
-            _update(locked, pause_wanted=True, state_why=f"Paused by {_name_user(user)}.")
+            _update(locked, pause_requested=True, state_why=f"Paused by {_name_user(user)}.")
         else:
             set_paused(locked, f"Paused by {_name_user(user)}.")
         _record(user, "replay paused", locked)
@@ -101,7 +101,7 @@ def resume(user: Any, batch: ReplayBatch) -> None:
         now = timezone.now()
         waits = locked.publish_at is not None and locked.publish_at > now
         changes: dict[str, Any] = {
-            "pause_wanted": False,
+            "pause_requested": False,
             "state_why": claims.describe_unavailable(locked),
         }
         if locked.stop_after and locked.died >= locked.stop_after:
@@ -148,7 +148,11 @@ def set_paused(batch: ReplayBatch, why: str) -> None:
     """It is paused, and nobody can claim its work; the caller has locked that."""
     _release_work(batch, NEVER)
     _update(
-        batch, state=BatchState.PAUSED, state_at=timezone.now(), state_why=why, pause_wanted=False
+        batch,
+        state=BatchState.PAUSED,
+        state_at=timezone.now(),
+        state_why=why,
+        pause_requested=False,
     )
 
 

@@ -20,7 +20,7 @@ from delayboard.models.replay import OPEN, ReplayOutcome, Source
 
 CHUNK = 2500
 FREE = (ParkedState.PARKED, ParkedState.DELAYED)
-_GONE: Mapping[str, ParkedState] = {
+_STATES_AFTER: Mapping[str, ParkedState] = {
     ReplayOutcome.DELAYED: ParkedState.DELAYED,
     ReplayOutcome.DELIVERED: ParkedState.REPLAYED,
     ReplayOutcome.DIED: ParkedState.REPLAYED,
@@ -95,15 +95,14 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
     if not found:
         return 0
     at = timezone.now()
-    release_messages(
-        [
-            parked_message
-            for _, parked_message, _, position in found
-            if parked_message and position <= batch.claimed_to
-        ],
-        batch,
-        at,
-    )
+    claimed = [
+        parked_message
+        for _, parked_message, _, position in found
+        if parked_message and position <= batch.claimed_to
+    ]
+    parked = dict.fromkeys(claimed, ParkedState.PARKED)
+    states = {**parked, **find_earlier_states(batch, claimed)}
+    change_each(states, (ParkedState.REPLAYING,), by=batch.started_by_id, at=at)
     items = ReplayItem.objects.filter(pk__in=[item for item, _, _, _ in found])
     # Items that the worker began meanwhile keep their mark, whatever was read here.
     still = items.filter(state__in=OPEN).order_by("pk").select_for_update()
@@ -122,15 +121,6 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
     return found[-1][3]
 
 
-def release_messages(parked_messages: Collection[int], batch: ReplayBatch, at: datetime) -> None:
-    """What this batch had claimed is parked, or what another replay made of it."""
-    wanted = {
-        **dict.fromkeys(parked_messages, ParkedState.PARKED),
-        **find_earlier_states(batch, parked_messages),
-    }
-    change_each(wanted, (ParkedState.REPLAYING,), by=batch.started_by_id, at=at)
-
-
 def find_earlier_states(
     batch: ReplayBatch, parked_messages: Collection[int]
 ) -> dict[int, ParkedState]:
@@ -141,11 +131,11 @@ def find_earlier_states(
     if not parked_messages:
         return {}
     earlier = ReplayItem.objects.filter(parked_message__in=parked_messages, state=ItemState.DONE)
-    others = earlier.filter(outcome__in=_GONE).exclude(batch=batch.pk).order_by()
+    others = earlier.filter(outcome__in=_STATES_AFTER).exclude(batch=batch.pk).order_by()
     found: dict[int, ParkedState] = {}
     for parked_message, outcome in others.values_list("parked_message_id", "outcome"):
         if parked_message is not None and found.get(parked_message) != ParkedState.REPLAYED:
-            found[parked_message] = _GONE[outcome]
+            found[parked_message] = _STATES_AFTER[outcome]
     return found
 
 

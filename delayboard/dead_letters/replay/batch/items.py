@@ -106,9 +106,5 @@ def reroute_items(
     ReplayItem.objects.bulk_update(changed, ["route", "state"])
 
 
-def count_excluded(checked: Sequence[CheckedTarget | None]) -> int:
-    return sum(one is None for one in checked)
-
-
 def _choose_state(checked: CheckedTarget | None) -> ItemState:
     return ItemState.EXCLUDED if checked is None else ItemState.PENDING

@@ -49,7 +49,7 @@ class BatchLease:
         """What people want of it."""
         rows = ReplayBatch.objects.filter(pk=self.batch.pk)
         found = rows.values_list(
-            "state", "pause_wanted", "work__cancel_wanted", "work__fence", "work__state"
+            "state", "pause_requested", "work__cancel_wanted", "work__fence", "work__state"
         )
         state, pause, cancel, fence, work_state = found.get()
         if fence != self.work_lease.fence or work_state != WorkState.RUNNING:
@@ -88,7 +88,7 @@ class BatchLease:
             if self.renew() == "cancel":
                 return
             why = claims.describe_unavailable(self.batch) if why is None else why
-            ended = {"state": BatchState.DONE, "state_at": timezone.now(), "pause_wanted": False}
+            ended = {"state": BatchState.DONE, "state_at": timezone.now(), "pause_requested": False}
             self._update(state_why=why, **ended, **values)
             self.work_lease.end(WorkState.DONE)
 
@@ -96,7 +96,7 @@ class BatchLease:
         """Give back what is not published, a chunk in each transaction. Raises LeaseLost."""
         with transaction.atomic():
             self.renew()
-            ended = {"state": BatchState.CANCELLED, "pause_wanted": False}
+            ended = {"state": BatchState.CANCELLED, "pause_requested": False}
             rows = ReplayBatch.objects.filter(pk=self.batch.pk)
             rows.exclude(state=BatchState.CANCELLED).update(state_at=timezone.now(), **ended)
         last = 0

@@ -1,12 +1,11 @@
-"""How a replay goes: read from texts, as a form or a command has them; pure but for the row."""
+"""The options of a replay: one form for the page and the command, and their columns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -14,7 +13,7 @@ from django.core.exceptions import ValidationError
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.content.text import is_encodable
 from topology.definitions import find_own_queue_problem
-from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.delays import DelayError, format_delay, parse_delay
 from topology.routing.matching.match import MAXIMUM_KEY_BYTES
 
 MOST = 1_000_000_000
@@ -27,6 +26,8 @@ LONGEST_UNDO = timedelta(hours=1)
 LONGEST_CANARY = timedelta(days=1)
 MOST_REPLAYS = "Enter a maximum number of replays from 1 to 1000."
 STOP_AFTER = "Enter how many messages dead-lettered again pause the replay; 0 is no limit."
+RATE = f"Enter 0.001 to {FASTEST:,} messages per second. Empty means no limit."
+NUMBER_ERRORS = ("invalid", "min_value", "max_value")
 
 
 class OptionError(ValueError):
@@ -42,7 +43,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a replay; the columns of its batch explain each.
+    """The options of a replay; the columns of its batch have the same names and explain each.
 
     `exchange` and `key` are the target of the mode `typed`; in the mode `delay`, `key` is the
     destination of the delay, "" for the queue where each message first failed. `rate` None is
@@ -76,49 +77,156 @@ class Options:
 DEFAULTS = Options()
 
 
-def read_options(values: Mapping[str, str]) -> Options:
-    """Options from texts by their names; what is missing or empty is as by default.
+class _Number(forms.IntegerField):
+    """A whole number in bounds; `sentence` is the answer to any other."""
 
-    The topology is its number in `topology`; `delay`, `canary_seconds` and `undo_seconds` are
-    durations such as 90, 5m or 1h30m. Raises OptionError with a sentence for each wrong one.
-    """
-    problems: dict[str, str] = {}
-    found: dict[str, Any] = {}
-    for name, _, form_name, field in _OPTIONS:
-        text = values.get(form_name, "")
+    def __init__(self, least: int, most: int, sentence: str) -> None:
+        wrong = dict.fromkeys(NUMBER_ERRORS, sentence)
+        super().__init__(min_value=least, max_value=most, required=False, error_messages=wrong)
+
+    def to_python(self, value: Any) -> int | None:
+        return super().to_python((value or "").replace(",", "").strip())
+
+
+class _Duration(forms.Field):
+    """A duration of more than nothing."""
+
+    def to_python(self, value: Any) -> timedelta | None:
+        text = (value or "").strip()
+        if not text:
+            return None
+        if len(text) > LONGEST_TEXT:
+            raise ValidationError("This is not a duration. Enter a duration such as 90s or 1h30m.")
         try:
-            value = field.clean(text if isinstance(field, forms.CharField) else text.strip())
-            if value not in field.empty_values:
-                found[name] = value
-        except ValidationError as error:
-            problems[form_name] = " ".join(error.messages)
-    options = Options(**found)
-    problems = {**_find_target_problems(options, problems), **problems}
-    if problems:
+            return parse_delay(text)
+        except DelayError as error:
+            raise ValidationError(str(error)) from None
+
+    def clean(self, value: Any) -> Any:
+        found = self.to_python(value)
+        if found is not None and found <= timedelta(0):
+            raise ValidationError(
+                "The delay must be longer than zero. Enter a longer delay or choose another target."
+            )
+        return found
+
+    def prepare_value(self, value: Any) -> Any:
+        return format_delay(value) if isinstance(value, timedelta) else value
+
+
+class _Seconds(_Duration):
+    """A duration up to `longest`, as whole seconds, rounded up."""
+
+    def __init__(self, longest: timedelta) -> None:
+        super().__init__(required=False)
+        self._longest = longest
+
+    def clean(self, value: Any) -> Any:
+        found = self.to_python(value)
+        if found is not None and found > self._longest:
+            raise ValidationError(f"The longest duration is {format_delay(self._longest)}.")
+        return None if found is None else -(-found // SECOND)
+
+    def prepare_value(self, value: Any) -> Any:
+        return format_delay(value * SECOND) if isinstance(value, int) else value
+
+
+class _Yes(forms.Field):
+    def clean(self, value: Any) -> bool:
+        text = (value or "").strip().lower()
+        if text not in YES | NO:
+            raise ValidationError("Enter yes or no.")
+        return text in YES
+
+    def prepare_value(self, value: Any) -> Any:
+        return "yes" * value if isinstance(value, bool) else value
+
+
+class _Rate(forms.FloatField):
+    def clean(self, value: Any) -> Any:
+        return super().clean((value or "").strip())
+
+    def prepare_value(self, value: Any) -> Any:
+        return f"{value:g}" if isinstance(value, float) else value
+
+
+def _make_choice(kind: type[TargetMode | Order]) -> forms.Field:
+    sentence = f"Choose one of these: {', '.join(kind.values)}."
+    return forms.TypedChoiceField(
+        choices=kind.choices,
+        coerce=kind,
+        required=False,
+        error_messages={"invalid_choice": sentence},
+    )
+
+
+class OptionsForm(forms.Form):
+    """The texts of the options by their names; what is missing or empty is as by default.
+
+    `delay`, `canary_seconds` and `undo_seconds` are durations such as 90, 5m or 1h30m. `options` is
+    set when the form is valid.
+    """
+
+    mode = _make_choice(TargetMode)
+    # Names may begin and end with spaces.
+    exchange = forms.CharField(required=False, strip=False)
+    key = forms.CharField(required=False, strip=False)
+    topology_id = _Number(1, MOST, "Choose a topology.")
+    delay = _Duration(required=False)
+    order = _make_choice(Order)
+    rate = _Rate(
+        min_value=0.001,
+        max_value=FASTEST,
+        required=False,
+        error_messages=dict.fromkeys(NUMBER_ERRORS, RATE),
+    )
+    canary = _Number(0, MOST, "Enter a number of messages; 0 means no canary.")
+    canary_seconds = _Seconds(LONGEST_CANARY)
+    canary_goes_on = _Yes(required=False)
+    undo_seconds = _Seconds(LONGEST_UNDO)
+    most_replays = _Number(1, 1000, MOST_REPLAYS)
+    stop_after = _Number(0, MOST, STOP_AFTER)
+    limit = _Number(1, MOST, "Enter 1 or more; empty means all messages.")
+    include_repeats = _Yes(required=False)
+
+    def clean(self) -> None:
+        found = {
+            name: value for name, value in self.cleaned_data.items() if value not in ("", None)
+        }
+        self.options = Options(**found)
+        for name, why in _find_target_problems(self.options, self.errors).items():
+            if name not in self.errors:
+                self.add_error(name, why)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """A sentence by the name of each wrong option."""
+        return {name: " ".join(map(str, errors)) for name, errors in self.errors.items()}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What its fields show."""
+        shown = {field.name: field.value() for field in self}
+        return {name: "" if value is None else str(value) for name, value in shown.items()}
+
+
+def read_options(values: Mapping[str, str]) -> Options:
+    """Options from texts by their names. Raises OptionError with a sentence for each wrong one."""
+    form = OptionsForm(dict(values))
+    if problems := form.problems:
         raise OptionError(problems)
-    return options
+    return form.options
 
 
 def format_options(options: Options) -> dict[str, str]:
     """The inverse of `read_options`: the texts of a form."""
-    return {
-        option.form_name: _format(option.name, getattr(options, option.name)) for option in _OPTIONS
-    }
-
-
-def make_columns(options: Options) -> dict[str, Any]:
-    """The same as the columns of a batch."""
-    found = {option.column: getattr(options, option.name) for option in _OPTIONS}
-    waits = options.delay
-    return {**found, "delay_ms": None if waits is None else milliseconds(waits)}
+    return OptionsForm(initial=asdict(options)).texts
 
 
 def read_batch_options(batch: ReplayBatch) -> Options:
     """The options that a batch was prepared with."""
-    found = {option.name: getattr(batch, option.column) for option in _OPTIONS}
-    waits = None if batch.delay_ms is None else timedelta(milliseconds=batch.delay_ms)
-    kinds = {"mode": TargetMode(batch.target_mode), "order": Order(batch.order)}
-    return Options(**{**found, **kinds, "delay": waits})
+    found = {option.name: getattr(batch, option.name) for option in fields(Options)}
+    return Options(**{**found, "mode": TargetMode(batch.mode), "order": Order(batch.order)})
 
 
 def find_target_problems(exchange: str, key: str) -> dict[str, str]:
@@ -140,7 +248,7 @@ def find_target_problems(exchange: str, key: str) -> dict[str, str]:
     return problems
 
 
-def _find_target_problems(options: Options, problems: Mapping[str, str]) -> dict[str, str]:
+def _find_target_problems(options: Options, problems: Mapping[str, object]) -> dict[str, str]:
     match options.mode:
         case TargetMode.TYPED:
             return find_target_problems(options.exchange, options.key)
@@ -155,7 +263,7 @@ def _find_target_problems(options: Options, problems: Mapping[str, str]) -> dict
 def _find_delay_problems(options: Options) -> dict[str, str]:
     problems = {}
     if options.topology_id is None:
-        problems["topology"] = "Choose the topology whose delay they go through."
+        problems["topology_id"] = "Choose the topology whose delay they go through."
     if options.delay is None:
         problems["delay"] = "Enter a delay, such as 30s, 5m or 1h30m."
     if options.exchange:
@@ -163,127 +271,3 @@ def _find_delay_problems(options: Options) -> dict[str, str]:
     elif options.key:
         problems |= find_target_problems("", options.key)
     return problems
-
-
-def _format(name: str, value: Any) -> str:
-    match value:
-        case None | False:
-            return ""
-        case True:
-            return "yes"
-        case Enum():
-            return str(value.value)
-        case float():
-            return f"{value:g}"
-        case timedelta():
-            return format_delay(value)
-    return format_delay(value * SECOND) if name.endswith("_seconds") else str(value)
-
-
-class _Number(forms.IntegerField):
-    """A whole number in bounds; `sentence` is the answer to any other."""
-
-    def __init__(self, least: int, most: int, sentence: str) -> None:
-        wrong = dict.fromkeys(("invalid", "min_value", "max_value"), sentence)
-        super().__init__(min_value=least, max_value=most, required=False, error_messages=wrong)
-
-    def to_python(self, value: Any) -> int | None:
-        return super().to_python(value.replace(",", ""))
-
-
-class _Duration(forms.Field):
-    """A duration of more than nothing."""
-
-    def to_python(self, value: Any) -> timedelta | None:
-        if not value:
-            return None
-        if len(value) > LONGEST_TEXT:
-            raise ValidationError("This is not a duration. Enter a duration such as 90s or 1h30m.")
-        try:
-            return parse_delay(value)
-        except DelayError as error:
-            raise ValidationError(str(error)) from None
-
-    def clean(self, value: Any) -> Any:
-        found = self.to_python(value)
-        if found is not None and found <= timedelta(0):
-            raise ValidationError(
-                "The delay must be longer than zero. Enter a longer delay or choose another target."
-            )
-        return found
-
-
-class _Seconds(_Duration):
-    """A duration up to `longest`, as whole seconds, rounded up."""
-
-    def __init__(self, longest: timedelta) -> None:
-        super().__init__(required=False)
-        self._longest = longest
-
-    def clean(self, value: Any) -> Any:
-        found = self.to_python(value)
-        if found is not None and found > self._longest:
-            raise ValidationError(f"The longest duration is {format_delay(self._longest)}.")
-        return None if found is None else -(-found // SECOND)
-
-
-class _Yes(forms.Field):
-    def clean(self, value: Any) -> bool:
-        if value.lower() not in YES | NO:
-            raise ValidationError("Enter yes or no.")
-        return value.lower() in YES
-
-
-def _make_choice(kind: type[TargetMode | Order]) -> forms.Field:
-    sentence = f"Choose one of these: {', '.join(kind.values)}."
-    return forms.TypedChoiceField(
-        choices=kind.choices,
-        coerce=kind,
-        required=False,
-        error_messages={"invalid_choice": sentence},
-    )
-
-
-class _Option(NamedTuple):
-    """An option, its column, its name in a form, and the field that reads its text."""
-
-    name: str
-    column: str
-    form_name: str
-    field: forms.Field
-
-
-def _make_option(name: str, field: forms.Field, *, column: str = "", form: str = "") -> _Option:
-    return _Option(name, column or name, form or name, field)
-
-
-_RATE = f"Enter 0.001 to {FASTEST:,} messages per second. Empty means no limit."
-_OPTIONS = (
-    _make_option("mode", _make_choice(TargetMode), column="target_mode"),
-    # Names may begin and end with spaces.
-    _make_option(
-        "exchange", forms.CharField(required=False, strip=False), column="target_exchange"
-    ),
-    _make_option("key", forms.CharField(required=False, strip=False), column="target_key"),
-    _make_option("topology_id", _Number(1, MOST, "Choose a topology."), form="topology"),
-    _make_option("delay", _Duration(required=False), column="delay_ms"),
-    _make_option("order", _make_choice(Order)),
-    _make_option(
-        "rate",
-        forms.FloatField(
-            min_value=0.001,
-            max_value=FASTEST,
-            required=False,
-            error_messages=dict.fromkeys(("invalid", "min_value", "max_value"), _RATE),
-        ),
-    ),
-    _make_option("canary", _Number(0, MOST, "Enter a number of messages; 0 means no canary.")),
-    _make_option("canary_seconds", _Seconds(LONGEST_CANARY)),
-    _make_option("canary_goes_on", _Yes(required=False)),
-    _make_option("undo_seconds", _Seconds(LONGEST_UNDO)),
-    _make_option("most_replays", _Number(1, 1000, MOST_REPLAYS)),
-    _make_option("stop_after", _Number(0, MOST, STOP_AFTER)),
-    _make_option("limit", _Number(1, MOST, "Enter 1 or more; empty means all messages.")),
-    _make_option("include_repeats", _Yes(required=False)),
-)
-FORM_NAMES = tuple(option.form_name for option in _OPTIONS)

@@ -65,15 +65,3 @@ class Routes:
         keys = store.insert(ReplayRoute(batch=self._batch), rows_new)
         self._known.update(zip(new, keys, strict=True))
         return {checked: self._known[checked] for checked in counted}
-
-
-def clear_routes(batch: ReplayBatch) -> None:
-    """Its routes have no items any more."""
-    batch.routes.update(items_number=0)
-
-
-def remove_item(route: int | None) -> None:
-    """One item less goes this way."""
-    ReplayRoute.objects.filter(pk=route or 0, items_number__gt=0).update(
-        items_number=F("items_number") - 1
-    )

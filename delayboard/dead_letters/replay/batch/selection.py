@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from django.db.models import Min, QuerySet
 
 from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.claims import FREE
 from delayboard.dead_letters.search import Search, search_by
 from delayboard.models import Order, ParkedMessage, ParkedState, ReplayBatch
 from topology.models import Broker
 
 # So many ids are searched in one statement: a slow search is not to outlast the lease.
 SLICE = 20_000
-FREE = (ParkedState.PARKED, ParkedState.DELAYED)
 
 Pulse = Callable[[], None]
 
@@ -72,7 +72,7 @@ class Selection:
         if self.limit is None or not self._from_the_end:
             return 0
         left = self.limit
-        top = self._find_top()
+        top = self._newest or 0
         lowest = self._find_lowest()
         while top >= lowest:
             pulse()
@@ -97,7 +97,7 @@ class Selection:
         if pulse is None or not self._is_slow:
             return _read_rows(rows.filter(pk__gt=after), number)
         found: list[SelectedMessage] = []
-        begin, top = max(after + 1, self._find_lowest()), self._find_top()
+        begin, top = max(after + 1, self._find_lowest()), self._newest or 0
         while begin <= top and not found:
             pulse()
             found = _read_rows(rows.filter(pk__gte=begin, pk__lt=begin + SLICE), number)
@@ -123,9 +123,6 @@ class Selection:
     def _find_lowest(self) -> int:
         rows = ParkedMessage.objects.filter(broker=self._broker)
         return rows.aggregate(lowest=Min("pk"))["lowest"] or 0
-
-    def _find_top(self) -> int:
-        return self._newest or 0
 
 
 def find_selection(batch: ReplayBatch) -> Selection:

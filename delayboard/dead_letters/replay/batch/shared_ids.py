@@ -12,7 +12,7 @@ from typing import NamedTuple
 from django.db.models import BooleanField, F, Func, Q
 from django.db.models.expressions import RawSQL
 
-from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.models import ParkedMessage, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, parse_replay_id, replay_id
 
@@ -64,7 +64,9 @@ def find_families(parked_messages: Collection[int]) -> dict[int, int]:
 def lock_families(families: Mapping[int, int], parked_messages: Collection[int]) -> None:
     """Keep other replays from claiming relatives of these messages in this transaction."""
     if families:
-        rows = ParkedMessage.objects.filter(among({*families, *parked_messages})).order_by("pk")
+        rows = ParkedMessage.objects.filter(match_keys({*families, *parked_messages})).order_by(
+            "pk"
+        )
         # A parker that names one as an earlier repeat must not wait for it: it holds the group.
         list(rows.select_for_update(no_key=True).values_list("pk"))
 
@@ -131,7 +133,7 @@ def _find_links(parked_messages: Collection[int]) -> dict[int, int]:
     """What each of these is a repeat of, and which are repeats of them."""
     found: dict[int, int] = {}
     of: Q | Func
-    for of in (among(parked_messages), among(parked_messages, "repeat_of")):
+    for of in (match_keys(parked_messages), match_keys(parked_messages, "repeat_of")):
         rows = ParkedMessage.objects.filter(of, repeat_of__isnull=False).order_by()
         found |= {key: earlier for key, earlier in rows.values_list("pk", "repeat_of") if earlier}
     return found
@@ -149,7 +151,7 @@ def _find_published(families: Mapping[int, int]) -> dict[int, list[Published]]:
     """What was published of each family, or is claimed to be, the oldest item first."""
     is_claimed = Q(state__in=OPEN, position__lte=F("batch__claimed_to"))
     rows = ReplayItem.objects.filter(
-        Q(attempts__gt=0) | is_claimed, among(families, "parked_message")
+        Q(attempts__gt=0) | is_claimed, match_keys(families, "parked_message")
     )
     columns = ("parked_message_id", "batch_id", "shared_replay_id", "batch__uid", "position")
     found: dict[int, list[Published]] = {}

@@ -36,8 +36,10 @@ class LimitedQueue:
             for number, unit in stated
             if number is not None
         ]
-        has = "how many it has is not known" if self.has is None else f"has {self.has:,} now"
-        return f"“{self.name}” holds at most {' or '.join(limits)}, and {has}."
+        most = f"“{self.name}” has a maximum length of {' or '.join(limits)}"
+        if self.has is None:
+            return f"{most}. Its number of messages is unknown."
+        return f"{most}, and {self.has:,} message{'' if self.has == 1 else 's'} now."
 
 
 def find_limited_queues(snapshot: Snapshot) -> Mapping[str, LimitedQueue]:

@@ -45,7 +45,7 @@ class BrokerState(NamedTuple):
     at: datetime
 
     @property
-    def age_said(self) -> str:
+    def age_sentence(self) -> str:
         """As of when; "" for what was seen just now."""
         if datetime.now(UTC) - self.at <= YOUNG:
             return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ UNKNOWN_TARGET = "The original target of this message is unknown. Enter an excha
 ALL_UNKNOWN_TARGETS = (
     "The original target of these messages is unknown. Enter an exchange and a key."
 )
-GONE = "The queue “{queue}”, of the first failure, does not exist. Enter another target."
+NO_QUEUE = "The queue “{queue}”, of the first failure, does not exist. Enter another target."
 _REDIRECTED = "redirect rule of the group"
 
 
@@ -94,8 +94,10 @@ class Targets:
         death = find_first_death(read_history(headers), self._waits)
         if death is None:
             return Destination(None, refusal=UNKNOWN_TARGET)
-        key = death.routing_keys[0] if death.routing_keys else ""
-        cache_key = (death.exchange, key, death.queue)
+        cache_key = ("", "", death.queue)
+        if self._options.mode == TargetMode.DEFAULT:
+            key = death.routing_keys[0] if death.routing_keys else ""
+            cache_key = (death.exchange, key, death.queue)
         if cache_key not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
@@ -113,7 +115,7 @@ class Targets:
         if target is not None:
             return Destination(target)
         return Destination(
-            None, refusal=GONE.format(queue=death.queue) if death.queue else UNKNOWN_TARGET
+            None, refusal=NO_QUEUE.format(queue=death.queue) if death.queue else UNKNOWN_TARGET
         )
 
 
@@ -125,7 +127,6 @@ class Delay:
     params: Any
     delay: timedelta
     typed: str = ""
-    _aims: dict[str, Destination] = field(default_factory=dict, compare=False)
 
     @property
     def targets(self) -> Sequence[str]:
@@ -140,17 +141,13 @@ class Delay:
         """Raises OptionError where no message can take it."""
         pattern = self.topology.pattern
         offered = pattern.delays(self.params)
+        problem = ""
         if self.topology.is_read_by_others:
-            raise OptionError(
-                {
-                    "topology": "Another consumer reads this topology, so Delayboard cannot know "
-                    "how long a message waits."
-                }
-            )
-        if offered and not any(offered):
-            raise OptionError(
-                {"topology": "This topology only retries: it cannot delay new messages."}
-            )
+            problem = "Another consumer reads this topology, so the wait of a message is unknown."
+        elif offered and not any(offered):
+            problem = "This topology only retries: it cannot delay new messages."
+        if problem:
+            raise OptionError({"topology_id": problem})
         if any(offered) and self.delay not in offered:
             few = ", ".join(format_delay(one) for one in offered)
             raise OptionError({"delay": f"Choose one of these delays: {few}."})
@@ -168,13 +165,6 @@ class Delay:
 
     def choose(self, target: str, found: Definitions) -> Destination:
         """Of the messages that go to this target, or that first died in a queue of this name."""
-        if target not in self._aims:
-            if len(self._aims) >= MOST_KNOWN:
-                self._aims.clear()
-            self._aims[target] = self._choose(target, found)
-        return self._aims[target]
-
-    def _choose(self, target: str, found: Definitions) -> Destination:
         if not target:
             return Destination(
                 None, refusal="The original target of this message is unknown. Enter a target."
@@ -201,15 +191,17 @@ def find_delay(broker: Broker, options: Options) -> Delay:
     """The delay that was chosen. Raises OptionError when there is none (any more)."""
     row = Topology.objects.filter(pk=options.topology_id or 0, broker=broker).first()
     if row is None:
-        raise OptionError({"topology": "There is no such topology on this broker."})
+        raise OptionError({"topology_id": "There is no such topology on this broker."})
     if row.state != State.APPLIED:
-        raise OptionError({"topology": f"{row.name} is {row.get_state_display()}: apply it first."})
+        raise OptionError(
+            {"topology_id": f"{row.name} is {row.get_state_display()}: apply it first."}
+        )
     if options.delay is None:
         raise OptionError({"delay": "Enter a delay, such as 30s, 5m or 1h30m."})
     try:
         return Delay(row, row.parsed, options.delay, options.key)
     except ParamsError as error:
-        raise OptionError({"topology": f"{row.name} cannot be read: {error}"}) from error
+        raise OptionError({"topology_id": f"{row.name} cannot be read: {error}"}) from error
 
 
 def find_delay_route(batch: ReplayBatch, target: str) -> Route:

@@ -69,7 +69,7 @@ def make_verdict(walked: Walk, source: str) -> Verdict:
         return Verdict(False, f"No route: {kept}{first.why}.", ending)
     worst = next(name for ending, name in _WORST.items() if ending in endings)
     after_ms = max(milliseconds(outcome.after) for outcome in walked.outcomes)
-    sentence = " ".join(_describe_outcomes(walked))
+    sentence = " ".join(map(_describe_outcome, walked.outcomes))
     if walked.is_only_kept:
         return Verdict(False, f"{sentence} {GIVEN_BACK}", "unroutable")
     if any(hop.queue == source for hop in walked.hops):
@@ -77,10 +77,6 @@ def make_verdict(walked: Walk, source: str) -> Verdict:
             False, f"The message would return to {source}. {sentence}", "loops", after_ms
         )
     return Verdict(worst == "delivered", sentence, worst, after_ms)
-
-
-def _describe_outcomes(walked: Walk) -> list[str]:
-    return [_describe_outcome(outcome) for outcome in walked.outcomes]
 
 
 def _describe_outcome(outcome: RouteOutcome) -> str:

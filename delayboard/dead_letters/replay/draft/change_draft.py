@@ -6,15 +6,16 @@ Raises BatchError or OptionError, and then nothing was changed.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 
 from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
-from delayboard.dead_letters.replay.batch.items import count_excluded, read_items, reroute_items
-from delayboard.dead_letters.replay.batch.options import Options, make_columns, read_batch_options
-from delayboard.dead_letters.replay.batch.routes import Routes, clear_routes
+from delayboard.dead_letters.replay.batch.items import read_items, reroute_items
+from delayboard.dead_letters.replay.batch.options import Options, read_batch_options
+from delayboard.dead_letters.replay.batch.routes import Routes
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
 from delayboard.dead_letters.replay.draft.create_draft import check_whole_queue, refuse_delay
 from delayboard.dead_letters.replay.draft.freeze_selection import AT_ONCE
@@ -35,17 +36,17 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     is_small = batch.selected <= AT_ONCE
     items = read_items(batch, 0, AT_ONCE) if is_small and batch.source == Source.PARKED else []
     checked = checker.check_rows(items)
-    values = {**make_columns(options), "limit": batch.limit}
+    values = {**asdict(options), "limit": batch.limit}
     if items:
-        values["state_why"] = " ".join(filter(None, (describe_missing(batch), found.age_said)))
-        values["excluded"] = count_excluded(checked)
+        values["state_why"] = " ".join(filter(None, (describe_missing(batch), found.age_sentence)))
+        values["excluded"] = checked.count(None)
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         if not locked.is_draft:
             raise BatchError(ONLY_A_DRAFT)
         if _read_edits(batch) != edits:
             raise BatchError("A message was edited at this moment: try again.")
-        clear_routes(locked)
+        locked.routes.update(items_number=0)
         if items:
             reroute_items(items, checked, Routes(locked))
             if why := explain_no_route(locked):
@@ -71,7 +72,7 @@ def change_sending(user: Any, batch: ReplayBatch, options: Options) -> None:
         raise BatchError("The targets changed: the draft has to be checked again.")
     drafts = ReplayBatch.objects.filter(pk=batch.pk, state=BatchState.DRAFT)
     with transaction.atomic():
-        if not drafts.update(**make_columns(options)):
+        if not drafts.update(**asdict(options)):
             raise BatchError(ONLY_A_DRAFT)
         details = {"batch": batch.pk}
         audit.record(

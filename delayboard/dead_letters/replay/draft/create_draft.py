@@ -41,7 +41,6 @@ from delayboard.models import (
 )
 from topology.broker.amqp.depths import live_depths
 from topology.broker.errors import BrokerError
-from topology.definitions import Queue
 from topology.models import Broker
 
 # With more messages than this, a search that reads them one by one is left to the worker.
@@ -119,7 +118,7 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
     snapshot = observe_broker(broker)
     row = DeadLetterQueue.objects.filter(broker=broker, queue=queue).first()
     found = snapshot.definitions.queue(queue)
-    if why := _explain_unmovable(found) or parking.refusal(row, found):
+    if why := parking.refusal(row, found):
         raise BatchError(why)
     assert found is not None
     if why := explain_costly(found, snapshot.version_tuple):
@@ -170,15 +169,6 @@ def _count_messages(broker: Broker, queue: str) -> int:
         return live_depths(broker.address, [queue]).get(queue, 0)
     except BrokerError as error:
         raise BatchError(f"How many messages “{queue}” has is not known: {error}") from error
-
-
-def _explain_unmovable(queue: Queue | None) -> str:
-    """The same reason as for parking, in words for a move."""
-    if queue is not None and queue.type == "stream":
-        return "A stream is not replayed: reading it takes nothing out."
-    if queue is not None and queue.type not in ("classic", "quorum"):
-        return f"What taking messages does to a queue of the type “{queue.type}” is not known."
-    return ""
 
 
 def _find_newest(broker: Broker) -> int:

@@ -8,20 +8,21 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
-from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes, remove_item
+from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, observe_broker
 from delayboard.dead_letters.replay.publish.edit_headers import (
     EditError,
-    Header,
     Typed,
     edit_headers,
     read_headers,
 )
+from delayboard.dead_letters.replay.publish.header_values import HeaderRow
 from delayboard.models import Body, ItemState, ParkedMessage, ReplayBatch, ReplayEdit, ReplayItem
 from topology import audit, redaction
 from topology.broker.properties.read import read_properties
@@ -93,7 +94,7 @@ def undo_edit(user: Any, item: ReplayItem) -> None:
             _record(user, "replay message no longer edited", item.batch, _describe_item(item))
 
 
-def read_shown_headers(item: ReplayItem, hidden: Redaction = NOTHING) -> tuple[Header, ...]:
+def read_shown_headers(item: ReplayItem, hidden: Redaction = NOTHING) -> tuple[HeaderRow, ...]:
     """The headers as they are edited now; what is hidden is locked. Raises EditError."""
     raw = _read_raw(item)
     names = find_hidden_headers(raw, hidden)
@@ -163,7 +164,9 @@ def _lock_draft(item: ReplayItem) -> None:
 
 
 def _write_route(item: ReplayItem, checked: CheckedTarget, size: int) -> None:
-    remove_item(ReplayItem.objects.values_list("route", flat=True).get(pk=item.pk))
+    route = ReplayItem.objects.values_list("route", flat=True).get(pk=item.pk)
+    before = item.batch.routes.filter(pk=route or 0, items_number__gt=0)
+    before.update(items_number=F("items_number") - 1)
     keys = Routes(item.batch).add(Counter([checked]))
     item.route_id, item.size = keys[checked], size
     item.save(update_fields=["route", "size"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.db import transaction
@@ -11,8 +12,8 @@ from django.utils import timezone
 from analytics.events import clean
 from delayboard.dead_letters.parked.merge_groups import lock_members
 from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
-from delayboard.dead_letters.replay.batch.items import count_excluded, insert_items
-from delayboard.dead_letters.replay.batch.options import Options, make_columns
+from delayboard.dead_letters.replay.batch.items import insert_items
+from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.batch.routes import Routes
 from delayboard.dead_letters.replay.batch.selection import (
     SelectedMessage,
@@ -39,7 +40,7 @@ def make_batch(
         description=clean(sentence),
         created_by=user,
         state_at=timezone.now(),
-        **make_columns(options),
+        **asdict(options),
         **choice,
     )
 
@@ -72,8 +73,8 @@ def freeze_selection(
         insert_items(batch, rows, checked, Routes(batch))
         batch.selected, batch.prepared_to = len(rows), rows[-1].pk
         batch.repeats = sum(row.is_repeat for row in rows)
-        batch.excluded = count_excluded(checked)
-        batch.state_why = explain_draft(batch, seen.age_said)
+        batch.excluded = checked.count(None)
+        batch.state_why = explain_draft(batch, seen.age_sentence)
         batch.save(update_fields=["selected", "prepared_to", "repeats", "excluded", "state_why"])
         record_draft(user, batch, len(rows))
     return batch
@@ -88,7 +89,7 @@ def leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
 
 
 def record_draft(user: Any, batch: ReplayBatch, number: int) -> None:
-    details: dict[str, Any] = {"batch": batch.pk, "messages": number, "target": batch.target_mode}
+    details: dict[str, Any] = {"batch": batch.pk, "messages": number, "target": batch.mode}
     if batch.group_id is not None:
         details["group"] = batch.group_id
     if batch.query:

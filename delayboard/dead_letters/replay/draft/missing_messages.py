@@ -21,13 +21,13 @@ def describe_missing(batch: ReplayBatch) -> str:
     """How many selected messages are missing; "" for none, or when they were not counted."""
     if batch.parking is not None:
         parks = batch.parking.work
-        why = "were not found in the queue any more"
+        why = "are no longer in the queue"
         if parks is not None and parks.error:
             why = f"could not be parked: {parks.error.rstrip('.')}"
-        return _describe_number((batch.parking.asked or 0) - batch.selected, why)
+        return _describe_number((batch.parking.requested or 0) - batch.selected, why)
     if batch.parked_messages is not None:
         missing = len(set(batch.parked_messages)) - batch.selected
-        return _describe_number(missing, "are left out: they are discarded, replayed or gone")
+        return _describe_number(missing, "are excluded: they are discarded, replayed or deleted")
     return ""
 
 

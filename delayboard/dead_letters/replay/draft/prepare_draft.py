@@ -14,7 +14,6 @@ from django.utils import timezone
 from delayboard.dead_letters.replay.batch import claims
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.items import (
-    count_excluded,
     insert_items,
     read_items,
     reroute_items,
@@ -38,7 +37,7 @@ from topology.models import Work, WorkState
 # A transaction writes for some hundredths of a second, then others may.
 CHUNK = 500
 RETRY_AFTER = timedelta(seconds=5)
-LOOK_AGAIN_AFTER = timedelta(seconds=1)
+CHECK_AGAIN_AFTER = timedelta(seconds=1)
 PARKS = "The chosen messages are parked first."
 
 
@@ -53,7 +52,7 @@ def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lam
     at_it = _Preparing(batch, claimed, lease, stop, alive)
     try:
         if batch.parking is not None and not batch.parking.is_ended:
-            lease.give_back(PARKS, after=LOOK_AGAIN_AFTER)
+            lease.give_back(PARKS, after=CHECK_AGAIN_AFTER)
         else:
             at_it.run()
     except work.Stopped as stopped:
@@ -110,7 +109,7 @@ class _Preparing:
                 break
             checked = checker.check_rows(rows)
             batch.repeats += sum(row.is_repeat for row in rows)
-            batch.excluded += count_excluded(checked)
+            batch.excluded += checked.count(None)
             after = rows[-1].pk
             with transaction.atomic():
                 self._advance(len(rows))
@@ -129,7 +128,7 @@ class _Preparing:
         while items := read_items(batch, self._done, CHUNK):
             self._pulse()
             checked = checker.check_rows(items)
-            batch.excluded += count_excluded(checked) - sum(item.is_excluded for item in items)
+            batch.excluded += checked.count(None) - sum(item.is_excluded for item in items)
             with transaction.atomic():
                 self._advance(items[-1].position - self._done)
                 reroute_items(items, checked, routes)
@@ -138,7 +137,7 @@ class _Preparing:
         self._end(state_why=self._why(), prepared_to=last or 1)
 
     def _why(self) -> str:
-        age = self._seen.age_said if self._seen else ""
+        age = self._seen.age_sentence if self._seen else ""
         return explain_draft(self._batch, age)
 
     def _fail(self, why: str) -> None:

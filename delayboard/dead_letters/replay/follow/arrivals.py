@@ -166,15 +166,13 @@ def _match_contents(
 
 
 def _find_arrival_time(row: ScheduledMessage) -> datetime | None:
-    """None as long as it was seen to go into its delay only."""
-    if row.left_at is None and row.entered_at is not None and _has_failed(row.headers_json):
+    """None as long as it was only recorded on its way into its delay.
+
+    A replay begins without deaths, so a failure in its history proves that a consumer had it.
+    """
+    if row.left_at is None and read_history(orjson.loads(row.headers_json)).first_failure:
         return row.entered_at
     return row.left_at
-
-
-def _has_failed(headers_json: str) -> bool:
-    """Whether a consumer had it, who refused it: a replay begins without deaths."""
-    return read_history(orjson.loads(headers_json)).first_failure is not None
 
 
 def mark_replayed(batch: ReplayBatch, parked_messages: Iterable[int], at: datetime) -> None:

@@ -30,8 +30,8 @@ SLACK = timedelta(minutes=1)
 # In one pass of one batch.
 MOST_ITEMS = 5000
 SCENE_LASTS = timedelta(seconds=30)
-LOOK_EVERY = timedelta(seconds=30)
-MOST_LOOKS = 3
+PEEK_EVERY = timedelta(seconds=30)
+MOST_PEEKS = 3
 # The very words of the index items_that_died.
 _HAS_DIED = RawSQL("outcome = 'died'", (), output_field=BooleanField())
 
@@ -53,7 +53,7 @@ class Follower:
     position: int = 0
     scene: Scene | None = None
     scene_at: datetime | None = None
-    looked_at: datetime | None = None
+    peeked_at: datetime | None = None
     _has_delays: bool | None = field(default=None)
 
     def record_arrivals(self, batch: ReplayBatch) -> int:
@@ -82,9 +82,9 @@ class Follower:
 
     def peek_dead(self, batch: ReplayBatch, now: datetime) -> list[tuple[str, ReturnedMessage]]:
         """What names a replay in its dead-letter queues that nobody parks, where looks are free."""
-        if self.looked_at is not None and now - self.looked_at < LOOK_EVERY:
+        if self.peeked_at is not None and now - self.peeked_at < PEEK_EVERY:
             return []
-        self.looked_at = now
+        self.peeked_at = now
         sent = batch.to_send - batch.pending - batch.cancelled
         if not batch.done or batch.died >= sent:
             return []
@@ -94,10 +94,10 @@ class Follower:
         found: list[tuple[str, ReturnedMessage]] = []
         queues = observers.find_peekable(batch.broker, scene)
         full = [queue for queue in queues if scene.snapshot.numbers[queue.name].messages]
-        for queue in full[:MOST_LOOKS]:
+        for queue in full[:MOST_PEEKS]:
             with suppress(BrokerError):
-                look = peek.look(batch.broker, queue, scene.snapshot)
-                found += _find_replay_ids(look.peeked_messages)
+                found_now = peek.peek_queue(batch.broker, queue, scene.snapshot)
+                found += _find_replay_ids(found_now.peeked_messages)
         return found
 
     def is_over(self, batch: ReplayBatch, now: datetime) -> bool:
@@ -133,7 +133,7 @@ def close_batch(batch: ReplayBatch, now: datetime) -> None:
             position__lte=start + MOST_ITEMS,
             state=ItemState.DONE,
             outcome="",
-        ).update(outcome=ReplayOutcome.UNSEEN, outcome_at=now)
+        ).update(outcome=ReplayOutcome.UNOBSERVED, outcome_at=now)
     ReplayBatch.objects.filter(pk=batch.pk).update(followed_to=now)
 
 

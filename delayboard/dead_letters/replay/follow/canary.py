@@ -16,7 +16,7 @@ from topology.delays import format_delay
 # Items that were not free to be sent do not count among the first.
 BETWEEN = 5000
 # So long after they were published dead ones may lie in a queue that is looked at now and then.
-LOOKS_TAKE = batch_follower.LOOK_EVERY + batch_follower.SCENE_LASTS
+PEEKS_TAKE = batch_follower.PEEK_EVERY + batch_follower.SCENE_LASTS
 
 What = Literal["wait", "go on", "stop", "ask"]
 
@@ -48,7 +48,12 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     if number and refused == number:
         return CanaryResult("ask", f"The broker took none of the first {number}.")
     if batch.canary_until is not None and now < batch.canary_until:
-        return CanaryResult("wait", _describe_waiting(batch, number, batch.canary_until))
+        span = format_delay(timedelta(seconds=batch.canary_seconds))
+        sentence = (
+            f"Delayboard observes the first {number} messages until "
+            f"{batch.canary_until:%Y-%m-%d %H:%M:%S} UTC: {span}, and one round of retries."
+        )
+        return CanaryResult("wait", sentence)
     quiet = f"No death of the first {number} was observed."
     if refused:
         return CanaryResult("ask", f"The broker did not take {refused} of the first {number}.")
@@ -58,11 +63,11 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
         scene = observers.make_scene(batch, latest.recent(batch.broker))
     except BrokerError as error:
         return CanaryResult("ask", f"{quiet} Whether deaths are observed is not known: {error}")
-    if blind := observers.explain_unseen_deaths(batch, scene):
+    if blind := observers.explain_unobserved_deaths(batch, scene):
         return CanaryResult("ask", f"{quiet} {blind}")
     if (
         observers.find_peekable(batch.broker, scene)
-        and now < (batch.canary_until or now) + LOOKS_TAKE
+        and now < (batch.canary_until or now) + PEEKS_TAKE
     ):
         return CanaryResult(
             "wait", f"{quiet} Delayboard peeks at the dead-letter queues once more."
@@ -79,11 +84,3 @@ def _read_first(batch: ReplayBatch) -> list[tuple[str, str]]:
         .values_list("state", "outcome", "attempts")
     )
     return [(state, outcome) for state, outcome, tries in rows[: batch.canary + BETWEEN] if tries]
-
-
-def _describe_waiting(batch: ReplayBatch, number: int, until: datetime) -> str:
-    span = format_delay(timedelta(seconds=batch.canary_seconds))
-    return (
-        f"Delayboard observes the first {number} messages until {until:%Y-%m-%d %H:%M:%S} UTC: "
-        f"{span}, and one round of retries."
-    )

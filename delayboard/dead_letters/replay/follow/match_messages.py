@@ -114,7 +114,7 @@ def is_arrival(content: Content, seen_id: str, headers: Headers, steering: Colle
 def find_steering_headers(batch: ReplayBatch) -> frozenset[str]:
     """The headers that determine where or when a message goes, or count its failures."""
     names = {ATTEMPT_HEADER, DELAY_HEADER}
-    if batch.target_mode == TargetMode.DELAY:
+    if batch.mode == TargetMode.DELAY:
         for key in batch.routes.values_list("routing_key", flat=True)[:1]:
             try:
                 way = find_delay_route(batch, key)

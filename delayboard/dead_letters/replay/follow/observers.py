@@ -53,7 +53,10 @@ def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
     routes = list(batch.routes.order_by("-items_number")[:MOST_ROUTES])
     leading = find_paths(snapshot)
     starts = find_reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
-    found = set(find_dead_ends(leading, {one.queue for one in starts})) | _find_source_queues(batch)
+    # Queues with its dead letters, whatever their structure shows.
+    items = batch.items.filter(position__lte=MOST_ITEMS, parked_message__isnull=False).order_by()
+    parked_from = set(items.values_list("parked_message__queue", flat=True))
+    found = set(find_dead_ends(leading, {one.queue for one in starts})) | parked_from
     rows = DeadLetterQueue.objects.filter(broker=batch.broker)
     confirmed = dict(rows.values_list("queue", "is_confirmed"))
     ends = [
@@ -62,12 +65,6 @@ def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
         if confirmed.get(name, True) and not is_tap(name) and snapshot.definitions.queue(name)
     ]
     return Scene(snapshot, routes, starts, leading, ends)
-
-
-def _find_source_queues(batch: ReplayBatch) -> set[str]:
-    """Queues with its dead letters, whatever their structure shows."""
-    items = batch.items.filter(position__lte=MOST_ITEMS, parked_message__isnull=False).order_by()
-    return set(items.values_list("parked_message__queue", flat=True))
 
 
 def estimate_round(batch: ReplayBatch, seen: Scene) -> timedelta:
@@ -100,7 +97,7 @@ def _read_topology_rounds(broker: Broker) -> dict[str, timedelta]:
     return found
 
 
-def explain_unseen_arrivals(batch: ReplayBatch, seen: Scene) -> str:
+def explain_unobserved_arrivals(batch: ReplayBatch, seen: Scene) -> str:
     """Why nobody sees them arrive; "" where a tap does, or behind a delay the firehose."""
     broker = batch.broker
     is_delayed = any(route.after_ms for route in seen.routes)
@@ -125,7 +122,7 @@ def _passes_tap(snapshot: Snapshot, index: Index, route: ReplayRoute, taps: set[
     return any(one.queue in taps for one in way.outcomes)
 
 
-def explain_unseen_deaths(batch: ReplayBatch, seen: Scene) -> str:
+def explain_unobserved_deaths(batch: ReplayBatch, seen: Scene) -> str:
     """Why they may die again and nobody sees it; "" where all such queues are being parked."""
     if not seen.ends:
         return (
@@ -135,19 +132,19 @@ def explain_unseen_deaths(batch: ReplayBatch, seen: Scene) -> str:
     rows = DeadLetterQueue.objects.filter(broker=batch.broker, queue__in=seen.ends)
     confirmed = {row.queue: row for row in rows if row.is_confirmed}
     free = {queue.name for queue in find_peekable(batch.broker, seen)}
-    unseen = [
+    unobserved = [
         name
         for name in seen.ends
         if name not in free and not (name in confirmed and confirmed[name].parks_automatically)
     ]
-    if unseen:
-        more = len(unseen) - NAMED
-        names = ", ".join(f"“{name}”" for name in unseen[:NAMED])
+    if unobserved:
+        more = len(unobserved) - NAMED
+        names = ", ".join(f"“{name}”" for name in unobserved[:NAMED])
         names += f" and {more} more queues" if more > 0 else ""
         return (
-            f"Deaths into {names} are not observed: "
-            "these queues are not parked automatically. On the page Dead letters, start automatic "
-            "parking of those that contain only dead letters."
+            f"Delayboard does not observe dead-lettering into {names}, because it does not park "
+            "these queues automatically. Start automatic parking on the page Dead letters, for "
+            "queues that contain only dead letters."
         )
     watched = (row for row in confirmed.values() if row.parks_automatically)
     return next(filter(None, map(_explain_parker, watched)), "")

@@ -80,25 +80,25 @@ def explain_stop(batch: ReplayBatch) -> str:
     return f"{number} messages were dead-lettered again. Find out why before you resume."
 
 
-def explain_unseen(batch: ReplayBatch) -> str:
+def explain_unobserved(batch: ReplayBatch) -> str:
     """What nobody sees of its messages, in sentences; "" where all is seen."""
     known = latest.fresh(batch.broker)
-    return explain_unseen_in(
+    return explain_unobserved_in(
         batch, observers.make_scene(batch, known.snapshot) if known.snapshot else None, known
     )
 
 
-def explain_unseen_in(batch: ReplayBatch, scene: Scene | None, known: Latest) -> str:
+def explain_unobserved_in(batch: ReplayBatch, scene: Scene | None, known: Latest) -> str:
     """The same in a scene, which is None where nothing is known of the broker."""
     if batch.source == Source.QUEUE:
         return "Delayboard does not follow the messages of a moved queue."
     if scene is None:
         return f"Whether arrivals and deaths are observed is not known: {known.error}"
-    unseen = (
-        observers.explain_unseen_arrivals(batch, scene),
-        observers.explain_unseen_deaths(batch, scene),
+    unobserved = (
+        observers.explain_unobserved_arrivals(batch, scene),
+        observers.explain_unobserved_deaths(batch, scene),
     )
-    return " ".join(sentence for sentence in unseen if sentence)
+    return " ".join(sentence for sentence in unobserved if sentence)
 
 
 def follow_batches(*, stop: Event, beat: Beat) -> None:

@@ -46,7 +46,7 @@ from topology.transfer.rate import RateLimiter
 
 # So many numbers are reserved at once.
 RESERVED = 50_000
-LOOK_SECONDS = 0.25
+REQUEST_SECONDS = 0.25
 COMMIT_SECONDS = 1.0
 # After a run that broke off the broker may still hold its messages for so long (seconds).
 LINGER_SECONDS = 15.0
@@ -73,7 +73,7 @@ class _Run:
     def __init__(self, lease: BatchLease, stop: Event, alive: Callable[[], None]) -> None:
         self._batch, self._lease, self._stop, self._alive = lease.batch, lease, stop, alive
         self._request: Request = ""
-        self._looked_at = self._committed_at = 0.0
+        self._request_read_at = self._committed_at = 0.0
         self._empty_seconds = EMPTY_SECONDS
         self._source: LiveQueueSource | None = None
         self._is_through = self._batch.pending == 0
@@ -192,7 +192,7 @@ class _Run:
             self._complete()
         elif self._lease.read_request() or self._stop.is_set():
             return
-        elif self._source and self._source.is_held_long:
+        elif self._source and self._source.is_unacked_long:
             self._start_again(self._source)
         else:
             self._lease.give_back(NOT_ANSWERED, after=RETRY_AFTER)
@@ -210,7 +210,7 @@ class _Run:
         error = self._source.error if self._source else ""
         sentences = (
             moved_counts.describe_refused(batch, error),
-            moved_counts.describe_gone(gone, batch.queue),
+            moved_counts.describe_missing(gone, batch.queue),
             moved_counts.describe_doubled(batch.doubled),
         )
         why = " ".join(filter(None, sentences))
@@ -220,11 +220,11 @@ class _Run:
         source = self._source
         if self._stop.is_set() or self._request:
             return True
-        if source is not None and (source.costly or source.is_held_long):
+        if source is not None and (source.costly or source.is_unacked_long):
             return True
         now = time.monotonic()
-        if now - self._looked_at > LOOK_SECONDS:
-            self._looked_at = now
+        if now - self._request_read_at > REQUEST_SECONDS:
+            self._request_read_at = now
             with suppress(db.Error):
                 self._request = self._lease.read_request()
         return bool(self._request)

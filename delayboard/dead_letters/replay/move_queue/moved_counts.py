@@ -40,7 +40,7 @@ def _describe_first(error: str) -> str:
     return f" The first: {error}" if error else ""
 
 
-def describe_gone(number: int, queue: str) -> str:
+def describe_missing(number: int, queue: str) -> str:
     if not number:
         return ""
     return (

@@ -22,7 +22,7 @@ from topology.transfer.rate import RateLimiter
 CHECKED_NUMBER = 250
 CHECKED_SECONDS = 0.2
 # What stays in the queue is held so long (seconds); after 30 minutes a broker closes the channel.
-HELD_SECONDS = 1500.0
+UNACKED_SECONDS = 1500.0
 # Seconds without a message before the queue is checked for being empty.
 EMPTY_SECONDS = 1.0
 _REFUSED = ("returned", "nacked", "failed")
@@ -81,9 +81,9 @@ class LiveQueueSource:
         return self.is_exhausted and not (self._queue.unsettled or self._unknown)
 
     @property
-    def is_held_long(self) -> bool:
+    def is_unacked_long(self) -> bool:
         """Whether what stays has been held long enough to be given back."""
-        return self._queue.held_seconds > HELD_SECONDS
+        return self._queue.held_seconds > UNACKED_SECONDS
 
     @property
     def unsure(self) -> int:

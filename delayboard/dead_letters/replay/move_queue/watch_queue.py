@@ -21,8 +21,8 @@ from topology.definitions import Queue
 from topology.routing.consumer import delivery_limit
 
 # How often the queue is checked for a delivery limit, and the longest wait for it (seconds).
-LOOK_SECONDS = 5.0
-LOOK_PATIENCE_SECONDS = 2.0
+CHECK_SECONDS = 5.0
+CHECK_PATIENCE_SECONDS = 2.0
 
 
 class QueueWatch:
@@ -42,7 +42,7 @@ class QueueWatch:
             raise Costly(why)
         if self._known.alarms:
             raise Blocked(alarm_sentence(self._known.alarms))
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         limits = [delivery_limit(queue, self._known.version_tuple) for queue in queues]
         self.limit = min((limit for limit in limits if limit is not None), default=None)
         self.definitions = self._known.definitions
@@ -50,12 +50,12 @@ class QueueWatch:
     @property
     def is_due(self) -> bool:
         """Whether the next check for a delivery limit is due."""
-        return time.monotonic() - self._looked_at > LOOK_SECONDS
+        return time.monotonic() - self._checked_at > CHECK_SECONDS
 
     def costly(self) -> str:
         """Why consuming is costly now, by a policy; "" when it is not, or the broker is silent."""
-        self._looked_at = time.monotonic()
-        with suppress(BrokerError), self._management.patience(LOOK_PATIENCE_SECONDS):
+        self._checked_at = time.monotonic()
+        with suppress(BrokerError), self._management.patience(CHECK_PATIENCE_SECONDS):
             return self._costly(self._in_force())
         return ""
 

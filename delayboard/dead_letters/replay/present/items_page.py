@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet
@@ -44,7 +45,7 @@ class Items:
 
 def hides_targets(batch: ReplayBatch, rules: Redaction) -> bool:
     """Whether the targets of its messages show what a rule redacts."""
-    return batch.target_mode in _FOUND and hides_history(rules)
+    return batch.mode in _FOUND and hides_history(rules)
 
 
 def read_page(batch: ReplayBatch, asked: ItemFilter) -> Items:
@@ -99,14 +100,6 @@ def list_filters(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, st
 
 def redact_route(route: ReplayRoute) -> ReplayRoute:
     """The route to be shown, never to be saved, to whom its names are hidden."""
-    return ReplayRoute(
-        pk=route.pk,
-        exchange=HIDDEN,
-        routing_key=HIDDEN,
-        why=HIDDEN,
-        verdict=HIDDEN,
-        ending=route.ending,
-        is_good=route.is_good,
-        after_ms=route.after_ms,
-        items_number=route.items_number,
-    )
+    shown = copy(route)
+    shown.exchange = shown.routing_key = shown.why = shown.verdict = HIDDEN
+    return shown

@@ -11,7 +11,7 @@ from django.db.models import Sum
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.replay.batch.change_state import AT_ONCE
 from delayboard.dead_letters.replay.batch.claims import FREE
-from delayboard.dead_letters.search.rights import tells
+from delayboard.dead_letters.search.rights import reveals
 from delayboard.models import ItemState, ReplayBatch, ReplayOutcome, ReplayRoute
 from delayboard.models.background_task import REPLAYS, is_missing
 from topology import redaction
@@ -31,7 +31,7 @@ LEAST, GAP = 10, 4
 _ENDINGS = {
     "loops": "would return to the source queue",
     "unroutable": "would be unroutable: no queue matches",
-    "lost": "would be lost on the way",
+    "lost": "would be dropped by RabbitMQ",
     "stuck": "would be stuck",
     "guarded": "had {most} or more replays already",
     "refused": "cannot be published without an edit",
@@ -40,7 +40,7 @@ _ENDINGS = {
 }
 _ARRIVES = "would arrive"
 _DELAYED = "would be sent to a delay and arrive after the delay"
-_UNSEEN = "are not checked: Delayboard finds each target during the move"
+_NOT_CHECKED = "are not checked: Delayboard finds each target during the move"
 _BAD = "would not arrive"
 
 
@@ -127,15 +127,15 @@ def summarize_dry_run(batch: ReplayBatch) -> DryRun:
     ]
     good = sum(row["number"] for row in rows if row["is_good"])
     # Of a whole queue nobody has looked at the messages.
-    unseen = sum(row["number"] for row in rows if row["is_good"] and not row["ending"])
-    at_once = good - delayed["number"] - unseen
+    unobserved = sum(row["number"] for row in rows if row["is_good"] and not row["ending"])
+    at_once = good - delayed["number"] - unobserved
     found = [*sorted(endings, key=lambda one: -one.number)]
     if delayed["number"]:
         found.append(Ending(delayed["number"], _DELAYED, True, True))
     if at_once:
         found.append(Ending(at_once, _ARRIVES, True, False))
-    if unseen:
-        found.append(Ending(unseen, _UNSEEN, True, False))
+    if unobserved:
+        found.append(Ending(unobserved, _NOT_CHECKED, True, False))
     bad = sum(one.number for one in endings)
     # Those of an earlier target may be left without items.
     used = batch.routes.filter(items_number__gt=0)
@@ -169,14 +169,12 @@ def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
 
 @dataclass(frozen=True)
 class OutcomeCounts:
-    """The observed outcomes of replayed messages: `delayed` ones are in a delay, `unseen` ones were
-    not observed.
-    """
+    """How many replayed messages have which outcome."""
 
     delivered: int
     died: int
     delayed: int
-    unseen: int
+    unobserved: int
 
     @property
     def bar(self) -> tuple[Part, ...]:
@@ -185,7 +183,7 @@ class OutcomeCounts:
                 ("ok", "delivered (observed)", self.delivered),
                 ("error", "dead-lettered again", self.died),
                 ("note", "sent to a delay", self.delayed),
-                ("off", "not observed", self.unseen),
+                ("off", "not observed", self.unobserved),
             )
         )
 
@@ -194,8 +192,8 @@ def count_outcomes(batch: ReplayBatch) -> OutcomeCounts:
     delay_routes = list(batch.routes.filter(after_ms__gt=0).order_by().values_list("pk", flat=True))
     rows = batch.items.filter(outcome=ReplayOutcome.DELAYED)
     delayed = rows.filter(route__in=delay_routes[:MOST_ROUTES]).count() if delay_routes else 0
-    unseen = batch.done - batch.delivered - batch.died - delayed
-    return OutcomeCounts(batch.delivered, batch.died, delayed, max(0, unseen))
+    unobserved = batch.done - batch.delivered - batch.died - delayed
+    return OutcomeCounts(batch.delivered, batch.died, delayed, max(0, unobserved))
 
 
 def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:
@@ -203,7 +201,7 @@ def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:
     if batch.group is not None:
         return f"the group “{seen_group(batch.group, rules)}”"
     if batch.query:
-        return f"what matches “{HIDDEN if tells(rules, batch.query) else batch.query}”"
+        return f"what matches “{HIDDEN if reveals(rules, batch.query) else batch.query}”"
     return batch.description
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from analytics import facts
-from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.models import ParkedMessage
 from delayboard.models.replay import ReplayEdit
 from topology.broker.properties.read import read_properties
@@ -68,40 +68,20 @@ def read_contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> di
     parked_messages = {parked_message for _, parked_message in items if parked_message is not None}
     if not parked_messages:
         return {}
-    rows = ParkedMessage.objects.filter(among(parked_messages)).order_by().values_list(*_COLUMNS)
-    found = {key: _make_content(*values) for key, *values in rows}
+    rows = (
+        ParkedMessage.objects.filter(match_keys(parked_messages)).order_by().values_list(*_COLUMNS)
+    )
+    # PostgreSQL's driver hands out memory.
+    found = {
+        key: Content(read_properties(bytes(properties)), bytes(body), *others)
+        for key, properties, body, *others in rows
+    }
     read = {
         item: found[parked_message] for item, parked_message in items if parked_message in found
     }
     if edits:
         for edit in ReplayEdit.objects.filter(item__in=list(read)).select_related("body"):
-            read[edit.item_id] = _apply_edit(read[edit.item_id], edit)
+            properties = read_properties(bytes(edit.properties))
+            sent = read[edit.item_id]._replace(properties=properties, body=bytes(edit.body.data))
+            read[edit.item_id] = sent._replace(known="")
     return read
-
-
-def _make_content(
-    properties: bytes,
-    body: bytes,
-    queue: str,
-    known: str,
-    deaths: int,
-    redelivered: bool,
-    exchange: str,
-    routing_key: str,
-) -> Content:
-    # PostgreSQL's driver hands out memory.
-    stated = read_properties(bytes(properties))
-    return Content(stated, bytes(body), queue, known, deaths, redelivered, exchange, routing_key)
-
-
-def _apply_edit(parked_message: Content, edit: ReplayEdit) -> Content:
-    return Content(
-        read_properties(bytes(edit.properties)),
-        bytes(edit.body.data),
-        parked_message.queue,
-        "",
-        parked_message.deaths,
-        parked_message.redelivered,
-        parked_message.exchange,
-        parked_message.routing_key,
-    )

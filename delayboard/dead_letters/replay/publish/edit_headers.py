@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from delayboard.dead_letters.replay.publish.header_values import TYPES, format_value, name_type
+from delayboard.dead_letters.replay.publish.header_values import (
+    TYPES,
+    HeaderRow,
+    format_value,
+    make_header_rows,
+    name_type,
+)
 from topology.broker.properties.field_values import write_entry
 from topology.broker.properties.read import edit_properties, read_properties
 from topology.message import (
@@ -43,20 +49,12 @@ class Typed(NamedTuple):
     text: str
 
 
-class Header(NamedTuple):
-    """`lock` says why it cannot be changed, "" when it can."""
-
-    name: str
-    type: str
-    text: str
-    lock: str = ""
-
-
-def read_headers(raw: bytes) -> tuple[Header, ...]:
+def read_headers(raw: bytes) -> tuple[HeaderRow, ...]:
     """The headers in their order. Raises EditError when they cannot be taken apart."""
+    headers = _read(raw).headers
     return tuple(
-        Header(name, name_type(value), format_value(value), _explain_lock(raw, name, value))
-        for name, value in _read(raw).headers.items()
+        row._replace(lock=_explain_lock(raw, row.name, headers[row.name]))
+        for row in make_header_rows(headers)
     )
 
 
@@ -97,7 +95,7 @@ def _explain_lock(raw: bytes, name: str, value: Any) -> str:
     if name.encode("utf-8", "replace") not in raw:
         return "Its name is not valid UTF-8."
     if isinstance(value, (Mapping, list)) and not _is_plain(value):
-        return "It holds values that cannot be typed, such as times, decimals or bytes."
+        return "This form cannot edit times, decimals or bytes in a table or list."
     return ""
 
 

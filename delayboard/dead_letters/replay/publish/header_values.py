@@ -7,12 +7,34 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 
 from delayboard.dead_letters.replay.check.route_checker import is_finite
 
 NO_NUMBER = "RabbitMQ closes the connection at NaN and infinite numbers."
 NO_TIME = "Type a time in UTC, such as 2026-11-22 03:00:00."
+# Characters of a value that one line of a form shows.
+LONG = 60
+
+
+class HeaderRow(NamedTuple):
+    """A header or property; `lock` says why it cannot be changed, "" when it can."""
+
+    name: str = ""
+    type: str = "text"
+    text: str = ""
+    lock: str = ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether one line does not show the value."""
+        return len(self.text) > LONG or "\n" in self.text
+
+
+def make_header_rows(values: Mapping[str, Any]) -> tuple[HeaderRow, ...]:
+    return tuple(
+        HeaderRow(name, name_type(value), format_value(value)) for name, value in values.items()
+    )
 
 
 def name_type(value: Any) -> str:

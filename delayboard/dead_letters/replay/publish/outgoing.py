@@ -29,7 +29,7 @@ class Outgoing:
     def __init__(self, definitions: Definitions) -> None:
         self.tapped = tapped_exchanges(definitions)
         self._restricted = RestrictedExchanges(definitions)
-        self._looked_into = self.tapped | self._restricted.exchanges
+        self._checked_exchanges = self.tapped | self._restricted.exchanges
 
     def make(
         self, raw: bytes, body: bytes, route: Route, name: str, most_replays: int | None = None
@@ -49,7 +49,7 @@ class Outgoing:
             raise Unsendable(f"Its properties cannot be edited: {error}.") from error
         if most_replays is not None and replays >= most_replays:
             raise Unsendable(f"It was replayed {replays} times already, which is the limit.")
-        if route.exchange not in self._looked_into:
+        if route.exchange not in self._checked_exchanges:
             return Publish(route.exchange, route.routing_key, properties, body)
         properties = read_properties(properties.raw)
         publish = Publish(route.exchange, route.routing_key, properties, body)

@@ -17,12 +17,12 @@ class TapCheck:
 
     def __init__(self, management: Management, known: Definitions) -> None:
         self._management, self._known = management, known
-        self._looked: dict[str, Definitions] = {}
+        self._refreshed: dict[str, Definitions] = {}
         self._walked: dict[tuple[str, str], str] = {}
 
     def explain_loss(self, publish: Publish) -> str:
         """Why no real queue can have taken it; "" when one can. Raises BrokerError."""
-        along = self._look_up(publish.exchange)
+        along = self._refresh(publish.exchange)
         key = (publish.exchange, publish.routing_key)
         if any(exchange.type == "headers" for exchange in along.exchanges):
             return self._walk(along, publish)
@@ -30,11 +30,11 @@ class TapCheck:
             self._walked[key] = self._walk(along, publish)
         return self._walked[key]
 
-    def _look_up(self, exchange: str) -> Definitions:
-        if exchange not in self._looked:
+    def _refresh(self, exchange: str) -> Definitions:
+        if exchange not in self._refreshed:
             found = refresh_route(self._management, self._known, exchange)
-            self._looked[exchange] = found.without_taps()
-        return self._looked[exchange]
+            self._refreshed[exchange] = found.without_taps()
+        return self._refreshed[exchange]
 
     def _walk(self, along: Definitions, publish: Publish) -> str:
         why = lost_without_taps(along, publish)

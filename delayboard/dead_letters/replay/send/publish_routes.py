@@ -90,7 +90,7 @@ class PublishRoutes:
         route, refusal = Route(row.exchange, row.routing_key), ""
         if row.ending == "refused":
             refusal = row.verdict
-        elif self.batch.target_mode == TargetMode.DELAY:
+        elif self.batch.mode == TargetMode.DELAY:
             try:
                 route = find_delay_route(self.batch, row.routing_key)
             except (OptionError, ParamsError) as error:

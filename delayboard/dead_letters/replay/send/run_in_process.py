@@ -20,8 +20,8 @@ from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import BatchState
 from topology import work
 
-LOOK_SECONDS = 0.2
-TELL_SECONDS = 1.0
+CLAIM_SECONDS = 0.2
+REPORT_SECONDS = 1.0
 # What flies is settled and the work given back; a broker that hangs takes no longer.
 JOIN_SECONDS = 20.0
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, BatchState.FAILED)
@@ -32,10 +32,12 @@ RUNNERS: dict[str, Callable[..., None]] = {
 }
 
 
-def carry_out(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], None]) -> ReplayBatch:
+def carry_out(
+    batch: ReplayBatch, stop: Event, report: Callable[[ReplayBatch], None]
+) -> ReplayBatch:
     """Run a batch until it is a draft, paused or ended, or until shortly after `stop` is set.
 
-    Its work runs here in a thread unless a worker holds it. `tell` is called about once a second.
+    Its work runs here in a thread unless a worker holds it. `report` is called about once a second.
     Raises the errors of the work.
     """
     raised: list[BaseException] = []
@@ -52,9 +54,9 @@ def carry_out(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], Non
 
     thread = Thread(target=act, name="replay", daemon=True)
     thread.start()
-    while not is_over.wait(TELL_SECONDS) and not stop.is_set():
+    while not is_over.wait(REPORT_SECONDS) and not stop.is_set():
         with suppress(db.Error):
-            tell(_reload(batch))
+            report(_reload(batch))
     thread.join(JOIN_SECONDS)
     if raised:
         raise raised[0]
@@ -75,7 +77,7 @@ def is_resting(batch: ReplayBatch) -> bool:
 
 def list_warnings(batch: ReplayBatch) -> list[str]:
     """What would not be seen of its messages once they are sent, in sentences."""
-    found = ["" if has_worker() else NO_WORKER, outcome.explain_unseen(batch)]
+    found = ["" if has_worker() else NO_WORKER, outcome.explain_unobserved(batch)]
     return [warning for warning in found if warning]
 
 
@@ -88,13 +90,13 @@ def _run_work(key: int, stop: Event) -> None:
                 return
             claimed = work.claim_this(batch.work, owner) if batch.work else None
             if claimed is None:
-                stop.wait(LOOK_SECONDS)
+                stop.wait(CLAIM_SECONDS)
             else:
                 RUNNERS[claimed.kind](claimed, stop=stop, alive=lambda: None)
         except db.Error:
             # Locked, full or away for a moment: what was begun is taken up again.
             connection.close()
-            stop.wait(TELL_SECONDS)
+            stop.wait(REPORT_SECONDS)
 
 
 def _reload(batch: ReplayBatch) -> ReplayBatch:

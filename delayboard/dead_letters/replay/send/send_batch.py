@@ -39,10 +39,10 @@ from topology.transfer.rate import RateLimiter
 
 WATCH_EVERY = timedelta(seconds=1)
 # So often people's wishes are looked for, and whether it shall stop itself.
-LOOK_SECONDS = 0.2
+REQUEST_SECONDS = 0.2
 STOPS_SECONDS = 1.0
 # So often the lease is renewed while nothing is taken or settled.
-KEEP_SECONDS = 4.0
+RENEW_SECONDS = 4.0
 # So long one look at the vhost is good for.
 PASS_SECONDS = 300.0
 # So long a broker that cannot be asked what became of confirmed messages is asked at the end.
@@ -85,8 +85,8 @@ class Sending:
     lease: BatchLease
     stop: Event
     alive: Callable[[], None]
-    _looked_at: float = 0.0
-    _kept_at: float = 0.0
+    _request_read_at: float = 0.0
+    _renewed_at: float = 0.0
     _stops_at: float = 0.0
     _stops_why: str = ""
     _request: Request = field(default="", init=False)
@@ -204,8 +204,8 @@ class Sending:
         now = time.monotonic()
         if self.stop.is_set() or self._stops_why:
             return True
-        if now - self._looked_at > LOOK_SECONDS:
-            self._looked_at = now
+        if now - self._request_read_at > REQUEST_SECONDS:
+            self._request_read_at = now
             self._request = self.lease.read_request()
         if not self._request and now - self._stops_at > STOPS_SECONDS:
             self._stops_at = now
@@ -214,8 +214,8 @@ class Sending:
 
     def _turn(self, trouble: BrokerError | None) -> None:
         now = time.monotonic()
-        if now - self._kept_at > KEEP_SECONDS:
-            self._kept_at = now
+        if now - self._renewed_at > RENEW_SECONDS:
+            self._renewed_at = now
             with transaction.atomic():
                 self.lease.renew()
                 if trouble is not None:

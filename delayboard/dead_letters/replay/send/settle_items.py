@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import F, QuerySet
 
 from analytics import facts
-from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.dead_letters.parked.states import change_each
 from delayboard.dead_letters.replay.batch.claims import find_earlier_states
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
@@ -80,7 +80,9 @@ def write_endings(
         of=[(one.queue, one.fact) for one in done if one.fact is not None],
         at=at,
     )
-    _write_counts(batch, {**counts, "doubled": doubled})
+    changes = {name: F(name) + n for name, n in (counts | {"doubled": doubled}).items() if n}
+    if changes:
+        ReplayBatch.objects.filter(pk=batch.pk).update(**changes)
     return endings
 
 
@@ -94,7 +96,7 @@ def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
 def filter_items(batch: ReplayBatch, positions: Collection[int]) -> QuerySet[ReplayItem]:
     """The items at these positions."""
     rows = ReplayItem.objects.filter(batch=batch.pk)
-    return rows.filter(among(positions, "position")) if positions else rows.none()
+    return rows.filter(match_keys(positions, "position")) if positions else rows.none()
 
 
 def _filter_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Ending]:
@@ -139,13 +141,6 @@ def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) ->
             # What came back dead before its confirm was written down stays so.
             rows.filter(outcome="").update(outcome=ReplayOutcome.DELAYED, outcome_at=at)
     return counts
-
-
-def _write_counts(batch: ReplayBatch, counts: Mapping[str, int]) -> None:
-    added = {name: number for name, number in counts.items() if number}
-    if added:
-        changes = {name: F(name) + number for name, number in added.items()}
-        ReplayBatch.objects.filter(pk=batch.pk).update(**changes)
 
 
 def add_counts(batch: ReplayBatch, endings: Sequence[Ending]) -> None:
