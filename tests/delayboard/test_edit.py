@@ -140,6 +140,7 @@ def test_an_edited_number_is_encoded_anew_and_the_others_keep_their_bytes(
         ("price", Typed("", "NaN")),
         ("at", Typed("", "yesterday")),
         ("at", Typed("", "1960-01-01")),
+        ("at", Typed("", "9999-12-31T23:59:59-23:59")),
         ("raw", Typed("", "xyz")),
         ("none", Typed("", "something")),
         ("table", Typed("", "[1]")),

@@ -138,6 +138,7 @@ def test_a_template_is_shared_by_the_operators_of_its_broker(broker: Broker) -> 
         (("", "text", "x"), "Header: Enter the name of this header."),
         (("n", "integer", "x"), "n: “x” is no whole number."),
         (("n", "other", "x"), "n: Choose a type."),
+        (("n", "time", "9999-12-31T23:59:59-23:59"), "n: Type a time in UTC"),
         (("x-death", "text", "x"), "x-death: RabbitMQ or Delayboard sets this header."),
         (("n", "integer", str(2**70)), "does not fit into 64 bits"),
         (("a", "text", "x"), "a: Another row has this name."),
