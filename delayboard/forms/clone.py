@@ -70,7 +70,8 @@ def _header_rows(message: Message, rules: Redaction) -> tuple[list[HeaderRow], l
         if one.name in OWN_HEADERS or explain_lock(one.name):
             continue
         seen = {one.name: headers.get(one.name)}
-        if one.lock or rules.headers(seen) != seen:
+        # A form changes the ends of lines.
+        if one.lock or "\r" in one.text or rules.headers(seen) != seen:
             omitted.append(one.name)
         else:
             rows.append(HeaderRow(one.name, one.type, one.text))

@@ -29,6 +29,7 @@ HEADERS: dict[str, Any] = {
     "flag": True,
     "none": None,
     "nested": {"a": [1, "two"]},
+    "trace": "Error\n  at main",
 }
 PUBLISH = reverse("publish")
 
@@ -37,7 +38,9 @@ def posted(form: PublishForm) -> dict[str, Any]:
     """What a browser sends of a form that nobody changed."""
     values = {field.name: field.value() for field in form if field.name != "headers"}
     for part in ("name", "type", "text"):
-        values[f"headers-{part}"] = [getattr(row, part) for row in form.header_rows]
+        # A browser sends a line's end as CRLF.
+        texts = [getattr(row, part).replace("\n", "\r\n") for row in form.header_rows]
+        values[f"headers-{part}"] = texts
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
@@ -63,14 +66,15 @@ def test_a_parked_message_is_copied_with_its_types_to_where_it_was_published(
     assert signed_in().get(PUBLISH, address).status_code == 404
 
 
-def test_what_a_rule_hides_is_not_copied(broker: Broker) -> None:
+def test_what_a_rule_hides_or_a_form_changes_is_not_copied(broker: Broker) -> None:
     know(broker)
     for kind, pattern in ((RedactionKind.HEADER, "ten*"), (RedactionKind.BODY, "card")):
         RedactionRule.objects.create(broker=broker, kind=kind, pattern=pattern)
-    (row,) = parked(broker, a_message(b'{"card": 7}', {"tenant": 42, "other": 1}))
+    headers = {"tenant": 42, "other": 1, "windows": "a\r\nb"}
+    (row,) = parked(broker, a_message(b'{"card": 7}', headers))
     answer = signed_in(Role.OPERATOR).get(PUBLISH, {"clone": f"parked-{row.pk}"})
     text = text_of(answer)
-    assert "not copied: tenant." in text
+    assert "not copied: tenant, windows." in text
     assert "so the body is not copied" in text
     assert [one.name for one in answer.context["form"].header_rows] == ["other", ""]
     assert "card" not in text
