@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -78,6 +79,29 @@ def test_what_a_rule_hides_or_a_form_changes_is_not_copied(broker: Broker) -> No
     assert "so the body is not copied" in text
     assert [one.name for one in answer.context["form"].header_rows] == ["other", ""]
     assert "card" not in text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "copied", "hidden"),
+    [
+        ("x-death", ("", ""), "not copied: exchange, routing key."),
+        ("exchange", ("", "paid"), "not copied: exchange."),
+        ("CC", ("shop", ""), "not copied: routing key."),
+        ("tenant", ("shop", "paid"), ""),
+    ],
+)
+def test_a_hidden_target_is_not_copied(
+    broker: Broker, pattern: str, copied: tuple[str, str], hidden: str
+) -> None:
+    know(broker)
+    RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern=pattern)
+    headers = deaths_header(a_death(exchange="shop", routing_keys=("paid",)))
+    message = replace(a_message(b"", headers), exchange="retry", routing_key="paid")
+    (row,) = parked(broker, message)
+    answer = signed_in(Role.OPERATOR).get(PUBLISH, {"clone": f"parked-{row.pk}"})
+    initial = answer.context["form"].initial
+    assert (initial["exchange"], initial["routing_key"]) == copied
+    assert hidden in text_of(answer)
 
 
 def test_a_scheduled_message_is_copied_into_its_topology(pair: Topology) -> None:
