@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from delayboard.dead_letters.parked.redact_cause import hidden_columns
 from delayboard.dead_letters.replay.publish.edit_headers import (
     EditError,
     explain_lock,
@@ -35,17 +37,24 @@ class Clone:
 
 
 def clone_message(message: Message, rules: Redaction) -> Clone:
-    """To where the message was published before its first death. Never raises."""
+    """To where the message was published before its first death, if no rule hides that. Never
+    raises.
+    """
     rows, header_notes = _header_rows(message, rules)
     body, body_notes = _body(message, rules)
     deaths = read_history(rules.headers(message.headers)).deaths
     first = deaths[0] if deaths else None
     keys = first.routing_keys if first else ()
     properties = message.properties
-    values: dict[str, Any] = {
-        "mode": "exchange",
+    target = {
         "exchange": first.exchange if first else message.exchange,
         "routing_key": (keys[0] if keys else "") if first else message.routing_key,
+    }
+    hidden = hidden_columns(rules).intersection(target)
+    values: dict[str, Any] = {
+        "mode": "exchange",
+        **target,
+        **dict.fromkeys(hidden, ""),
         "headers": rows,
         "persistent": properties.delivery_mode == 2,
         "priority": properties.priority,
@@ -55,7 +64,12 @@ def clone_message(message: Message, rules: Redaction) -> Clone:
     ttl = properties.expiration or ""
     if ttl.isdecimal() and len(ttl) <= LONGEST_TTL:
         values["expiration"] = format_delay(timedelta(milliseconds=int(ttl)))
-    return Clone(values, (*header_notes, *body_notes))
+    return Clone(values, (*_target_notes(hidden), *header_notes, *body_notes))
+
+
+def _target_notes(hidden: Set[str]) -> list[str]:
+    names = ", ".join(sorted(hidden)).replace("_", " ")
+    return [f"Fields that a redaction rule hides are not copied: {names}."] if hidden else []
 
 
 def _header_rows(message: Message, rules: Redaction) -> tuple[list[HeaderRow], list[str]]:
@@ -70,7 +84,8 @@ def _header_rows(message: Message, rules: Redaction) -> tuple[list[HeaderRow], l
         if one.name in OWN_HEADERS or explain_lock(one.name):
             continue
         seen = {one.name: headers.get(one.name)}
-        if one.lock or rules.headers(seen) != seen:
+        # A form changes the ends of lines.
+        if one.lock or "\r" in one.text or rules.headers(seen) != seen:
             omitted.append(one.name)
         else:
             rows.append(one)

@@ -56,7 +56,8 @@ def _read(row: HeaderRow, others: Mapping[str, Any]) -> Any:
         raise ValueError("RabbitMQ or Delayboard sets this header. Remove the row.")
     if row.type not in TYPES:
         raise ValueError("Choose a type.")
-    value = TYPES[row.type](row.text)
+    # A browser sends a line's end as CRLF.
+    value = TYPES[row.type](row.text.replace("\r\n", "\n"))
     try:
         write_table({row.name: value})
     except FieldError as error:

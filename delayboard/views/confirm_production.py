@@ -45,14 +45,20 @@ def confirmed_on_production(
 
 
 def confirmation(
-    request: HttpRequest, broker: Broker, action: str, effect: Effect, *, is_needed: bool = False
+    request: HttpRequest,
+    broker: Broker,
+    action: str,
+    effect: Effect,
+    *,
+    is_needed: bool = False,
+    field: str = FIELD,
 ) -> HttpResponse | None:
     """Return the page that asks for the broker's name; None when the action may continue.
 
-    With `is_needed` it asks on any broker.
+    With `is_needed` it asks on any broker. An action on two brokers asks in a field for each.
     The page carries what was posted, so that the second request repeats the first one.
     """
-    typed = request.POST.get(FIELD, "").strip()
+    typed = request.POST.get(field, "").strip()
     refusal = access.production_refusal(broker, typed, is_needed=is_needed)
     if not refusal:
         return None
@@ -61,10 +67,10 @@ def confirmation(
         "broker": broker,
         "action": action,
         "sentence": effect.sentence,
-        "field": FIELD,
+        "field": field,
         "typed": typed,
-        "refusal": refusal if FIELD in request.POST else "",
-        "posted": [pair for pair in posted if pair[0] not in (FIELD, "csrfmiddlewaretoken")],
+        "refusal": refusal if field in request.POST else "",
+        "posted": [pair for pair in posted if pair[0] not in (field, "csrfmiddlewaretoken")],
         "back": next_of(request, effect.back),
     }
     return render(request, "delayboard/production.html", context)

@@ -19,7 +19,7 @@ from delayboard.delay_migration import request as requests
 from delayboard.delay_migration.check import check
 from delayboard.models import DelayMigration
 from delayboard.models.background_task import MIGRATIONS, is_missing
-from delayboard.views.confirm_production import Effect, confirmation
+from delayboard.views.confirm_production import FIELD, Effect, confirmation
 from topology import access
 from topology.broker.errors import BrokerError
 from topology.models import Role, State, Topology
@@ -69,10 +69,15 @@ def delay_migration_request(request: HttpRequest, source: Topology) -> HttpRespo
         f"“{target.name}” on {target.broker.name}, each with its remaining delay.",
         back,
     )
-    both = (source.broker, target.broker)
-    broker = next((one for one in both if one.is_production), source.broker)
-    if page := confirmation(request, broker, "Request migration", effect, is_needed=True):
-        return page
+    # The name of each production broker; without one, of the source's.
+    both = {target.broker: "confirm_target", source.broker: FIELD}
+    asked = [one for one in both if one.is_production] or [source.broker]
+    for broker in asked:
+        page = confirmation(
+            request, broker, "Request migration", effect, is_needed=True, field=both[broker]
+        )
+        if page:
+            return page
     try:
         requests.request(request.user, source, target, takes_undated=_takes_undated(request))
     except Refusal as error:

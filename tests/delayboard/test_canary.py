@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from analytics.models import Firehose
@@ -17,6 +18,7 @@ from delayboard.models import (
     ItemState,
     ParkedMessage,
     ReplayBatch,
+    ReplayItem,
 )
 from delayboard.models.background_task import parker_key
 from delayboard.models.replay import Order, ReplayOutcome
@@ -173,6 +175,25 @@ def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None
         outcome=ReplayOutcome.DIED, attempts=1, state=ItemState.DONE
     )
     assert canary.check_canary(batch, timezone.now()).what == "stop"
+
+
+def test_however_many_were_not_sent_the_first_ones_are_those_that_were(broker: Broker) -> None:
+    batch = watching(broker, *[ItemState.DONE] * 2, canary_goes_on=True)
+    batch.items.filter(attempts=1).update(position=F("position") + 10_000)
+    batch.items.filter(position=10_002).update(outcome=ReplayOutcome.DIED)
+    ReplayItem.objects.bulk_create(
+        ReplayItem(batch=batch, position=number, size=1, state=ItemState.CANCELLED)
+        for number in range(6, 5200)
+    )
+    judged = canary.check_canary(batch, timezone.now())
+    assert judged == canary.CanaryResult("stop", "1 of the first 2 were dead-lettered again.")
+
+
+def test_without_a_sent_message_it_asks(broker: Broker, known: Snapshot) -> None:
+    watch(broker)
+    batch = watching(broker, ItemState.CANCELLED, canary_goes_on=True)
+    judged = canary.check_canary(batch, timezone.now())
+    assert judged == canary.CanaryResult("ask", "The broker took none of the first messages.")
 
 
 def test_it_waits_for_its_time(broker: Broker) -> None:

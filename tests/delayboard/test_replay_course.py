@@ -195,6 +195,17 @@ def test_the_first_ones_are_watched_before_the_rest(
     assert pipes.bodies == [b"1", b"2", b"3"]
 
 
+def test_what_failed_without_a_publish_is_none_of_the_first_ones(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary, "find_watch_end", lambda batch, now: now + timedelta(seconds=9))
+    batch = started(user, broker, [b"1", b"2", b"3", b"4", b"5"], canary=2, canary_seconds=9)
+    batch.items.filter(position__lte=2).update(state=ItemState.FAILED)
+    changed(ReplayBatch, failed=2)
+    carried(batch)
+    assert (batch.state, pipes.bodies) == (BatchState.WATCHING, [b"3", b"4"])
+
+
 @pytest.mark.parametrize("what", ["stop", "ask"])
 def test_the_first_ones_can_stop_it_and_a_person_goes_on(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch, what: Any

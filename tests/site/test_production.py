@@ -8,12 +8,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from delayboard.models import BatchState, ParkedState, Publication, ReplayBatch
+from delayboard.models import BatchState, DelayMigration, ParkedState, Publication, ReplayBatch
 from tests.builders import make_broker, make_pair
 from tests.site.page_setup import actions, draft, know, pages, signed_in, text_of
 from tests.site.replay_desk import some
 from topology.definitions import Queue
-from topology.models import AuditEntry, Broker, Role, Topology
+from topology.models import AuditEntry, Broker, Role, State, Topology
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels import params as levels
+from topology.patterns.delay_levels.pattern import delay_levels
 
 pytestmark = pytest.mark.django_db
 
@@ -179,6 +182,27 @@ def test_a_migration_from_a_shell_needs_the_names_of_both_brokers(
     # The names are enough: next is why these two do not fit.
     with pytest.raises(CommandError, match="The migration did not finish"):
         call_command("migrate_delays", pair.slug, target.slug, *one, "--confirm", other.name)
+
+
+def test_a_migration_needs_the_names_of_both_brokers(broker: Broker) -> None:
+    source, target = (
+        create_topology(None, one, delay_levels.KIND, levels.Params("own", name))
+        for one, name in ((broker, "a"), (make_broker(name="Other broker"), "b"))
+    )
+    Broker.objects.update(is_production=True, environment="live")
+    Topology.objects.update(state=State.APPLIED)
+    client = signed_in(Role.OPERATOR)
+    address = reverse("delay_migration_request", args=[source.slug])
+    form = {"target": target.slug, "confirm_broker": "Test broker"}
+    text = text_of(client.post(address, form))
+    assert 'Type <span class="name">Other broker</span> to confirm' in text
+    assert 'name="confirm_broker" value="Test broker"' in text
+    assert "changed nothing" not in text
+    text = text_of(client.post(address, form | {"confirm_target": "Test broker"}))
+    assert "Other broker is a production broker (live)." in text
+    assert not DelayMigration.objects.exists()
+    client.post(address, form | {"confirm_target": "Other broker"})
+    assert DelayMigration.objects.count() == 1
 
 
 def test_an_import_of_timeouts_needs_the_name(pair: Topology, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -29,6 +30,7 @@ HEADERS: dict[str, Any] = {
     "flag": True,
     "none": None,
     "nested": {"a": [1, "two"]},
+    "trace": "Error\n  at main",
 }
 PUBLISH = reverse("publish")
 
@@ -37,7 +39,9 @@ def posted(form: PublishForm) -> dict[str, Any]:
     """What a browser sends of a form that nobody changed."""
     values = {field.name: field.value() for field in form if field.name != "headers"}
     for part in ("name", "type", "text"):
-        values[f"headers-{part}"] = [getattr(row, part) for row in form.header_rows]
+        # A browser sends a line's end as CRLF.
+        texts = [getattr(row, part).replace("\n", "\r\n") for row in form.header_rows]
+        values[f"headers-{part}"] = texts
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
@@ -63,17 +67,41 @@ def test_a_parked_message_is_copied_with_its_types_to_where_it_was_published(
     assert signed_in().get(PUBLISH, address).status_code == 404
 
 
-def test_what_a_rule_hides_is_not_copied(broker: Broker) -> None:
+def test_what_a_rule_hides_or_a_form_changes_is_not_copied(broker: Broker) -> None:
     know(broker)
     for kind, pattern in ((RedactionKind.HEADER, "ten*"), (RedactionKind.BODY, "card")):
         RedactionRule.objects.create(broker=broker, kind=kind, pattern=pattern)
-    (row,) = parked(broker, a_message(b'{"card": 7}', {"tenant": 42, "other": 1}))
+    headers = {"tenant": 42, "other": 1, "windows": "a\r\nb"}
+    (row,) = parked(broker, a_message(b'{"card": 7}', headers))
     answer = signed_in(Role.OPERATOR).get(PUBLISH, {"clone": f"parked-{row.pk}"})
     text = text_of(answer)
-    assert "not copied: tenant." in text
+    assert "not copied: tenant, windows." in text
     assert "so the body is not copied" in text
     assert [one.name for one in answer.context["form"].header_rows] == ["other", ""]
     assert "card" not in text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "copied", "hidden"),
+    [
+        ("x-death", ("", ""), "not copied: exchange, routing key."),
+        ("exchange", ("", "paid"), "not copied: exchange."),
+        ("CC", ("shop", ""), "not copied: routing key."),
+        ("tenant", ("shop", "paid"), ""),
+    ],
+)
+def test_a_hidden_target_is_not_copied(
+    broker: Broker, pattern: str, copied: tuple[str, str], hidden: str
+) -> None:
+    know(broker)
+    RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern=pattern)
+    headers = deaths_header(a_death(exchange="shop", routing_keys=("paid",)))
+    message = replace(a_message(b"", headers), exchange="retry", routing_key="paid")
+    (row,) = parked(broker, message)
+    answer = signed_in(Role.OPERATOR).get(PUBLISH, {"clone": f"parked-{row.pk}"})
+    initial = answer.context["form"].initial
+    assert (initial["exchange"], initial["routing_key"]) == copied
+    assert hidden in text_of(answer)
 
 
 def test_a_scheduled_message_is_copied_into_its_topology(pair: Topology) -> None:
@@ -138,6 +166,7 @@ def test_a_template_is_shared_by_the_operators_of_its_broker(broker: Broker) -> 
         (("", "text", "x"), "Header: Enter the name of this header."),
         (("n", "integer", "x"), "n: “x” is no whole number."),
         (("n", "other", "x"), "n: Choose a type."),
+        (("n", "time", "9999-12-31T23:59:59-23:59"), "n: Type a time in UTC"),
         (("x-death", "text", "x"), "x-death: RabbitMQ or Delayboard sets this header."),
         (("n", "integer", str(2**70)), "does not fit into 64 bits"),
         (("a", "text", "x"), "a: Another row has this name."),

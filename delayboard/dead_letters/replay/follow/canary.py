@@ -13,8 +13,6 @@ from topology import latest
 from topology.broker.errors import BrokerError
 from topology.delays import format_delay
 
-# Items that were not free to be sent do not count among the first.
-BETWEEN = 5000
 # So long after they were published dead ones may lie in a queue that is looked at now and then.
 PEEKS_TAKE = batch_follower.PEEK_EVERY + batch_follower.SCENE_LASTS
 
@@ -45,8 +43,8 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     if died:
         return CanaryResult("stop", f"{died} of the first {number} were dead-lettered again.")
     refused = sum(state != ItemState.DONE for state, _ in first)
-    if number and refused == number:
-        return CanaryResult("ask", f"The broker took none of the first {number}.")
+    if refused == number:
+        return CanaryResult("ask", "The broker took none of the first messages.")
     if batch.canary_until is not None and now < batch.canary_until:
         span = format_delay(timedelta(seconds=batch.canary_seconds))
         sentence = (
@@ -76,11 +74,7 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
 
 
 def _read_first(batch: ReplayBatch) -> list[tuple[str, str]]:
-    """The states and outcomes of those that were sent; some others may lie between them."""
-    way = "-position" if batch.order == Order.NEWEST else "position"
-    rows = (
-        batch.items.exclude(state=ItemState.EXCLUDED)
-        .order_by(way)
-        .values_list("state", "outcome", "attempts")
-    )
-    return [(state, outcome) for state, outcome, tries in rows[: batch.canary + BETWEEN] if tries]
+    """The states and outcomes of the first that were sent; others may lie between them."""
+    order = "-position" if batch.order == Order.NEWEST else "position"
+    rows = batch.items.filter(attempts__gt=0).order_by(order)
+    return list(rows.values_list("state", "outcome")[: batch.canary])

@@ -110,9 +110,10 @@ def _parse_time(text: str) -> datetime:
         if sentence.isascii() and sentence.isdigit():
             return datetime.fromtimestamp(int(sentence[:20]), UTC)
         at = datetime.fromisoformat(sentence.removesuffix("UTC").strip())
+        # In UTC it may be out of range.
+        at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     except (ValueError, OverflowError, OSError):
         raise ValueError(NO_TIME) from None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
     if at.timestamp() < 0:
         raise ValueError("AMQP holds no time before 1970.")
     return at

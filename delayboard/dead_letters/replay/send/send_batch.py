@@ -28,7 +28,7 @@ from delayboard.dead_letters.replay.send.answers import CHECK_AGAIN_SECONDS
 from delayboard.dead_letters.replay.send.parked_source import ParkedMessageSource
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.models import BatchState, ItemState, ReplayBatch
-from delayboard.models.replay import Source
+from delayboard.models.replay import OPEN, Source
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import PATIENCE_SECONDS, Management
@@ -254,5 +254,6 @@ def _count_canary_left(batch: ReplayBatch) -> int | None:
     """How many may still go before the first ones are watched; None for all."""
     if not batch.canary or not batch.pending or batch.canary_until is not None:
         return None
-    sent = batch.done + batch.returned + batch.nacked + batch.failed
-    return max(0, batch.canary - sent)
+    # What failed without a publish was not sent.
+    sent = batch.items.filter(attempts__gt=0).exclude(state__in=OPEN)[: batch.canary].count()
+    return batch.canary - sent
