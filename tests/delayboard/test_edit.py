@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from analytics.retention.rules import clean
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.check.message_checker import observe_broker
 from delayboard.dead_letters.replay.draft import change_draft, create_draft
 from delayboard.dead_letters.replay.draft import edit_message as edit_module
 from delayboard.dead_letters.replay.draft.edit_message import (
@@ -312,12 +313,11 @@ def test_an_edit_during_the_check_of_another_is_not_lost(
 ) -> None:
     batch = drafted(user, broker)
     edit_message(user, item_of(batch), set_headers={"first": Typed("text", "1")})
-    observe = edit_module.observe_broker
 
     def edit_meanwhile(polled: Broker) -> Snapshot:
         monkeypatch.undo()
         edit_message(user, item_of(batch), set_headers={"other": Typed("text", "x")})
-        return observe(polled)
+        return observe_broker(polled)
 
     monkeypatch.setattr(edit_module, "observe_broker", edit_meanwhile)
     with pytest.raises(EditError, match="edited meanwhile"):

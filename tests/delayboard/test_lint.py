@@ -18,7 +18,7 @@ from django.utils import timezone
 from delayboard.run_command import run_command
 from tests.site.page_setup import know
 from tests.topology.builders import a_queue
-from topology.findings.example import Example, binding, exchange, policy, queue
+from tests.topology.findings.examples.example import Example, binding, exchange, policy, queue
 from topology.findings.find import find
 from topology.models import Broker
 from topology.operations.finding_rows import mute_finding

@@ -93,15 +93,19 @@ def test_one_that_breaks_the_connection_each_time_is_given_up_and_the_others_go(
     bad = batch.items.get(position=2)
     assert (bad.error, bad.may_be_duplicated) == (CONNECTION_FAILED, True)
     pipes.before = lambda p: None
-    rest = frozen(user, broker, [bad.parked_message])
+    rest = frozen(user, broker, parked_by(bad))
     change_state.start(user, rest, despite_verdict=False)
     assert carried(rest).state == WorkState.DONE
     assert (pipes.names[-1], rest.doubled) == (bad.replay_id, 1)
 
 
+def parked_by(*items: ReplayItem) -> list[ParkedMessage]:
+    return [one for item in items if (one := item.parked_message)]
+
+
 def replay_rest(user: User, batch: ReplayBatch) -> ReplayBatch:
     """Another replay of what is parked again."""
-    rest = frozen(user, batch.broker, [item.parked_message for item in batch.items.all()])
+    rest = frozen(user, batch.broker, parked_by(*batch.items.all()))
     change_state.start(user, rest, despite_verdict=True)
     return rest
 
@@ -118,7 +122,7 @@ def test_what_may_be_published_goes_again_in_the_next_replay_under_the_same_id(
     undone.refresh_from_db()
     adds_up(undone)
     # Neither a draft nor a replay that was cancelled before it sent anything lets it be forgotten.
-    change_state.cancel(user, frozen(user, broker, [undone.items.get().parked_message]))
+    change_state.cancel(user, frozen(user, broker, parked_by(undone.items.get())))
     pipes.decide = lambda p: Answer("confirmed")
     rest = replay_rest(user, first)
     assert carried(rest).state == WorkState.DONE

@@ -15,6 +15,8 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually
+from tests.topology.findings.examples import EXAMPLES
+from tests.topology.findings.examples.example import Example
 from topology import latest
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.publisher import publisher
@@ -23,7 +25,6 @@ from topology.broker.management.exported import read_export
 from topology.broker.management.observe import observe
 from topology.definitions import TAP_PREFIX, Arguments, Binding, Exchange, Queue
 from topology.findings.evidence import Evidence
-from topology.findings.example import Example
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
 from topology.findings.table import LIVE_RULES, RULES
@@ -42,7 +43,7 @@ def evidence_of(findings: Iterable[Finding]) -> Found:
 
 
 def example_of(rule: Rule, kind: str) -> Example:
-    return rule.failing if kind == "failing" else rule.passing
+    return EXAMPLES[rule.id].failing if kind == "failing" else EXAMPLES[rule.id].passing
 
 
 def from_file(rules: Iterable[Rule], kind: str, version: str) -> Found:

@@ -14,9 +14,9 @@ from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api
 from tests.builders import eventually
 from tests.site.page_setup import signed_in, text_of
+from tests.topology.findings.examples.example import Example
 from tests.topology.findings.test_classic_mistakes import MISTAKES, healthy
 from topology.definitions import Definitions
-from topology.findings.example import Example
 from topology.models import Role
 
 pytestmark = pytest.mark.django_db

@@ -13,13 +13,14 @@ from delayboard.demo import node as nodes
 from delayboard.demo.node import PrivateNode
 from tests.brokers import NEWEST, Vhost, call_api
 from tests.builders import address_of, eventually
+from tests.topology.findings.examples import EXAMPLES
+from tests.topology.findings.examples.example import Example
 from tests.topology.findings.test_classic_mistakes import MISTAKES
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Definitions, Exchange, Queue
 from topology.findings import commands
 from topology.findings.commands import Admin
-from topology.findings.example import Example
 from topology.findings.find import find
 from topology.findings.finding import Severity
 from topology.findings.table import RULES as EVERY_RULE
@@ -88,7 +89,7 @@ def test_the_commands_of_each_example_resolve_it(broker_node: PrivateNode, vhost
     for rule in EVERY_RULE:
         # The delay plugin is not in the packages.
         if rule.id != "F29":
-            example = rule.failing.definitions()
+            example = EXAMPLES[rule.id].failing.definitions()
             call_api(broker_node, "POST", f"definitions/{vhost.name}", example)
     to_end = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "end"}
     with Management(address_of(vhost)) as management:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
+from tests.topology.findings.examples import EXAMPLES
 from topology import latest
 from topology.broker.management.exported import read_export
 from topology.findings.find import find
@@ -81,7 +82,7 @@ def test_a_finding_in_a_managed_topology_leads_to_its_plan(pair: Topology) -> No
 
 
 def test_a_finding_in_discovered_levels_leads_to_their_differences(broker: Broker) -> None:
-    things = read_export(levels.INCOMPLETE.failing.definitions())[""].definitions
+    things = read_export(EXAMPLES[levels.INCOMPLETE.id].failing.definitions())[""].definitions
     know(broker, *things)
     found = next(one for one in find(know(broker, *things)) if one.rule is levels.INCOMPLETE)
     address = reverse("topology:finding", args=[broker.slug, found.key])

@@ -10,7 +10,6 @@ from enum import IntEnum
 from topology.definitions import Identity
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
-from topology.findings.example import Example
 
 
 class Severity(IntEnum):
@@ -46,7 +45,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """A check, what it means, and an example of each kind.
+    """A check, and what it means. Each has examples in tests/topology/findings/examples.
 
     `explanation` is two sentences: what RabbitMQ does, and what that does to messages.
     """
@@ -58,8 +57,6 @@ class Rule:
     source: str
     remedy: str
     check: Callable[[Context], Iterable[Hit]]
-    failing: Example
-    passing: Example
 
 
 @dataclass(frozen=True)

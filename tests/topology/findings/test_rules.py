@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
+from tests.topology.findings.examples import EXAMPLES
+from tests.topology.findings.examples.example import Example, binding, exchange, queue
 from topology.broker.management.exported import read_export
 from topology.definitions import Arguments, Binding
 from topology.exports.raw_definitions import Raw
 from topology.findings.commands import Admin
-from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
 from topology.findings.table import LIVE_RULES, RULES
@@ -41,16 +42,16 @@ def test_rules_are_numbered_in_the_order_of_their_severity(
 
 @pytest.mark.parametrize("rule", [*RULES, *LIVE_RULES], ids=lambda rule: rule.id)
 def test_a_rule_finds_one_thing_in_its_failing_example_and_none_in_the_other(rule: Rule) -> None:
-    (finding,) = findings_of(rule.failing, rule)
+    (finding,) = findings_of(EXAMPLES[rule.id].failing, rule)
     assert finding.severity == rule.severity
     assert all(evidence.sentence for evidence in finding.evidence)
-    assert findings_of(rule.passing, rule) == ()
+    assert findings_of(EXAMPLES[rule.id].passing, rule) == ()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_the_passing_example_has_no_finding_as_bad(rule: Rule) -> None:
     """A remedy that makes something worse is none."""
-    others = findings_of(rule.passing)
+    others = findings_of(EXAMPLES[rule.id].passing)
     assert [one.title for one in others if one.severity >= rule.severity > 1] == []
 
 

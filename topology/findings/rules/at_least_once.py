@@ -8,13 +8,11 @@ from topology.definitions import Queue
 from topology.findings.commands import MAXIMUM_LENGTH
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.finding import Rule, Severity
 from topology.routing.walk import stores_stuck_messages
 
 STRATEGY = "x-dead-letter-strategy"
 DOC = "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"
-_SAFE = {"type": "quorum", "strategy": "at-least-once", "overflow": "reject-publish"}
 _LENGTHS = ("x-max-length", "x-max-length-bytes")
 
 
@@ -88,22 +86,6 @@ FALLEN_BACK = Rule(
     DOC,
     "Set the overflow of the queue to reject-publish, by the argument or by a policy.",
     _fallen_back,
-    failing=Example(
-        queues=(
-            queue(
-                "f09-wait",
-                type="quorum",
-                ttl=60_000,
-                dlx="",
-                key="f09-work",
-                strategy="at-least-once",
-            ),
-            queue("f09-work"),
-        )
-    ),
-    passing=Example(
-        queues=(queue("f09-wait", ttl=60_000, dlx="", key="f09-work", **_SAFE), queue("f09-work"))
-    ),
 )
 
 REFUSING = Rule(
@@ -115,27 +97,8 @@ REFUSING = Rule(
     DOC,
     "Set the overflow of the second queue to drop-head.",
     _refusing,
-    failing=Example(
-        queues=(
-            queue("f15-wait", ttl=60_000, dlx="f15-return", **_SAFE),
-            queue("f15-work"),
-            queue("f15-copy", max_length=1000, overflow="reject-publish"),
-        ),
-        exchanges=(exchange("f15-return", "fanout"),),
-        bindings=(binding("f15-return", "f15-work"), binding("f15-return", "f15-copy")),
-    ),
-    passing=Example(
-        queues=(
-            queue("f15-wait", ttl=60_000, dlx="f15-return", **_SAFE),
-            queue("f15-work"),
-            queue("f15-copy", max_length=1000),
-        ),
-        exchanges=(exchange("f15-return", "fanout"),),
-        bindings=(binding("f15-return", "f15-work"), binding("f15-return", "f15-copy")),
-    ),
 )
 
-_FULL = {"max_length": 1000, "overflow": "reject-publish"}
 
 REFUSED = Rule(
     "F13",
@@ -146,15 +109,6 @@ REFUSED = Rule(
     "https://www.rabbitmq.com/blog/2022/03/29/at-least-once-dead-lettering",
     "Remove the limit, or use a quorum queue, which accepts dead letters while it is full.",
     _refused,
-    failing=Example(
-        queues=(queue("f13-work", dlx="", key="f13-dead"), queue("f13-dead", **_FULL)),
-    ),
-    passing=Example(
-        queues=(
-            queue("f13-work", dlx="", key="f13-dead"),
-            queue("f13-dead", type="quorum", **_FULL),
-        ),
-    ),
 )
 
 UNBOUNDED = Rule(
@@ -166,15 +120,6 @@ UNBOUNDED = Rule(
     DOC,
     "Set a maximum length. RabbitMQ then refuses new messages while the queue is full.",
     _unbounded,
-    failing=Example(
-        queues=(queue("f23-wait", ttl=60_000, dlx="", key="f23-work", **_SAFE), queue("f23-work"))
-    ),
-    passing=Example(
-        queues=(
-            queue("f23-wait", ttl=60_000, dlx="", key="f23-work", max_length=100_000, **_SAFE),
-            queue("f23-work"),
-        )
-    ),
 )
 
 UNSAFE = Rule(
@@ -186,13 +131,4 @@ UNSAFE = Rule(
     DOC,
     "Set the strategy at-least-once and the overflow reject-publish.",
     _unsafe,
-    failing=Example(
-        queues=(
-            queue("f24-wait", type="quorum", ttl=60_000, dlx="", key="f24-work"),
-            queue("f24-work"),
-        )
-    ),
-    passing=Example(
-        queues=(queue("f24-wait", ttl=60_000, dlx="", key="f24-work", **_SAFE), queue("f24-work"))
-    ),
 )

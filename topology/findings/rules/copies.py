@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from topology.definitions import Exchange
 from topology.findings.context import Context, Death
 from topology.findings.evidence import Hit
-from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.finding import Rule, Severity
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.outcome import RouteOutcome, Walk
@@ -150,30 +149,6 @@ DUPLICATED = Rule(
     BINDINGS,
     "Keep the binding with the right delay and remove the others. The commands keep the first one.",
     _duplicated,
-    failing=Example(
-        queues=(
-            queue("f16-wait-1", ttl=5_000, dlx="", key="f16-work"),
-            queue("f16-wait-2", ttl=60_000, dlx="", key="f16-work"),
-            queue("f16-work"),
-        ),
-        exchanges=(exchange("f16-delay"),),
-        bindings=(
-            binding("f16-delay", "f16-wait-1", "f16-orders"),
-            binding("f16-delay", "f16-wait-2", "f16-orders"),
-        ),
-    ),
-    passing=Example(
-        queues=(
-            queue("f16-wait-1", ttl=5_000, dlx="", key="f16-work"),
-            queue("f16-wait-2", ttl=60_000, dlx="", key="f16-work"),
-            queue("f16-work"),
-        ),
-        exchanges=(exchange("f16-delay"),),
-        bindings=(
-            binding("f16-delay", "f16-wait-1", "f16-soon"),
-            binding("f16-delay", "f16-wait-2", "f16-later"),
-        ),
-    ),
 )
 
 GIVEN_TO_OTHERS = Rule(
@@ -185,28 +160,4 @@ GIVEN_TO_OTHERS = Rule(
     BINDINGS,
     "Return messages through the default exchange, with the name of the failed queue as the key.",
     _given_to_others,
-    failing=Example(
-        queues=(
-            queue("f17-billing", dlx="", key="f17-wait"),
-            queue("f17-shipping"),
-            queue("f17-wait", ttl=60_000, dlx="f17-events", key="f17-order"),
-        ),
-        exchanges=(exchange("f17-events", "topic"),),
-        bindings=(
-            binding("f17-events", "f17-billing", "f17-order"),
-            binding("f17-events", "f17-shipping", "f17-order"),
-        ),
-    ),
-    passing=Example(
-        queues=(
-            queue("f17-billing", dlx="", key="f17-wait"),
-            queue("f17-shipping"),
-            queue("f17-wait", ttl=60_000, dlx="", key="f17-billing"),
-        ),
-        exchanges=(exchange("f17-events", "topic"),),
-        bindings=(
-            binding("f17-events", "f17-billing", "f17-order"),
-            binding("f17-events", "f17-shipping", "f17-order"),
-        ),
-    ),
 )

@@ -8,7 +8,6 @@ from topology.definitions import Queue, show_value
 from topology.findings.commands import TARGET_QUEUE
 from topology.findings.context import Context, Death
 from topology.findings.evidence import Evidence, Hit
-from topology.findings.example import Example, queue
 from topology.findings.finding import Rule, Severity
 from topology.routing import sentences
 from topology.routing.consumer import delivery_limit
@@ -111,18 +110,6 @@ DROPPED = Rule(
     CYCLES,
     "Route these deaths to a queue outside the cycle, or remove the setting that causes them.",
     _dropped,
-    failing=Example(
-        queues=(
-            queue("f04-work", ttl=3_600_000, dlx="", key="f04-wait"),
-            queue("f04-wait", ttl=60_000, dlx="", key="f04-work"),
-        )
-    ),
-    passing=Example(
-        queues=(
-            queue("f04-work", dlx="", key="f04-wait"),
-            queue("f04-wait", ttl=60_000, dlx="", key="f04-work"),
-        )
-    ),
 )
 
 AT_ONCE = Rule(
@@ -134,10 +121,6 @@ AT_ONCE = Rule(
     CYCLES,
     "Route rejected messages to a queue with a TTL, or to a dead-letter queue.",
     _at_once,
-    failing=Example(queues=(queue("f22-work", dlx="", key="f22-work"),)),
-    passing=Example(
-        queues=(queue("f22-work", dlx="", key="f22-dead"), queue("f22-dead")),
-    ),
 )
 
 POISON = Rule(
@@ -149,13 +132,6 @@ POISON = Rule(
     "https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling",
     "Set a dead-letter exchange by a policy.",
     _poison,
-    failing=Example(queues=(queue("f25-work", type="quorum", limit=5),)),
-    passing=Example(
-        queues=(
-            queue("f25-work", type="quorum", limit=5, dlx="", key="f25-dead"),
-            queue("f25-dead"),
-        )
-    ),
 )
 
 FOR_EVER = Rule(
@@ -167,13 +143,4 @@ FOR_EVER = Rule(
     CYCLES,
     "Let the consumer park a message after some attempts.",
     _for_ever,
-    failing=Example(
-        queues=(
-            queue("f26-work", dlx="", key="f26-wait"),
-            queue("f26-wait", ttl=60_000, dlx="", key="f26-work"),
-        )
-    ),
-    passing=Example(
-        queues=(queue("f26-work", dlx="", key="f26-dead"), queue("f26-dead")),
-    ),
 )

@@ -8,7 +8,6 @@ from topology.definitions import Queue
 from topology.findings.commands import Admin
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.finding import Rule, Severity
 from topology.routing.cycle import Reason
 from topology.routing.matching.delayed_exchange import kind_of
@@ -135,12 +134,6 @@ MISSING_EXCHANGE = Rule(
     SAFETY,
     "Declare the exchange and bind a queue to it.",
     _missing_exchanges,
-    failing=Example(queues=(queue("f01-work", dlx="f01-dead"),)),
-    passing=Example(
-        queues=(queue("f01-work", dlx="f01-dead"), queue("f01-failed")),
-        exchanges=(exchange("f01-dead", "fanout"),),
-        bindings=(binding("f01-dead", "f01-failed"),),
-    ),
 )
 
 NO_ROUTE = Rule(
@@ -152,22 +145,6 @@ NO_ROUTE = Rule(
     ROUTING,
     "Bind a queue for this key, or declare the queue that the key names.",
     _unrouted,
-    failing=Example(
-        queues=(
-            queue("f02-wait", ttl=60_000, dlx="f02-return", key="f02-orders"),
-            queue("f02-work"),
-        ),
-        exchanges=(exchange("f02-return"),),
-        bindings=(binding("f02-return", "f02-work", "f02-order"),),
-    ),
-    passing=Example(
-        queues=(
-            queue("f02-wait", ttl=60_000, dlx="f02-return", key="f02-orders"),
-            queue("f02-work"),
-        ),
-        exchanges=(exchange("f02-return"),),
-        bindings=(binding("f02-return", "f02-work", "f02-orders"),),
-    ),
 )
 
 OLD_STREAM = Rule(
@@ -179,14 +156,6 @@ OLD_STREAM = Rule(
     "https://www.rabbitmq.com/docs/streams",
     "Bind a classic or quorum queue in place of the stream, or upgrade RabbitMQ.",
     _old_streams,
-    failing=Example(
-        queues=(queue("f12-work", dlx="", key="f12-log"), queue("f12-log", type="stream")),
-        version="3.10.8",
-    ),
-    passing=Example(
-        queues=(queue("f12-work", dlx="", key="f12-log"), queue("f12-log", type="quorum")),
-        version="3.10.8",
-    ),
 )
 
 HELD = Rule(
@@ -198,34 +167,4 @@ HELD = Rule(
     AT_LEAST_ONCE,
     "Declare the exchange and bind a queue for the key.",
     _held,
-    failing=Example(
-        queues=(
-            queue(
-                "f14-wait",
-                type="quorum",
-                ttl=60_000,
-                dlx="f14-return",
-                key="f14-work",
-                strategy="at-least-once",
-                overflow="reject-publish",
-            ),
-        ),
-        exchanges=(exchange("f14-return"),),
-    ),
-    passing=Example(
-        queues=(
-            queue(
-                "f14-wait",
-                type="quorum",
-                ttl=60_000,
-                dlx="f14-return",
-                key="f14-work",
-                strategy="at-least-once",
-                overflow="reject-publish",
-            ),
-            queue("f14-work"),
-        ),
-        exchanges=(exchange("f14-return"),),
-        bindings=(binding("f14-return", "f14-work", "f14-work"),),
-    ),
 )

@@ -6,12 +6,7 @@ from collections.abc import Iterator
 
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.example import Example
 from topology.findings.finding import Rule, Severity
-from topology.patterns.delay_levels.objects import definitions
-from topology.patterns.delay_levels.params import Params
-
-_LEVELS = Example.of(definitions(Params("own", "f21", 4)))
 
 
 def _incomplete(context: Context) -> Iterator[Hit]:
@@ -31,10 +26,4 @@ INCOMPLETE = Rule(
     "https://docs.particular.net/transports/rabbitmq/delayed-delivery",
     "Adopt the discovered topology and apply its plan.",
     _incomplete,
-    failing=Example(
-        queues=_LEVELS.queues,
-        exchanges=_LEVELS.exchanges,
-        bindings=tuple(raw for raw in _LEVELS.bindings if "1.#" not in raw["routing_key"][2:]),
-    ),
-    passing=_LEVELS,
 )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from topology.definitions import TAP_PREFIX, Queue, is_tap
-from topology.exports.raw_definitions import Raw
+from topology.definitions import Queue, is_tap
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
-from topology.findings.example import Example, queue
 from topology.findings.finding import Rule, Severity
 from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 
@@ -138,25 +136,6 @@ def number_evidence(one: Queue, name: str, value: int | str, sentence: str) -> E
     return Evidence(one.identity, name, str(value), "", sentence)
 
 
-def _at_least_once(name: str, key: str) -> Raw:
-    return queue(
-        name,
-        type="quorum",
-        ttl=1_000,
-        dlx="",
-        key=key,
-        strategy="at-least-once",
-        overflow="reject-publish",
-    )
-
-
-_LEVEL = _at_least_once("l02-wait", "l02-gone")
-_SLOW = (_at_least_once("l05-wait", "l05-next"), queue("l05-next"))
-_DEAD = (queue("l09-work", dlx="", key="l09-dead"), queue("l09-dead"))
-_READ = (queue("l11-work", dlx="", key="l11-dead"), queue("l11-dead"))
-_TAP = f"{TAP_PREFIX}l10"
-
-
 STUCK = Rule(
     "L02",
     Severity.STUCK,
@@ -166,16 +145,6 @@ STUCK = Rule(
     "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering",
     "Bind a queue for the missing routing key.",
     _stuck,
-    failing=Example(
-        queues=(_LEVEL,),
-        numbers={"l02-wait": QueueNumbers(messages=3, ready=0, unacked=0)},
-        earlier={"l02-wait": QueueNumbers(messages=3, ready=0, unacked=0)},
-    ),
-    passing=Example(
-        queues=(_LEVEL, queue("l02-gone")),
-        numbers={"l02-wait": QueueNumbers(messages=3, ready=0, unacked=0)},
-        earlier={"l02-wait": QueueNumbers(messages=3, ready=3, unacked=0)},
-    ),
 )
 
 SLOW = Rule(
@@ -188,16 +157,6 @@ SLOW = Rule(
     "Divide the messages between several delay queues, or raise "
     "dead_letter_worker_consumer_prefetch in advanced.config.",
     _slow,
-    failing=Example(
-        queues=_SLOW,
-        numbers={"l05-wait": QueueNumbers(900, 400, 0, 0, 100.0, published=9_000)},
-        earlier={"l05-wait": QueueNumbers(600, 400, 0, 0, 100.0, published=2_000)},
-    ),
-    passing=Example(
-        queues=_SLOW,
-        numbers={"l05-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=9_000)},
-        earlier={"l05-wait": QueueNumbers(410, 400, 0, 0, 100.0, published=2_000)},
-    ),
 )
 
 GROWING = Rule(
@@ -209,16 +168,6 @@ GROWING = Rule(
     "https://www.rabbitmq.com/docs/dlx",
     "Find the cause on the page Dead letters, then replay the messages.",
     _growing,
-    failing=Example(
-        queues=_DEAD,
-        numbers={"l09-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l09-dead": QueueNumbers(messages=2, consumers=0)},
-    ),
-    passing=Example(
-        queues=_DEAD,
-        numbers={"l09-dead": QueueNumbers(messages=9, consumers=0)},
-        earlier={"l09-dead": QueueNumbers(messages=9, consumers=0)},
-    ),
 )
 
 BEHIND = Rule(
@@ -231,16 +180,6 @@ BEHIND = Rule(
     "Start the worker, and look at its recorder on the page System. If nobody uses this tap any "
     "more, delete the queue.",
     _behind,
-    failing=Example(
-        queues=(queue(_TAP),),
-        numbers={_TAP: QueueNumbers(ready=5, consumers=0)},
-        earlier={_TAP: QueueNumbers(ready=2, consumers=0)},
-    ),
-    passing=Example(
-        queues=(queue(_TAP),),
-        numbers={_TAP: QueueNumbers(ready=500, consumers=1)},
-        earlier={_TAP: QueueNumbers(ready=2, consumers=1)},
-    ),
 )
 
 UNREAD = Rule(
@@ -252,6 +191,4 @@ UNREAD = Rule(
     "https://www.rabbitmq.com/docs/dlx",
     "On the page Dead letters, mark the queue and park or replay its messages.",
     _unread,
-    failing=Example(queues=_READ, numbers={"l11-dead": QueueNumbers(messages=9, consumers=0)}),
-    passing=Example(queues=_READ, numbers={"l11-dead": QueueNumbers(messages=9, consumers=1)}),
 )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from topology.definitions import Queue
 from topology.findings.commands import list_consumers
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
-from topology.findings.example import Example, queue
 from topology.findings.finding import Rule, Severity
 from topology.findings.rules.live import count_growth, number_evidence
 from topology.routing.consumer import delivery_limit
@@ -134,18 +132,6 @@ def _fail_mostly(context: Context, work: Sequence[Queue]) -> bool:
     return deliveries >= LEAST_DELIVERIES and acks < deliveries / 2
 
 
-_RETRY = (
-    queue("l04-work", dlx="", key="l04-wait"),
-    queue("l04-wait", ttl=60_000, dlx="", key="l04-work"),
-)
-_CYCLE = (
-    queue("l08-work", dlx="", key="l08-wait"),
-    queue("l08-wait", ttl=60_000, dlx="", key="l08-work"),
-)
-_LOOP = QueueNumbers(consumers=1, deliver_rate=100.0, redeliver_rate=100.0, ack_rate=0.0)
-_FAILING = QueueNumbers(consumers=1, deliver_rate=10.0, redeliver_rate=0.0, ack_rate=1.0)
-
-
 LIMIT = Rule(
     "L01",
     Severity.LOSS,
@@ -156,17 +142,6 @@ LIMIT = Rule(
     "Stop the consumer, and set a dead-letter exchange with a queue by a policy before you start "
     "it again.",
     _lost_by_crashes,
-    failing=Example(
-        queues=(queue("l01-work", type="quorum", limit=5),),
-        numbers={"l01-work": replace(_LOOP, redeliver_rate=80.0)},
-    ),
-    passing=Example(
-        queues=(
-            queue("l01-work", type="quorum", limit=5, dlx="", key="l01-dead"),
-            queue("l01-dead"),
-        ),
-        numbers={"l01-work": replace(_LOOP, redeliver_rate=80.0)},
-    ),
 )
 
 CONSUMED_DELAY = Rule(
@@ -178,8 +153,6 @@ CONSUMED_DELAY = Rule(
     "https://www.rabbitmq.com/docs/ttl#per-queue-message-ttl",
     "Stop the consumer of the delay queue.",
     _consumed,
-    failing=Example(queues=_RETRY, numbers={"l04-wait": QueueNumbers(consumers=1)}),
-    passing=Example(queues=_RETRY, numbers={"l04-work": QueueNumbers(consumers=1)}),
 )
 
 CRASH_LOOP = Rule(
@@ -192,10 +165,6 @@ CRASH_LOOP = Rule(
     "Read the log of the consumer. Configure the consumer to reject without requeue, and "
     "dead-letter to a queue with a TTL.",
     _returned,
-    failing=Example(queues=(queue("l07-work"),), numbers={"l07-work": _LOOP}),
-    passing=Example(
-        queues=(queue("l07-work"),), numbers={"l07-work": replace(_LOOP, redeliver_rate=2.0)}
-    ),
 )
 
 GROWING_RETRIES = Rule(
@@ -208,17 +177,4 @@ GROWING_RETRIES = Rule(
     "Read the log of the consumer. Configure the consumer to park a message after some attempts, "
     "by the count in x-death.",
     _growing_retries,
-    failing=Example(
-        queues=_CYCLE,
-        numbers={"l08-work": _FAILING, "l08-wait": QueueNumbers(messages=900)},
-        earlier={"l08-work": _FAILING, "l08-wait": QueueNumbers(messages=500)},
-    ),
-    passing=Example(
-        queues=_CYCLE,
-        numbers={
-            "l08-work": replace(_FAILING, ack_rate=9.0),
-            "l08-wait": QueueNumbers(messages=900),
-        },
-        earlier={"l08-work": _FAILING, "l08-wait": QueueNumbers(messages=500)},
-    ),
 )

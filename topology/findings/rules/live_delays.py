@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 
 from topology.delays import in_words
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.example import Example, policy, queue
 from topology.findings.finding import Rule, Severity
 from topology.findings.rules.live import number_evidence
-from topology.snapshot import QueueNumbers, Report
 
 # RabbitMQ reports the work of a queue some seconds late.
 REPORTED_MS = 60_000
@@ -53,10 +50,6 @@ def _unconsumed(context: Context) -> Iterator[Hit]:
             yield Hit("", number_evidence(one, "messages ready", numbers.ready, sentence))
 
 
-_QUEUES = (queue("l03-wait", dlx="", key="l03-work"), queue("l03-work"))
-_SET_LATER = (policy("l03", "^l03-wait", message_ttl=5_000),)
-_FULL = QueueNumbers(messages=6, unacked=0, consumers=0, state="running", still_ms=70_000)
-
 NOT_DRAINING = Rule(
     "L03",
     Severity.STUCK,
@@ -66,31 +59,8 @@ NOT_DRAINING = Rule(
     "https://www.rabbitmq.com/docs/ttl",
     "Take the messages from the queue with a consumer or a shovel, and publish them again.",
     _not_draining,
-    failing=Example(
-        queues=_QUEUES,
-        policies=_SET_LATER,
-        numbers={"l03-wait": _FULL},
-        earlier={"l03-wait": _FULL},
-    ),
-    passing=Example(
-        queues=_QUEUES,
-        policies=(policy("l03", "^l03-wait", message_ttl=60_000),),
-        numbers={"l03-wait": _FULL},
-        earlier={"l03-wait": _FULL},
-    ),
 )
 
-_HOLD = (queue("l06-hold", dlx="", key="l06-work"), queue("l06-work"))
-_PEEKED = (
-    Report(
-        "L06",
-        "l06-hold",
-        45,
-        "45 of the first 50 messages in “l06-hold” have a shorter TTL than one before them.",
-    ),
-)
-_MIXED = (queue("l12-hold", dlx="", key="l12-work"), queue("l12-work"))
-_ALONE = QueueNumbers(messages=9, ready=9, unacked=0, consumers=0)
 
 BLOCKED = Rule(
     "L06",
@@ -101,8 +71,6 @@ BLOCKED = Rule(
     "https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats",
     "Use one queue for each delay, with a queue TTL. The topologies of Delayboard do.",
     _blocked,
-    failing=Example(queues=_HOLD, reports=_PEEKED),
-    passing=Example(queues=_HOLD, reports=_PEEKED, numbers={"l06-hold": QueueNumbers(messages=0)}),
 )
 
 UNCONSUMED = Rule(
@@ -115,10 +83,4 @@ UNCONSUMED = Rule(
     "Start the consumer of a work queue. Peek a delay queue: the peek compares the TTLs of its "
     "first messages.",
     _unconsumed,
-    failing=Example(queues=_MIXED, numbers={"l12-hold": _ALONE}, earlier={"l12-hold": _ALONE}),
-    passing=Example(
-        queues=_MIXED,
-        numbers={"l12-hold": replace(_ALONE, consumers=1)},
-        earlier={"l12-hold": _ALONE},
-    ),
 )

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from topology.definitions import DELAYED_TYPE, Exchange, Queue, show_value
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.example import Example, binding, exchange, policy, queue
 from topology.findings.finding import Rule, Severity
 
 _POLICIES = "https://www.rabbitmq.com/docs/parameters#policies"
@@ -95,9 +94,6 @@ def _delayed_exchanges(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence_of(one.identity, "type", one.type, sentence))
 
 
-_QUEUES = (queue("f08-work", dlx="f08-dead"), queue("f08-failed"))
-_BOUND = (binding("f08-dead", "f08-failed"),)
-
 TRANSIENT = Rule(
     "F08",
     Severity.LOSS,
@@ -107,12 +103,6 @@ TRANSIENT = Rule(
     "https://www.rabbitmq.com/docs/queues#durability",
     "Declare the exchange and the queue as durable, without auto-delete.",
     _transient,
-    failing=Example(
-        queues=_QUEUES,
-        exchanges=(exchange("f08-dead", "fanout", durable=False),),
-        bindings=_BOUND,
-    ),
-    passing=Example(queues=_QUEUES, exchanges=(exchange("f08-dead", "fanout"),), bindings=_BOUND),
 )
 
 MISSING_ALTERNATE = Rule(
@@ -124,12 +114,6 @@ MISSING_ALTERNATE = Rule(
     "https://www.rabbitmq.com/docs/ae",
     "Declare the alternate exchange and bind a queue to it.",
     _missing_alternates,
-    failing=Example(exchanges=(exchange("f10-orders", alternate="f10-rest"),)),
-    passing=Example(
-        queues=(queue("f10-unrouted"),),
-        exchanges=(exchange("f10-orders", alternate="f10-rest"), exchange("f10-rest", "fanout")),
-        bindings=(binding("f10-rest", "f10-unrouted"),),
-    ),
 )
 
 NOT_REFUSING = Rule(
@@ -141,14 +125,6 @@ NOT_REFUSING = Rule(
     "https://www.rabbitmq.com/docs/maxlength",
     "Set the overflow to reject-publish.",
     _not_refusing,
-    failing=Example(
-        queues=(queue("f11-work", type="quorum", max_length=1000),),
-        policies=(policy("f11", "^f11-work", overflow="reject-publish-dlx"),),
-    ),
-    passing=Example(
-        queues=(queue("f11-work", type="quorum", max_length=1000),),
-        policies=(policy("f11", "^f11-work", overflow="reject-publish"),),
-    ),
 )
 
 WITHOUT_EFFECT = Rule(
@@ -160,16 +136,6 @@ WITHOUT_EFFECT = Rule(
     _POLICIES,
     "Remove the setting that has no effect.",
     _without_effect,
-    failing=Example(
-        queues=(queue("f27-work", dlx="", key="f27-dead"), queue("f27-dead")),
-        policies=(policy("f27", "^f27-work", dead_letter_exchange="f27-other"),),
-    ),
-    passing=Example(
-        queues=(queue("f27-work"), queue("f27-dead")),
-        policies=(
-            policy("f27", "^f27-work", dead_letter_exchange="", dead_letter_routing_key="f27-dead"),
-        ),
-    ),
 )
 
 DELAYED_EXCHANGE = Rule(
@@ -181,9 +147,4 @@ DELAYED_EXCHANGE = Rule(
     "https://github.com/rabbitmq/rabbitmq-delayed-message-exchange",
     "Move to a delay by TTL and dead-lettering before you upgrade.",
     _delayed_exchanges,
-    failing=Example(
-        exchanges=(exchange("f29-delay", DELAYED_TYPE, delays_as="direct"),),
-        version="4.0.5",
-    ),
-    passing=Example(exchanges=(exchange("f29-delay"),), version="4.0.5"),
 )

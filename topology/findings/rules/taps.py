@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from topology.definitions import is_tap
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.finding import Rule, Severity
 
 
@@ -36,17 +35,4 @@ TAP_ALONE = Rule(
     "https://www.rabbitmq.com/docs/confirms",
     "Bind the queue of the consumer to the exchange. Until then, remove the binding of the tap.",
     _tap_alone,
-    failing=Example(
-        queues=(queue("delayboard.tap.f30"),),
-        exchanges=(exchange("f30-orders", "fanout"),),
-        bindings=(binding("f30-orders", "delayboard.tap.f30", "#"),),
-    ),
-    passing=Example(
-        queues=(queue("delayboard.tap.f30"), queue("f30-orders")),
-        exchanges=(exchange("f30-orders", "fanout"),),
-        bindings=(
-            binding("f30-orders", "delayboard.tap.f30", "#"),
-            binding("f30-orders", "f30-orders"),
-        ),
-    ),
 )

@@ -9,7 +9,6 @@ from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.delays import format_delay
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.example import Example, binding, exchange, policy, queue
 from topology.findings.finding import Rule, Severity
 
 TTL, EXPIRES = "x-message-ttl", "x-expires"
@@ -144,23 +143,6 @@ def _shortened(context: Context) -> Iterator[Hit]:
             yield Hit(who, context.evidence(one, TTL, sentence))
 
 
-def _cycle(rule: str, **arguments: int) -> Example:
-    """A retry loop whose waiting queue has these arguments."""
-    work, wait = f"{rule}-work", f"{rule}-wait"
-    return Example(
-        queues=(
-            queue(work, dlx="", key=wait),
-            queue(wait, ttl=60_000, dlx="", key=work, **arguments),
-        )
-    )
-
-
-def _leased_example(rule: str, kind: str, **expires: int) -> Example:
-    work = f"{rule}-work"
-    wait = queue(f"{rule}-wait", type=kind, ttl=60_000, dlx="", key=work, **expires)
-    return Example(queues=(wait, queue(work)))
-
-
 DISCARDED = Rule(
     "F03",
     Severity.LOSS,
@@ -170,10 +152,6 @@ DISCARDED = Rule(
     TTL_DOC,
     "Set a dead-letter exchange by a policy, or remove the TTL.",
     _discarding,
-    failing=Example(queues=(queue("f03-wait", ttl=60_000), queue("f03-work"))),
-    passing=Example(
-        queues=(queue("f03-wait", ttl=60_000, dlx="", key="f03-work"), queue("f03-work"))
-    ),
 )
 
 DELETED_BEFORE = Rule(
@@ -186,8 +164,6 @@ DELETED_BEFORE = Rule(
     "Declare the queue without x-expires, or set x-expires to twice the TTL and declare "
     "the queue before each publish.",
     _deleted_before,
-    failing=_leased_example("f05", "classic", expires=60_000),
-    passing=_leased_example("f05", "classic", expires=120_000),
 )
 
 NOT_RENEWED = Rule(
@@ -199,8 +175,6 @@ NOT_RENEWED = Rule(
     "https://github.com/rabbitmq/rabbitmq-server/discussions/5894",
     "Use a classic queue for this delay, or declare the queue without x-expires.",
     _not_renewed,
-    failing=_leased_example("f06", "quorum", expires=120_000),
-    passing=_leased_example("f06", "quorum"),
 )
 
 EXPIRING_DEAD_LETTERS = Rule(
@@ -212,10 +186,6 @@ EXPIRING_DEAD_LETTERS = Rule(
     TTL_DOC,
     "Remove the TTL, or set a dead-letter exchange by a policy.",
     _expiring_dead_letters,
-    failing=Example(
-        queues=(queue("f07-work", dlx="", key="f07-dead"), queue("f07-dead", ttl=60_000))
-    ),
-    passing=Example(queues=(queue("f07-work", dlx="", key="f07-dead"), queue("f07-dead"))),
 )
 
 BOUNDED = Rule(
@@ -228,8 +198,6 @@ BOUNDED = Rule(
     "Remove the limit. The overflow reject-publish loses dead letters that come to a full classic "
     "queue.",
     _bounded,
-    failing=_cycle("f18", max_length=1000),
-    passing=_cycle("f18"),
 )
 
 PRIORITISED = Rule(
@@ -241,8 +209,6 @@ PRIORITISED = Rule(
     "https://www.rabbitmq.com/docs/priority",
     "Declare the delay queue without x-max-priority.",
     _prioritised,
-    failing=_cycle("f19", priorities=5),
-    passing=_cycle("f19"),
 )
 
 SHORTENED = Rule(
@@ -254,14 +220,6 @@ SHORTENED = Rule(
     TTL_DOC,
     "Exclude the queue from the policy, or remove message-ttl from it.",
     _shortened,
-    failing=Example(
-        queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
-        policies=(policy("f20", "^f20-wait", message_ttl=1000),),
-    ),
-    passing=Example(
-        queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
-        policies=(policy("f20", "^f20-wait", message_ttl=600_000),),
-    ),
 )
 
 KEPT_FOR_A_TIME = Rule(
@@ -273,14 +231,4 @@ KEPT_FOR_A_TIME = Rule(
     "https://www.rabbitmq.com/docs/dlx",
     "Park dead letters in time, or remove the limit.",
     _kept_for_a_time,
-    failing=Example(
-        queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed", ttl=7 * RETENTION_MS)),
-        exchanges=(exchange("f28-dead", "fanout"),),
-        bindings=(binding("f28-dead", "f28-failed"),),
-    ),
-    passing=Example(
-        queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed")),
-        exchanges=(exchange("f28-dead", "fanout"),),
-        bindings=(binding("f28-dead", "f28-failed"),),
-    ),
 )

@@ -165,7 +165,7 @@ def _find_unsettled(batch: ReplayBatch, claimed: Sequence[Claimed]) -> dict[int,
         return {}
     rows = ReplayItem.objects.filter(
         Q(attempts__gt=0) | Q(may_be_duplicated=True),
-        among([one.parked_message for one in claimed], "parked_message"),
+        match_keys([one.parked_message for one in claimed], "parked_message"),
     ).exclude(batch=batch.pk)
     columns = ("parked_message_id", "may_be_duplicated", "state", "shared_replay_id")
     found: dict[int, str] = {}

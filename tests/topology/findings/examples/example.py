@@ -1,10 +1,10 @@
-"""Examples of rules as RabbitMQ's own definitions: what a broker imports and `lint` reads."""
+"""What an example of a rule consists of: RabbitMQ's own definitions, as `lint` reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.exports.raw_definitions import (
@@ -67,6 +67,13 @@ class Example:
             "exchanges": list(self.exchanges),
             "bindings": list(self.bindings),
         }
+
+
+class Examples(NamedTuple):
+    """Of one rule: definitions in which it finds one thing, and repaired ones."""
+
+    failing: Example
+    passing: Example
 
 
 def queue(name: str, **arguments: Any) -> Raw:

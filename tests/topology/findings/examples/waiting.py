@@ -1,0 +1,85 @@
+"""Examples of the rules in `topology.findings.rules.waiting`."""
+
+from __future__ import annotations
+
+from tests.topology.findings.examples.example import (
+    Example,
+    Examples,
+    binding,
+    exchange,
+    policy,
+    queue,
+)
+
+RETENTION_MS = 86_400_000
+
+
+def _cycle(rule: str, **arguments: int) -> Example:
+    """A retry loop whose waiting queue has these arguments."""
+    work, wait = f"{rule}-work", f"{rule}-wait"
+    return Example(
+        queues=(
+            queue(work, dlx="", key=wait),
+            queue(wait, ttl=60_000, dlx="", key=work, **arguments),
+        )
+    )
+
+
+def _leased_example(rule: str, kind: str, **expires: int) -> Example:
+    work = f"{rule}-work"
+    wait = queue(f"{rule}-wait", type=kind, ttl=60_000, dlx="", key=work, **expires)
+    return Example(queues=(wait, queue(work)))
+
+
+EXAMPLES = {
+    "F03": Examples(
+        failing=Example(queues=(queue("f03-wait", ttl=60_000), queue("f03-work"))),
+        passing=Example(
+            queues=(queue("f03-wait", ttl=60_000, dlx="", key="f03-work"), queue("f03-work"))
+        ),
+    ),
+    "F05": Examples(
+        failing=_leased_example("f05", "classic", expires=60_000),
+        passing=_leased_example("f05", "classic", expires=120_000),
+    ),
+    "F06": Examples(
+        failing=_leased_example("f06", "quorum", expires=120_000),
+        passing=_leased_example("f06", "quorum"),
+    ),
+    "F07": Examples(
+        failing=Example(
+            queues=(queue("f07-work", dlx="", key="f07-dead"), queue("f07-dead", ttl=60_000))
+        ),
+        passing=Example(queues=(queue("f07-work", dlx="", key="f07-dead"), queue("f07-dead"))),
+    ),
+    "F18": Examples(
+        failing=_cycle("f18", max_length=1000),
+        passing=_cycle("f18"),
+    ),
+    "F19": Examples(
+        failing=_cycle("f19", priorities=5),
+        passing=_cycle("f19"),
+    ),
+    "F20": Examples(
+        failing=Example(
+            queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
+            policies=(policy("f20", "^f20-wait", message_ttl=1000),),
+        ),
+        passing=Example(
+            queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
+            policies=(policy("f20", "^f20-wait", message_ttl=600_000),),
+        ),
+    ),
+    "F28": Examples(
+        failing=Example(
+            queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed", ttl=7 * RETENTION_MS)),
+            exchanges=(exchange("f28-dead", "fanout"),),
+            bindings=(binding("f28-dead", "f28-failed"),),
+        ),
+        passing=Example(
+            queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed")),
+            exchanges=(exchange("f28-dead", "fanout"),),
+            bindings=(binding("f28-dead", "f28-failed"),),
+        ),
+    ),
+}
