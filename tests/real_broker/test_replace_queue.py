@@ -21,6 +21,7 @@ from tests.real_broker.replacing import (
     traffic,
 )
 from topology import work
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
@@ -156,6 +157,24 @@ def test_the_commands_preview_and_request_it_and_nothing_else_is_done_meanwhile(
     finish(row)
     assert provision.preview_plan(topology)[0].is_empty
     provision.remove(None, topology)
+
+
+def test_a_queue_with_a_consumer_is_not_deleted(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quorum queue would be deleted under its consumer: it does not support if-unused."""
+    monkeypatch.setattr(replace_queue, "REPORTED_BY_QUORUM", timedelta(0))
+    drifted = make_drifted(vhost, "quorum")
+    replace_queue.request(None, drifted.topology)
+    row = QueueReplacement.objects.get()
+    obstacle = f"“{drifted.queue}” has consumers, and messages leave it early. Stop them."
+
+    with Consumer(address_of(vhost), drifted.queue), Management(address_of(vhost)) as management:
+        eventually(lambda: management.queue(drifted.queue).get("consumers"), "it is reported")
+        attend(row.work, obstacle=obstacle)
+        assert management.queue(drifted.queue)["type"] == "quorum"
+    finish(row)
+    assert_as_defined(drifted)
 
 
 def test_an_old_queue_that_comes_back_meanwhile_is_replaced_too(
