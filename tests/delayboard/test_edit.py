@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from analytics.retention.rules import clean
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.check.message_checker import observe_broker
 from delayboard.dead_letters.replay.draft import change_draft, create_draft
+from delayboard.dead_letters.replay.draft import edit_message as edit_module
 from delayboard.dead_letters.replay.draft.edit_message import (
     HIDDEN,
     edit_message,
@@ -41,6 +44,7 @@ from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Arguments, Binding, Exchange
 from topology.message import REPLAYS_HEADER
 from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule
+from topology.snapshot import Snapshot
 
 AT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 HEADERS: dict[str, Any] = {
@@ -298,6 +302,30 @@ def test_an_edit_judged_by_options_that_changed_meanwhile_is_refused(
     with pytest.raises(EditError, match="try again"):
         edit_message(user, item, body=b"other")
     assert not ReplayEdit.objects.exists()
+
+
+@pytest.mark.parametrize("change", [partial(edit_message, body=b"new"), undo_edit])
+def test_an_edit_during_the_check_of_another_is_not_lost(
+    user: User,
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[User, ReplayItem], object],
+) -> None:
+    batch = drafted(user, broker)
+    edit_message(user, item_of(batch), set_headers={"first": Typed("text", "1")})
+
+    def edit_meanwhile(polled: Broker) -> Snapshot:
+        monkeypatch.undo()
+        edit_message(user, item_of(batch), set_headers={"other": Typed("text", "x")})
+        return observe_broker(polled)
+
+    monkeypatch.setattr(edit_module, "observe_broker", edit_meanwhile)
+    with pytest.raises(EditError, match="edited meanwhile"):
+        change(user, item_of(batch))
+    edit = ReplayEdit.objects.get()
+    assert bytes(edit.body.data) == b"0"
+    headers = values(bytes(edit.properties))
+    assert (headers["first"], headers["other"]) == ("1", "x")
 
 
 def test_what_is_hidden_from_somebody_is_not_theirs_to_change(user: User, broker: Broker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -102,6 +103,30 @@ def test_a_header_is_left_out_and_another_added(broker: Broker) -> None:
     assert headers["n"] == 7
     assert "has no edits" in send(batch, undo="1")
     assert not ReplayEdit.objects.exists()
+
+
+def version(text: str) -> str:
+    found = re.search(r'name="version" value="([^"]*)"', text)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("pressed", [{"body": "new"}, {"undo": "1"}])
+def test_a_form_that_was_opened_before_another_edit_changes_nothing(
+    broker: Broker, pressed: dict[str, str]
+) -> None:
+    batch = a_draft(broker, tenant=42)
+    send(batch, body="first", **rows(TENANT))
+    opened = version(page(batch))
+    send(batch, version=opened, body="first", **rows(TENANT, ("added", "text", "x")))
+    for _ in range(2):
+        text = send(batch, version=opened, **pressed, **rows(TENANT))
+        assert "This message was edited meanwhile. Open it again, then repeat your changes." in text
+        assert version(text) == opened
+    assert edited_headers()["added"] == "x"
+    assert bytes(ReplayEdit.objects.get().body.data) == b"first"
+    send(batch, version=version(page(batch)), **pressed, **rows(TENANT))
+    assert not ReplayEdit.objects.filter(body__data=b"first").exists()
 
 
 @pytest.mark.parametrize(

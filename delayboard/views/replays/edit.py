@@ -14,6 +14,7 @@ from delayboard.dead_letters.replay.draft.edit_message import (
     LARGEST_BODY,
     edit_message,
     read_shown_headers,
+    read_version,
     undo_edit,
 )
 from delayboard.dead_letters.replay.publish.edit_headers import EditError, Header, Typed
@@ -52,14 +53,22 @@ def replay_item(request: HttpRequest, batch: ReplayBatch, position: int) -> Http
 
 def _changed(request: HttpRequest, item: ReplayItem) -> str:
     """Apply the form; returns a sentence. Raises EditError."""
+    version = request.POST.get("version")
     if request.POST.get("undo") == "1":
-        undo_edit(request.user, item)
+        undo_edit(request.user, item, version=version)
         return f"Message {item.position} has no edits."
     wanted, dropped = _headers_sent(request, item)
     body = _body_sent(request, item)
     if not wanted and not dropped and body is None:
         return f"Nothing was changed in message {item.position}."
-    made = edit_message(request.user, item, set_headers=wanted, drop_headers=dropped, body=body)
+    made = edit_message(
+        request.user,
+        item,
+        set_headers=wanted,
+        drop_headers=dropped,
+        body=body,
+        version=version,
+    )
     if made is None:
         return f"Message {item.position} has no edits."
     return f"Message {item.position} is edited and checked again."
@@ -75,6 +84,8 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
         "latest": latest.fresh(item.batch.broker),
         "item": item,
         "is_edited": ReplayEdit.objects.filter(item=item).exists(),
+        # After a refusal it is still the one that the user saw.
+        "version": request.POST.get("version", read_version(item)),
         "problems": problems,
         "types": tuple(TYPES),
         "hides_targets": hides_history(rules),

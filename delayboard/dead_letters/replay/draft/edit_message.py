@@ -30,6 +30,7 @@ from topology.redaction import NOTHING, Redaction
 LARGEST_BODY = 8_000_000
 EXCLUDED = "It is excluded as a possible repeat. Include possible repeats, then edit it."
 HIDDEN = "It is hidden from you. Only people who may see it can change it."
+EDITED_MEANWHILE = "This message was edited meanwhile. Open it again, then repeat your changes."
 
 
 def edit_message(
@@ -39,25 +40,28 @@ def edit_message(
     set_headers: Mapping[str, Typed] | None = None,
     drop_headers: Collection[str] = (),
     body: bytes | None = None,
+    version: str | None = None,
 ) -> ReplayEdit | None:
     """Change an item of a draft, from what it was edited to before; it is checked again.
 
     `body` None leaves the body. Headers keep their AMQP types, and their bytes where they are not
-    changed. None when it is the message again. Raises EditError.
+    changed. `version` is what `read_version` returned when the user opened the message. None when
+    it is the message again. Raises EditError.
     """
     parked_message, wanted = _find_parked_message(item), dict(set_headers or {})
     earlier = ReplayEdit.objects.filter(item=item).first()
+    version = _name_version(earlier) if version is None else version
     _refuse_hidden(user, item, wanted, drop_headers, body)
     raw = edit_headers(bytes((earlier or parked_message).properties), wanted, drop_headers)
     key = (earlier or parked_message).body_id if body is None else hashlib.sha256(body).hexdigest()
     is_same = set(read_headers(raw)) == set(read_headers(bytes(parked_message.properties)))
     if is_same and key == parked_message.body_id:
-        undo_edit(user, item)
+        undo_edit(user, item, version=version)
         return None
     checker = _make_checker(item.batch)
     checked = checker.check_message(parked_message.group_id, parked_message.queue, raw)
     with transaction.atomic():
-        _lock_draft(item)
+        _lock_draft(item, version)
         if body is not None:
             row = {"sha256": key, "data": body, "size": len(body)}
             store.insert(Body(), [row], ignore_conflicts=True)
@@ -77,20 +81,31 @@ def edit_message(
     return made
 
 
-def undo_edit(user: Any, item: ReplayItem) -> None:
+def undo_edit(user: Any, item: ReplayItem, *, version: str | None = None) -> None:
     """The item is the message again. Raises EditError; nothing happens where it was not edited."""
     parked_message = _find_parked_message(item)
-    if not ReplayEdit.objects.filter(item=item).exists():
+    found = read_version(item)
+    if not found:
         return
+    version = found if version is None else version
     checker = _make_checker(item.batch)
     checked = checker.check_message(
         parked_message.group_id, parked_message.queue, bytes(parked_message.properties)
     )
     with transaction.atomic():
-        _lock_draft(item)
+        _lock_draft(item, version)
         if ReplayEdit.objects.filter(item=item).delete()[0]:
             _write_route(item, checked, parked_message.size)
             _record(user, "replay message no longer edited", item.batch, _describe_item(item))
+
+
+def read_version(item: ReplayItem) -> str:
+    """Another text after each edit; "" without one."""
+    return _name_version(ReplayEdit.objects.filter(item=item).first())
+
+
+def _name_version(edit: ReplayEdit | None) -> str:
+    return edit.edited_at.isoformat() if edit else ""
 
 
 def read_shown_headers(item: ReplayItem, hidden: Redaction = NOTHING) -> tuple[Header, ...]:
@@ -153,13 +168,15 @@ def _make_checker(batch: ReplayBatch) -> MessageChecker:
         raise EditError({"": str(error)}) from error
 
 
-def _lock_draft(item: ReplayItem) -> None:
-    """Raises EditError where it is no draft's item any more."""
+def _lock_draft(item: ReplayItem, version: str) -> None:
+    """Raises EditError where it is no draft's item any more, or has another version."""
     batch = ReplayBatch.objects.select_for_update().get(pk=item.batch_id)
     if not batch.is_draft:
         raise EditError({"": "Only a draft can be edited: this replay was started or has ended."})
     if read_batch_options(batch) != read_batch_options(item.batch):
         raise EditError({"": "The replay got other options at this moment: try again."})
+    if read_version(item) != version:
+        raise EditError({"": EDITED_MEANWHILE})
 
 
 def _write_route(item: ReplayItem, checked: CheckedTarget, size: int) -> None:
