@@ -18,6 +18,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from analytics.facts import oldest
+from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.lease import NOT_ANSWERED
 from delayboard.dead_letters.replay.publish import tap_check
 from delayboard.dead_letters.replay.publish.content import read_contents
@@ -29,18 +30,29 @@ from delayboard.models import (
     ItemState,
     MessageGroup,
     ParkedMessage,
+    ParkedState,
     ReplayBatch,
     ReplayItem,
     ReplayOutcome,
 )
-from tests.delayboard.builders import TAPPED, a_route, started, states
+from tests.delayboard.builders import (
+    TAPPED,
+    a_death,
+    a_message,
+    a_route,
+    deaths_header,
+    frozen,
+    parked,
+    started,
+    states,
+)
 from tests.delayboard.carrying import RETURNED, adds_up, carried, changed, parked_message_states
 from tests.delayboard.pipes import Pipes
 from topology import work
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import OutcomeUnknown, Unreachable
 from topology.definitions import Definitions
-from topology.message import Publish
+from topology.message import REPLAY_HEADER, Publish
 from topology.models import Broker, Work, WorkState
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
@@ -80,6 +92,62 @@ def test_one_that_breaks_the_connection_each_time_is_given_up_and_the_others_go(
     assert parked_message_states(batch) == ["replayed", "parked", "replayed"]
     bad = batch.items.get(position=2)
     assert (bad.error, bad.may_be_duplicated) == (CONNECTION_FAILED, True)
+    pipes.before = lambda p: None
+    rest = replay_rest(user, broker, 1)
+    assert carried(rest).state == WorkState.DONE
+    assert (pipes.names[-1], rest.doubled) == (bad.replay_id, 1)
+
+
+def replay_rest(user: User, broker: Broker, *places: int) -> ReplayBatch:
+    """Another replay of the messages at these places."""
+    rows = list(ParkedMessage.objects.order_by("pk"))
+    rest = frozen(user, broker, [rows[place] for place in places])
+    change_state.start(user, rest, despite_verdict=True)
+    return rest
+
+
+def test_what_may_be_published_goes_again_in_the_next_replay_under_the_same_id(
+    user: User, broker: Broker, pipes: Pipes
+) -> None:
+    first = started(user, broker, [b"1"])
+    pipes.decide = lambda p: None
+    carried(first)
+    change_state.cancel(user, first)
+    (name,), undone = pipes.names, replay_rest(user, broker, 0)
+    change_state.cancel(user, undone)
+    undone.refresh_from_db()
+    adds_up(undone)
+    # Neither a draft nor a replay that was cancelled before it sent anything lets it be forgotten.
+    change_state.cancel(user, frozen(user, broker, list(ParkedMessage.objects.all())))
+    pipes.decide = lambda p: Answer("confirmed")
+    rest = replay_rest(user, broker, 0)
+    assert carried(rest).state == WorkState.DONE
+    assert pipes.names == [name] * 2
+    assert rest.doubled == 1
+    # It died again: the replay that was confirmed is the one that learns of it.
+    headers = deaths_header(a_death()) | {REPLAY_HEADER: name}
+    (dead,) = parked(broker, a_message(b"1", headers, message_id="1", delivery_mode=2))
+    assert list(first.items.values_list("outcome", flat=True)) == [""]
+    assert rest.items.get().died_as == dead
+
+
+def test_what_was_refused_or_confirmed_goes_again_under_a_new_id(
+    user: User, broker: Broker, pipes: Pipes
+) -> None:
+    first = started(user, broker, [b"1"])
+    pipes.decide = lambda p: RETURNED
+    carried(first)
+    rest = replay_rest(user, broker, 0)
+    pipes.decide = lambda p: None
+    carried(rest)
+    pipes.decide = lambda p: Answer("confirmed")
+    carried(rest)
+    assert (rest.doubled, pipes.names[0] == pipes.names[1] == pipes.names[2]) == (1, False)
+    ParkedMessage.objects.update(state=ParkedState.DELAYED)
+    MessageGroup.objects.update(replayed=0, delayed=1)
+    on_purpose = replay_rest(user, broker, 0)
+    carried(on_purpose)
+    assert (on_purpose.doubled, pipes.names[3] == pipes.names[2]) == (0, False)
 
 
 def test_workers_that_are_killed_give_nothing_up(user: User, broker: Broker, pipes: Pipes) -> None:

@@ -35,7 +35,8 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
     """Claim the messages of the next items; returns how many items were read, 0 at the end.
 
     An item whose message is not available is cancelled with a reason. `state_why` summarizes them.
-    Items whose messages may be copies of one message share a replay id.
+    Items whose messages may be copies of one message, or may be published already, share a replay
+    id.
     """
     last = min(batch.claimed_to + number, batch.selected)
     looked = last - batch.claimed_to
@@ -65,12 +66,14 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
         for item, parked_message in found.items()
         if parked_message in claimed and parked_message is not None
     ]
-    shared_ids.assign_ids(batch, taken, families)
+    marked = shared_ids.assign_ids(batch, taken, families)
     if missed:
         _cancel_items(batch, missed, at)
     batch.claimed_to = last
     batch.cancelled += len(missed)
     changes: dict[str, Any] = {"claimed_to": last}
+    if marked:
+        changes["doubled"] = F("doubled") + marked
     if missed:
         changes["cancelled"] = F("cancelled") + len(missed)
     if last == batch.selected and batch.cancelled:

@@ -1,7 +1,8 @@
 """Replay ids that several items carry, because their messages may be one message.
 
 A message, its possible repeats and their repeats are one family. What is published of a family is
-published under one replay id, so that a consumer can drop all but the first.
+published under one replay id, so that a consumer can drop all but the first. So is a message of
+which an earlier replay did not learn whether it was published.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from django.db.models import BooleanField, F, Func, Q
 from django.db.models.expressions import RawSQL
 
 from delayboard.dead_letters.parked.select_keys import among
-from delayboard.models import ParkedMessage, ReplayBatch, ReplayItem
+from delayboard.models import ItemState, ParkedMessage, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, parse_replay_id, replay_id
 
 # Each link of a chain is one crash while the same message was parked.
@@ -69,35 +70,46 @@ def lock_families(families: Mapping[int, int], parked_messages: Collection[int])
         list(rows.select_for_update(no_key=True).values_list("pk"))
 
 
-def assign_ids(batch: ReplayBatch, claimed: Sequence[Claimed], families: Mapping[int, int]) -> None:
+def assign_ids(batch: ReplayBatch, claimed: Sequence[Claimed], families: Mapping[int, int]) -> int:
     """Give these items the replay ids of their families, in the transaction that claims them.
+
+    A message that an earlier replay may have published keeps its replay id, and is marked as
+    possibly duplicated. Returns how many were marked.
 
     The first item of a family in this batch gets the newest id of the family, the others get the
     id of the first. A message that is no repeat and was published before gets a new id: an
     operator sends it again on purpose.
     """
-    related = [one for one in claimed if one.parked_message in families]
-    if not related:
-        return
-    published = _find_published(families)
+    unsettled = _find_unsettled(batch, claimed)
+    related = [
+        one for one in claimed if one.parked_message in families or one.parked_message in unsettled
+    ]
+    published = _find_published(families) if families else {}
     changed = []
     for one in sorted(related, key=lambda one: one.position):
-        family = published.setdefault(families[one.parked_message], [])
+        first = families.get(one.parked_message, one.parked_message)
+        family = published.setdefault(first, [])
         here = [other for other in family if other.batch == batch.pk]
-        is_sent_again = families[one.parked_message] == one.parked_message and any(
+        is_sent_again = first == one.parked_message and any(
             other.parked_message == one.parked_message for other in family
         )
+        is_marked = one.parked_message in unsettled
         shared = ""
         if here:
             shared = here[0].replay_id
+        elif is_marked:
+            shared = unsettled[one.parked_message]
         elif family and not is_sent_again:
             shared = family[-1].replay_id
         if shared:
-            changed.append(ReplayItem(pk=one.item, shared_replay_id=shared))
+            changed.append(
+                ReplayItem(pk=one.item, shared_replay_id=shared, may_be_duplicated=is_marked)
+            )
         name = shared or replay_id(batch.uid, one.position)
         family.append(Published(one.parked_message, batch.pk, name))
     if changed:
-        ReplayItem.objects.bulk_update(changed, ["shared_replay_id"])
+        ReplayItem.objects.bulk_update(changed, ["shared_replay_id", "may_be_duplicated"])
+    return len(unsettled)
 
 
 def find_sharing(broker: int, names: Collection[str]) -> dict[str, list[ReplayItem]]:
@@ -143,6 +155,26 @@ def _find_first(parked_message: int, parents: Mapping[int, int]) -> int:
             break
         parked_message = parents[parked_message]
     return parked_message
+
+
+def _find_unsettled(batch: ReplayBatch, claimed: Sequence[Claimed]) -> dict[int, str]:
+    """The replay ids under which these messages may have been published, without a confirm."""
+    if not claimed:
+        return {}
+    rows = ReplayItem.objects.filter(
+        Q(attempts__gt=0) | Q(may_be_duplicated=True),
+        among([one.parked_message for one in claimed], "parked_message"),
+    ).exclude(batch=batch.pk)
+    columns = ("parked_message_id", "may_be_duplicated", "state", "shared_replay_id")
+    found: dict[int, str] = {}
+    for parked_message, is_marked, state, shared, uid, position in rows.order_by(
+        "ended_at", "pk"
+    ).values_list(*columns, "batch__uid", "position"):
+        assert parked_message is not None
+        found.pop(parked_message, None)
+        if is_marked and state != ItemState.DONE:
+            found[parked_message] = shared or replay_id(uid, position)
+    return found
 
 
 def _find_published(families: Mapping[int, int]) -> dict[int, list[Published]]:

@@ -13,8 +13,8 @@ from delayboard.dead_letters.replay.batch import shared_ids
 from delayboard.dead_letters.replay.batch.options import OptionError
 from delayboard.dead_letters.replay.check.targets import find_delay_route
 from delayboard.dead_letters.replay.publish.content import Content
-from delayboard.models import ReplayBatch, ReplayItem, TargetMode
-from delayboard.models.replay import ReplayOutcome, parse_replay_id
+from delayboard.models import ItemState, ReplayBatch, ReplayItem, TargetMode
+from delayboard.models.replay import OPEN, ReplayOutcome, parse_replay_id
 from topology.broker.properties.read import read_properties
 from topology.definitions import DELAY_HEADER
 from topology.message import ATTEMPT_HEADER, Headers, Properties, content_id, kept_by_streams
@@ -62,11 +62,12 @@ def _assign_messages(
 ) -> Iterator[tuple[ReplayItem, int | None]]:
     """Each of the messages to one of the items that it may be of.
 
-    An item that a look saw dead is the first to be found again; one that is known to be parked
-    again is none of these.
+    An item that a look saw dead is the first to be found again, and one that ended without a
+    confirm the last; one that is known to be parked again is none of these.
     """
     waiting = [item for item in items if item.died_as_id is None]
-    waiting.sort(key=lambda item: item.outcome != ReplayOutcome.DIED)
+    sent = (*OPEN, ItemState.DONE)
+    waiting.sort(key=lambda item: (item.outcome != ReplayOutcome.DIED, item.state not in sent))
     for one in came:
         for item in waiting:
             if item.position in find_sent_positions(item.batch, {item.position: [one]}):
