@@ -22,19 +22,23 @@ from django.utils import timezone
 from delayboard.models import PublishJob
 from delayboard.models.publication import NO_PROPERTIES
 from delayboard.publishing.predict import Prediction
-from delayboard.publishing.send import AlreadySent, OutgoingMessage, declaring, leave_intercepted
+from delayboard.publishing.send import (
+    AlreadySent,
+    OutgoingMessage,
+    declaring,
+    explain_tap_alone,
+    leave_intercepted,
+)
 from topology import audit, work
 from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import Blocked, BrokerError, alarm_sentence
 from topology.broker.management.client import Management
-from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties, edit_properties, read_properties
 from topology.graph.live_values import make_version
 from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Publish, Route
 from topology.models import Broker, State, Work, WorkState
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
-from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 from topology.transfer.move import Step, move
 from topology.transfer.rate import RateLimiter
 
@@ -256,16 +260,18 @@ class Messages:
             alive()
 
     def check(self) -> None:
-        """Raises BrokerError during an alarm, Failed where only a tap of ours gets the messages."""
+        """Raises BrokerError during an alarm, Failed where only a tap of ours gets the messages,
+        and Stopped when it shall end.
+        """
+        broker = self.job.broker
+        with Management(broker.address) as management:
+            if alarms := management.alarms():
+                raise Blocked(alarm_sentence(alarms))
+            self.write()
+            why = explain_tap_alone(broker, management, self.make(0, {}))
+        # After the answers: a slow broker is not asked again at once.
         self._checked_at = time.monotonic()
-        with Management(self.job.broker.address) as management:
-            snapshot = observe(management)
-        if snapshot.alarms:
-            raise Blocked(alarm_sentence(snapshot.alarms))
-        publish = self.make(0, {})
-        if publish.exchange in tapped_exchanges(snapshot.definitions) and (
-            why := lost_without_taps(snapshot.definitions, publish)
-        ):
+        if why:
             raise Failed(
                 f"No queue but a tap of Delayboard receives the messages: {why}. RabbitMQ confirms "
                 f"such messages, so those of the last {CHECK_SECONDS:.0f} seconds may be lost."

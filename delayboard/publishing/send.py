@@ -24,7 +24,7 @@ from topology import audit, latest
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import BrokerError, Conflict, OutcomeUnknown, Returned
 from topology.broker.management.client import Management
-from topology.broker.management.observe import observe
+from topology.broker.management.refresh import refresh_route
 from topology.broker.properties.read import build_properties
 from topology.definitions import Definitions
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
@@ -152,23 +152,31 @@ def declaring(broker: Broker, outgoing: OutgoingMessage) -> Iterator[Callable[[]
         yield declared
 
 
+def explain_tap_alone(broker: Broker, management: Management, publish: Publish) -> str:
+    """Why a tap of ours alone receives the message; "" when another queue can.
+
+    Reads the route again, for what is known may be old. Raises BrokerError.
+    """
+    known = latest.latest(broker.pk)
+    snapshot = known.snapshot if known and known.snapshot else latest.recent(broker)
+    found = refresh_route(management, snapshot.definitions, publish.exchange)
+    return lost_without_taps(found, publish) if publish.exchange in tapped_exchanges(found) else ""
+
+
 def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:
     """A tap of ours confirms a message that no other queue takes: that is not a success.
 
-    Reads the broker again: the prediction may be seconds old. Raises Returned, and OutcomeUnknown
-    when the broker cannot be read.
+    Raises Returned, and OutcomeUnknown when the broker cannot be read.
     """
     try:
         with Management(broker.address) as management:
-            definitions = observe(management).definitions
+            why = explain_tap_alone(broker, management, publish)
     except BrokerError as error:
         raise OutcomeUnknown(
             "The broker confirmed the message, but Delayboard could not check that a queue other "
             f"than its tap received it: {error}"
         ) from error
-    if publish.exchange not in tapped_exchanges(definitions):
-        return
-    if why := lost_without_taps(definitions, publish):
+    if why:
         raise Returned(f"No queue receives the message: {why}.")
 
 

@@ -8,12 +8,12 @@ from django.contrib.auth.models import User
 from delayboard.dead_letters.replay.batch import selection
 from delayboard.dead_letters.replay.draft import change_draft, freeze_selection, prepare_draft
 from delayboard.dead_letters.replay.publish import tap_check
-from delayboard.dead_letters.replay.send import send_batch
 from tests.builders import make_broker, make_pair, make_user
 from tests.delayboard.builders import TAPPED
 from tests.delayboard.pipes import Pipes, opened
 from tests.delayboard.preparing import known
 from tests.topology.builders import a_snapshot
+from topology import latest
 from topology.definitions import Definitions
 from topology.models import Broker, Role, State, Topology
 
@@ -40,7 +40,9 @@ def pair(broker: Broker) -> Topology:
 def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
     """What the broker holds when a replay looks; tests may change it."""
     seen = {"now": TAPPED}
-    monkeypatch.setattr(send_batch, "observe", lambda management: a_snapshot(seen["now"]))
+    monkeypatch.setattr(
+        latest, "for_action", lambda broker, management, things: a_snapshot(seen["now"])
+    )
     monkeypatch.setattr(tap_check, "refresh_route", lambda management, known, exchange: seen["now"])
     return seen
 

@@ -93,19 +93,15 @@ def test_one_that_breaks_the_connection_each_time_is_given_up_and_the_others_go(
     bad = batch.items.get(position=2)
     assert (bad.error, bad.may_be_duplicated) == (CONNECTION_FAILED, True)
     pipes.before = lambda p: None
-    rest = frozen(user, broker, parked_by(bad))
-    change_state.start(user, rest, despite_verdict=False)
+    rest = replay_rest(user, broker, 1)
     assert carried(rest).state == WorkState.DONE
     assert (pipes.names[-1], rest.doubled) == (bad.replay_id, 1)
 
 
-def parked_by(*items: ReplayItem) -> list[ParkedMessage]:
-    return [one for item in items if (one := item.parked_message)]
-
-
-def replay_rest(user: User, batch: ReplayBatch) -> ReplayBatch:
-    """Another replay of what is parked again."""
-    rest = frozen(user, batch.broker, parked_by(*batch.items.all()))
+def replay_rest(user: User, broker: Broker, *places: int) -> ReplayBatch:
+    """Another replay of the messages at these places."""
+    rows = list(ParkedMessage.objects.order_by("pk"))
+    rest = frozen(user, broker, [rows[place] for place in places])
     change_state.start(user, rest, despite_verdict=True)
     return rest
 
@@ -117,14 +113,14 @@ def test_what_may_be_published_goes_again_in_the_next_replay_under_the_same_id(
     pipes.decide = lambda p: None
     carried(first)
     change_state.cancel(user, first)
-    (name,), undone = pipes.names, replay_rest(user, first)
+    (name,), undone = pipes.names, replay_rest(user, broker, 0)
     change_state.cancel(user, undone)
     undone.refresh_from_db()
     adds_up(undone)
     # Neither a draft nor a replay that was cancelled before it sent anything lets it be forgotten.
-    change_state.cancel(user, frozen(user, broker, parked_by(undone.items.get())))
+    change_state.cancel(user, frozen(user, broker, list(ParkedMessage.objects.all())))
     pipes.decide = lambda p: Answer("confirmed")
-    rest = replay_rest(user, first)
+    rest = replay_rest(user, broker, 0)
     assert carried(rest).state == WorkState.DONE
     assert pipes.names == [name] * 2
     assert rest.doubled == 1
@@ -141,7 +137,7 @@ def test_what_was_refused_or_confirmed_goes_again_under_a_new_id(
     first = started(user, broker, [b"1"])
     pipes.decide = lambda p: RETURNED
     carried(first)
-    rest = replay_rest(user, first)
+    rest = replay_rest(user, broker, 0)
     pipes.decide = lambda p: None
     carried(rest)
     pipes.decide = lambda p: Answer("confirmed")
@@ -149,7 +145,7 @@ def test_what_was_refused_or_confirmed_goes_again_under_a_new_id(
     assert (rest.doubled, pipes.names[0] == pipes.names[1] == pipes.names[2]) == (1, False)
     ParkedMessage.objects.update(state=ParkedState.DELAYED)
     MessageGroup.objects.update(replayed=0, delayed=1)
-    on_purpose = replay_rest(user, first)
+    on_purpose = replay_rest(user, broker, 0)
     carried(on_purpose)
     assert (on_purpose.doubled, pipes.names[3] == pipes.names[2]) == (0, False)
 

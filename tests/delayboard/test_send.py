@@ -81,7 +81,8 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
         yield kept
 
     monkeypatch.setattr(sending, "publisher", publisher)
-    monkeypatch.setattr(sending, "observe", lambda management: kept.seen)
+    monkeypatch.setattr(latest, "recent", lambda broker: kept.seen)
+    monkeypatch.setattr(sending, "refresh_route", lambda *asked: kept.seen.definitions)
     monkeypatch.setattr(latest, "for_action", lambda broker, management, things: kept.seen)
     return kept
 
@@ -148,10 +149,10 @@ def test_a_queue_that_is_newer_than_the_prediction_counts(
 def test_a_broker_that_is_gone_after_the_confirm_leaves_it_in_doubt(
     channel: Channel, broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(management: Any) -> Any:
+    def gone(*asked: Any) -> Any:
         raise Unreachable("gone")
 
-    monkeypatch.setattr(sending, "observe", gone)
+    monkeypatch.setattr(sending, "refresh_route", gone)
     row = send(user, broker, OUTGOING, good())
     assert row.sent == Sent.UNKNOWN
     assert "The broker confirmed the message, but" in row.error

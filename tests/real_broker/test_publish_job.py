@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 from threading import Event
 from typing import Any
@@ -18,12 +17,11 @@ from delayboard.publishing import publish_job
 from delayboard.publishing.publish_job import KIND, WINDOW, Messages
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually, make_broker
-from tests.topology.builders import a_snapshot
 from topology import work
 from topology.broker.amqp.consumer import getter
 from topology.broker.errors import alarm_sentence
 from topology.broker.management.client import Management
-from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue
+from topology.definitions import TAP_PREFIX, Binding, Exchange, Queue
 from topology.message import DOUBLED_HEADER, Message
 from topology.models import AuditEntry, Work, WorkState
 from topology.patterns.delay_levels.params import Params
@@ -155,9 +153,8 @@ def test_a_broker_error_is_shown_and_tried_again(
         management.declare_exchange(Exchange("orders", "topic"))
         management.declare_queue(tap)
         management.bind(Binding("orders", tap.name, "#"))
-    alarmed = replace(a_snapshot(Definitions()), alarms=("memory",))
     with monkeypatch.context() as patch:
-        patch.setattr(publish_job, "observe", lambda management: alarmed)
+        patch.setattr(Management, "alarms", lambda management: ["memory"])
         assert attend(own) == (WorkState.WAITING, alarm_sentence(["memory"]))
     PublishJob.objects.update(exchange="orders")
     Work.objects.update(not_before_at=None)

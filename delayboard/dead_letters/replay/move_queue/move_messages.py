@@ -124,7 +124,7 @@ class _Run:
         if self._is_through or self._is_stopping():
             return
         with Management(address, seconds=PATIENCE_SECONDS) as management:
-            watch = QueueWatch(management, batch.queue)
+            watch = QueueWatch(batch.broker, management, batch.queue)
             deciding = OutgoingMessages(batch, watch.definitions)
             window = settings.MESSAGES_IN_FLIGHT
             # A kill that comes before any other commit finds what it may have duplicated.

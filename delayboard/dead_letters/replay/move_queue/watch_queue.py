@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 
 from delayboard.dead_letters.replay.move_queue.delivery_limit import Costly, explain_costly
+from topology import latest
 from topology.broker.errors import (
     Blocked,
     BrokerError,
@@ -15,9 +16,9 @@ from topology.broker.errors import (
     alarm_sentence,
 )
 from topology.broker.management.client import Management
-from topology.broker.management.observe import observe
 from topology.broker.management.refresh import read_queue, refresh_objects
 from topology.definitions import Queue
+from topology.models import Broker
 from topology.routing.consumer import delivery_limit
 
 # How often the queue is checked for a delivery limit, and the longest wait for it (seconds).
@@ -26,15 +27,16 @@ CHECK_PATIENCE_SECONDS = 2.0
 
 
 class QueueWatch:
-    """Looks at the whole vhost once, and then at this queue alone.
+    """Reads the vhost once, as `latest.for_action` does, and then this queue alone.
 
     Raises BrokerError, Blocked while the broker has an alarm: it would hand out messages and take
     none. Raises Costly for a queue from which taking destroys messages.
     """
 
-    def __init__(self, management: Management, name: str) -> None:
+    def __init__(self, broker: Broker, management: Management, name: str) -> None:
         self._management, self._name = management, name
-        self._known = refresh_objects(management, [Queue(name)], observe(management))
+        known = latest.for_action(broker, management, [])
+        self._known = refresh_objects(management, [Queue(name)], known)
         if self._known.definitions.queue(name) is None:
             raise NotFound(f"There is no queue “{name}” any more.")
         queues = self._in_force()

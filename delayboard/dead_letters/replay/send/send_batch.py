@@ -29,10 +29,11 @@ from delayboard.dead_letters.replay.send.parked_source import ParkedMessageSourc
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import OPEN, Source
+from topology import latest
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import PATIENCE_SECONDS, Management
-from topology.broker.management.observe import observe
+from topology.definitions import Exchange
 from topology.models import Work
 from topology.transfer.move import move
 from topology.transfer.rate import RateLimiter
@@ -165,7 +166,10 @@ class Sending:
             Management(address, seconds=PATIENCE_SECONDS) as management,
             pipeline(address, f"replay {batch.pk}") as channel,
         ):
-            ways = PublishRoutes(batch, observe(management).definitions, management, channel)
+            names = batch.routes.order_by().values_list("exchange", flat=True).distinct()
+            seen = latest.for_action(batch.broker, management, [Exchange(name) for name in names])
+            self._turn(None)
+            ways = PublishRoutes(batch, seen.definitions, management, channel)
             limiter = RateLimiter(batch.rate, time.monotonic())
             window = settings.MESSAGES_IN_FLIGHT
             source = ParkedMessageSource(
