@@ -156,7 +156,7 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
         "replay/delivered": count_text(batch.delivered),
         "replay/died": count_text(batch.died),
         "replay/pace": "" if pace is None else f"{pace:.{0 if pace >= 10 else 1}f} per second",
-        "replay/left": _describe_remaining(batch.pending, pace),
+        "replay/remaining": _describe_remaining(batch.pending, pace),
         "replay/state": batch.get_state_display(),
     }
     version = make_page_version(batch)

@@ -104,7 +104,7 @@ def test_a_batch_is_told_by_its_counts(broker: Broker) -> None:
     assert (cells["state"], running["done"]) == ("running", False)
     ended = batch_state(a_replay(broker, BatchState.CANCELLED), NOON)
     assert (ended["cells"]["replay/state"], ended["done"]) == ("cancelled", True)
-    assert (ended["cells"]["replay/pace"], ended["cells"]["replay/left"]) == ("", "")
+    assert (ended["cells"]["replay/pace"], ended["cells"]["replay/remaining"]) == ("", "")
 
 
 def test_a_page_of_a_batch_is_over_once_it_is_in_another_state(broker: Broker) -> None:

@@ -77,10 +77,10 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
 
 def _read_first(batch: ReplayBatch) -> list[tuple[str, str]]:
     """The states and outcomes of those that were sent; some others may lie between them."""
-    way = "-position" if batch.order == Order.NEWEST else "position"
+    order = "-position" if batch.order == Order.NEWEST else "position"
     rows = (
         batch.items.exclude(state=ItemState.EXCLUDED)
-        .order_by(way)
+        .order_by(order)
         .values_list("state", "outcome", "attempts")
     )
     return [(state, outcome) for state, outcome, tries in rows[: batch.canary + BETWEEN] if tries]
