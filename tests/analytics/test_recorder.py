@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analytics.events import MessageEvent
-from analytics.log import EventLog, LogError, read_day
+from analytics.log import EventLog, LogError
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
 from analytics.recorder import gaps
@@ -17,6 +17,7 @@ from analytics.recorder.batches import Recorder
 from analytics.recorder.copies import KEPT_BODY_BYTES
 from analytics.recorder.overflow import TOO_SLOW, Overflow
 from tests.analytics.builders import DELAY, NOON, follow_log, ms
+from tests.analytics.day_lines import read_day
 from topology.broker.amqp.consumer import Delivery
 from topology.broker.management.client import Management
 from topology.message import Message, Properties
