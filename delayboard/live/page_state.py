@@ -149,7 +149,7 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
     work = batch.work
     cells = {f"replay/{name}": count_text(count) for name, count in batch.counts().items()}
     cells |= {
-        "replay/settled": count_text(batch.to_send - batch.pending),
+        "replay/settled": count_text(batch.settled),
         "replay/prepared": count_text(work.done if work else 0),
         "replay/to-prepare": count_text(work.total if work else 0),
         "replay/doubled": count_text(batch.doubled),

@@ -141,7 +141,7 @@ def _batch(name: str) -> Subject | None:
 def _read_batch(key: int, shown: str, pace: Pace) -> State:
     batch = ReplayBatch.objects.select_related("work").defer("parked_messages").get(pk=key)
     at = datetime.now(UTC)
-    settled = pace.of(batch.to_send - batch.pending, at)
+    settled = pace.of(batch.settled, at)
     found = batch_state(batch, at, pace=settled if batch.state == BatchState.RUNNING else None)
     return {**found, "done": found["done"] or bool(shown and shown != batch.state)}
 

@@ -259,5 +259,4 @@ def _count_canary_remaining(batch: ReplayBatch) -> int | None:
     """How many may still go before the first ones are watched; None for all."""
     if not batch.canary or not batch.pending or batch.canary_until is not None:
         return None
-    sent = batch.done + batch.returned + batch.nacked + batch.failed
-    return max(0, batch.canary - sent)
+    return max(0, batch.canary - batch.done - batch.refused)
