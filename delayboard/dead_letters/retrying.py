@@ -6,7 +6,7 @@ What the recorder saw enter is listed; of what no tap sees only the depth is kno
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import merge
 from itertools import islice
@@ -125,15 +125,8 @@ def retrying(
     found, remark = _find_page(broker, wanted, asked, scope, place)
     reader = Reader({broker.pk: hidden}, scope.not_observed, scope.stuck)
     page, next_place = scheduled_page.page_of(found)
-    return RetryList(
-        shown.topologies,
-        shown.depths,
-        shown.doubts,
-        [_retry(row, reader.line(row, now)) for row in page],
-        shown.is_first,
-        next_place,
-        remark,
-    )
+    retries = [_retry(row, reader.line(row, now)) for row in page]
+    return replace(shown, retries=retries, next_place=next_place, remark=remark)
 
 
 def _find_page(

@@ -24,7 +24,7 @@ from topology.message import REPLAY_HEADER, Message
 # So long a batch is tried again with its messages held, before they are given back.
 HOLD_SECONDS = 5.0
 RETRY_SECONDS = 0.5
-# SpaceCheck that the database must have beyond what it could not take.
+# Space that the database must have beyond what it could not take.
 SPARE_BYTES = 262_144
 
 
