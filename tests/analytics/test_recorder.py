@@ -14,7 +14,7 @@ from analytics.models.scheduled_message import measure_lateness
 from analytics.recorder import gaps
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.batches import Recorder
-from analytics.recorder.copies import KEPT_BODY_BYTES
+from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.recorder.overflow import TOO_SLOW, Overflow
 from tests.analytics.builders import DELAY, NOON, follow_log, ms
 from tests.analytics.day_lines import read_day
@@ -140,7 +140,7 @@ def test_a_body_is_kept_from_the_moment_that_it_is_wanted(
 ) -> None:
     recorder.put_away([a_copy("orders")])
     recorder.topology.keep_bodies = True
-    recorder.put_away([a_copy("orders"), a_copy("orders", body=b"x" * (KEPT_BODY_BYTES + 1))])
+    recorder.put_away([a_copy("orders"), a_copy("orders", body=b"x" * (STORED_BODY_BYTES + 1))])
     assert [event.body_base64 for event in logged(event_log)] == ["", "Ym9keQ==", ""]
 
 
