@@ -9,9 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -200,38 +199,11 @@ def lines_from(path: Path, position: int, limit_bytes: int) -> tuple[list[bytes]
     return piece.split(b"\n")[:-1], position + len(piece)
 
 
-@dataclass
-class DayLines:
-    """The events of one day, file by file; `lines` and `malformed` count as it is iterated."""
-
-    files: Sequence[Path]
-    lines: int = 0
-    malformed: int = 0
-
-    def __iter__(self) -> Iterator[MessageEvent]:
-        self.lines = self.malformed = 0
-        for path in self.files:
-            with path.open("rb") as file:
-                yield from self._events(file)
-
-    def _events(self, lines: Iterable[bytes]) -> Iterator[MessageEvent]:
-        for line in lines:
-            self.lines += 1
-            try:
-                yield decode(line)
-            except EventError:
-                self.malformed += 1
-
-
 def readable(lines: Iterable[bytes]) -> Iterator[MessageEvent]:
     """The events of these lines; invalid lines are skipped."""
     for line in lines:
         with suppress(EventError):
             yield decode(line)
-
-
-def read_day(folder: Path, day: date) -> DayLines:
-    return DayLines(day_files(folder, day))
 
 
 def day_files(folder: Path, day: date) -> list[Path]:

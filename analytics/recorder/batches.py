@@ -16,7 +16,7 @@ from analytics.events import MessageEvent
 from analytics.log import EventLog
 from analytics.recorder import streams
 from analytics.recorder.backlog import Backlog
-from analytics.recorder.copies import KEPT_BODY_BYTES, UNFORESEEN, Place, event_of_copy
+from analytics.recorder.copies import STORED_BODY_BYTES, UNFORESEEN, Place, event_of_copy
 from analytics.recorder.overflow import Overflow
 from topology.broker.amqp.consumer import Delivery
 from topology.definitions import is_probe
@@ -96,7 +96,7 @@ class Recorder:
         return f"{self._run}:{next(self._numbers)}"
 
     def _events(self, deliveries: Sequence[Delivery]) -> Iterator[MessageEvent]:
-        keep_bytes = KEPT_BODY_BYTES if self.topology.keep_bodies else -1
+        keep_bytes = STORED_BODY_BYTES if self.topology.keep_bodies else -1
         for delivery in deliveries:
             event = self._event(delivery, keep_bytes)
             if event is None:

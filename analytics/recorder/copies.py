@@ -40,7 +40,7 @@ EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo
 # What headers that nobody foresaw may raise where a pattern reads them.
 UNFORESEEN = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 # Larger ones would make the log many times larger than its content.
-KEPT_BODY_BYTES = 64 * 1024
+STORED_BODY_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)

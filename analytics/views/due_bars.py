@@ -70,28 +70,28 @@ class Cell:
     is_doubtful: bool = False
 
 
-def strip(listing: ScheduledList, wanted: Filter) -> list[Cell]:
+def strip(listing: ScheduledList, filters: Filter) -> list[Cell]:
     """What waits, what is overdue, what falls due soon; empty without numbers."""
     total = listing.summary
     if total is None:
         return []
     whole = {"from_": "", "until": "", "overdue": "", "stuck": ""}
     cells = [
-        Cell("waiting", total.waiting, wanted.query(**whole), is_doubtful=bool(listing.doubts)),
+        Cell("waiting", total.waiting, filters.query(**whole), is_doubtful=bool(listing.doubts)),
         Cell(
             "overdue",
             total.overdue,
-            wanted.query(**whole | {"overdue": "1"}),
-            is_current=wanted.is_overdue,
+            filters.query(**whole | {"overdue": "1"}),
+            is_current=filters.is_overdue,
             is_late=True,
         ),
     ]
-    if total.stuck or wanted.is_stuck:
+    if total.stuck or filters.is_stuck:
         stuck = Cell(
             "stuck",
             total.stuck,
-            wanted.query(**whole | {"stuck": "1"}),
-            is_current=wanted.is_stuck,
+            filters.query(**whole | {"stuck": "1"}),
+            is_current=filters.is_stuck,
             is_stuck=True,
         )
         cells.insert(0, stuck)
@@ -100,14 +100,14 @@ def strip(listing: ScheduledList, wanted: Filter) -> list[Cell]:
             Cell(
                 f"due in the {WORDS[name].lower()}",
                 number,
-                wanted.query(**whole | {"from_": "now", "until": until}),
-                is_current=(wanted.from_text, wanted.until_text) == ("now", until),
+                filters.query(**whole | {"from_": "now", "until": until}),
+                is_current=(filters.from_text, filters.until_text) == ("now", until),
             )
         )
     return cells
 
 
-def due_bars(listing: ScheduledList, wanted: Filter) -> DueBars | None:
+def due_bars(listing: ScheduledList, filters: Filter) -> DueBars | None:
     """None when there is nothing to draw."""
     found = listing.histogram
     if found is None:
@@ -115,7 +115,7 @@ def due_bars(listing: ScheduledList, wanted: Filter) -> DueBars | None:
     is_dated = found.bars[-1].until_at - found.bars[0].from_at > timedelta(days=1)
 
     rows = [
-        Row(_span(bar, is_dated), _link(wanted, bar), bar.total, bar.numbers) for bar in found.bars
+        Row(_span(bar, is_dated), _link(filters, bar), bar.total, bar.numbers) for bar in found.bars
     ]
     words = [
         f"{row.words}: {_numbers(found, bar)}" for row, bar in zip(rows, found.bars, strict=True)
@@ -128,13 +128,13 @@ def due_bars(listing: ScheduledList, wanted: Filter) -> DueBars | None:
             Entry(
                 name=OTHERS if name is None else name,
                 total=sum(bar.numbers[place] for bar in found.bars),
-                url="" if name is None else wanted.query(destination=name),
+                url="" if name is None else filters.query(destination=name),
             )
             for place, name in enumerate(found.series)
         ],
         labels=_labels(found, is_dated),
         spans=[
-            Choice(words_, wanted.query(span=name), name == listing.span)
+            Choice(words_, filters.query(span=name), name == listing.span)
             for name, words_ in WORDS.items()
             if listing.span
         ],
@@ -143,8 +143,8 @@ def due_bars(listing: ScheduledList, wanted: Filter) -> DueBars | None:
     )
 
 
-def _link(wanted: Filter, bar: Bar) -> str:
-    return wanted.query(
+def _link(filters: Filter, bar: Bar) -> str:
+    return filters.query(
         from_=written_moment(bar.from_at), until=written_moment(bar.until_at), overdue="", stuck=""
     )
 

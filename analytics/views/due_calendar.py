@@ -64,21 +64,21 @@ class DueCalendar:
 
 
 def due_calendar(
-    brokers: Sequence[Broker], topologies: Sequence[Topology], wanted: Filter, now: datetime
+    brokers: Sequence[Broker], topologies: Sequence[Topology], filters: Filter, now: datetime
 ) -> DueCalendar | None:
     """Seven days from the first day of the filter or from today; None where a text is searched."""
-    if wanted.text or wanted.problems or wanted.is_stuck or wanted.is_overdue:
+    if filters.text or filters.problems or filters.is_stuck or filters.is_overdue:
         return None
-    local = timezone.localtime(max(wanted.from_at, now) if wanted.from_at else now)
+    local = timezone.localtime(max(filters.from_at, now) if filters.from_at else now)
     first_at = local.replace(hour=0, minute=0, second=0, microsecond=0)
     days = days_of(first_at)
     best = consumption.best_minutes(brokers)
-    scope = scope_of_list(topologies, wanted, now)
+    scope = scope_of_list(topologies, filters, now)
     found = read_calendar(scope, first_at, days[-1] + timedelta(days=1), best)
-    return _calendar(found, days, wanted)
+    return _calendar(found, days, filters)
 
 
-def _calendar(found: Calendar, days: Sequence[datetime], wanted: Filter) -> DueCalendar:
+def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> DueCalendar:
     # At the end of summer time two hours are one cell.
     numbers = Counter[tuple[date, int]]()
     bars: defaultdict[tuple[date, int], list[datetime]] = defaultdict(list)
@@ -102,31 +102,31 @@ def _calendar(found: Calendar, days: Sequence[datetime], wanted: Filter) -> DueC
                     number,
                     short_count(number),
                     -(-LEVELS * number // most) if most else 0,
-                    _link_of_cell(wanted, bars[place]) if number else "",
+                    _link_of_cell(filters, bars[place]) if number else "",
                     f"{words}, herd" if is_herd else words,
                     is_herd,
                 )
             )
         lines.append(Day(f"{day:%a %d %b}", cells, sum(cell.number for cell in cells)))
     shown = [
-        HerdLine(one, _link(wanted, one.at, timedelta(minutes=1), one.destination))
+        HerdLine(one, _link(filters, one.at, timedelta(minutes=1), one.destination))
         for one in found.herds[:SHOWN_HERDS]
     ]
     zone = f"{days[0]:%Z}"
     return DueCalendar(lines, shown, len(found.herds), found.unmeasured, zone)
 
 
-def _link_of_cell(wanted: Filter, bars: Sequence[datetime]) -> str:
+def _link_of_cell(filters: Filter, bars: Sequence[datetime]) -> str:
     """To all of the local hour: at the end of summer time it is two hours long."""
     first_at, last_at = (
         at - timedelta(minutes=timezone.localtime(at).minute) for at in (min(bars), max(bars))
     )
-    return _link(wanted, first_at, last_at - first_at + timedelta(hours=1))
+    return _link(filters, first_at, last_at - first_at + timedelta(hours=1))
 
 
-def _link(wanted: Filter, at: datetime, span: timedelta, destination: str = "") -> str:
+def _link(filters: Filter, at: datetime, span: timedelta, destination: str = "") -> str:
     changes = {"destination": destination} if destination else {}
-    return wanted.query(
+    return filters.query(
         from_=written_moment(at), until=written_moment(at + span), span="", **changes
     )
 

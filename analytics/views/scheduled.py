@@ -39,26 +39,26 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     brokers = [chosen] if chosen else visible
     now = datetime.now(UTC)
     hidden = redaction.rules_by_broker(request.user, brokers)
-    wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
+    filters = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
     form = request.GET.get("as", "")
     if form:
-        return _export(request, brokers, wanted, form, now, hidden)
+        return _export(request, brokers, filters, form, now, hidden)
     place = listing.read_place(request.GET.get("after", ""))
     span = request.GET.get("span", "")
-    sort = "" if wanted.text else read_sort(request, ("due",), "due")
+    sort = "" if filters.text else read_sort(request, ("due",), "due")
     is_reversed = sort == "-due"
     shown = load_list(
-        brokers, wanted, now, hidden=hidden, place=place, span=span, is_reversed=is_reversed
+        brokers, filters, now, hidden=hidden, place=place, span=span, is_reversed=is_reversed
     )
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
         "broker": chosen,
         "listing": shown,
         "sort": sort,
-        "filters": wanted,
-        "bars": due_bars(shown, wanted),
-        "strip": strip(shown, wanted),
-        "calendar": due_calendar(brokers, shown.topologies, wanted, now) if not place else None,
+        "filters": filters,
+        "bars": due_bars(shown, filters),
+        "strip": strip(shown, filters),
+        "calendar": due_calendar(brokers, shown.topologies, filters, now) if not place else None,
         "operated": operated,
         "may_change": bool(operated),
         "live": ",".join(str(broker.pk) for broker in brokers),
@@ -89,7 +89,7 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
 def _export(
     request: HttpRequest,
     brokers: list[Broker],
-    wanted: Filter,
+    filters: Filter,
     form: str,
     now: datetime,
     hidden: Mapping[int, Redaction],
@@ -97,11 +97,11 @@ def _export(
     """Raises Http404 for a form that there is none of."""
     if form not in EXPORTS:
         raise Http404
-    if wanted.problems:
-        sentences = "\n".join(wanted.problems.values())
+    if filters.problems:
+        sentences = "\n".join(filters.problems.values())
         return HttpResponse(sentences, status=400, content_type="text/plain; charset=utf-8")
     content_type, write = EXPORTS[form]
-    rows = listing.filter_waiting(brokers, wanted, now)
-    parts = write(export.lines(rows, wanted.text, hidden))
+    rows = listing.filter_waiting(brokers, filters, now)
+    parts = write(export.lines(rows, filters.text, hidden))
     name = f"scheduled-{now:%Y%m%dT%H%M%SZ}.{form}"
     return download(request, parts, content_type, name)

@@ -26,15 +26,15 @@ from topology.views.topologies.shared import with_topology
 def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
     now, broker = datetime.now(UTC), topology.broker
     hidden = {broker.pk: redaction.rules_for(request.user, broker)}
-    wanted = search.allowed(parse({"topology": topology.slug}, now), [broker], hidden)
+    filters = search.allowed(parse({"topology": topology.slug}, now), [broker], hidden)
     place = listing.read_place(request.GET.get("after", ""))
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
         "tab": "messages",
         "topology": topology,
         "broker": broker,
-        "filters": wanted,
-        "listing": load_list([broker], wanted, now, hidden=hidden, place=place),
+        "filters": filters,
+        "listing": load_list([broker], filters, now, hidden=hidden, place=place),
         "operated": operated,
         "may_change": broker in operated,
     }

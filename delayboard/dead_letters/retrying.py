@@ -6,7 +6,7 @@ What the recorder saw enter is listed; of what no tap sees only the depth is kno
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import merge
 from itertools import islice
@@ -98,7 +98,7 @@ class RetryList:
 
 def retrying(
     broker: Broker,
-    wanted: Filter,
+    filters: Filter,
     snapshot: Snapshot | None,
     now: datetime,
     *,
@@ -119,37 +119,30 @@ def retrying(
         doubts=scheduled_page.doubts(scope, [broker], topologies),
         is_first=place is None,
     )
-    if wanted.problems:
+    if filters.problems:
         return shown
-    asked = [one for one in topologies if wanted.topology in ("", one.slug)]
-    found, remark = _find_page(broker, wanted, asked, scope, place)
+    asked = [one for one in topologies if filters.topology in ("", one.slug)]
+    found, remark = _find_page(broker, filters, asked, scope, place)
     reader = Reader({broker.pk: hidden}, scope.not_observed, scope.stuck)
     page, next_place = scheduled_page.page_of(found)
-    return RetryList(
-        shown.topologies,
-        shown.depths,
-        shown.doubts,
-        [_retry(row, reader.line(row, now)) for row in page],
-        shown.is_first,
-        next_place,
-        remark,
-    )
+    retries = [_retry(row, reader.line(row, now)) for row in page]
+    return replace(shown, retries=retries, next_place=next_place, remark=remark)
 
 
 def _find_page(
     broker: Broker,
-    wanted: Filter,
+    filters: Filter,
     topologies: Sequence[Topology],
     scope: Scope,
     place: Place | None,
 ) -> tuple[list[ScheduledMessage], str]:
     """A page and one row more if there is one, in due order; why a search may have found more."""
     delivered = due_before(scope.delivered_before, scope.stuck)
-    rows = listing.filter_waiting([broker], wanted, scope.now, delivered=delivered)
-    if wanted.text:
+    rows = listing.filter_waiting([broker], filters, scope.now, delivered=delivered)
+    if filters.text:
         of_these = rows.filter(topology__in=[one.pk for one in topologies])
         matches = search.search(
-            listing.after(of_these, place), wanted.text, scheduled_page.PAGE + 1
+            listing.after(of_these, place), filters.text, scheduled_page.PAGE + 1
         )
         ids = [match.pk for match in matches.matches[: scheduled_page.PAGE + 1]]
         by_id = ScheduledMessage.objects.select_related("broker", "topology").in_bulk(ids)

@@ -158,8 +158,8 @@ class Run:
             if time.monotonic() > until or self.is_over:
                 queue, number = next(iter(held.items()))
                 return (
-                    f"Another consumer received {number} messages of “{queue}” and did not "
-                    "acknowledge them. Stop the consumer."
+                    f"Another consumer received messages of “{queue}” and did not acknowledge "
+                    f"them: {number}. Stop the consumer."
                 )
             self._pulse()
             time.sleep(QUIET_SECONDS)

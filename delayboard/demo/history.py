@@ -149,9 +149,9 @@ class _Flow:
 
 def flow(kind: str, exception: str = "") -> _Flow:
     """The flow of the demo's topology of this kind."""
-    ways = {way.kind: (way.params, way.target) for way in (LEVELS, HOLD)}
+    flows = {flow.kind: (flow.params, flow.target) for flow in (LEVELS, HOLD)}
     trades = {trade.kind: (trade.params, trade.queue) for trade in TRADES}
-    params, destination = (ways | trades)[kind]
+    params, destination = (flows | trades)[kind]
     title = PATTERNS[kind].title(params)
     return _Flow(new_slug(title, lambda _: False, longest=80), kind, destination, exception)
 

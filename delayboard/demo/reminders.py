@@ -47,7 +47,7 @@ TICK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Way:
+class ReminderFlow:
     """One of the ways to delay a reminder: the pattern with its parameters, and the target."""
 
     kind: str
@@ -59,10 +59,10 @@ class Way:
         return PATTERNS[self.kind]
 
 
-LEVELS = Way(delay_levels.KIND, delay_levels_params.Params(), REMINDERS)
+LEVELS = ReminderFlow(delay_levels.KIND, delay_levels_params.Params(), REMINDERS)
 # Nobody binds the queue of these levels again for each message, as NServiceBus does.
-SHOP = Way(delay_levels.KIND, delay_levels_params.Params("own", "shop", 18), REMINDERS)
-HOLD = Way(hold_queues.KIND, hold_queues_params.Params(REMINDERS, (KEY,), HOLDS), KEY)
+SHOP = ReminderFlow(delay_levels.KIND, delay_levels_params.Params("own", "shop", 18), REMINDERS)
+HOLD = ReminderFlow(hold_queues.KIND, hold_queues_params.Params(REMINDERS, (KEY,), HOLDS), KEY)
 
 
 def remind(broker: Broker, stop: Event) -> None:
@@ -70,7 +70,7 @@ def remind(broker: Broker, stop: Event) -> None:
 
     Raises BrokerError, and Refusal when other things have the names.
     """
-    ways = prepare(broker)
+    flows = prepare(broker)
     connection.close()
     address = broker.address
     with (
@@ -84,14 +84,14 @@ def remind(broker: Broker, stop: Event) -> None:
                 limit=50, limit_bytes=1_000_000, wait=TICK_SECONDS, linger=0
             ):
                 consumer.ack_through(delivery)
-            if ways and time.monotonic() >= due:
+            if flows and time.monotonic() >= due:
                 due = time.monotonic() + random.uniform(*PAUSE_SECONDS)
-                way = random.choice(ways)
-                send(channel, way, random_delay(way))
+                flow = random.choice(flows)
+                send(channel, flow, random_delay(flow))
 
 
-def prepare(broker: Broker) -> list[Way]:
-    """Make and apply all topologies; the ways that stand, without those that were deleted.
+def prepare(broker: Broker) -> list[ReminderFlow]:
+    """Make and apply all topologies; the flows that exist, without those that were deleted.
 
     The levels are dozens of exchanges and as many queues: the first time takes seconds.
     """
@@ -100,19 +100,19 @@ def prepare(broker: Broker) -> list[Way]:
         management.declare_queue(Queue(REMINDERS, arguments=Arguments({"x-queue-type": "classic"})))
         management.bind(Binding(REMINDERS, REMINDERS, KEY))
         applied = [
-            (way, row)
-            for way in (HOLD, LEVELS, SHOP)
-            if (row := apply_topology(broker, way.kind, way.params, keep_bodies=way == SHOP))
+            (flow, row)
+            for flow in (HOLD, LEVELS, SHOP)
+            if (row := apply_topology(broker, flow.kind, flow.params, keep_bodies=flow == SHOP))
         ]
-        for way, row in applied:
-            if way.kind == delay_levels.KIND:
-                _bind_the_way_out(row, way, management)
-    return [way for way, _ in applied]
+        for flow, row in applied:
+            if flow.kind == delay_levels.KIND:
+                _bind_target(row, flow, management)
+    return [flow for flow, _ in applied]
 
 
-def send(channel: Publisher, way: Way, delay: timedelta) -> None:
-    """Publish by the way's route, on one channel. Raises BrokerError."""
-    route = way.pattern.route(way.params, delay, way.target)
+def send(channel: Publisher, flow: ReminderFlow, delay: timedelta) -> None:
+    """Publish by the flow's route, on one channel. Raises BrokerError."""
+    route = flow.pattern.route(flow.params, delay, flow.target)
     body = json.dumps({"remind": random.choice(["Ada", "Grace", "Edsger"]), "of": "an invoice"})
     properties = build_properties(
         route.stamped(time.time_ns() // 1_000_000),
@@ -127,19 +127,19 @@ def send(channel: Publisher, way: Way, delay: timedelta) -> None:
     channel.publish_by(route, message)
 
 
-def random_delay(way: Way) -> timedelta:
+def random_delay(flow: ReminderFlow) -> timedelta:
     """One that is on offer, or any: short ones far more often than long ones."""
-    offered = way.pattern.delays(way.params)
+    offered = flow.pattern.delays(flow.params)
     if offered:
         return random.choice(offered)
-    short = SHOP_BITS if way == SHOP else SHORT_BITS
+    short = SHOP_BITS if flow == SHOP else SHORT_BITS
     bits = LONG_BITS if random.random() < SELDOM else short
     return timedelta(seconds=round(2 ** random.uniform(*bits)))
 
 
-def _bind_the_way_out(levels: Topology, way: Way, management: Management) -> None:
+def _bind_target(levels: Topology, flow: ReminderFlow, management: Management) -> None:
     """Before the first message: a level keeps what it cannot route. Deleted with the levels."""
-    out = delay_levels.route(way.params, timedelta(0), way.target).declares
+    out = delay_levels.route(flow.params, timedelta(0), flow.target).declares
     out = without_intercepted(out, levels.broker)
     own_declared(levels, out, observe(management).definitions)
     for binding in out.bindings:

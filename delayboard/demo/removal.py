@@ -62,7 +62,7 @@ def demo_broker() -> Broker | None:
 
 def demo_topologies(broker: Broker) -> QuerySet[Topology]:
     """Those that the demo created; never one of a user."""
-    own = [(way.kind, way.params) for way in (HOLD, LEVELS, SHOP)]
+    own = [(flow.kind, flow.params) for flow in (HOLD, LEVELS, SHOP)]
     own += [(trade.kind, trade.params) for trade in TRADES]
     rows = Topology.objects.filter(broker=broker)
     found = [rows.filter(kind=kind, params=PATTERNS[kind].store(params)) for kind, params in own]

@@ -149,14 +149,14 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
     work = batch.work
     cells = {f"replay/{name}": count_text(count) for name, count in batch.counts().items()}
     cells |= {
-        "replay/settled": count_text(batch.to_send - batch.pending),
+        "replay/settled": count_text(batch.settled),
         "replay/prepared": count_text(work.done if work else 0),
         "replay/to-prepare": count_text(work.total if work else 0),
         "replay/doubled": count_text(batch.doubled),
         "replay/delivered": count_text(batch.delivered),
         "replay/died": count_text(batch.died),
         "replay/pace": "" if pace is None else f"{pace:.{0 if pace >= 10 else 1}f} per second",
-        "replay/left": _describe_remaining(batch.pending, pace),
+        "replay/remaining": _describe_remaining(batch.pending, pace),
         "replay/state": batch.get_state_display(),
     }
     version = make_page_version(batch)

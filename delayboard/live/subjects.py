@@ -59,9 +59,9 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
         case "brokers":
             return _broker(Broker.objects.filter(slug=name).first(), poll_seconds)
         case "publications":
-            return _publication(name)
+            return _of_row(kind, Publication, name, _track)
         case "jobs":
-            return _job(name)
+            return _of_row(kind, PublishJob, name, _read_job)
         case "replays":
             return _batch(name)
         case "runs":
@@ -100,32 +100,22 @@ def _broker(broker: Broker | None, poll_seconds: float) -> Subject | None:
     )
 
 
-def _publication(name: str) -> Subject | None:
+def _of_row(
+    kind: str, model: type[Publication | PublishJob], name: str, read: Callable[[uuid.UUID], State]
+) -> Subject | None:
     try:
-        found = Publication.objects.select_related("broker").filter(pk=uuid.UUID(name)).first()
+        found = model.objects.select_related("broker").filter(pk=uuid.UUID(name)).first()
     except ValueError:
         return None
     if found is None:
         return None
-    return Subject(
-        f"publications/{found.pk}", found.broker, partial(_track, found.pk), STATE_SECONDS
-    )
+    return Subject(f"{kind}/{found.pk}", found.broker, partial(read, found.pk), STATE_SECONDS)
 
 
 def _track(key: uuid.UUID) -> State:
     publication = Publication.objects.select_related("topology").get(pk=key)
     now = datetime.now(UTC)
     return track_state(track(publication, now), now)
-
-
-def _job(name: str) -> Subject | None:
-    try:
-        found = PublishJob.objects.select_related("broker").filter(pk=uuid.UUID(name)).first()
-    except ValueError:
-        return None
-    if found is None:
-        return None
-    return Subject(f"jobs/{found.pk}", found.broker, partial(_read_job, found.pk), STATE_SECONDS)
 
 
 def _read_job(key: uuid.UUID) -> State:
@@ -151,7 +141,7 @@ def _batch(name: str) -> Subject | None:
 def _read_batch(key: int, shown: str, pace: Pace) -> State:
     batch = ReplayBatch.objects.select_related("work").defer("parked_messages").get(pk=key)
     at = datetime.now(UTC)
-    settled = pace.of(batch.to_send - batch.pending, at)
+    settled = pace.of(batch.settled, at)
     found = batch_state(batch, at, pace=settled if batch.state == BatchState.RUNNING else None)
     return {**found, "done": found["done"] or bool(shown and shown != batch.state)}
 

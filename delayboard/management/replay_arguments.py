@@ -11,6 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from delayboard.dead_letters.replay.batch import options
 from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.search.match import queue_names
+from delayboard.dead_letters.search.query import find_queue
 from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import Order, TargetMode
 from topology import access
@@ -121,18 +122,14 @@ def create_draft_of(
 
 
 def _make_query(broker: Broker, queue: str) -> str:
-    """The search for it, with no sign of its name taken for one of the query language.
-
-    Raises CommandError where a search would find messages of another queue too.
-    """
+    """Raises CommandError where a search would find messages of another queue too."""
     alike = [name for name in queue_names(broker, MOST_QUEUES) if fold(name) == fold(queue)]
     if alike and alike != [queue]:
         raise make_usage_error(
             f"A search does not tell {', '.join(f'“{name}”' for name in alike)} apart: choose by "
             "--group, by --parked-message, or by --query with more words."
         )
-    escaped = "".join(f"\\{sign}" if sign in '"*\\' else sign for sign in queue)
-    return f'queue:"{escaped}"'
+    return find_queue(queue)
 
 
 def _read_options(broker: Broker, given: Mapping[str, Any]) -> options.Options:

@@ -208,6 +208,15 @@ class ReplayBatch(models.Model):
         """How many are sent when all goes well: all but the excluded ones."""
         return self.selected - self.excluded
 
+    @property
+    def settled(self) -> int:
+        """How many are sent or cancelled."""
+        return self.to_send - self.pending
+
+    @property
+    def refused(self) -> int:
+        return self.returned + self.nacked + self.failed
+
     def counts(self) -> dict[str, int]:
         """How many ended how, and how many are pending; these add up to `selected`."""
         return {**{str(state): getattr(self, state) for state in COUNTED}, "pending": self.pending}

@@ -189,8 +189,8 @@ def _delete_messages(keys: list[int]) -> tuple[int, int]:
     """Delete those that are still resolved, with their counts and bodies; how many, and bytes."""
     with transaction.atomic():
         messages = _lock(keys)
-        gone = Counter((one.group_id, one.state) for one in messages)
-        for (group, state), number in sorted(gone.items()):
+        numbers = Counter((one.group_id, one.state) for one in messages)
+        for (group, state), number in sorted(numbers.items()):
             MessageGroup.objects.filter(pk=group).update(**{state: F(state) - number})
         # After the groups: it changes items of replays too, which are locked last everywhere.
         ParkedMessage.objects.filter(pk__in=[one.pk for one in messages]).delete()
@@ -203,11 +203,11 @@ def _lock(keys: list[int]) -> list[Any]:
 
     Their repeats are changed when they go, and are locked in the same order.
     """
-    wanted = set(keys)
+    requested = set(keys)
     rows = ParkedMessage.objects.filter(Q(pk__in=keys) | Q(repeat_of__in=keys)).order_by("pk")
     measured = rows.select_for_update().annotate(bytes=Length("properties"))
     found = measured.values_list("pk", "state", "group_id", "body_id", "bytes", named=True)
-    return [row for row in found if row.pk in wanted and row.state in RESOLVED]
+    return [row for row in found if row.pk in requested and row.state in RESOLVED]
 
 
 def _delete_bodies(keys: list[str]) -> list[int]:
@@ -220,8 +220,8 @@ def _delete_bodies(keys: list[str]) -> list[int]:
         rows = Body.objects.filter(pk__in=keys).order_by("pk").select_for_update(skip_locked=True)
         locked = list(rows.values_list("pk", flat=True))
         sizes = dict(Body.objects.filter(~_HAS_BODY, pk__in=locked).values_list("pk", "size"))
-        gone = Body.objects.filter(pk__in=list(sizes))
-        gone._raw_delete(gone.db)
+        unused = Body.objects.filter(pk__in=list(sizes))
+        unused._raw_delete(unused.db)
     return list(sizes.values())
 
 

@@ -14,7 +14,7 @@ import pytest
 from analytics import facts
 from analytics.events import FIELDS, HEADERS_LIMIT_BYTES, PROBE, VALUE_LIMIT_CHARACTERS, Kind
 from analytics.log import ROLL_BYTES
-from analytics.recorder.copies import KEPT_BODY_BYTES
+from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.retention.log_files import LOG
 from tests.analytics.test_golden import GOLDEN, TODAY, lines_of
 
@@ -84,7 +84,7 @@ def test_the_numbers_of_the_document_are_those_of_the_code() -> None:
     assert f"{ROLL_BYTES // 1024**2} MiB" in DOCUMENT
     assert f"`{LOG.setting}`" in DOCUMENT
     assert f"and {len(FIELDS)} since" in DOCUMENT
-    assert f"at most {KEPT_BODY_BYTES // 1024} KiB" in DOCUMENT
+    assert f"at most {STORED_BODY_BYTES // 1024} KiB" in DOCUMENT
 
 
 @pytest.mark.parametrize(("command", "answer"), examples("sh"))

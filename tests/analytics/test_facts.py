@@ -10,10 +10,11 @@ import pytest
 from django.db import transaction
 
 from analytics import facts
-from analytics.log import EventLog, LogError, read_day
+from analytics.log import EventLog, LogError
 from analytics.models import Fact
 from analytics.recorder.write_facts import write_batch, write_facts
 from tests.analytics.builders import NOON
+from tests.analytics.day_lines import read_day
 from topology.message import Message, Properties, Publish, content_id, kept_by_streams
 from topology.models import Broker, Topology
 

@@ -13,11 +13,11 @@ from analytics.log import (
     EventLog,
     LogError,
     days,
-    read_day,
     take_lock,
     written_since,
 )
 from tests.analytics.builders import NOON, an_event
+from tests.analytics.day_lines import read_day
 
 DAY = NOON.date()
 HOUR = timedelta(hours=1)

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from analytics.events import MessageEvent
-from analytics.log import EventLog, LogError, read_day
+from analytics.log import EventLog, LogError
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
 from analytics.recorder import gaps
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.batches import Recorder
-from analytics.recorder.copies import KEPT_BODY_BYTES
+from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.recorder.overflow import TOO_SLOW, Overflow
 from tests.analytics.builders import DELAY, NOON, follow_log, ms
+from tests.analytics.day_lines import read_day
 from topology.broker.amqp.consumer import Delivery
 from topology.broker.management.client import Management
 from topology.message import Message, Properties
@@ -139,7 +140,7 @@ def test_a_body_is_kept_from_the_moment_that_it_is_wanted(
 ) -> None:
     recorder.put_away([a_copy("orders")])
     recorder.topology.keep_bodies = True
-    recorder.put_away([a_copy("orders"), a_copy("orders", body=b"x" * (KEPT_BODY_BYTES + 1))])
+    recorder.put_away([a_copy("orders"), a_copy("orders", body=b"x" * (STORED_BODY_BYTES + 1))])
     assert [event.body_base64 for event in logged(event_log)] == ["", "Ym9keQ==", ""]
 
 

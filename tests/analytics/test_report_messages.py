@@ -184,4 +184,4 @@ def test_an_invalid_address_is_not_found(viewer: Client) -> None:
     assert viewer.get(page, {"kind": "measured", "from": "soon"}).status_code == 404
     text = viewer.get(page, {"kind": "measured", "from": str(date(2020, 1, 1))}).content.decode()
     assert "No recorded message matches." in text
-    assert "for 7 days" in text
+    assert "Delayboard deletes a message 7 days after it left its delay" in text

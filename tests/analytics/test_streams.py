@@ -11,11 +11,12 @@ import pytest
 from django.db import DatabaseError, Error, InterfaceError
 
 from analytics.events import MessageEvent
-from analytics.log import EventLog, LogError, read_day
+from analytics.log import EventLog, LogError
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.recorder import retired_taps, streams
 from analytics.recorder.batches import RecordingFailed, StreamRecorder
 from tests.analytics.builders import NOON, follow_log, ms
+from tests.analytics.day_lines import read_day
 from topology.broker.amqp.consumer import Delivery
 from topology.message import Message, Properties
 from topology.models import Topology

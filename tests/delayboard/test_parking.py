@@ -182,7 +182,7 @@ def test_what_stands_before_one_that_is_near_its_limit_is_not_given_up(
         Delivery(a_message(headers={"x-delivery-count": count}), place, NOW)
         for place, count in enumerate(counts, start=1)
     ]
-    taking.store(deliveries, stop=Event(), say=lambda trouble: None)
+    taking.store(deliveries, stop=Event(), report=lambda trouble: None)
     assert held == [(2, True), (1, True), (1, False)]
 
 
@@ -281,10 +281,10 @@ def test_a_database_that_refuses_is_asked_again_and_then_given_up(
         patch.setattr(store_batch, "HOLD_SECONDS", 0.1)
         patch.setattr(store_batch, "RETRY_SECONDS", 0.05)
         with pytest.raises(StoreFailed, match="database or disk is full"):
-            writer.store_patiently([a_message(b"12345")], stop=Event(), say=said.append)
+            writer.store_patiently([a_message(b"12345")], stop=Event(), report=said.append)
     assert said
     assert writer.space.refused_bytes == 5
-    assert writer.store_patiently([a_message(b"12345")], stop=Event(), say=said.append)
+    assert writer.store_patiently([a_message(b"12345")], stop=Event(), report=said.append)
     assert writer.space.refused_bytes == 0
 
 
@@ -306,7 +306,7 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(
     monkeypatch.setattr(ParkingWriter, "_commit", lose)
     monkeypatch.setattr(store_batch, "RETRY_SECONDS", 0.0)
     parked_messages = writer.store_patiently(
-        [of("a"), of("b")], stop=Event(), say=lambda trouble: None
+        [of("a"), of("b")], stop=Event(), report=lambda trouble: None
     )
     rows = ParkedMessage.objects.exclude(pk__in=first).order_by("pk")
     assert parked_messages == list(rows.values_list("pk", flat=True))
@@ -315,7 +315,8 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(
     parking.refresh_from_db()
     assert parking.parked == 2
     assert (
-        writer.store_patiently([of("c")], stop=Event(), say=lambda trouble: None) > parked_messages
+        writer.store_patiently([of("c")], stop=Event(), report=lambda trouble: None)
+        > parked_messages
     )
 
 

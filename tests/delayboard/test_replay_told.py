@@ -52,6 +52,4 @@ def test_what_became_of_them_adds_up_to_what_was_replayed(broker: Broker) -> Non
     batch = a_batch(broker, parked_messages, BatchState.DONE, states, delivered=1, died=1)
     delayed = a_route(batch, routing_key="later", after_ms=1000)
     batch.items.filter(position=3).update(route=delayed, outcome=ReplayOutcome.DELAYED)
-    assert summary.count_outcomes(batch) == summary.OutcomeCounts(
-        delivered=1, died=1, delayed=1, unobserved=1
-    )
+    assert summary.count_outcomes(batch) == dict.fromkeys(ReplayOutcome, 1)

@@ -99,12 +99,12 @@ def test_a_batch_is_told_by_its_counts(broker: Broker) -> None:
     cells = {name.partition("/")[2]: text for name, text in running["cells"].items()}
     counted = ("done", "returned", "nacked", "failed", "cancelled", "pending")
     assert [cells[name] for name in counted] == ["1", "0", "0", "0", "0", "1"]
-    told = (cells["settled"], cells["pace"], cells["left"])
+    told = (cells["settled"], cells["pace"], cells["remaining"])
     assert told == ("1", "0.5 per second", "about 2s left")
     assert (cells["state"], running["done"]) == ("running", False)
     ended = batch_state(a_replay(broker, BatchState.CANCELLED), NOON)
     assert (ended["cells"]["replay/state"], ended["done"]) == ("cancelled", True)
-    assert (ended["cells"]["replay/pace"], ended["cells"]["replay/left"]) == ("", "")
+    assert (ended["cells"]["replay/pace"], ended["cells"]["replay/remaining"]) == ("", "")
 
 
 def test_a_page_of_a_batch_is_over_once_it_is_in_another_state(broker: Broker) -> None:

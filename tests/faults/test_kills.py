@@ -14,10 +14,10 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from analytics.events import MessageEvent
-from analytics.log import read_day
 from analytics.models import DueCount, Minute, ScheduledMessage
 from analytics.recorder.record import PREFETCH
 from delayboard.demo.node import PrivateNode
+from tests.analytics.day_lines import read_day
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
 from tests.faults.forking import forked

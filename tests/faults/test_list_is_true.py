@@ -18,11 +18,11 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from analytics.log import read_day
 from analytics.models import Gap, ScheduledMessage
 from analytics.scheduled.queries import listing
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import recorder_key
+from tests.analytics.day_lines import read_day
 from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, eventually, make_user
 from tests.faults.processes import environment, kill, started

@@ -25,19 +25,19 @@ def test_an_admin_switches_it_on_and_off_and_the_page_says_so(vhost: Vhost) -> N
     broker = make_broker(vhost)
     client = signed_in(Role.ADMIN, broker)
     assert '<span class="state state-off">Disabled</span>' in text_of(client.get(page_of(broker)))
-    text = switch(client, broker, wanted="on")
+    text = switch(client, broker, switch="on")
     row = Firehose.objects.get(broker=broker)
     assert "The firehose of Test broker is enabled." in text
     assert '<span class="state state-ok">Enabled</span>' in text
     assert f"by {row.switched_on_by}" in text
     assert "Publishers are never blocked" in text
     assert is_tracing(broker)
-    assert "The firehose is already enabled." in switch(client, broker, wanted="on")
-    assert "no longer reads the firehose" in switch(client, broker, wanted="off")
+    assert "The firehose is already enabled." in switch(client, broker, switch="on")
+    assert "no longer reads the firehose" in switch(client, broker, switch="off")
     assert not Firehose.objects.exists()
     assert not is_tracing(broker)
     assert "Delayboard did not enable the firehose, so it does not disable the firehose." in switch(
-        client, broker, wanted="off"
+        client, broker, switch="off"
     )
 
 
@@ -64,10 +64,10 @@ def test_others_may_look_and_a_forged_post_of_theirs_changes_nothing(
 def test_a_post_that_asks_for_neither_changes_nothing(vhost: Vhost) -> None:
     broker = make_broker(vhost)
     client = signed_in(Role.ADMIN, broker)
-    switch(client, broker, wanted="on")
-    assert "must be on or off" in switch(client, broker, wanted="<b>off</b>")
+    switch(client, broker, switch="on")
+    assert "must be on or off" in switch(client, broker, switch="<b>off</b>")
     assert Firehose.objects.exists()
-    switch(client, broker, wanted="off")
+    switch(client, broker, switch="off")
 
 
 def test_a_production_broker_asks_for_its_name(vhost: Vhost) -> None:
@@ -76,12 +76,12 @@ def test_a_production_broker_asks_for_its_name(vhost: Vhost) -> None:
     client = signed_in(Role.ADMIN, broker)
     assert 'data-confirm-name="Test broker"' in text_of(client.get(page_of(broker)))
     assert "is a production broker (test). Type the broker name to confirm." in switch(
-        client, broker, wanted="on", name="test"
+        client, broker, switch="on", name="test"
     )
     assert not is_tracing(broker)
-    switch(client, broker, wanted="on", name="Test broker")
+    switch(client, broker, switch="on", name="Test broker")
     assert is_tracing(broker)
-    switch(client, broker, wanted="off")
+    switch(client, broker, switch="off")
 
 
 def test_what_somebody_else_did_is_told_apart(vhost: Vhost) -> None:
@@ -90,9 +90,9 @@ def test_what_somebody_else_did_is_told_apart(vhost: Vhost) -> None:
     with Management(broker.address) as management:
         management.trace(on=True)
         assert "Enabled by another tool" in text_of(client.get(page_of(broker)))
-        switch(client, broker, wanted="on")
+        switch(client, broker, switch="on")
         management.trace(on=False)
         text = text_of(client.get(page_of(broker)))
     assert "Starting" in text
     assert "somebody disabled the firehose" in text
-    switch(client, broker, wanted="off")
+    switch(client, broker, switch="off")

@@ -174,7 +174,10 @@ def test_what_another_consumer_holds_keeps_the_migration_open(
         eventually(lambda: read_depths(source, [queue], "messages_unacknowledged"), "a report")
         tally = migrate(source, target, owner="test")
     assert (tally.moved, tally.is_empty) == (0, False)
-    problem = f"Messages of “{queue}” that another consumer has and did not acknowledge: 1."
+    problem = (
+        f"Another consumer received messages of “{queue}” and did not acknowledge them: 1. "
+        "Stop the consumer."
+    )
     assert DelayMigration.objects.get().work.error.startswith(problem)
     monkeypatch.undo()
     assert migrate(source, target, owner="test").moved == 1

@@ -20,7 +20,7 @@ from analytics.log import EventLog, take_lock
 from analytics.models import Firehose
 from analytics.observation import on_the_firehose, untapped
 from analytics.recorder.backlog import Backlog
-from analytics.recorder.copies import KEPT_BODY_BYTES
+from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.recorder.firehose.switch import tap_of
 from analytics.recorder.firehose.traces import (
     Trace,
@@ -181,7 +181,7 @@ def watched_of(broker: Broker) -> list[Watched]:
             topology.pattern,
             topology.parsed,
             untapped(topology),
-            KEPT_BODY_BYTES if topology.keep_bodies else -1,
+            STORED_BODY_BYTES if topology.keep_bodies else -1,
             topology.tapped_destinations,
         )
         for topology in on_the_firehose(broker)

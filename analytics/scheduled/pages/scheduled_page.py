@@ -56,7 +56,7 @@ class ScheduledList:
 
 def load_list(
     brokers: Sequence[Broker],
-    wanted: Filter,
+    filters: Filter,
     now: datetime,
     *,
     hidden: Mapping[int, Redaction],
@@ -71,8 +71,8 @@ def load_list(
     """
     topologies = list(Topology.objects.filter(broker__in=brokers).select_related("broker"))
     whole = counts.scope_of(topologies, now)
-    around = _narrow(whole, topologies, wanted)
-    scope = replace(around, destination=wanted.destination) if wanted.destination else around
+    around = _narrow(whole, topologies, filters)
+    scope = replace(around, destination=filters.destination) if filters.destination else around
     shown = ScheduledList(
         now=now,
         topologies=topologies,
@@ -82,34 +82,34 @@ def load_list(
         stuck_in=_with_stuck(scope, topologies),
         is_first=place is None,
     )
-    if wanted.problems:
+    if filters.problems:
         return shown
     delivered = due_before(whole.delivered_before, whole.stuck)
-    rows = listing.filter_waiting(brokers, wanted, now, delivered=delivered).select_related(None)
+    rows = listing.filter_waiting(brokers, filters, now, delivered=delivered).select_related(None)
     page = _Pages(
         Reader(hidden, whole.not_observed, whole.stuck), {one.pk: one for one in topologies}, now
     )
-    if wanted.text:
-        found = search.search(listing.after(rows, place), wanted.text, PAGE + 1)
+    if filters.text:
+        found = search.search(listing.after(rows, place), filters.text, PAGE + 1)
         shown = replace(shown, **page.of(_in_order(found)), remark=found.remark)
         numbers: _Numbers = _OfFound(found, scope)
     else:
         listed = listing.page_after(rows, place, PAGE + 1, is_reversed=is_reversed)
         shown = replace(shown, **page.of(listed))
-        numbers = _OfCounts(scope, wanted)
-    return _with_numbers(shown, numbers, wanted, span) if place is None else shown
+        numbers = _OfCounts(scope, filters)
+    return _with_numbers(shown, numbers, filters, span) if place is None else shown
 
 
-def scope_of_list(topologies: Sequence[Topology], wanted: Filter, now: datetime) -> Scope:
+def scope_of_list(topologies: Sequence[Topology], filters: Filter, now: datetime) -> Scope:
     """The counted messages of a filter's topology and destination, due at any time."""
-    around = _narrow(counts.scope_of(topologies, now), topologies, wanted)
-    return replace(around, destination=wanted.destination)
+    around = _narrow(counts.scope_of(topologies, now), topologies, filters)
+    return replace(around, destination=filters.destination)
 
 
-def _narrow(whole: Scope, topologies: Sequence[Topology], wanted: Filter) -> Scope:
-    if not wanted.topology:
+def _narrow(whole: Scope, topologies: Sequence[Topology], filters: Filter) -> Scope:
+    if not filters.topology:
         return whole
-    named = [one for one in topologies if one.slug == wanted.topology]
+    named = [one for one in topologies if one.slug == filters.topology]
     return whole.only(named[0].pk if named else 0)
 
 
@@ -143,10 +143,10 @@ class _Numbers(Protocol):
 @dataclass(frozen=True)
 class _OfCounts:
     scope: Scope
-    wanted: Filter
+    filters: Filter
 
     def summary(self) -> Summary:
-        return summary.of_counts(self.scope, self.wanted)
+        return summary.of_counts(self.scope, self.filters)
 
     def edges(self) -> tuple[datetime, datetime] | None:
         return counts.edges(self.scope)
@@ -172,17 +172,17 @@ class _OfFound:
 
 
 def _with_numbers(
-    shown: ScheduledList, numbers: _Numbers, wanted: Filter, span: str
+    shown: ScheduledList, numbers: _Numbers, filters: Filter, span: str
 ) -> ScheduledList:
     total = numbers.summary()
-    edges = None if wanted.is_stuck else numbers.edges()
+    edges = None if filters.is_stuck else numbers.edges()
     if edges is None:
         return replace(shown, summary=total)
     now = shown.now
     first, last = edges
-    if wanted.has_range or wanted.is_overdue:
-        from_at, until_at = wanted.from_at or first, wanted.until_at or last
-        until_at = min(until_at, now) if wanted.is_overdue else until_at
+    if filters.has_range or filters.is_overdue:
+        from_at, until_at = filters.from_at or first, filters.until_at or last
+        until_at = min(until_at, now) if filters.is_overdue else until_at
         span = ""
     else:
         if span not in (*SPANS, ALL):

@@ -106,19 +106,19 @@ def overdue(rows: QuerySet[ScheduledMessage], now: datetime) -> QuerySet[Schedul
 
 
 def filter_waiting(
-    brokers: Iterable[Broker], wanted: Filter, now: datetime, *, delivered: Q | None = None
+    brokers: Iterable[Broker], filters: Filter, now: datetime, *, delivered: Q | None = None
 ) -> QuerySet[ScheduledMessage]:
     """The waiting rows that match a filter, without its text; `delivered` as in `waiting`."""
-    rows = waiting(brokers, topology_slug=wanted.topology, now=now, delivered=delivered)
-    if wanted.destination:
-        rows = rows.filter(destination=wanted.destination)
-    if wanted.from_at is not None:
-        rows = rows.filter(due_at__gte=wanted.from_at)
-    if wanted.until_at is not None:
-        rows = rows.filter(due_at__lt=wanted.until_at)
-    if wanted.is_stuck:
+    rows = waiting(brokers, topology_slug=filters.topology, now=now, delivered=delivered)
+    if filters.destination:
+        rows = rows.filter(destination=filters.destination)
+    if filters.from_at is not None:
+        rows = rows.filter(due_at__gte=filters.from_at)
+    if filters.until_at is not None:
+        rows = rows.filter(due_at__lt=filters.until_at)
+    if filters.is_stuck:
         rows = rows.filter(is_stuck(stuck_ranges(), now))
-    return overdue(rows, now) if wanted.is_overdue else rows
+    return overdue(rows, now) if filters.is_overdue else rows
 
 
 def read_place(text: str) -> Place | None:

@@ -51,18 +51,22 @@ class Found:
     remark: str = ""
 
 
-def allowed(wanted: Filter, brokers: Collection[Broker], hidden: Mapping[int, Redaction]) -> Filter:
+def allowed(
+    filters: Filter, brokers: Collection[Broker], hidden: Mapping[int, Redaction]
+) -> Filter:
     """The same filter; its text is a problem when a search would reveal redacted values.
 
     `hidden` has the redaction rules by broker for the user of the filter.
     """
     hiding = {broker.pk: broker.name for broker in brokers if not hidden[broker.pk].is_empty}
-    if wanted.text and wanted.topology and hiding:
-        where = Topology.objects.filter(slug=wanted.topology).values_list("broker", flat=True)
+    if filters.text and filters.topology and hiding:
+        where = Topology.objects.filter(slug=filters.topology).values_list("broker", flat=True)
         hiding = {pk: hiding[pk] for pk in where if pk in hiding}
-    if not wanted.text or not hiding:
-        return wanted
-    return replace(wanted, problems={**wanted.problems, "text": _refusal(sorted(hiding.values()))})
+    if not filters.text or not hiding:
+        return filters
+    return replace(
+        filters, problems={**filters.problems, "text": _refusal(sorted(hiding.values()))}
+    )
 
 
 def _refusal(names: Sequence[str]) -> str:
@@ -74,15 +78,15 @@ def _refusal(names: Sequence[str]) -> str:
     )
 
 
-def search(rows: QuerySet[ScheduledMessage], text: str, wanted: int) -> Found:
-    """Those of the rows, which are in due order, that hold the text; at least `wanted` if so many.
+def search(rows: QuerySet[ScheduledMessage], text: str, number: int) -> Found:
+    """Those of the rows, which are in due order, that hold the text; at least `number` if so many.
 
     Upper and lower case are the same. What is searched: message id, correlation id, headers,
     and the beginning of a kept body that is text.
     """
     term = fold(text)
     first, is_all = _matching(rows, term, HEAD)
-    if is_all or len(first) >= wanted:
+    if is_all or len(first) >= number:
         return Found(first, "" if is_all else _only_next(HEAD))
     sample = rows.filter(searched__isnull=False).values_list("pk", flat=True)[: text_index.SAMPLE]
     indexed = text_index.find(ScheduledText, "analytics_textindex", term, list(sample))
@@ -90,9 +94,9 @@ def search(rows: QuerySet[ScheduledMessage], text: str, wanted: int) -> Found:
     if indexed is None or indexed.floor is not None or len(indexed.ids) > MOST:
         for depth in DEPTHS:
             first, is_all = _matching(rows, term, depth)
-            if is_all or len(first) >= wanted:
+            if is_all or len(first) >= number:
                 break
-        if indexed is None or is_all or len(first) >= wanted:
+        if indexed is None or is_all or len(first) >= number:
             return Found(first, "" if is_all else _only_next(depth))
         remarks.append(
             f"More than {MOST} messages contain this text. The list shows some of them."

@@ -28,22 +28,22 @@ class Summary:
     stuck: int = 0
 
 
-def of_counts(scope: Scope, wanted: Filter) -> Summary:
+def of_counts(scope: Scope, filters: Filter) -> Summary:
     """Of the scope; the filter's range, and overdue or stuck alone, apply to `matching` only."""
     now = scope.now
     ends = [now + span for span in SPANS.values()]
-    until = wanted.until_at
-    if wanted.is_overdue:
+    until = filters.until_at
+    if filters.is_overdue:
         until = min(now - OVERDUE_AFTER, until or now)
     points = [None, now - OVERDUE_AFTER, now, *ends, until]
-    if wanted.from_at is not None:
-        points.append(wanted.from_at)
+    if filters.from_at is not None:
+        points.append(filters.from_at)
     waiting, overdue, past, *numbers = counts.before(scope, points)
     soon, (last, *first) = numbers[: len(ends)], numbers[len(ends) :]
     asked = max(0, last - sum(first))
     stuck = counts.count_stuck(scope)
-    if wanted.is_stuck:
-        asked = counts.count_stuck(scope, wanted.from_at, until) if stuck else 0
+    if filters.is_stuck:
+        asked = counts.count_stuck(scope, filters.from_at, until) if stuck else 0
     return Summary(waiting, overdue, tuple(number - past for number in soon), asked, stuck)
 
 

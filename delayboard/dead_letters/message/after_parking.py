@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from django.db.models import Exists, OuterRef
 
-from delayboard.dead_letters.message.history import Page, Step
+from delayboard.dead_letters.message.history import Kind, Page, Step
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayItem
 from delayboard.models.replay import OPEN, ReplayEdit, ReplayOutcome
@@ -15,6 +15,12 @@ from topology.redaction import HIDDEN, NOTHING, Redaction
 
 MOST = 10
 _LAST = datetime.max.replace(tzinfo=UTC)
+_EVIDENCE = {
+    ReplayOutcome.DIED: "Delayboard found the message in a dead-letter queue.",
+    ReplayOutcome.DELIVERED: "A tap recorded the delivery, or a consumer failure proves it.",
+    ReplayOutcome.DELAYED: "The delivery is not observed. You can replay the message again.",
+    ReplayOutcome.UNOBSERVED: "Delayboard recorded no later event.",
+}
 
 
 def build_later_steps(
@@ -111,33 +117,16 @@ def _done(item: ReplayItem) -> str:
 
 
 def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
-    batch: Page = ("replay_batch", item.batch_id)
-    of = f"Replay {item.batch_id}."
-    match item.outcome:
-        case ReplayOutcome.DIED if item.died_as_id is not None:
-            what = f"dead-lettered again as parked message {item.died_as_id}"
-            return Step(
-                "again",
-                what,
-                at=item.outcome_at,
-                detail=of,
-                page=_parked_page(parked_message, item.died_as_id),
-            )
-        case ReplayOutcome.DIED:
-            sentence = f"{of} Delayboard found the message in a dead-letter queue."
-            return Step(
-                "again", "dead-lettered again", at=item.outcome_at, detail=sentence, page=batch
-            )
-        case ReplayOutcome.DELIVERED:
-            sentence = f"{of} A tap recorded the delivery, or a consumer failure proves it."
-            return Step(
-                "now", "delivered (observed)", at=item.outcome_at, detail=sentence, page=batch
-            )
-        case ReplayOutcome.DELAYED:
-            sentence = f"{of} The delivery is not observed. You can replay the message again."
-            return Step("now", "sent to a delay", at=item.outcome_at, detail=sentence, page=batch)
-    sentence = f"{of} Delayboard recorded no later event."
-    return Step("now", "not observed", at=item.outcome_at, detail=sentence, page=batch)
+    what, sentence = item.get_outcome_display(), _EVIDENCE[ReplayOutcome(item.outcome)]
+    kind: Kind = "now"
+    page: Page = ("replay_batch", item.batch_id)
+    if item.outcome == ReplayOutcome.DIED:
+        kind = "again"
+        if item.died_as_id is not None:
+            what, sentence = f"{what} as parked message {item.died_as_id}", ""
+            page = _parked_page(parked_message, item.died_as_id)
+    detail = f"Replay {item.batch_id}. {sentence}".rstrip()
+    return Step(kind, what, at=item.outcome_at, detail=detail, page=page)
 
 
 def _equals(parked_message: ParkedMessage) -> list[Step]:

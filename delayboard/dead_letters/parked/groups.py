@@ -68,7 +68,7 @@ def parse(values: Mapping[str, str]) -> GroupFilter:
     )
 
 
-def page(broker: Broker, wanted: GroupFilter, rules: Redaction = NOTHING) -> Page:
+def page(broker: Broker, filters: GroupFilter, rules: Redaction = NOTHING) -> Page:
     """The groups of a broker that fit, at most PAGE of them, as `rules` let them be seen."""
     rows = MessageGroup.objects.filter(broker=broker, merged_into=None).select_related("owner")
     merged = MessageGroup.objects.filter(broker=broker, merged_into__isnull=False)
@@ -79,16 +79,16 @@ def page(broker: Broker, wanted: GroupFilter, rules: Redaction = NOTHING) -> Pag
     if has_merged:
         open_ones |= Q(pk__in=merged.filter(open_ones).values("merged_into"))
     rows = _filter_fitting(
-        rows if wanted.with_empty else rows.filter(open_ones), wanted.text, searched
+        rows if filters.with_empty else rows.filter(open_ones), filters.text, searched
     )
-    if wanted.sort == "count":
+    if filters.sort == "count":
         column = "parked_in_all" if has_merged else "parked"
     else:
         column = "last_in_all" if has_merged else "last_at"
     rows = rows.order_by(f"-{column}", "-pk")
-    found = with_merged_counts(list(rows[wanted.after : wanted.after + PAGE + 1]))
+    found = with_merged_counts(list(rows[filters.after : filters.after + PAGE + 1]))
     seen = [seen_group(group, rules) for group in found[:PAGE]]
-    return Page(seen, wanted.after + PAGE if len(found) > PAGE else None)
+    return Page(seen, filters.after + PAGE if len(found) > PAGE else None)
 
 
 def _add_merged(rows: QuerySet[MessageGroup]) -> QuerySet[MessageGroup]:

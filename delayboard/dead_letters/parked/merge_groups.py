@@ -87,8 +87,8 @@ def _check(found: dict[int, MessageGroup], into: int) -> None:
             "One of these groups contains merged groups. Select that group as the target, or undo "
             "the merge first."
         )
-    held = MessageGroup.objects.filter(merged_into=into).count()
-    if held + len(found) > MOST_MERGED:
+    number = MessageGroup.objects.filter(merged_into=into).count()
+    if number + len(found) > MOST_MERGED:
         raise MergeError(f"At most {MOST_MERGED} groups can be merged into one.")
     _check_pending(found)
 

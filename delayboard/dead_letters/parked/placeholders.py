@@ -43,13 +43,13 @@ _POD = r"[bcdfghjklmnpqrstvwxz2456789]"
 _UNIT = r"(?:[mun]?s|µs|secs?|seconds?|mins?|minutes?|[mhdx]|[kKMGT]?i?B|[kMG]b|bytes|px)"
 _LOCAL, _HOST = r"[0-9A-Za-z_%+-]{1,64}", r"[0-9A-Za-z-]{1,63}"
 # Words before a number that is a code, or the number of a region or a version.
-_KEPT_BEFORE = re.compile(
+_CODE_BEFORE = re.compile(
     r"(?:(?<![a-z])(?:http(?:/[0-9.]{1,3})?|status(?:[ _-]?code)?|code|sqlstate|err(?:or|no)?"
     r"|does not indicate success)[ :=#.\[(\"'/-]{1,3}"
     r"|(?<![a-z])(?:ora|tns|pls|v|eu|us|ap)[_-]|(?:north|south|east|west|central)[_-])\Z",
     re.IGNORECASE,
 )
-_KEPT_AFTER = re.compile(
+_CODE_AFTER = re.compile(
     r"[ :)-]{1,3}(?:Bad Request|Unauthorized|Forbidden|Not Found|Method Not Allowed|Conflict|Gone"
     r"|Request Time|Precondition Failed|Payload Too|Unprocessable|Too Many|Internal Server"
     r"|Bad Gateway|Service Unavailable|Gateway Time)",
@@ -81,11 +81,11 @@ def _address(found: re.Match[str]) -> str:
 
 def _number(found: re.Match[str]) -> str:
     number, text = found[0], found.string
-    is_kept = len(number) <= LONGEST_CODE and (
-        _KEPT_BEFORE.search(text[max(0, found.start() - 40) : found.start()])
-        or (len(number) == HTTP_DIGITS and _KEPT_AFTER.match(text, found.end()))
+    is_code = len(number) <= LONGEST_CODE and (
+        _CODE_BEFORE.search(text[max(0, found.start() - 40) : found.start()])
+        or (len(number) == HTTP_DIGITS and _CODE_AFTER.match(text, found.end()))
     )
-    return number if is_kept else "<number>"
+    return number if is_code else "<number>"
 
 
 RULES: tuple[Rule, ...] = (

@@ -107,7 +107,7 @@ def put_prepared(
         ignore_conflicts=True,
     )
     groups = _count_states(broker, prepared, at)
-    alike = ParkedMessage(
+    template = ParkedMessage(
         broker=broker,
         queue=fit_column(queue),
         session=session,
@@ -119,7 +119,7 @@ def put_prepared(
     again = repeats or [None] * len(prepared)
     moment = cache(connection.ops.adapt_datetimefield_value)
     keys = insert(
-        alike,
+        template,
         [
             {
                 "group_id": groups[p.failure],
@@ -150,9 +150,9 @@ def put_prepared(
 
 
 def insert(
-    alike: Model, rows: Sequence[Mapping[str, Any]], *, ignore_conflicts: bool = False
+    template: Model, rows: Sequence[Mapping[str, Any]], *, ignore_conflicts: bool = False
 ) -> list[int]:
-    """Insert rows that are as `alike` but for these columns; their keys, in order.
+    """Insert rows that are as `template` but for these columns; their keys, in order.
 
     The values are as the database's driver takes them: making a model of each row, and asking
     each field for each value, takes three times as long.
@@ -161,14 +161,14 @@ def insert(
         return []
     fields = {
         field.attname: field
-        for field in alike._meta.concrete_fields
+        for field in template._meta.concrete_fields
         if not isinstance(field, AutoField)
     }
     stated = [name for name in rows[0] if name in fields]
     alone = [name for name in fields if name not in stated]
-    shared = [fields[name].get_db_prep_save(getattr(alike, name), connection) for name in alone]
+    shared = [fields[name].get_db_prep_save(getattr(template, name), connection) for name in alone]
     quoted = connection.ops.quote_name
-    into = f"INSERT INTO {quoted(alike._meta.db_table)}"
+    into = f"INSERT INTO {quoted(template._meta.db_table)}"
     columns = ", ".join(quoted(str(fields[name].column)) for name in (*alone, *stated))
     one = f"({', '.join(['%s'] * len(fields))})"
     end = "ON CONFLICT DO NOTHING" if ignore_conflicts else f"RETURNING {quoted('id')}"

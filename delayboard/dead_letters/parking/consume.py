@@ -40,7 +40,7 @@ class Taking:
         self._unacked: deque[tuple[Delivery, int]] = deque()
 
     def store(
-        self, deliveries: Sequence[Delivery], *, stop: Event, say: Callable[[str], None]
+        self, deliveries: Sequence[Delivery], *, stop: Event, report: Callable[[str], None]
     ) -> None:
         """Commit, then acknowledge. Raises StoreFailed, BrokerError, and what `pulse` raises."""
         near = [delivery.tag for delivery in deliveries if self._limits.is_near(delivery.message)]
@@ -48,7 +48,7 @@ class Taking:
             parked_messages = self._writer.store_patiently(
                 [delivery.message for delivery in run],
                 stop=stop,
-                say=say,
+                report=report,
                 # A nack of this message also requeues those behind it.
                 for_good=run[0].tag <= max(near, default=0),
             )

@@ -50,7 +50,9 @@ def park_automatically(queue_id: int, *, stop: Event, beat: Beat, space: SpaceCh
                     linger=LINGER_SECONDS,
                 )
                 if deliveries:
-                    taking.store(deliveries, stop=stop, say=partial(_report, beat, writer, last_at))
+                    taking.store(
+                        deliveries, stop=stop, report=partial(_report, beat, writer, last_at)
+                    )
                     last_at = datetime.now(UTC).isoformat()
                 taking.confirm_acks()
                 if monotonic() - beaten > BEAT_SECONDS:

@@ -124,7 +124,7 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
                 )
                 alive()
                 if deliveries:
-                    taking.store(deliveries, stop=stop, say=lambda trouble: alive())
+                    taking.store(deliveries, stop=stop, report=lambda trouble: alive())
                     progress.parked = parking.parked + taking.taken
                     came_at = monotonic()
                     taking.confirm_acks()
@@ -171,7 +171,7 @@ def _park_these(
         parked_messages = writer.store_patiently(
             [delivery.message for delivery in deliveries],
             stop=stop,
-            say=lambda trouble: alive(),
+            report=lambda trouble: alive(),
             handles=find_missing(wanted, found),
         )
         acks = Acks(session)
@@ -185,14 +185,14 @@ def _park_these(
 
 def find_missing(wanted: Sequence[str], taken: Collection[str]) -> list[str]:
     """Pure: the handles that are still missing, renumbered after equal ones were taken."""
-    still = []
+    remaining = []
     for handle in wanted:
         if handle not in taken:
             equal, _, occurrence = handle.rpartition(".")
             number = int(occurrence)
             before = sum(f"{equal}.{earlier}" in taken for earlier in range(1, number))
-            still.append(f"{equal}.{number - before}")
-    return still
+            remaining.append(f"{equal}.{number - before}")
+    return remaining
 
 
 def _read_head(

@@ -29,8 +29,8 @@ def earlier(session: ParkSession, prepared: Sequence[Prepared]) -> list[int | No
     found: list[int | None] = []
     for one in prepared:
         raw = one.message.properties.raw
-        same = one.message.redelivered and waiting.get((one.content_id, identity(raw)))
-        found.append(same.popleft() if same else None)
+        earlier = one.message.redelivered and waiting.get((one.content_id, identity(raw)))
+        found.append(earlier.popleft() if earlier else None)
     return found
 
 

@@ -24,7 +24,7 @@ from topology.message import REPLAY_HEADER, Message
 # So long a batch is tried again with its messages held, before they are given back.
 HOLD_SECONDS = 5.0
 RETRY_SECONDS = 0.5
-# SpaceCheck that the database must have beyond what it could not take.
+# Space that the database must have beyond what it could not take.
 SPARE_BYTES = 262_144
 
 
@@ -95,13 +95,13 @@ class ParkingWriter:
         messages: Sequence[Message],
         *,
         stop: Event,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         for_good: bool = False,
         handles: Sequence[str] | None = None,
     ) -> list[int]:
         """Store messages, retrying for a while when the database refuses; returns their ids.
 
-        `say` receives the reason. `for_good` retries until `stop` is set, for messages that a
+        `report` receives the reason. `for_good` retries until `stop` is set, for messages that a
         requeue would destroy. Raises StoreFailed.
         """
         until = monotonic() + HOLD_SECONDS
@@ -116,7 +116,7 @@ class ParkingWriter:
                 self.space.refused_bytes = sum(len(message.body) for message in messages)
                 if stop.is_set() or (monotonic() > until and not for_good):
                     raise store_failure(error) from error
-                say(str(store_failure(error)))
+                report(str(store_failure(error)))
                 stop.wait(RETRY_SECONDS)
             else:
                 self.space.refused_bytes = 0
@@ -149,7 +149,7 @@ class ParkingWriter:
         at = timezone.now()
         with transaction.atomic():
             self.pulse(len(prepared))
-            same = repeats.earlier(session, prepared)
+            earlier = repeats.earlier(session, prepared)
             parked_messages = store.put_prepared(
                 session.broker,
                 session.queue,
@@ -157,7 +157,7 @@ class ParkingWriter:
                 at=at,
                 session=session,
                 by=session.started_by,
-                repeats=same,
+                repeats=earlier,
             )
             facts.state_all(
                 broker=session.broker,
@@ -165,7 +165,7 @@ class ParkingWriter:
                 of=((session.queue, stated(p)) for p in prepared),
                 at=at,
             )
-            again = len(same) - same.count(None)
+            again = len(earlier) - earlier.count(None)
             if not ParkSession.objects.filter(pk=session.pk).update(stored_to=parked_messages[-1]):
                 # The cleaning took it for one that was killed before its first message.
                 again_there = copy(session)

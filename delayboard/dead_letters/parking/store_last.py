@@ -31,7 +31,7 @@ def _store_last(broker: Broker, queue: str, user: Any, message: Message) -> None
     try:
         with opened(broker, queue, by=user) as session:
             ParkingWriter(session).store_patiently(
-                [message], stop=Event(), say=lambda trouble: None
+                [message], stop=Event(), report=lambda trouble: None
             )
     except (db.Error, StoreFailed) as error:
         forget_connection()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from django.utils import timezone
 from delayboard.dead_letters.queues.candidates import NOT_FED, Candidate
 from delayboard.dead_letters.queues.failures import find_failed
 from delayboard.dead_letters.queues.growth import Growth, growths
+from delayboard.dead_letters.search.query import find_queue
 from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState, Parking
 from topology import audit, work
 from topology.content.text import is_encodable
@@ -60,8 +60,7 @@ class Line:
     @property
     def query(self) -> str:
         """What finds its parked messages."""
-        quoted = re.sub(r'([\\"*])', r"\\\1", self.name)
-        return f'queue:"{quoted}"'
+        return find_queue(self.name)
 
     @property
     def is_proposed(self) -> bool:

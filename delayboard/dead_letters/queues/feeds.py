@@ -77,17 +77,17 @@ def feeds(snapshot: Snapshot) -> Feeds:
     """What dies into each queue, by its name, failures first; Delayboard's taps aside."""
     index = Index(snapshot.definitions.without_taps())
     numbers, version = snapshot.numbers, snapshot.version_tuple
-    alike: dict[tuple[str, str | None, tuple[Reason, ...]], list[str]] = {}
+    queues_by_route: dict[tuple[str, str | None, tuple[Reason, ...]], list[str]] = {}
     for queue in sorted(index.queues.values(), key=lambda queue: queue.name):
         if queue.dead_letter_exchange is None:
             continue
         why = reasons(queue, numbers.get(queue.name, QueueNumbers()), version)
         if why:
-            way = (queue.dead_letter_exchange, queue.dead_letter_routing_key, why)
-            alike.setdefault(way, []).append(queue.name)
+            route = (queue.dead_letter_exchange, queue.dead_letter_routing_key, why)
+            queues_by_route.setdefault(route, []).append(queue.name)
     found: dict[str, list[Feed]] = {}
     keys = _Keys(index, version)
-    for (exchange, key, why), names in alike.items():
+    for (exchange, key, why), names in queues_by_route.items():
         for target, sources in keys.reached(exchange, key, names):
             sees = index.exchanges.get(exchange)
             matters = sees is None or kind_of(sees) in ("direct", "topic")

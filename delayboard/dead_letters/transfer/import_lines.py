@@ -59,9 +59,9 @@ def import_messages(
     broker: Broker,
     name: str,
     lines: Iterable[bytes],
-    tell: Callable[[int, str], None] = lambda number, sentence: None,
+    report: Callable[[int, str], None] = lambda number, sentence: None,
 ) -> Tally:
-    """Import lines from the file `name`; `tell` receives each skipped one. After a kill, another
+    """Import lines from the file `name`; `report` receives each skipped one. After a kill, another
     import of the same file continues.
     """
     tally = Tally()
@@ -69,7 +69,7 @@ def import_messages(
     with audit.recorded(
         user, "parked messages imported", broker=broker, what=name, details=details
     ):
-        for chunk in _split_chunks(_read(lines, tally, tell)):
+        for chunk in _split_chunks(_read(lines, tally, report)):
             try:
                 added = _write(user, broker, chunk)
             except IntegrityError:
@@ -83,7 +83,7 @@ def import_messages(
 
 
 def _read(
-    lines: Iterable[bytes], tally: Tally, tell: Callable[[int, str], None]
+    lines: Iterable[bytes], tally: Tally, report: Callable[[int, str], None]
 ) -> Iterator[tuple[Imported, int]]:
     """The messages, each with the length of its line."""
     for number, line in number_lines(lines):
@@ -92,7 +92,7 @@ def _read(
             yield read_line(line), len(line)
         except LineError as error:
             tally.exclude(number, str(error))
-            tell(number, str(error))
+            report(number, str(error))
 
 
 def _split_chunks(read: Iterator[tuple[Imported, int]]) -> Iterator[list[Imported]]:
@@ -119,7 +119,7 @@ def _write(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
         if one.uid not in known:
             known.add(one.uid)
             fresh.append(one)
-    gone: list[int] = []
+    discarded: list[int] = []
     replayed: list[int] = []
     for (queue, parked_at), group in groupby(fresh, key=lambda one: (one.queue, one.parked_at)):
         some = list(group)
@@ -128,13 +128,13 @@ def _write(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
         for row, one in zip(rows, some, strict=True):
             row.imported_uid = one.uid
             if one.state == ParkedState.DISCARDED:
-                gone.append(row.pk)
+                discarded.append(row.pk)
             if one.state == ParkedState.REPLAYED:
                 replayed.append(row.pk)
             _annotate(row.pk, one)
         ParkedMessage.objects.bulk_update(rows, ["imported_uid"])
-    if gone:
-        discard.change_these(user, broker, discard.DISCARD, gone)
+    if discarded:
+        discard.change_these(user, broker, discard.DISCARD, discarded)
     if replayed:
         now = datetime.now(UTC)
         change_parked_messages(

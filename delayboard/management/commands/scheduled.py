@@ -56,31 +56,31 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = datetime.now(UTC)
-        wanted = _make_filter(options, now)
+        filters = _make_filter(options, now)
         if options["limit"] is not None and options["limit"] < 0:
             raise CommandError("--limit needs a number from 0 on.")
         brokers = list(Broker.objects.all())
-        rows = listing.filter_waiting(brokers, wanted, now)
+        rows = listing.filter_waiting(brokers, filters, now)
         action, write = options["action"], self.stdout.write
         if action in scheduled_changes.KINDS:
-            chosen = (line.row for line in export.lines(rows, wanted.text, None))
+            chosen = (line.row for line in export.lines(rows, filters.text, None))
             scheduled_changes.change(action, chosen, options, now, write)
         elif action == "changes":
             scheduled_changes.list_changes(options, write)
         elif action == "undo":
             scheduled_changes.undo_changes(options, write)
         else:
-            self._list(options, wanted, brokers, rows, now)
+            self._list(options, filters, brokers, rows, now)
 
     def _list(
         self,
         options: dict[str, Any],
-        wanted: Filter,
+        filters: Filter,
         brokers: list[Broker],
         rows: QuerySet[ScheduledMessage],
         now: datetime,
     ) -> None:
-        lines = islice(export.lines(rows, wanted.text, None), options["limit"])
+        lines = islice(export.lines(rows, filters.text, None), options["limit"])
         if options["json"]:
             for line in lines:
                 self.stdout.write(compact_json({"kind": "message"} | export.record(line)))
@@ -89,20 +89,20 @@ class Command(BaseCommand):
             for line in lines:
                 self.stdout.write(_columns(_cells(line)))
         scope = counts.scope(
-            brokers, now, topology_slug=wanted.topology, destination=wanted.destination
+            brokers, now, topology_slug=filters.topology, destination=filters.destination
         )
-        around = counts.scope(brokers, now, topology_slug=wanted.topology)
+        around = counts.scope(brokers, now, topology_slug=filters.topology)
         doubts = scheduled_page.doubts(around, brokers, Topology.objects.select_related("broker"))
         for doubt in doubts:
             self.stderr.write(f"{doubt.topology.slug}: {doubt.sentence}")
         if options["json"]:
-            total = summary.of_counts(scope, wanted)
+            total = summary.of_counts(scope, filters)
             values = {
                 "kind": "summary",
                 "waiting": total.waiting,
                 "overdue": total.overdue,
                 "stuck": total.stuck,
-                "matching": None if wanted.text else total.matching,
+                "matching": None if filters.text else total.matching,
                 "incomplete": [doubt.record for doubt in doubts],
             }
             self.stdout.write(compact_json(values))
@@ -111,12 +111,12 @@ class Command(BaseCommand):
 def _make_filter(options: dict[str, Any], now: datetime) -> Filter:
     values = {name: options[name] for name in NAMES}
     flags = {name: "1" if options[name] else "" for name in ("overdue", "stuck")}
-    wanted = parse(values | flags, now)
-    if wanted.problems:
-        raise CommandError(" ".join(f"--{name}: {why}" for name, why in wanted.problems.items()))
-    if wanted.topology:
-        find_topology(wanted.topology)
-    return wanted
+    filters = parse(values | flags, now)
+    if filters.problems:
+        raise CommandError(" ".join(f"--{name}: {why}" for name, why in filters.problems.items()))
+    if filters.topology:
+        find_topology(filters.topology)
+    return filters
 
 
 def _cells(line: Line) -> tuple[str, ...]:

@@ -46,15 +46,15 @@ def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) ->
         now = datetime.now(UTC)
         known = latest.fresh(broker)
         hidden = redaction.rules_for(request.user, broker)
-        wanted = search.allowed(parse(request.GET.dict(), now), [broker], {broker.pk: hidden})
+        filters = search.allowed(parse(request.GET.dict(), now), [broker], {broker.pk: hidden})
         place = read_place(request.GET.get("after", ""))
         context |= {
             "latest": known,
             "operated": list(access.visible_brokers(request.user, Role.OPERATOR)),
             **(_others(broker, known.snapshot) if known.snapshot else {}),
-            "filters": wanted,
+            "filters": filters,
             "listing": retry_list.retrying(
-                broker, wanted, known.snapshot, now, hidden=hidden, place=place
+                broker, filters, known.snapshot, now, hidden=hidden, place=place
             ),
         }
     return render(request, "delayboard/retrying.html", context)

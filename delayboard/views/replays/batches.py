@@ -90,9 +90,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "is_found": batch.group_id is not None or bool(batch.query),
         "broker": batch.broker,
         "counts": _counts(batch),
-        "settled": batch.to_send - batch.pending,
-        "sent": batch.to_send - batch.pending - batch.cancelled,
-        "refused": batch.returned + batch.nacked + batch.failed,
+        "sent": batch.settled - batch.cancelled,
         "progress": summary.make_progress_bar(batch),
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
         "worker_is_missing": is_missing(REPLAYS),
@@ -129,9 +127,11 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
     )
     if not batch.is_ended:
         return found
+    after = summary.count_outcomes(batch)
     is_over = batch.followed_to is not None and batch.followed_to > batch.state_at
     return found | {
-        "after": summary.count_outcomes(batch),
+        "after": after,
+        "after_bar": summary.make_outcome_bar(after),
         "is_followed": not is_over,
         "followed_until": batch_follower.find_follow_end(batch, scene)
         if scene and not is_over

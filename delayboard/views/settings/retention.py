@@ -26,10 +26,10 @@ def retention(request: HttpRequest) -> HttpResponse:
     details: Mapping[str, Any] = background_task.details if background_task else {}
     removed = details.get("removed") or {}
     now, size = datetime.now(UTC), _number(details, "parked_messages_bytes")
-    held = [(rule.holding(now), removed.get(rule.setting, 0)) for rule in RULES if rule.setting]
+    holdings = [(rule.holding(now), removed.get(rule.setting, 0)) for rule in RULES if rule.setting]
     context = {
-        "holdings": [one for one in held if one[0].rule is not SIZE],
-        "all_messages": next(one for one in held if one[0].rule is SIZE),
+        "holdings": [one for one in holdings if one[0].rule is not SIZE],
+        "all_messages": next(one for one in holdings if one[0].rule is SIZE),
         "size": size,
         "is_too_large": SIZE.is_exceeded(size),
         "background_task": background_task,

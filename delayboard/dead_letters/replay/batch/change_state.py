@@ -214,14 +214,14 @@ def _lock_batch(batch: ReplayBatch) -> ReplayBatch:
 def _lock_once(batch: ReplayBatch) -> ReplayBatch | None:
     """None when it was started meanwhile: its work is another then, which is not locked."""
     rows = ReplayBatch.objects.filter(pk=batch.pk).select_related("broker", "work")
-    held = rows.get().work_id
-    if held is not None:
-        Work.objects.select_for_update().get(pk=held)
+    work_id = rows.get().work_id
+    if work_id is not None:
+        Work.objects.select_for_update().get(pk=work_id)
     found = rows.all().get()
-    if found.work_id == held and (found.work is None or found.work.kind != KIND):
+    if found.work_id == work_id and (found.work is None or found.work.kind != KIND):
         ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         found = rows.all().get()
-    return found if found.work_id == held else None
+    return found if found.work_id == work_id else None
 
 
 def _describe_bad(bad: dict[str, int]) -> str:

@@ -39,8 +39,8 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
     id.
     """
     last = min(batch.claimed_to + number, batch.selected)
-    looked = last - batch.claimed_to
-    if not looked:
+    number_read = last - batch.claimed_to
+    if not number_read:
         return 0
     rows = batch.items.filter(
         position__gt=batch.claimed_to, position__lte=last, state=ItemState.PENDING
@@ -50,23 +50,27 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
     for item, parked_message, position in rows.values_list("pk", "parked_message_id", "position"):
         found[item], positions[item] = parked_message, position
     at = timezone.now()
-    wanted = {parked_message for parked_message in found.values() if parked_message is not None}
-    families = shared_ids.find_families(wanted)
-    shared_ids.lock_families(families, wanted)
+    parked_messages = {
+        parked_message for parked_message in found.values() if parked_message is not None
+    }
+    families = shared_ids.find_families(parked_messages)
+    shared_ids.lock_families(families, parked_messages)
     claimed = set(
-        change_parked_messages(wanted, FREE, ParkedState.REPLAYING, by=batch.started_by_id, at=at)
+        change_parked_messages(
+            parked_messages, FREE, ParkedState.REPLAYING, by=batch.started_by_id, at=at
+        )
     )
     missed = {
         item: parked_message
         for item, parked_message in found.items()
         if parked_message not in claimed
     }
-    taken = [
+    claimed_items = [
         Claimed(item, positions[item], parked_message)
         for item, parked_message in found.items()
         if parked_message in claimed and parked_message is not None
     ]
-    marked = shared_ids.assign_ids(batch, taken, families)
+    marked = shared_ids.assign_ids(batch, claimed_items, families)
     if missed:
         _cancel_items(batch, missed, at)
     batch.claimed_to = last
@@ -80,7 +84,7 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
         # All items are read for it, so not for each chunk.
         batch.state_why = changes["state_why"] = describe_unavailable(batch)
     ReplayBatch.objects.filter(pk=batch.pk).update(**changes)
-    return looked
+    return number_read
 
 
 def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> int:
@@ -108,8 +112,8 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
     change_each(states, (ParkedState.REPLAYING,), by=batch.started_by_id, at=at)
     items = ReplayItem.objects.filter(pk__in=[item for item, _, _, _ in found])
     # Items that the worker began meanwhile keep their mark, whatever was read here.
-    still = items.filter(state__in=OPEN).order_by("pk").select_for_update()
-    now = list(still.values_list("pk", "state", "may_be_duplicated"))
+    open_items = items.filter(state__in=OPEN).order_by("pk").select_for_update()
+    now = list(open_items.values_list("pk", "state", "may_be_duplicated"))
     pending = [item for item, state, _ in now if state == ItemState.PENDING]
     begun = [item for item, state, _ in now if state == ItemState.PUBLISHING]
     items.filter(pk__in=pending).update(state=ItemState.CANCELLED, ended_at=at)

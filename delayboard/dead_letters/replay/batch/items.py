@@ -90,17 +90,17 @@ def reroute_items(
 ) -> None:
     """Each goes as it was checked, in the caller's transaction; None excludes it."""
     keys = routes.add(Counter(one for one in checked if one is not None))
-    alike: dict[tuple[int | None, ItemState], list[int]] = {}
+    items_by_route: dict[tuple[int | None, ItemState], list[int]] = {}
     for item, one in zip(items, checked, strict=True):
         route = None if one is None else keys[one]
-        alike.setdefault((route, _choose_state(one)), []).append(item.pk)
-    if len(alike) <= len(items) // 10 + 1:
-        for (route, state), some in alike.items():
+        items_by_route.setdefault((route, _choose_state(one)), []).append(item.pk)
+    if len(items_by_route) <= len(items) // 10 + 1:
+        for (route, state), some in items_by_route.items():
             ReplayItem.objects.filter(pk__in=some).update(route=route, state=state)
         return
     changed = [
         ReplayItem(pk=pk, route_id=route, state=state)
-        for (route, state), some in alike.items()
+        for (route, state), some in items_by_route.items()
         for pk in some
     ]
     ReplayItem.objects.bulk_update(changed, ["route", "state"])

@@ -37,7 +37,7 @@ class BatchLease:
         Raises LeaseLost: then the caller's transaction must not write.
         """
         batch = self.batch
-        if not self.work_lease.renew(batch.to_send - batch.pending, batch.to_send, error=""):
+        if not self.work_lease.renew(batch.settled, batch.to_send, error=""):
             raise LeaseLost
         return self.read_request()
 

@@ -71,15 +71,15 @@ class Selection:
         """The id below the newest ones if only so many of these are meant, else 0."""
         if self.limit is None or not self._from_the_end:
             return 0
-        left = self.limit
+        remaining = self.limit
         top = self._newest or 0
         lowest = self._find_lowest()
         while top >= lowest:
             pulse()
             rows = self._rows.filter(pk__gt=top - SLICE, pk__lte=top).order_by("-pk")
-            keys = list(rows.values_list("pk", flat=True)[:left])
-            left -= len(keys)
-            if not left:
+            keys = list(rows.values_list("pk", flat=True)[:remaining])
+            remaining -= len(keys)
+            if not remaining:
                 return keys[-1] - 1
             top -= SLICE
         return 0

@@ -122,7 +122,7 @@ class MessageChecker:
             return _make_target(None, make_refused(aim.refusal))
         if find_target_problems(target.exchange, target.routing_key):
             return _make_target(None, make_refused(IMPOSSIBLE))
-        return _make_target(target, self._routes.check(target, queue, properties, aim.way))
+        return _make_target(target, self._routes.check(target, queue, properties, aim.route))
 
 
 def _make_target(target: Target | None, verdict: Verdict) -> CheckedTarget:

@@ -87,34 +87,34 @@ class RouteChecker:
         self._indexes: dict[Hashable, Index] = {}
 
     def check(
-        self, target: Target, source: str, properties: Properties, way: Route | None = None
+        self, target: Target, source: str, properties: Properties, route: Route | None = None
     ) -> Verdict:
-        """The verdict of a message with these properties from `source`. `way` leads into a delay,
+        """The verdict of a message with these properties from `source`. `route` leads into a delay,
         which replaces the direct publish to the target."""
-        if why := self._explain_unsendable(target, properties, way):
+        if why := self._explain_unsendable(target, properties, route):
             return make_refused(why)
-        verdict = self._walk_route(target, source, properties, way)
+        verdict = self._walk_route(target, source, properties, route)
         replays = count_replays(properties.headers)
         if self._most_replays is not None and replays >= self._most_replays:
             return make_guarded(verdict, replays)
         return verdict
 
     def _walk_route(
-        self, target: Target, source: str, properties: Properties, way: Route | None
+        self, target: Target, source: str, properties: Properties, route: Route | None
     ) -> Verdict:
-        headers = self._select_headers(properties.headers, way)
+        headers = self._select_headers(properties.headers, route)
         expiration = properties.expiration
         exchange, key = target.exchange, target.routing_key
-        if way is not None:
-            exchange, key = way.exchange, way.routing_key
-            expiration = expiration if way.expiration_ms is None else str(way.expiration_ms)
+        if route is not None:
+            exchange, key = route.exchange, route.routing_key
+            expiration = expiration if route.expiration_ms is None else str(route.expiration_ms)
         stated = tuple(sorted((name, repr(value)) for name, value in headers.items()))
         # The target determines what a route declares.
         cache_key = (exchange, key, target.routing_key, source, expiration, stated)
         known = self._known.get(cache_key)
         if known is None:
             walked = walk(
-                self._index_of(target, way),
+                self._index_of(target, route),
                 exchange,
                 key,
                 version=self._version,
@@ -132,32 +132,34 @@ class RouteChecker:
             self._known[cache_key] = known
         return known
 
-    def _select_headers(self, headers: Mapping[str, Any], way: Route | None) -> dict[str, Any]:
+    def _select_headers(self, headers: Mapping[str, Any], route: Route | None) -> dict[str, Any]:
         """Of what is published, the headers that anything on the way may read."""
         found = {name: headers[name] for name in self._read if name in headers}
         if REPLAYS_HEADER in self._read:
             found[REPLAYS_HEADER] = count_replays(headers) + 1
-        return found if way is None else {**found, **way.stamped(self.now_ms)}
+        return found if route is None else {**found, **route.stamped(self.now_ms)}
 
-    def _index_of(self, target: Target, way: Route | None) -> Index:
-        if way is None or all(self.index.definitions.get(t.identity) for t in way.declares):
+    def _index_of(self, target: Target, route: Route | None) -> Index:
+        if route is None or all(self.index.definitions.get(t.identity) for t in route.declares):
             return self.index
-        cache_key = (way.exchange, way.routing_key, target.routing_key)
+        cache_key = (route.exchange, route.routing_key, target.routing_key)
         if cache_key not in self._indexes:
-            self._indexes[cache_key] = Index(self.index.definitions | way.declares)
+            self._indexes[cache_key] = Index(self.index.definitions | route.declares)
         return self._indexes[cache_key]
 
-    def _explain_unsendable(self, target: Target, properties: Properties, way: Route | None) -> str:
+    def _explain_unsendable(
+        self, target: Target, properties: Properties, route: Route | None
+    ) -> str:
         """Why it cannot be published; "" when it can."""
         if properties.problems and (why := explain_uneditable(properties)):
             return why
         if not is_finite(keep_replayed_headers(properties.headers)):
             return NOT_FINITE
-        exchange = target.exchange if way is None else way.exchange
+        exchange = target.exchange if route is None else route.exchange
         if exchange not in self._restricted.exchanges:
             return ""
-        key = target.routing_key if way is None else way.routing_key
-        stamped = {} if way is None else way.stamped(self.now_ms)
+        key = target.routing_key if route is None else route.routing_key
+        stamped = {} if route is None else route.stamped(self.now_ms)
         published = Properties(headers={**keep_replayed_headers(properties.headers), **stamped})
         return self._restricted.explain_refusal(Publish(exchange, key, published))
 

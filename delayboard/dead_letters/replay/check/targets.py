@@ -34,13 +34,13 @@ _REDIRECTED = "redirect rule of the group"
 
 
 class Destination(NamedTuple):
-    """The target of a message, and the `way` into a delay if it uses one.
+    """The target of a message, and the `route` into a delay if it uses one.
 
     Without a target, `refusal` says why.
     """
 
     target: Target | None
-    way: Route | None = None
+    route: Route | None = None
     refusal: str = ""
 
 
@@ -134,7 +134,7 @@ class Delay:
         return self.topology.pattern.targets(self.params)
 
     def route(self, target: str) -> Route:
-        """The way of a message to this target. Raises ParamsError."""
+        """The route of a message to this target. Raises ParamsError."""
         return self.topology.pattern.route(self.params, self.delay, target)
 
     def check(self, found: Definitions) -> None:
@@ -175,16 +175,16 @@ class Delay:
             sentence = f"This delay has no destination “{target}”. Enter one of: {few}."
             return Destination(None, refusal=sentence)
         try:
-            way = self.route(target)
+            route = self.route(target)
         except ParamsError as error:
             return Destination(None, refusal=str(error))
         if refusal := pattern.target_problem(self.params, target, found) or _explain_no_queue(
-            way, found
+            route, found
         ):
             return Destination(None, refusal=refusal)
         time = format_delay(pattern.achievable(self.params, self.delay))
         why = f"through the delay “{self.topology.name}” for {time}, then to {target}"
-        return Destination(Target("", target, why), way)
+        return Destination(Target("", target, why), route)
 
 
 def find_delay(broker: Broker, options: Options) -> Delay:
@@ -220,10 +220,10 @@ def read_redirects(broker: Broker) -> dict[int, Target]:
     return {**found, **{pk: found[into] for pk, into in merged if into is not None}}
 
 
-def _explain_no_queue(way: Route, found: Definitions) -> str:
+def _explain_no_queue(route: Route, found: Definitions) -> str:
     """Why what it declares cannot be declared; "" when it can."""
-    there = found | way.declares
-    for binding in way.declares.bindings:
+    there = found | route.declares
+    for binding in route.declares.bindings:
         kind = "queue" if binding.destination_is_queue else "exchange"
         if there.get((kind, binding.destination)) is None:
             return f"There is no {kind} “{binding.destination}” for the delay to lead to."

@@ -85,7 +85,7 @@ class Follower:
         if self.peeked_at is not None and now - self.peeked_at < PEEK_EVERY:
             return []
         self.peeked_at = now
-        sent = batch.to_send - batch.pending - batch.cancelled
+        sent = batch.settled - batch.cancelled
         if not batch.done or batch.died >= sent:
             return []
         scene = self._scene(batch, now)

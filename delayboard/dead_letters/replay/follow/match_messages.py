@@ -93,13 +93,13 @@ def find_sent_positions(
         for one in came[position]:
             if one.content_id == content:
                 found.setdefault(position, one.parked_message)
-    left = came.keys() - found.keys()
-    if not left:
+    unmatched = came.keys() - found.keys()
+    if not unmatched:
         return found
     steering = find_steering_headers(batch)
-    for position, key, properties in _read_sent(items.filter(position__in=left)):
+    for position, key, properties in _read_sent(items.filter(position__in=unmatched)):
         for one in came[position]:
-            if one.sha256 == key and _is_same(properties, one.properties, steering):
+            if one.sha256 == key and _is_equal(properties, one.properties, steering):
                 found.setdefault(position, one.parked_message)
     return found
 
@@ -118,10 +118,10 @@ def find_steering_headers(batch: ReplayBatch) -> frozenset[str]:
     if batch.mode == TargetMode.DELAY:
         for key in batch.routes.values_list("routing_key", flat=True)[:1]:
             try:
-                way = find_delay_route(batch, key)
+                route = find_delay_route(batch, key)
             except (OptionError, ParamsError):
                 continue
-            names |= {*way.headers, way.due_header} - {""}
+            names |= {*route.headers, route.due_header} - {""}
     return frozenset(names)
 
 
@@ -141,15 +141,15 @@ def _read_sent(items: QuerySet[ReplayItem]) -> Iterator[tuple[int, str, Properti
             yield position, key, read_properties(bytes(raw))
 
 
-def _is_same(sent: Properties, came: Properties, left_out: Collection[str]) -> bool:
+def _is_equal(sent: Properties, came: Properties, ignored_headers: Collection[str]) -> bool:
     """Of two with equal bodies."""
     if sent.message_id and sent.message_id == came.message_id:
         return True
-    return content_id(_drop_headers(sent, left_out), b"") == content_id(
-        _drop_headers(came, left_out), b""
+    return content_id(_drop_headers(sent, ignored_headers), b"") == content_id(
+        _drop_headers(came, ignored_headers), b""
     )
 
 
 def _drop_headers(properties: Properties, headers: Collection[str]) -> Properties:
-    kept = {name: value for name, value in properties.headers.items() if name not in headers}
-    return replace(properties, headers=kept)
+    others = {name: value for name, value in properties.headers.items() if name not in headers}
+    return replace(properties, headers=others)

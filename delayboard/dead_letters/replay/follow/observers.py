@@ -112,14 +112,14 @@ def explain_unobserved_arrivals(batch: ReplayBatch, seen: Scene) -> str:
 
 
 def _passes_tap(snapshot: Snapshot, index: Index, route: ReplayRoute, taps: set[str]) -> bool:
-    way = walk(
+    walked = walk(
         index,
         route.exchange,
         route.routing_key,
         version=snapshot.version_tuple,
         consumed=snapshot.consumed,
     )
-    return any(one.queue in taps for one in way.outcomes)
+    return any(one.queue in taps for one in walked.outcomes)
 
 
 def explain_unobserved_deaths(batch: ReplayBatch, seen: Scene) -> str:

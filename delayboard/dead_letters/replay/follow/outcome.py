@@ -120,8 +120,8 @@ def follow_batches(*, stop: Event, beat: Beat) -> None:
 def follow_batch(batch: ReplayBatch, follower: batch_follower.Follower, now: datetime) -> None:
     """Record what taps and peeks reported of its messages since the last call."""
     follower.record_arrivals(batch)
-    looked = follower.peek_dead(batch, now)
-    for found, positions in match_messages.find_sent(batch.broker, looked) if looked else ():
+    peeked = follower.peek_dead(batch, now)
+    for found, positions in match_messages.find_sent(batch.broker, peeked) if peeked else ():
         if found == batch.pk:
             with transaction.atomic():
                 record_died(batch.pk, positions, now)

@@ -53,7 +53,7 @@ LINGER_SECONDS = 15.0
 
 
 def move_queue(lease: BatchLease, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Move messages until none is left, a user requests something, or `stop` is set.
+    """Move messages until none remains, a user requests something, or `stop` is set.
 
     The lease is released when the run ends by itself; the caller carries out the user's request.
     `alive` is called every second. Raises LeaseLost, BrokerError and db.Error, after saving known
@@ -93,13 +93,13 @@ class _Run:
         if not batch.claimed_to and not sum(getattr(batch, name) for name in SENT):
             selected = depth if batch.limit is None else min(depth, batch.limit)
             self._write(selected=selected)
-        left = batch.selected - batch.done - batch.cancelled
+        remaining = batch.selected - batch.done - batch.cancelled
         if batch.prepared_to == batch.claimed_to:
             self._write(returned=0, nacked=0, failed=0)
             return
         given_out = batch.claimed_to - batch.prepared_to
         unsure = min(batch.in_flight, given_out, batch.selected - batch.cancelled)
-        again = max(0, min(unsure, depth - left))
+        again = max(0, min(unsure, depth - remaining))
         self._empty_seconds = LINGER_SECONDS
         doubled = min(batch.selected + again, batch.doubled + unsure)
         self._write(
@@ -144,7 +144,7 @@ class _Run:
                         lambda: TapCheck(management, watch.definitions),
                         RateLimiter(batch.rate, time.monotonic()),
                         self._reserve,
-                        left=batch.pending,
+                        remaining=batch.pending,
                         window=window,
                         prefetch=prefetch,
                         number=begun,
@@ -206,15 +206,15 @@ class _Run:
 
     def _complete(self) -> None:
         batch = self._batch
-        gone = batch.pending
+        missing = batch.pending
         error = self._source.error if self._source else ""
         sentences = (
             moved_counts.describe_refused(batch, error),
-            moved_counts.describe_missing(gone, batch.queue),
+            moved_counts.describe_missing(missing, batch.queue),
             moved_counts.describe_doubled(batch.doubled),
         )
         why = " ".join(filter(None, sentences))
-        self._lease.complete(why, cancelled=batch.cancelled + gone)
+        self._lease.complete(why, cancelled=batch.cancelled + missing)
 
     def _is_stopping(self) -> bool:
         source = self._source

@@ -25,10 +25,9 @@ def add_counts(
 
 def describe_refused(batch: ReplayBatch, error: str) -> str:
     """What stays in the queue; `error` is why the first of it does."""
-    number = batch.returned + batch.nacked + batch.failed
-    if not number:
+    if not batch.refused:
         return ""
-    return f"{number:,} stay in “{batch.queue}”.{_describe_first(error)}"
+    return f"{batch.refused:,} stay in “{batch.queue}”.{_describe_first(error)}"
 
 
 def explain_stuck(error: str) -> str:

@@ -38,7 +38,7 @@ class OutgoingMessages:
     def publish(self, arrival: Arrival, number: int) -> Publish:
         """What is sent, under the replay id of this number. Raises Unsendable."""
         aim = self._targets.shared or self._targets.choose(arrival.message.headers)
-        if aim.target is None or aim.way is not None:
+        if aim.target is None or aim.route is not None:
             raise Unsendable(aim.refusal or DELAY)
         route = Route(aim.target.exchange, aim.target.routing_key)
         name, most = replay_id(self._batch.uid, number), self._batch.most_replays

@@ -30,7 +30,7 @@ _COUNTED = {"confirmed": "done", "returned": "returned", "nacked": "nacked", "fa
 
 
 class LiveQueueSource:
-    """At most `left` messages. `counts` has their outcomes since they were consumed.
+    """At most `remaining` messages. `counts` has their outcomes since they were consumed.
 
     `reserve` commits that further numbers are in use, and returns the highest. `limit` is the
     queue's delivery limit; when a message is near it, `costly` says so, and no more may be
@@ -45,7 +45,7 @@ class LiveQueueSource:
         limiter: RateLimiter,
         reserve: Callable[[], int],
         *,
-        left: int,
+        remaining: int,
         window: int,
         prefetch: int,
         number: int,
@@ -56,7 +56,7 @@ class LiveQueueSource:
         self._check, self._limiter, self._reserve = check, limiter, reserve
         self._limit, self._window = limit, window
         self._queue = QueueSource[Publish](
-            intake, self._decide, self._count_answer, prefetch=prefetch, most=left
+            intake, self._decide, self._count_answer, prefetch=prefetch, most=remaining
         )
         self._empty_seconds = empty_seconds
         self._quiet_since = time.monotonic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -42,6 +42,12 @@ _ARRIVES = "would arrive"
 _DELAYED = "would be sent to a delay and arrive after the delay"
 _NOT_CHECKED = "are not checked: Delayboard finds each target during the move"
 _BAD = "would not arrive"
+_OUTCOME_KINDS = {
+    ReplayOutcome.DELIVERED: "ok",
+    ReplayOutcome.DIED: "error",
+    ReplayOutcome.DELAYED: "note",
+    ReplayOutcome.UNOBSERVED: "off",
+}
 
 
 @dataclass(frozen=True)
@@ -156,44 +162,32 @@ def count_taken(batch: ReplayBatch) -> int:
 
 def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
     """How its items ended, as the bar of a list."""
-    refused = batch.returned + batch.nacked + batch.failed
     return make_bar(
         (
             ("ok", "replayed", batch.done),
-            ("error", "not replayed", refused),
+            ("error", "not replayed", batch.refused),
             ("off", "cancelled", batch.cancelled),
             ("rest", "pending", batch.pending),
         )
     )
 
 
-@dataclass(frozen=True)
-class OutcomeCounts:
+def make_outcome_bar(counts: Mapping[ReplayOutcome, int]) -> tuple[Part, ...]:
+    return make_bar((kind, str(one.label), counts[one]) for one, kind in _OUTCOME_KINDS.items())
+
+
+def count_outcomes(batch: ReplayBatch) -> dict[ReplayOutcome, int]:
     """How many replayed messages have which outcome."""
-
-    delivered: int
-    died: int
-    delayed: int
-    unobserved: int
-
-    @property
-    def bar(self) -> tuple[Part, ...]:
-        return make_bar(
-            (
-                ("ok", "delivered (observed)", self.delivered),
-                ("error", "dead-lettered again", self.died),
-                ("note", "sent to a delay", self.delayed),
-                ("off", "not observed", self.unobserved),
-            )
-        )
-
-
-def count_outcomes(batch: ReplayBatch) -> OutcomeCounts:
     delay_routes = list(batch.routes.filter(after_ms__gt=0).order_by().values_list("pk", flat=True))
     rows = batch.items.filter(outcome=ReplayOutcome.DELAYED)
     delayed = rows.filter(route__in=delay_routes[:MOST_ROUTES]).count() if delay_routes else 0
     unobserved = batch.done - batch.delivered - batch.died - delayed
-    return OutcomeCounts(batch.delivered, batch.died, delayed, max(0, unobserved))
+    return {
+        ReplayOutcome.DELIVERED: batch.delivered,
+        ReplayOutcome.DIED: batch.died,
+        ReplayOutcome.DELAYED: delayed,
+        ReplayOutcome.UNOBSERVED: max(0, unobserved),
+    }
 
 
 def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:

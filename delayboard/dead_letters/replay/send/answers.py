@@ -35,9 +35,9 @@ class Answers:
     """
 
     def __init__(
-        self, lease: BatchLease, ways: PublishRoutes, write: Callable[[Callable[[], None]], None]
+        self, lease: BatchLease, routes: PublishRoutes, write: Callable[[Callable[[], None]], None]
     ) -> None:
-        self._lease, self._routes, self._write = lease, ways, write
+        self._lease, self._routes, self._write = lease, routes, write
         self._endings: list[Ending] = []
         self._first_at = 0.0
         self.trouble: BrokerError | None = None

@@ -68,24 +68,24 @@ class ParkedMessageSource:
     """Open items in their order; what was left begun by an earlier run goes again, marked.
 
     `write` runs what it is given in a transaction, and again until the database has taken it.
-    `left` is how many may still go, None is all. At most `window` are begun and not written down:
-    so many may a crash duplicate.
+    `remaining` is how many may still go, None is all. At most `window` are begun and not written
+    down: so many may a crash duplicate.
     """
 
     def __init__(
         self,
         lease: BatchLease,
-        ways: PublishRoutes,
+        routes: PublishRoutes,
         limiter: RateLimiter,
         write: Callable[[Callable[[], None]], None],
         *,
         window: int,
-        left: int | None = None,
+        remaining: int | None = None,
     ) -> None:
-        self._lease, self._routes, self._limiter, self._write = lease, ways, limiter, write
-        self._left, self._window = left, window
+        self._lease, self._routes, self._limiter, self._write = lease, routes, limiter, write
+        self._remaining, self._window = remaining, window
         self._cursor: int | None = None
-        self._answered = Answers(lease, ways, write)
+        self._answered = Answers(lease, routes, write)
         self._in_flight: dict[int, int] = {}
         self._together = window
         self._is_through = False
@@ -97,7 +97,7 @@ class ParkedMessageSource:
 
     @property
     def is_exhausted(self) -> bool:
-        return self._is_through or self._left == 0
+        return self._is_through or self._remaining == 0
 
     @property
     def is_through(self) -> bool:
@@ -115,8 +115,8 @@ class ParkedMessageSource:
         half = max(1, self._window // 2)
         most = min(room, half, self._limiter.allows(time.monotonic()))
         self._answered.flush(due_only=True, at_once=most > 0 or not self._in_flight)
-        if self._left is not None:
-            most = min(most, self._left)
+        if self._remaining is not None:
+            most = min(most, self._remaining)
         # Only when half of them have arrived, as with their number: each time is a commit.
         is_full = self._in_flight and sum(self._in_flight.values()) * 2 >= MOST_BYTES
         if most <= 0 or is_full or self.trouble:
@@ -200,17 +200,17 @@ class ParkedMessageSource:
         return steps, ended
 
     def _make_step(self, row: Row, route: int, content: Content) -> Step[Taken]:
-        way = self._routes.find(route)
+        publish_route = self._routes.find(route)
         name = row.shared_replay_id or replay_id(self._batch.uid, row.position)
-        publish = self._routes.publish(way, content, name)
+        publish = self._routes.publish(publish_route, content, name)
         return Step(
             Taken(
                 row.position,
                 row.parked_message,
-                way.is_delayed,
+                publish_route.is_delayed,
                 content.queue,
                 content.make_fact(publish, name),
-                publish if way.is_tapped else None,
+                publish if publish_route.is_tapped else None,
             ),
             publish,
         )
@@ -242,8 +242,8 @@ class ParkedMessageSource:
         self._cursor = rows[-1].position
         self._limiter.take(len(steps))
         self._in_flight.update((row.position, row.size) for row in rows if row.position in begun)
-        if self._left is not None:
-            self._left -= len(steps)
+        if self._remaining is not None:
+            self._remaining -= len(steps)
         return True
 
 

@@ -66,21 +66,21 @@ class PublishRoutes:
         self._outgoing = Outgoing(self.definitions)
 
     def find(self, route: int) -> PublishRoute:
-        """The way of a route. Raises BrokerError when the connection breaks."""
-        way = self._known.get(route)
-        if way is None:
+        """The publish route of a route. Raises BrokerError when the connection breaks."""
+        publish_route = self._known.get(route)
+        if publish_route is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            way = self._known[route] = self._make_route(ReplayRoute.objects.get(pk=route))
-        if not way.refusal and not way.is_declared:
-            self._declare(way)
-        return way
+            publish_route = self._known[route] = self._make_route(ReplayRoute.objects.get(pk=route))
+        if not publish_route.refusal and not publish_route.is_declared:
+            self._declare(publish_route)
+        return publish_route
 
-    def publish(self, way: PublishRoute, content: Content, name: str) -> Publish:
+    def publish(self, publish_route: PublishRoute, content: Content, name: str) -> Publish:
         """The message without what dying added, under its replay id. Raises Unsendable."""
-        if way.refusal:
-            raise Unsendable(way.refusal)
-        return self._outgoing.make(content.properties.raw, content.body, way.route, name)
+        if publish_route.refusal:
+            raise Unsendable(publish_route.refusal)
+        return self._outgoing.make(content.properties.raw, content.body, publish_route.route, name)
 
     def check(self) -> TapCheck:
         """A check for everything that was confirmed until now."""
@@ -102,14 +102,14 @@ class PublishRoutes:
             is_tapped=route.exchange in self._outgoing.tapped,
         )
 
-    def _declare(self, way: PublishRoute) -> None:
+    def _declare(self, publish_route: PublishRoute) -> None:
         """What it needs is there, and ours. A broker that refuses it refuses its messages."""
         assert self.batch.topology is not None
-        declares = without_intercepted(way.route.declares, self.batch.topology.broker)
+        declares = without_intercepted(publish_route.route.declares, self.batch.topology.broker)
         try:
             with owning(self.batch.topology, declares, self.definitions) as declared:
                 self.pipeline.declare(declares)
                 declared()
         except (Conflict, NotFound, Refused, Unsupported) as error:
-            way.refusal = str(error)
-        way.declared_at = time.monotonic()
+            publish_route.refusal = str(error)
+        publish_route.declared_at = time.monotonic()

@@ -145,13 +145,13 @@ class Sending:
         if batch.source == Source.QUEUE:
             move_messages.move_queue(self.lease, stop=self.stop, alive=self.alive)
             return
-        left = _count_canary_left(batch)
-        if left == 0:
+        remaining = _count_canary_remaining(batch)
+        if remaining == 0:
             until = canary.find_watch_end(batch, timezone.now())
             self.lease.set_state(BatchState.WATCHING, batch.state_why, canary_until=until)
             return
         self._stops_why = ""
-        is_through = self._move(batch, left)
+        is_through = self._move(batch, remaining)
         if self._stops_why:
             self.lease.pause_itself(self._stops_why)
         elif is_through and batch.items.filter(state=ItemState.PUBLISHING).exists():
@@ -159,7 +159,7 @@ class Sending:
         elif is_through:
             self.lease.complete()
 
-    def _move(self, batch: ReplayBatch, left: int | None) -> bool:
+    def _move(self, batch: ReplayBatch, remaining: int | None) -> bool:
         """Whether every item was taken."""
         address, until = batch.broker.address, time.monotonic() + PASS_SECONDS
         with (
@@ -169,11 +169,16 @@ class Sending:
             names = batch.routes.order_by().values_list("exchange", flat=True).distinct()
             seen = latest.for_action(batch.broker, management, [Exchange(name) for name in names])
             self._turn(None)
-            ways = PublishRoutes(batch, seen.definitions, management, channel)
+            routes = PublishRoutes(batch, seen.definitions, management, channel)
             limiter = RateLimiter(batch.rate, time.monotonic())
             window = settings.MESSAGES_IN_FLIGHT
             source = ParkedMessageSource(
-                self.lease, ways, limiter, self._write_patiently, window=window, left=left
+                self.lease,
+                routes,
+                limiter,
+                self._write_patiently,
+                window=window,
+                remaining=remaining,
             )
 
             def turn() -> None:
@@ -254,7 +259,7 @@ def _reconnect() -> None:
         connection.close_if_unusable_or_obsolete()
 
 
-def _count_canary_left(batch: ReplayBatch) -> int | None:
+def _count_canary_remaining(batch: ReplayBatch) -> int | None:
     """How many may still go before the first ones are watched; None for all."""
     if not batch.canary or not batch.pending or batch.canary_until is not None:
         return None

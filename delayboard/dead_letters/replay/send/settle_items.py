@@ -104,8 +104,8 @@ def _filter_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Endi
     # Nearly always all of them are, and to count rows costs much less than to fetch them.
     if rows.count() == len(endings):
         return endings
-    still = set(rows.order_by().values_list("position", flat=True))
-    return [one for one in endings if one.taken.position in still]
+    open_positions = set(rows.order_by().values_list("position", flat=True))
+    return [one for one in endings if one.taken.position in open_positions]
 
 
 def _choose_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, ParkedState]:
@@ -128,12 +128,12 @@ def _choose_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, P
 
 def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) -> Counter[str]:
     """How many ended in each state."""
-    alike: dict[tuple[ItemState, str, bool], list[int]] = {}
+    positions_of: dict[tuple[ItemState, str, bool], list[int]] = {}
     for one in endings:
         is_delayed = one.state == ItemState.DONE and one.taken.is_delayed
-        alike.setdefault((one.state, one.error, is_delayed), []).append(one.taken.position)
+        positions_of.setdefault((one.state, one.error, is_delayed), []).append(one.taken.position)
     counts: Counter[str] = Counter()
-    for (state, error, is_delayed), positions in alike.items():
+    for (state, error, is_delayed), positions in positions_of.items():
         counts[state.value] += len(positions)
         rows = filter_items(batch, positions)
         rows.update(state=state, error=error, ended_at=at)
