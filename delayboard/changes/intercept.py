@@ -21,7 +21,7 @@ from delayboard.changes.carry_out import executing
 from delayboard.changes.check import known_point
 from delayboard.changes.copies import publish_copies
 from delayboard.changes.forward import PREFETCH, WINDOW, Forwarder, marked
-from delayboard.changes.limits import HORIZON
+from delayboard.changes.limits import HORIZON, LEAD
 from delayboard.changes.point import NoQueue, Unchangeable, exit_of
 from delayboard.changes.request import begins_at, opens_at
 from delayboard.changes.session import Session
@@ -39,6 +39,8 @@ from topology.transfer import interception as objects
 from topology.transfer.move import move
 
 CHECK_SECONDS = 0.5
+# So long before the first due time messages are intercepted, however new the queue is.
+SETTLE_MARGIN = timedelta(seconds=1.5)
 # The broker reports what a queue holds every five seconds: twice nothing means nothing.
 REPORT_SECONDS = 6.0
 
@@ -85,7 +87,7 @@ class _Interception(Session):
             # One that died before it released left messages, which the next ones would overtake.
             if not is_ending or not objects.is_released(self.objects, management):
                 self.set_state(InterceptionState.BEGINNING, opened_at=timezone.now())
-                objects.begin(self.objects, management, self.step)
+                objects.begin(self.objects, management, self.step, self._settle)
                 self.set_state(InterceptionState.OPEN)
             else:
                 objects.release(self.objects, management, self.step)
@@ -116,6 +118,12 @@ class _Interception(Session):
     def _soon(self) -> QuerySet[ScheduledChange]:
         """The open changes for which messages are intercepted now."""
         return self.row.changes.filter(state__in=OPEN, due_at__lte=timezone.now() + HORIZON)
+
+    def _settle(self) -> None:
+        """Wait until the queue survives a kill of the broker, or until a change is due soon."""
+        at = opens_at(self.row)
+        left = (at + LEAD - SETTLE_MARGIN - timezone.now()).total_seconds() if at else 0.0
+        self.stop.wait(max(0.0, min(left, objects.SETTLE_SECONDS)))
 
     def _is_point(self, management: Management) -> bool:
         """Whether the messages still pass this one binding; else their changes fail.
