@@ -20,7 +20,13 @@ from delayboard.changes.check import check, is_read, wait_queue
 from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import READ, undo
 from delayboard.changes.request import request as request_changes
-from delayboard.models import ChangeKind, Interception, InterceptionState, ScheduledChange
+from delayboard.models import (
+    ChangeKind,
+    ChangeState,
+    Interception,
+    InterceptionState,
+    ScheduledChange,
+)
 from delayboard.models.background_task import CHANGES, is_missing
 from delayboard.models.scheduled_change import OPEN
 from delayboard.views.confirm_production import Effect, confirmation
@@ -85,8 +91,12 @@ def scheduled_changes(request: HttpRequest) -> HttpResponse:
 def scheduled_change_undo(request: HttpRequest, pk: int) -> HttpResponse:
     change = get_object_or_404(ScheduledChange.objects.select_related("broker"), pk=pk)
     access.require(request.user, change.broker, Role.OPERATOR)
-    if undo(request.user, change):
+    is_undone = undo(request.user, change)
+    change.refresh_from_db()
+    if is_undone:
         messages.success(request, "The change is undone.")
+    elif change.state == ChangeState.UNDONE:
+        messages.info(request, "The change is already undone.")
     else:
         messages.error(request, "The change was not undone. It already took effect.")
     return redirect("scheduled_changes")
