@@ -13,6 +13,7 @@ from datetime import timedelta
 from threading import Event
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from delayboard.changes import take
@@ -20,11 +21,11 @@ from delayboard.changes.carry_out import executing
 from delayboard.changes.check import known_point
 from delayboard.changes.copies import publish_copies
 from delayboard.changes.forward import PREFETCH, WINDOW, Forwarder, marked
-from delayboard.changes.limits import HORIZON
+from delayboard.changes.limits import HORIZON, LEAD
 from delayboard.changes.point import NoQueue, Unchangeable, exit_of
 from delayboard.changes.request import begins_at, opens_at
 from delayboard.changes.session import Session
-from delayboard.models import Interception, InterceptionState
+from delayboard.models import Interception, InterceptionState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import work
 from topology.broker.amqp.depths import live_depths
@@ -38,6 +39,8 @@ from topology.transfer import interception as objects
 from topology.transfer.move import move
 
 CHECK_SECONDS = 0.5
+# So long before the first due time messages are intercepted, however new the queue is.
+SETTLE_MARGIN = timedelta(seconds=1.5)
 # The broker reports what a queue holds every five seconds: twice nothing means nothing.
 REPORT_SECONDS = 6.0
 
@@ -76,13 +79,15 @@ class _Interception(Session):
                 publish_copies(row, self.step)
                 return
         with Management(row.broker.address) as management:
-            if row.state == InterceptionState.WAITING and not self._is_point(management):
+            # One that ends begins again for a change that is due before the end.
+            is_ending = row.state == InterceptionState.ENDING and not self._soon().exists()
+            is_closed = row.state in (InterceptionState.WAITING, InterceptionState.ENDING)
+            if is_closed and not is_ending and not self._is_point(management):
                 return
             # One that died before it released left messages, which the next ones would overtake.
-            is_ending = row.state == InterceptionState.ENDING
             if not is_ending or not objects.is_released(self.objects, management):
                 self.set_state(InterceptionState.BEGINNING, opened_at=timezone.now())
-                objects.begin(self.objects, management, self.step)
+                objects.begin(self.objects, management, self.step, self._settle)
                 self.set_state(InterceptionState.OPEN)
             else:
                 objects.release(self.objects, management, self.step)
@@ -110,16 +115,24 @@ class _Interception(Session):
                 rows = Interception.objects.filter(pk=self.row.pk)
                 rows.update(state=InterceptionState.CLOSED)
 
+    def _soon(self) -> QuerySet[ScheduledChange]:
+        """The open changes for which messages are intercepted now."""
+        return self.row.changes.filter(state__in=OPEN, due_at__lte=timezone.now() + HORIZON)
+
+    def _settle(self) -> None:
+        """Wait until the queue survives a kill of the broker, or until a change is due soon."""
+        at = opens_at(self.row)
+        left = (at + LEAD - SETTLE_MARGIN - timezone.now()).total_seconds() if at else 0.0
+        self.stop.wait(max(0.0, min(left, objects.SETTLE_SECONDS)))
+
     def _is_point(self, management: Management) -> bool:
         """Whether the messages still pass this one binding; else their changes fail.
 
         Somebody may have bound the queue in a second way since they were requested: then each
         message would arrive past the interception too.
         """
-        snapshot, soon = observe(management), timezone.now() + HORIZON
-        changes = self.row.changes.filter(state__in=OPEN, due_at__lte=soon)
-        is_one = False
-        for change in changes.select_related("topology"):
+        snapshot, is_one = observe(management), False
+        for change in self._soon().select_related("topology"):
             try:
                 topology = change.topology
                 way_out = exit_of(topology.pattern, topology.parsed, change.destination)
@@ -156,9 +169,12 @@ class _Interception(Session):
             )
 
     def _is_settled(self, management: Management) -> bool:
-        """Whether the intercept queue was reported empty for long enough to be deleted."""
+        """Whether the intercept queue was reported empty for long enough to be deleted.
+
+        Not where it is needed again for a change that was requested meanwhile.
+        """
         began = empty_since = time.monotonic()
-        while not self.stop.is_set():
+        while not (self.stop.is_set() or self._soon().exists()):
             now = time.monotonic()
             if management.queue(self.objects.name).get("messages", 1):
                 empty_since = now

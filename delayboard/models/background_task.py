@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 
 LATE = timedelta(seconds=10)
+CHANGES = "queue-changes"
 CLEANING = "cleaning"
 INDEX = "index"
 MIGRATIONS = "migrations"

@@ -20,7 +20,14 @@ from delayboard.changes.check import check, is_read, wait_queue
 from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import READ, undo
 from delayboard.changes.request import request as request_changes
-from delayboard.models import ChangeKind, Interception, InterceptionState, ScheduledChange
+from delayboard.models import (
+    ChangeKind,
+    ChangeState,
+    Interception,
+    InterceptionState,
+    ScheduledChange,
+)
+from delayboard.models.background_task import CHANGES, is_missing
 from delayboard.models.scheduled_change import OPEN
 from delayboard.views.confirm_production import Effect, confirmation
 from topology import access, redaction
@@ -58,7 +65,7 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
     else:
         good = [verdict for verdict in verdicts if not verdict.problem]
         context |= {"verdicts": verdicts, "good": len(good), "others": count_other_messages(good)}
-        context["new_due_at"] = to
+        context |= {"new_due_at": to, "worker_is_missing": is_missing(CHANGES)}
     return render(request, "delayboard/scheduled_change.html", context)
 
 
@@ -70,6 +77,7 @@ def scheduled_changes(request: HttpRequest) -> HttpResponse:
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     kept = Interception.objects.filter(broker__in=brokers).exclude(state=InterceptionState.CLOSED)
     context = {
+        "worker_is_missing": rows.filter(state__in=OPEN).exists() and is_missing(CHANGES),
         "changes": rows.select_related("topology", "requested_by")[:SHOWN],
         "open": OPEN,
         "operated": set(operated.values_list("pk", flat=True)),
@@ -83,8 +91,12 @@ def scheduled_changes(request: HttpRequest) -> HttpResponse:
 def scheduled_change_undo(request: HttpRequest, pk: int) -> HttpResponse:
     change = get_object_or_404(ScheduledChange.objects.select_related("broker"), pk=pk)
     access.require(request.user, change.broker, Role.OPERATOR)
-    if undo(request.user, change):
+    is_undone = undo(request.user, change)
+    change.refresh_from_db()
+    if is_undone:
         messages.success(request, "The change is undone.")
+    elif change.state == ChangeState.UNDONE:
+        messages.info(request, "The change is already undone.")
     else:
         messages.error(request, "The change was not undone. It already took effect.")
     return redirect("scheduled_changes")
@@ -107,11 +119,12 @@ def _request(
     if page:
         return page
     verdicts = request_changes(request.user, rows, kind, to)
-    good = sum(not verdict.problem for verdict in verdicts)
-    if good:
-        messages.success(request, f"{good} of {len(rows)} changes are requested.")
-    else:
-        messages.error(request, "No message can be changed any more.")
+    problems = [verdict.problem for verdict in verdicts if verdict.problem]
+    good = len(verdicts) - len(problems)
+    # With the reasons: what the dry run showed may be different by now.
+    sentence = " ".join((f"{good} of {len(rows)} changes are requested.", *dict.fromkeys(problems)))
+    say = messages.success if not problems else messages.warning if good else messages.error
+    say(request, sentence)
     return redirect("scheduled_changes")
 
 

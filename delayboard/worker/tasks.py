@@ -35,6 +35,7 @@ from delayboard.dead_letters.search.index import keep_indexed
 from delayboard.delay_migration import migrate
 from delayboard.models import DeadLetterQueue, Interception, InterceptionState
 from delayboard.models.background_task import (
+    CHANGES,
     CLEANING,
     INDEX,
     MIGRATIONS,
@@ -120,7 +121,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         (PARKING, "Parking", parked),
         (PARKED_MESSAGES, "Discard and restore", changed),
         (MIGRATIONS, "Migrations", migrated),
-        ("queue-changes", "Changes in delay queues", read),
+        (CHANGES, "Changes in delay queues", read),
         ("replacements", "Replacement of queues", replaced),
         ("parked-message-index", "Index of parked messages", keep_indexed),
         (CLEANING, "Data retention", keep_clean),

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
-from delayboard.changes import check, copies, take
+from delayboard.changes import carry_out, check, copies, take
+from delayboard.changes.carry_out import Executor
 from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.changes.point import Point
 from delayboard.changes.request import request
+from delayboard.changes.session import Session
 from delayboard.models import (
     ChangeKind,
     ChangeState,
@@ -34,6 +39,7 @@ from topology.models import State, Topology
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.transfer import interception
 
 pytestmark = pytest.mark.django_db
 BINDING = Binding("a.delay-delivery", "work", "#.work")
@@ -136,6 +142,30 @@ def test_a_missed_message_with_a_copy_may_be_duplicated(topology: Topology) -> N
         (change.pk, ChangeState.MISSED, True),
         (other.pk, ChangeState.MISSED, False),
     }
+
+
+@pytest.mark.parametrize(
+    ("grace", "state"),
+    [(timedelta(hours=1), ChangeState.PENDING), (timedelta(seconds=-1), ChangeState.MISSED)],
+    ids=["opened just now", "open for the grace"],
+)
+def test_only_an_interception_that_was_open_for_the_grace_gives_a_change_up(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch, grace: timedelta, state: ChangeState
+) -> None:
+    change = requested(store(topology, message(), "work", SOON))
+    ScheduledChange.objects.update(due_at=timezone.now() - timedelta(minutes=1))
+    assert change.interception is not None
+    claimed = work.claim_this(change.interception.work, "worker")
+    assert claimed is not None
+    session = Session(change.interception, work.lease_of(claimed), Event(), lambda: None)
+    for name in ("is_back", "rejects_publishes"):
+        monkeypatch.setattr(interception, name, lambda *_: False)
+    monkeypatch.setattr(carry_out, "GRACE", grace)
+    executor = Executor(session)
+    executor.is_quiet = True
+    executor._refresh(cast(Any, SimpleNamespace()))
+    change.refresh_from_db()
+    assert change.state == state
 
 
 def test_a_replaced_binding_is_not_declared_meanwhile(topology: Topology) -> None:

@@ -52,6 +52,7 @@ SHORT_TIMES: Sequence[tuple[ModuleType, str, object]] = (
     (check, "SHORTEST_NOTICE", timedelta(seconds=0.5)),
     (take, "GRACE", timedelta(seconds=15)),
     (carry_out, "GRACE", timedelta(seconds=15)),
+    (intercept, "LEAD", timedelta(seconds=6)),
     (intercept, "HORIZON", timedelta(seconds=7)),
     (carry_out, "HORIZON", timedelta(seconds=7)),
     (intercept, "REPORT_SECONDS", 1.5),

@@ -218,6 +218,28 @@ def test_a_change_is_undone_until_it_took_effect(
 
 
 @only_quorum
+def test_a_change_that_is_requested_while_an_interception_ends_takes_effect(
+    vhost: Vhost, management: Management, topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = observe(management).declared
+    # The end would last longer than the second message waits.
+    monkeypatch.setattr(intercept, "REPORT_SECONDS", 600.0)
+    wanted = [("a", "orders", seconds(6.5)), ("b", "orders", seconds(12))]
+    with consuming(vhost, ["orders"]) as arrived, working(1):
+        rows = delay(topology, vhost, wanted)
+        request(None, [rows["a"]], ChangeKind.CANCEL)
+        ending = Interception.objects.filter(state=InterceptionState.ENDING)
+        eventually(ending.exists, "the interception ends")
+        request(None, [rows["b"]], ChangeKind.CANCEL)
+        eventually(lambda: states()["b"] == ChangeState.DONE, "the message is taken out")
+        monkeypatch.setattr(intercept, "REPORT_SECONDS", 1.5)
+        eventually(all_closed, "the bindings are restored", seconds=60)
+    assert set(states().values()) == {ChangeState.DONE}
+    assert arrived.ids("orders") == []
+    assert observe(management).declared == before
+
+
+@only_quorum
 def test_a_full_queue_and_a_deleted_one_hold_their_messages_up_and_lose_none(
     vhost: Vhost, management: Management, topology: Topology
 ) -> None:

@@ -15,7 +15,8 @@ from delayboard.changes import check
 from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.changes.point import Point
 from delayboard.changes.request import READ
-from delayboard.models import ChangeKind, ChangeState, ScheduledChange
+from delayboard.models import BackgroundTask, ChangeKind, ChangeState, ScheduledChange
+from delayboard.models.background_task import CHANGES
 from tests.builders import make_broker
 from tests.site.page_setup import signed_in, text_of
 from topology.definitions import Binding
@@ -85,8 +86,35 @@ def test_a_change_is_requested_listed_and_undone(row: ScheduledMessage) -> None:
     change.refresh_from_db()
     assert change.state == ChangeState.UNDONE
     assert "reschedule requested" not in client.get(waiting).content.decode()
-    answer = client.post(reverse("scheduled_change_undo", args=[change.pk]), follow=True)
-    assert "already took effect" in answer.content.decode()
+    again = reverse("scheduled_change_undo", args=[change.pk])
+    assert "The change is already undone" in text_of(client.post(again, follow=True))
+    ScheduledChange.objects.update(state=ChangeState.DONE)
+    assert "already took effect" in text_of(client.post(again, follow=True))
+
+
+def test_the_second_of_two_requests_for_one_message_is_refused_with_the_reason(
+    row: ScheduledMessage,
+) -> None:
+    first, second = signed_in(Role.OPERATOR), signed_in(Role.OPERATOR)
+    address = reverse("scheduled_change")
+    first.post(address, new(row, "cancel"))
+    page = second.post(address, new(row, "reschedule", to="+2h"), follow=True)
+    assert "0 of 1 changes are requested. Another change of this message" in text_of(page)
+    assert ScheduledChange.objects.get().kind == ChangeKind.CANCEL
+
+
+def test_without_a_worker_the_dry_run_and_the_list_say_that_nothing_takes_effect(
+    row: ScheduledMessage,
+) -> None:
+    client = signed_in(Role.OPERATOR)
+    sentence = "The worker is not running, so RabbitMQ delivers the messages unchanged"
+    listed = reverse("scheduled_changes")
+    assert sentence not in client.get(listed).content.decode()
+    assert sentence in client.get(reverse("scheduled_change"), new(row, "cancel")).content.decode()
+    client.post(reverse("scheduled_change"), new(row, "cancel"))
+    assert sentence in client.get(listed).content.decode()
+    BackgroundTask.objects.create(key=CHANGES, name="Changes", beat_at=datetime.now(UTC))
+    assert sentence not in client.get(listed).content.decode()
 
 
 def test_a_message_and_the_one_in_its_place_link_to_each_other(row: ScheduledMessage) -> None:
