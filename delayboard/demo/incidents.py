@@ -40,7 +40,6 @@ STUCK = replace(reminders.SHOP, target=RETURNS)
 STUCK_DELAY = timedelta(seconds=10)
 REFUNDED = 12
 TICK_SECONDS = 0.5
-PARKING_SECONDS = 60.0
 NOTE = "Articles without a price. Fixed in release 42.\nReplay this group after the release."
 
 

@@ -67,14 +67,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Tap:
-    """Where copies can be taken: a binding's source, key and arguments, and what passes there.
+    """Where copies can be taken: a binding's source, key and arguments.
 
     `phase` "entry" sees what begins to wait, "exit" what arrives.
     """
 
     exchange: str
     routing_key: str
-    sees: str
     phase: Literal["entry", "exit"]
     arguments: Arguments = field(default_factory=Arguments)
 
