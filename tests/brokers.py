@@ -23,6 +23,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from delayboard.demo.node import PrivateNode
+from tests.rooted import make_node
 
 # Generation -> the Debian suite whose package it is; tests/rootfs.sh has the same suites. One
 # that is not released yet, as forky was, may have moved on.
@@ -103,7 +104,7 @@ def broker_node(
 
 def _running(folders: pytest.TempPathFactory, generation: str) -> Iterator[PrivateNode]:
     folder, root = folders.mktemp("node"), root_of(generation)
-    node = PrivateNode(folder, "tests", statistics_interval_ms=1000, root=root)
+    node = make_node(folder, "tests", statistics_interval_ms=1000, root=root)
     node.start()
     yield node
     node.kill()

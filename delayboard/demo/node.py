@@ -25,7 +25,7 @@ from typing import IO, Self
 
 from delayboard.demo.place import SERVER, Place
 from delayboard.demo.ports import Holder, Ports, choose_ports, is_free
-from delayboard.demo.processes import MARK, children, end, marked_processes, send
+from delayboard.demo.processes import MARK, end, marked_processes, send
 
 USERNAME = "delayboard"
 START_SECONDS = 60.0
@@ -101,8 +101,7 @@ def environment(place: Place, name: str, ports: Ports) -> dict[str, str]:
 class PrivateNode:
     """One node in `folder`; data survives `stop` and `start`.
 
-    Its programs are this machine's, or those of the root file system `root`, such as
-    tests/rootfs.sh makes: then they run inside bubblewrap and see nothing but that and `folder`.
+    Its programs are those of `place`, by default this machine's.
 
     Start it from a thread that lives as long as the node should: the kernel ends the node when
     that thread ends, so that a killed program leaves no broker behind.
@@ -113,10 +112,10 @@ class PrivateNode:
         folder: Path,
         name: str,
         statistics_interval_ms: int = 5000,
-        root: Path | None = None,
+        place: Place | None = None,
     ) -> None:
         self.folder = folder.resolve()
-        self._place = Place(self.folder, root)
+        self._place = place or Place(self.folder)
         self.name = name
         self.statistics_interval_ms = statistics_interval_ms
         self.username = USERNAME
@@ -193,7 +192,8 @@ class PrivateNode:
     def stop(self) -> None:
         """Stop the node and its port mapper: asked first, killed after 20 seconds."""
         if self._server is not None and self._server.poll() is None:
-            self._ask_to_stop(self._server.pid)
+            for process in self._place.to_stop(self._server.pid):
+                send(process, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._server.wait(STOP_SECONDS)
         self.kill()
@@ -251,11 +251,6 @@ class PrivateNode:
         )
         self._ports = ports
         return ports
-
-    def _ask_to_stop(self, server: int) -> None:
-        # bubblewrap passes no signal on: what it runs is asked.
-        for process in children(server) if self._place.root else [server]:
-            send(process, signal.SIGTERM)
 
     def _launch(self, ports: Ports) -> None:
         variables = environment(self._place, self.name, ports)

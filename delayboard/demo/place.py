@@ -1,4 +1,4 @@
-"""Where the programs of a node come from: this machine, or a root file system inside bubblewrap."""
+"""Where the programs of a node come from: this machine. The tests have other root file systems."""
 
 from __future__ import annotations
 
@@ -9,62 +9,37 @@ from pathlib import Path
 
 # Debian's wrappers under /usr/sbin insist on the user rabbitmq.
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-
-_INSIDE = Path("/srv")
-_END_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
+END_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
 
 
 @dataclass(frozen=True)
 class Place:
-    """The node's folder, absolute, and the root file system of its programs (None: our own)."""
+    """The node's folder, absolute."""
 
     folder: Path
-    root: Path | None = None
 
     @property
     def inside(self) -> Path:
         """The folder as the node's processes see it."""
-        return self.folder if self.root is None else _INSIDE
+        return self.folder
 
     @property
     def path(self) -> str:
         """The PATH in which Erlang is found."""
-        if self.root is None:
-            return os.environ.get("PATH", os.defpath)
-        return "/usr/sbin:/usr/bin:/sbin:/bin"
+        return os.environ.get("PATH", os.defpath)
 
     def missing(self) -> str:
         """Say in a sentence what it takes to run a node here and is not there; "" if nothing."""
-        server = Path(f"{self.root or ''}{SERVER}")
-        if not server.exists():
-            return f"RabbitMQ is not installed: {server} is missing"
-        needed = "epmd" if self.root is None else "bwrap"
-        if shutil.which(needed) is None:
-            return f"RabbitMQ cannot be run: the program {needed} is missing"
+        if not Path(SERVER).exists():
+            return f"RabbitMQ is not installed: {SERVER} is missing"
+        if shutil.which("epmd") is None:
+            return "RabbitMQ cannot be run: the program epmd is missing"
         return ""
 
     def command(self, *program: str) -> list[str]:
-        """Return the command that runs `program` here, and asks it to end when we end.
+        """Return the command that runs `program` here, and asks it to end when we end."""
+        return [*END_WITH_PARENT, *program]
 
-        bubblewrap shares the network and needs no root where users may make namespaces. It does
-        not pass on the signal that ends it, so the program inside watches it in turn.
-        """
-        if self.root is None:
-            return [*_END_WITH_PARENT, *program]
-        bubblewrap = _bubblewrap(self.root, self.folder)
-        return [*_END_WITH_PARENT, *bubblewrap, *_END_WITH_PARENT, *program]
-
-
-def _bubblewrap(root: Path, folder: Path) -> list[str]:
-    mounts = (
-        ("--ro-bind", str(root), "/"),
-        ("--proc", "/proc"),
-        ("--dev", "/dev"),
-        ("--tmpfs", "/tmp"),  # noqa: S108
-        # Without it the port mapper finds no localhost, and says so after 40 seconds.
-        ("--ro-bind", "/etc/hosts", "/etc/hosts"),
-        ("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"),
-        ("--bind", str(folder), str(_INSIDE)),
-        ("--chdir", str(_INSIDE)),
-    )
-    return ["bwrap", *(part for mount in mounts for part in mount)]
+    def to_stop(self, server: int) -> list[int]:
+        """The processes to ask, so that the server that was started with this id stops."""
+        return [server]

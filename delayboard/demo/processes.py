@@ -15,23 +15,13 @@ MARK = "DELAYBOARD_NODE"
 def marked_processes(folder: Path) -> Iterator[int]:
     """Yield the ids of the running processes that were started for the node in `folder`."""
     mark = f"{MARK}={folder.resolve()}".encode()
-    for process in _processes():
+    for process in list_processes():
         try:
             variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
         except OSError:  # gone meanwhile, or another user's
             continue
         if mark in variables:
             yield process
-
-
-def children(parent: int) -> list[int]:
-    """Return the ids of the processes that `parent` started itself and that still run."""
-    found = []
-    for process in _processes():
-        with contextlib.suppress(OSError):
-            if int(_fields(Path(f"/proc/{process}/stat"))[1]) == parent:
-                found.append(process)
-    return found
 
 
 def end(processes: list[int], patience: float) -> None:
@@ -56,10 +46,11 @@ def send(process: int, number: signal.Signals) -> None:
 
 def thread_states(process: int) -> list[str]:
     """The state of each of its threads, a message as in proc(5). Raises OSError as one ends."""
-    return [_fields(file)[0] for file in Path(f"/proc/{process}/task").glob("*/stat")]
+    return [stat_fields(file)[0] for file in Path(f"/proc/{process}/task").glob("*/stat")]
 
 
-def _processes() -> Iterator[int]:
+def list_processes() -> Iterator[int]:
+    """The ids of all running processes."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             yield int(entry.name)
@@ -77,6 +68,6 @@ def _is_alive(process: int) -> bool:
     return any(state not in "ZX" for state in states)
 
 
-def _fields(stat: Path) -> list[str]:
+def stat_fields(stat: Path) -> list[str]:
     """Return what follows the program's name in a stat file: state, parent, ... (proc(5))."""
     return stat.read_text().rpartition(")")[2].split()

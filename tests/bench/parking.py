@@ -23,6 +23,7 @@ from tests.bench.recording import PATIENCE_SECONDS
 from tests.brokers import Vhost, call_api, root_of
 from tests.builders import address_of, make_broker
 from tests.flood.generator import Flood
+from tests.rooted import make_node
 from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Exchange, Queue
@@ -39,7 +40,7 @@ WARM = 2000
 def measure(folder: Path) -> None:
     call_command("migrate", verbosity=0)
     for generation in ("3.10", "4.3"):
-        with PrivateNode(folder / generation, "bench", 1000, root_of(generation)) as node:
+        with make_node(folder / generation, "bench", 1000, root_of(generation)) as node:
             for kind in ("classic", "quorum"):
                 rounds = [one_round(node, f"{kind}-{n}-{generation}", kind) for n in range(ROUNDS)]
                 ours = max(rate for rate, _ in rounds)

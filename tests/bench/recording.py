@@ -21,6 +21,7 @@ from tests.brokers import Vhost, call_api, root_of
 from tests.builders import address_of, applied_pair
 from tests.flood.counting import LineCount
 from tests.flood.generator import Flood
+from tests.rooted import make_node
 from topology.broker.management.client import Management
 from topology.definitions import Binding, Queue
 from topology.models import Topology
@@ -47,7 +48,7 @@ def measure(folder: Path) -> None:
     pairs: list[tuple[str, TapType]] = [("3.10", "classic"), ("4.3", "classic"), ("4.3", "stream")]
     for generation, kind in pairs:
         root = root_of(generation)
-        with PrivateNode(folder / f"{generation}-{kind}", "bench", 1000, root) as node:
+        with make_node(folder / f"{generation}-{kind}", "bench", 1000, root) as node:
             rounds = [one_round(node, f"{kind}-{number}", kind) for number in range(ROUNDS)]
         ours = max(rates.recorder for rates in rounds)
         for every in BARE:

@@ -9,6 +9,7 @@ from pathlib import Path
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, root_of
 from tests.builders import address_of
+from tests.rooted import make_node
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Queue
 
@@ -26,7 +27,7 @@ def mortal(folder: Path, generation: str) -> Iterator[PrivateNode]:
     nothing afterwards in about one of a hundred kills, a classic one; and 4.3.6 begins a quorum
     queue anew (rabbitmq-server issue 15725).
     """
-    node = PrivateNode(folder, "mortal", statistics_interval_ms=1000, root=root_of(generation))
+    node = make_node(folder, "mortal", statistics_interval_ms=1000, root=root_of(generation))
     node.start()
     try:
         for kind in KINDS:

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from django.conf import settings
 from django.core.management import call_command
 
-from delayboard.demo.node import PrivateNode
 from delayboard.demo.processes import marked_processes
 from tests.brokers import Vhost, root_of
 from tests.builders import address_of, applied_pair
@@ -17,12 +16,13 @@ from tests.faults.processes import environment, started
 from tests.flood.counting import times_recorded
 from tests.flood.generator import Flood
 from tests.flood.measured import cpu_seconds, samples
+from tests.rooted import make_node
 
 
 def try_out(arguments: Namespace) -> int:
     call_command("migrate", verbosity=0)
     root = root_of(arguments.generation)
-    with PrivateNode(settings.VAR / "node", "flood", 1000, root) as node, ExitStack() as stack:
+    with make_node(settings.VAR / "node", "flood", 1000, root) as node, ExitStack() as stack:
         urls = (node.amqp_url, node.management_url)
         vhost = Vhost(*urls, "/", node.username, node.password)
         topology = applied_pair(vhost, delay="1h")

@@ -299,7 +299,7 @@ def test_an_edited_message_goes_where_its_own_verdict_says(user: User, broker: B
 
 def test_a_tap_of_ours_is_never_taken_for_an_arrival(user: User, broker: Broker) -> None:
     """At a tapped exchange the broker confirms what the tap alone takes."""
-    tap = tap_definitions("delayboard.tap.x", [Tap("orders", "#", "all", "entry")], "classic")
+    tap = tap_definitions("delayboard.tap.x", [Tap("orders", "#", "entry")], "classic")
     with Management(broker.address) as management:
         for queue in tap.queues:
             management.declare_queue(queue)

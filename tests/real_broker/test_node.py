@@ -27,6 +27,7 @@ from delayboard.demo.processes import marked_processes
 from tests.brokers import NEWEST, Vhost, call_api, every_generation, root_of
 from tests.builders import eventually
 from tests.real_broker.restarting import listening
+from tests.rooted import make_node
 
 PORTS = Ports(amqp=1, management=2, prometheus=3, distribution=4, epmd=5)
 
@@ -43,7 +44,7 @@ def root() -> Path | None:
 @pytest.fixture
 def node(tmp_path: Path, root: Path | None) -> Iterator[PrivateNode]:
     """Return a node of the test's own, not started; nothing of it is left afterwards."""
-    node = PrivateNode(tmp_path / "node", "own", statistics_interval_ms=1000, root=root)
+    node = make_node(tmp_path / "node", "own", statistics_interval_ms=1000, root=root)
     yield node
     node.kill()
 
@@ -62,9 +63,9 @@ def start_elsewhere(folder: Path, root: Path | None) -> int:
     """Start a node in a process that then kills itself; return that process's exit status."""
     program = (
         "import os, sys, pathlib, signal\n"
-        "from delayboard.demo.node import PrivateNode\n"
+        "from tests.rooted import make_node\n"
         "folder, *root = map(pathlib.Path, sys.argv[1:])\n"
-        "PrivateNode(folder, 'own', root=root[0] if root else None).start()\n"
+        "make_node(folder, 'own', root=root[0] if root else None).start()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     arguments = [str(path) for path in (folder, root) if path is not None]
@@ -194,7 +195,7 @@ def test_second_program_is_refused(broker_node: PrivateNode) -> None:
 
 def test_a_root_file_system_without_rabbitmq_is_named(tmp_path: Path) -> None:
     with pytest.raises(NodeError, match=r"not installed: .*empty/usr/lib/rabbitmq"):
-        PrivateNode(tmp_path / "node", "own", root=tmp_path / "empty").start()
+        make_node(tmp_path / "node", "own", root=tmp_path / "empty").start()
 
 
 def test_a_start_ends_leftover_processes_and_its_failure_shows_the_end_of_the_log(

@@ -13,6 +13,7 @@ from tests.bench.multitude import BINDINGS, COUNTED, EACH, PAIRS, fill, multitud
 from tests.bench.scale import figures_of
 from tests.brokers import SUITES, call_api, root_of
 from tests.builders import eventually
+from tests.rooted import make_node
 from tests.topology.builders import is_complete
 from topology.broker.address import Address, parse_address
 from topology.broker.amqp.publisher import publisher
@@ -32,7 +33,7 @@ MOST_AT_FIRST_KB, MOST_SENT_KB = 200, 50
 @pytest.fixture
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PrivateNode]:
     """One of its own: so much raises the alarm that would stop the publishers of other tests."""
-    node = PrivateNode(tmp_path / "node", "scale", root=root_of(request.param))
+    node = make_node(tmp_path / "node", "scale", root=root_of(request.param))
     node.start()
     yield node
     node.kill()

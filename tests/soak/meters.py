@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from delayboard.demo.processes import children
+from tests.rooted import children
 
 KB_PER_MB = 1024
 _COMMANDS = {"site": b"manage.py\0serve\0", "worker": b"manage.py\0worker\0"} | {

@@ -127,7 +127,7 @@ def test_a_plan_in_conflict_changes_nothing() -> None:
 
 
 def test_a_tap_is_bounded_drops_its_oldest_and_never_refuses() -> None:
-    (queue,) = tap_definitions("t", [Tap("x", "k", "sees", "entry")], "classic").queues
+    (queue,) = tap_definitions("t", [Tap("x", "k", "entry")], "classic").queues
     assert queue.durable
     assert queue.arguments == Arguments(
         {"x-queue-type": "classic", "x-max-length-bytes": 50_000_000, "x-overflow": "drop-head"}
@@ -135,7 +135,7 @@ def test_a_tap_is_bounded_drops_its_oldest_and_never_refuses() -> None:
 
 
 def test_a_stream_tap_is_bounded_in_small_segments() -> None:
-    (queue,) = tap_definitions("t", [Tap("x", "k", "sees", "entry")], "stream").queues
+    (queue,) = tap_definitions("t", [Tap("x", "k", "entry")], "stream").queues
     assert queue.durable
     assert queue.type == "stream"
     bound, segment = (

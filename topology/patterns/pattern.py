@@ -67,7 +67,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Tap:
-    """Where copies can be taken: a binding's source, key and arguments, and what passes there.
+    """Where copies can be taken: a binding's source, key and arguments.
 
     `phase` "entry" sees what begins to wait, "exit" what arrives; of the messages for
     `destination` alone, where one is given.
@@ -75,7 +75,6 @@ class Tap:
 
     exchange: str
     routing_key: str
-    sees: str
     phase: Literal["entry", "exit"]
     arguments: Arguments = field(default_factory=Arguments)
     destination: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from topology.definitions import Binding, Definitions, Identity, Queue, Thing
@@ -36,6 +36,22 @@ def _describe(thing: Thing) -> str:
         key = f" with the key “{thing.routing_key}”" if thing.routing_key else ""
         return f"binding from “{thing.source}” to the {kind} “{thing.destination}”{key}"
     return f"{'queue' if isinstance(thing, Queue) else 'exchange'} “{thing.name}”"
+
+
+def find_foreign(
+    kind: str,
+    by_end: Mapping[str, Sequence[Queue]],
+    taken: Set[str],
+    remark: Callable[[str, Sequence[Queue]], tuple[str, ...]] = lambda end, queues: (),
+) -> Iterator[Use]:
+    """A use for each end of these queues, named after it, or after a queue if that is taken."""
+    for end, queues in sorted(by_end.items()):
+        names = (end, *(queue.name for queue in queues))
+        free = next((name for name in names if name and name not in taken), "")
+        if free:
+            claims = frozenset(queue.identity for queue in queues)
+            yield Use(kind, free, None, claims, (), remark(end, queues), has_foreign_names=True)
+            taken = taken | {free}
 
 
 def make_managed_use(

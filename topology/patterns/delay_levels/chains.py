@@ -125,11 +125,7 @@ def find_chains(found: Definitions) -> list[Chain]:
     }
     heads = [name for name in levels if above.get(name) is None]
     chains = (Chain(tuple(_walk_down(levels[name], levels, above))) for name in heads)
-    return [chain for chain in chains if sum(map(_is_whole, chain.levels)) >= FEWEST_WHOLE]
-
-
-def _is_whole(level: Level) -> bool:
-    return level.is_whole
+    return [c for c in chains if sum(level.is_whole for level in c.levels) >= FEWEST_WHOLE]
 
 
 def _find_level_below(level: Level, levels: Mapping[str, Level]) -> Level | None:

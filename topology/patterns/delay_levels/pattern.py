@@ -221,21 +221,13 @@ class DelayLevels(Pattern):
         """
         top = params.levels - 1
         entries = [
-            Tap(
-                level_name(params, level),
-                "0." * (top - level) + "1.#",
-                f"enters level {level}",
-                "entry",
-            )
+            Tap(level_name(params, level), "0." * (top - level) + "1.#", "entry")
             for level in reversed(range(params.levels))
         ]
         if params.is_at_least_once:
-            exits = [
-                Tap(name, "#", f"deliveries to {name}", "exit", destination=name)
-                for name in params.exit_taps
-            ]
+            exits = [Tap(name, "#", "exit", destination=name) for name in params.exit_taps]
             return [*entries, *exits]
-        return [*entries, Tap(delivery_name(params), "#", "deliveries", "exit")]
+        return [*entries, Tap(delivery_name(params), "#", "exit")]
 
     def consumer_example(self, params: Params) -> str:
         number = "{level}" if params.preset == "celery" else "{level:02}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.definitions import Definitions, Queue
@@ -16,7 +16,7 @@ from topology.patterns.delay_queues.params import (
 )
 from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import ParamsError, Use
-from topology.patterns.uses import find_missing, make_unmanaged_use
+from topology.patterns.uses import find_foreign, find_missing, make_unmanaged_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -34,7 +34,7 @@ def recognize(found: Definitions) -> Sequence[Use]:
             others[work].append(queue)
     uses = (_use(work, queues, found) for work, queues in sorted(delayed.items()))
     known = [use for use in uses if use is not None]
-    return [*known, *_find_unmanaged(others, {use.name for use in known})]
+    return [*known, *find_foreign(KIND, others, {use.name for use in known}, _doubt)]
 
 
 def _may_delay(queue: Queue) -> bool:
@@ -42,22 +42,15 @@ def _may_delay(queue: Queue) -> bool:
     return queue.type in ("classic", "quorum") and "x-expires" not in queue.arguments
 
 
-def _find_unmanaged(rooms: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
-    """By the queue that they are for, or by the first of them where that name is taken."""
-    for work, queues in sorted(rooms.items()):
-        free = [name for name in (work, *(queue.name for queue in queues)) if name not in taken]
-        if free:
-            claims = frozenset(queue.identity for queue in queues)
-            remarks = (_EITHER_OR.format(queues[0].name, work),) if len(queues) == 1 else ()
-            yield Use(KIND, free[0], None, claims, (), remarks, has_foreign_names=True)
-            taken = taken | {free[0]}
-
-
-# A busy wait has one delay queue, and the broker cannot show what a consumer does.
-_EITHER_OR = (
-    "“{0}” delays messages to “{1}”, or both form a busy wait whose consumer returns messages "
-    "to “{0}” until they are due. RabbitMQ does not show which."
-)
+def _doubt(work: str, queues: Sequence[Queue]) -> tuple[str, ...]:
+    """A busy wait has one delay queue, and the broker cannot show what a consumer does."""
+    if len(queues) != 1:
+        return ()
+    name = queues[0].name
+    return (
+        f"“{name}” delays messages to “{work}”, or both form a busy wait whose consumer returns "
+        f"messages to “{name}” until they are due. RabbitMQ does not show which.",
+    )
 
 
 def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
@@ -75,8 +68,7 @@ def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
     if found.queue(work) is None:
         missing.append(f"The work queue “{work}” is missing.")
     claims = frozenset(queue.identity for queue in queues)
-    remarks = (_EITHER_OR.format(queues[0].name, work),) if len(queues) == 1 else ()
-    return Use(KIND, params.queue, params, claims, tuple(missing), remarks)
+    return Use(KIND, params.queue, params, claims, tuple(missing), _doubt(work, queues))
 
 
 def _is_true(queue: Queue) -> bool:

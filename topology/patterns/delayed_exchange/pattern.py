@@ -187,7 +187,7 @@ class DelayedExchange(Pattern):
     def taps(self, params: Params) -> Sequence[Tap]:
         """A tap is bound as the real queues are, so that it sees what comes out."""
         keys = params.keys if params.type == "direct" else ("#",)
-        return [Tap(params.name, key, f"deliveries with {key}", "exit") for key in keys]
+        return [Tap(params.name, key, "exit") for key in keys]
 
     def consumer_example(self, params: Params) -> str:
         return (

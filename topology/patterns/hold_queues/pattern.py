@@ -230,7 +230,7 @@ class HoldQueues(Pattern):
         if not params.exchange:
             return ()
         keys = params.keys or ("#",)
-        return [Tap(params.exchange, key, f"deliveries with {key}", "exit") for key in keys]
+        return [Tap(params.exchange, key, "exit") for key in keys]
 
     def consumer_example(self, params: Params) -> str:
         lease = "2 * ms" if params.lease == "double" else f"max(2 * ms, ms + {SHORTEST_LEASE_MS})"

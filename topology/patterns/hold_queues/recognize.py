@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.definitions import Arguments, Definitions, Queue
@@ -11,7 +11,7 @@ from topology.delays import milliseconds
 from topology.patterns.hold_queues.params import KIND, LEASES, Params, expires_ms, queue_name
 from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import ParamsError, Use
-from topology.patterns.uses import make_unmanaged_use
+from topology.patterns.uses import find_foreign, make_unmanaged_use
 
 DEFAULT_EXCHANGE = "(default exchange)"
 
@@ -63,18 +63,7 @@ def recognize(found: Definitions) -> Sequence[Use]:
         for exchange, queues in sorted(by_exchange.items())
     )
     known = [use for use in uses if use is not None]
-    return [*known, *_find_unmanaged(others, {use.name for use in known})]
-
-
-def _find_unmanaged(others: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
-    """By the destination exchange, or by the first of them where that has no name of its own."""
-    for exchange, queues in sorted(others.items()):
-        names = (exchange, *(queue.name for queue in queues))
-        free = next((name for name in names if name and name not in taken), "")
-        if free:
-            claims = frozenset(queue.identity for queue in queues)
-            yield Use(KIND, free, None, claims, has_foreign_names=True)
-            taken = taken | {free}
+    return [*known, *find_foreign(KIND, others, {use.name for use in known})]
 
 
 def _is_leased(queue: Queue) -> bool:

@@ -118,7 +118,7 @@ class QuorumRetry(Pattern):
         return Reading("publish", params.name, params.name, ZERO, 0)
 
     def taps(self, params: Params) -> Sequence[Tap]:
-        return (Tap(params.name, params.routing_key, "new work", "exit"),)
+        return (Tap(params.name, params.routing_key, "exit"),)
 
     def consumer_example(self, params: Params) -> str:
         back = (

@@ -131,16 +131,10 @@ class RetryLadder(Pattern):
     def taps(self, params: Params) -> Sequence[Tap]:
         """No tap at the parking key: who waits there waits for a person."""
         ladder, first = ladder_name(params), rung_name(params, 1)
-        entries = [
-            Tap(ladder, tried_key(params, rung - 1), f"enters rung {rung}", "entry")
-            for rung in params.rungs
-        ]
-        exits = [
-            Tap(params.name, tried_key(params, rung), f"returns from rung {rung}", "exit")
-            for rung in params.rungs
-        ]
-        other = Tap(first, "", "enters rung 1 with another key", "entry")
-        return [*entries, other, Tap(params.name, tried_key(params, 0), "new work", "exit"), *exits]
+        tried = (0, *params.rungs)
+        entries = [Tap(ladder, tried_key(params, times), "entry") for times in tried[:-1]]
+        exits = [Tap(params.name, tried_key(params, times), "exit") for times in tried]
+        return [*entries, Tap(first, "", "entry"), *exits]
 
     def consumer_example(self, params: Params) -> str:
         return (

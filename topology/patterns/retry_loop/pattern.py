@@ -153,7 +153,6 @@ class RetryLoop(Pattern):
             Tap(
                 params.dead_exchange,
                 timeout.match if params.split == "key" else "",
-                f"enters the wait of {format_delay(timeout.delay)}",
                 "entry",
                 asked(params, timeout),
             )
@@ -161,9 +160,9 @@ class RetryLoop(Pattern):
         ]
         if params.unmatched:
             source = params.unmatched_exchange or params.dead_exchange
-            entries.append(Tap(source, "#", "enters the delay", "entry"))
+            entries.append(Tap(source, "#", "entry"))
         arriving = sorted({params.input_exchange, params.back_exchange})
-        exits = [Tap(name, "#", f"deliveries through {name}", "exit") for name in arriving]
+        exits = [Tap(name, "#", "exit") for name in arriving]
         return [*entries, *exits]
 
     def consumer_example(self, params: Params) -> str:

@@ -52,10 +52,6 @@ class Params:
         )
 
 
-def work_name(params: Params) -> str:
-    return params.name
-
-
 def retry_name(params: Params) -> str:
     return f"{params.name}-retry"
 
@@ -64,7 +60,7 @@ parse, store = text_functions(Params)
 
 
 def definitions(params: Params) -> Definitions:
-    work, retry = work_name(params), retry_name(params)
+    work, retry = params.name, retry_name(params)
     return Definitions.of(
         [
             Exchange(work),

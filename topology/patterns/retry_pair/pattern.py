@@ -18,7 +18,7 @@ from topology.message import Route
 from topology.patterns.pattern import Copy, Explanation, Pattern, Reading, Tap
 from topology.patterns.retry_pair import params as parameters
 from topology.patterns.retry_pair import recognize as recognition
-from topology.patterns.retry_pair.params import Params, retry_name, work_name
+from topology.patterns.retry_pair.params import Params, retry_name
 
 _EXPLANATION = Explanation(
     title="Retry pair",
@@ -60,7 +60,7 @@ class RetryPair(Pattern):
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight to the work exchange, anything else through the retry side."""
-        exchange = retry_name(params) if delay > timedelta(0) else work_name(params)
+        exchange = retry_name(params) if delay > timedelta(0) else params.name
         return Route(exchange=exchange, routing_key=params.routing_key)
 
     def achievable(self, params: Params, delay: timedelta) -> timedelta:
@@ -70,7 +70,7 @@ class RetryPair(Pattern):
         return (params.delay,)
 
     def targets(self, params: Params) -> Sequence[str]:
-        return (work_name(params),)
+        return (params.name,)
 
     def probe_obstacle(self, params: Params, found: Definitions) -> str:
         return ""
@@ -78,7 +78,7 @@ class RetryPair(Pattern):
     def probe_bindings(self, params: Params, probe: str) -> Sequence[Binding]:
         """A message keeps its key when it dies, so that a key of its own leads past the work."""
         retry = retry_name(params)
-        return [Binding(retry, retry, probe), Binding(work_name(params), probe, probe)]
+        return [Binding(retry, retry, probe), Binding(params.name, probe, probe)]
 
     def probe_route(self, params: Params, delay: timedelta, probe: str) -> Route:
         return Route(retry_name(params), probe)
@@ -89,7 +89,7 @@ class RetryPair(Pattern):
         The x-death count of `expired` in the retry queue numbers the trips: n before the entry
         of trip n + 1, n on the exit of trip n.
         """
-        work, retry = work_name(params), retry_name(params)
+        work, retry = params.name, retry_name(params)
         if copy.exchange not in (work, retry) or copy.routing_key != params.routing_key:
             return None
         trips = read_history(copy.headers).count(retry, "expired")
@@ -103,13 +103,13 @@ class RetryPair(Pattern):
 
     def taps(self, params: Params) -> Sequence[Tap]:
         return (
-            Tap(retry_name(params), params.routing_key, "enters the delay", "entry"),
-            Tap(work_name(params), params.routing_key, "new work and retries", "exit"),
+            Tap(retry_name(params), params.routing_key, "entry"),
+            Tap(params.name, params.routing_key, "exit"),
         )
 
     def consumer_example(self, params: Params) -> str:
         return (
-            f"queue = {json.dumps(work_name(params), ensure_ascii=False)}\n"
+            f"queue = {json.dumps(params.name, ensure_ascii=False)}\n"
             "for method, properties, body in channel.consume(queue):\n"
             '    deaths = (properties.headers or {}).get("x-death", [])\n'
             '    failures = sum(d["count"] for d in deaths if d["reason"] == "rejected")\n'

@@ -9,7 +9,7 @@ from datetime import timedelta
 from topology.definitions import Binding, Definitions, Queue
 from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import ParamsError, Use
-from topology.patterns.retry_pair.params import KIND, Params, definitions, retry_name, work_name
+from topology.patterns.retry_pair.params import KIND, Params, definitions
 from topology.patterns.retry_pair.shapes import claims_of, find_pairs, is_taken
 from topology.patterns.uses import make_managed_use, make_unmanaged_use
 
@@ -42,10 +42,7 @@ def _find_whole(found: Definitions, retry: Queue) -> Use | None:
 
 
 def _find_partial(found: Definitions, retry: Queue) -> Use | None:
-    """The work queue, an exchange or a binding is missing, but one binding shows the key.
-
-    If no binding is left, two queues that name each other's exchange still are a pair.
-    """
+    """The work queue, an exchange or a binding is missing, but one binding shows the key."""
     name = retry.name.removesuffix("-retry")
     work = found.queue(name)
     if retry.dead_letter_exchange != name or retry.dead_letter_routing_key is not None:
@@ -53,23 +50,8 @@ def _find_partial(found: Definitions, retry: Queue) -> Use | None:
     if work and (work.dead_letter_exchange != retry.name or work.message_ttl_ms is not None):
         return None
     key = _key([*found.leads(name, name), *found.leads(retry.name, retry.name)])
-    if not key:
-        return _find_without_exchanges(found, work, retry) if work else None
-    use = _find_use(found, retry, key)
+    use = _find_use(found, retry, key) if key else None
     return use if use and len(use.claims) >= LEAST_LEFT else None
-
-
-def _find_without_exchanges(found: Definitions, work: Queue, retry: Queue) -> Use | None:
-    """Both exchanges are missing, and their bindings with them."""
-    names = (work.name, retry.name)
-    if not retry.message_ttl_ms or any(map(found.exchange, names)):
-        return None
-    missing = tuple(
-        f"The exchange “{name}” and its binding to the queue “{name}” are missing."
-        for name in names
-    )
-    claims = frozenset([work.identity, retry.identity])
-    return Use(KIND, work.name, None, claims, missing, (_NO_KEY,))
 
 
 def _find_use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
@@ -85,16 +67,12 @@ def _find_use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
             if visibility_problem(name)
             else None
         )
-    losses = (_explain_loss(found, found.queue(one), other) for one, other in _ways(params))
+    ways = ((name, retry.name), (retry.name, name))
+    losses = (_explain_loss(found, found.queue(one), other) for one, other in ways)
     remarks = tuple(remark for remark in losses if remark)
     return replace(
         make_managed_use(KIND, name, params, definitions(params), found), remarks=remarks
     )
-
-
-def _ways(params: Params) -> tuple[tuple[str, str], ...]:
-    work, retry = work_name(params), retry_name(params)
-    return (work, retry), (retry, work)
 
 
 def _explain_loss(found: Definitions, queue: Queue | None, to: str) -> str:
@@ -126,9 +104,6 @@ def _find_unmanaged(found: Definitions, named: Collection[str]) -> Iterator[Use]
 def _key(bindings: Sequence[Binding]) -> str:
     """The first that is not empty: an empty one would be read as the name."""
     return next((binding.routing_key for binding in bindings if binding.routing_key), "")
-
-
-_NO_KEY = "The routing key of the bindings is unknown, so Delayboard cannot restore them."
 
 
 def _find_return(found: Definitions, queue: Queue, to: str) -> Sequence[Binding]:
