@@ -63,7 +63,7 @@ def _report(beat: Beat, keeper: ParkingWriter, last_at: str, trouble: str) -> No
     try:
         beat(
             {
-                "kept": keeper.kept,
+                "parked": keeper.kept,
                 "repeats": keeper.repeats,
                 "last_at": last_at,
                 "trouble": trouble,
