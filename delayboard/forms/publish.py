@@ -217,7 +217,8 @@ class PublishForm(PublishFields):
             self.full_clean()
             self.add_error("body", str(error))
         else:
-            self.data = {**self.data.dict(), "body": text}  # type: ignore[attr-defined]
+            self.data = self.data.copy()  # type: ignore[attr-defined]
+            self.data["body"] = text
 
     def chosen(self, name: str) -> Topology | Broker | None:
         """The row of the field as typed, if the user may use it; of the shown mode only."""
