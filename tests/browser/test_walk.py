@@ -172,7 +172,10 @@ def read_the_report(page: Page, album: Album) -> None:
     page.get_by_role("button", name="Compute day").click()
     expect(page.locator(".chart .main-svg").first).to_be_visible(timeout=300_000)
     reloaded(page)
+    chart = page.locator(".chart").first
+    height = chart.evaluate("chart => chart.clientHeight")
     album.take(page, "reports")
+    assert chart.evaluate("chart => chart.clientHeight") == height
 
 
 def read_the_audit_log(page: Page, album: Album) -> None:
