@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.models import Broker, State, Topology
 from topology.operations import provision
-from topology.operations.ownership import Refusal
-from topology.operations.probes import start_probes
+from topology.operations.probes import probe_problem, start_probes
 from topology.operations.topology_rows import create_topology
 from topology.patterns.table import PATTERNS
 
@@ -33,7 +33,9 @@ def apply_topology(
     if topology.state in (State.PLANNED, State.APPLYING):
         provision.apply(None, topology)
         topology.refresh_from_db()
+        with Management(broker.address) as management:
+            snapshot = observe(management)
         # Not every pattern can have them; the page says why.
-        with suppress(Refusal):
+        if not probe_problem(topology, snapshot):
             start_probes(None, topology, minutes=PROBE_MINUTES)
     return topology if topology.state == State.APPLIED else None

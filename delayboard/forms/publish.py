@@ -52,6 +52,8 @@ MODES = {
 }
 NOTHING = {"topology": None, "broker": None, "due_at": None, "delay": timedelta(0)}
 OTHER_MODE = {"topology": "exchange", "exchange": "topology"}
+# A message id has 255 bytes. The number of a message of a job follows it.
+LONGEST_ID_BASE = 255 - len("-100000")
 OTHERS_DECIDE = (
     "A consumer outside Delayboard decides when messages of this adopted topology are due. "
     "Leave the delay empty to publish at once."
@@ -175,8 +177,8 @@ class PublishForm(PublishFields):
                 self.add_error(name, f"Enter {words}.")
         if data.get("due_at"):
             self.add_error("due_at", "Enter a delay: each message is published at another time.")
-        if data.get("message_id"):
-            self.add_error("message_id", "Leave it empty: each message gets an id of its own.")
+        if len(data.get("message_id", "").encode()) > LONGEST_ID_BASE:
+            self.add_error("message_id", f"Enter at most {LONGEST_ID_BASE} bytes.")
         return not self.errors
 
     @property
@@ -215,7 +217,9 @@ class PublishForm(PublishFields):
             self.full_clean()
             self.add_error("body", str(error))
         else:
-            self.data = {**self.data.dict(), "body": text}  # type: ignore[attr-defined]
+            data = self.data.copy()  # type: ignore[attr-defined]
+            data["body"] = text
+            self.data = data
 
     def chosen(self, name: str) -> Topology | Broker | None:
         """The row of the field as typed, if the user may use it; of the shown mode only."""

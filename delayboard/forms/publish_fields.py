@@ -90,7 +90,7 @@ class PublishFields(forms.Form):
         label="Number of messages",
         min_value=1,
         max_value=MOST_MESSAGES,
-        help_text=f"At most {MOST_MESSAGES:,}. Each message gets an id of its own.",
+        help_text=f"At most {MOST_MESSAGES:,}.",
     )
     rate = forms.FloatField(
         required=False,

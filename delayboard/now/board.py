@@ -62,7 +62,8 @@ class Overview:
         """Changes when more than a live text changes."""
         said = tuple((one.severity, one.identity) for one in (*self.troubles, *self.warnings))
         figures = tuple((one.key, one.is_bad) for one in self.counters)
-        lines = tuple(one.key for one in self.lines)
+        rows = [one.topology for one in self.lines]
+        lines = tuple((row.slug, row.name, row.has_stream_tap) for row in rows)
         return make_version(said, figures, lines, self.is_incomplete, self.last_action)
 
     @property

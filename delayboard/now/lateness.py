@@ -74,13 +74,13 @@ def lateness_counter(brokers: Sequence[Broker], found: Mapping[int, Lateness]) -
         total.update(one.counts)
     targets = sum(one.hour is not None for one in found.values())
     missed = sum(one.is_missed for one in found.values())
-    note = f"p50 {_at(total, 0.5)}" if total else "nothing measured"
+    note = f"p50 {_at(total, 0.5)} in\u00a01\u00a0h" if total else "nothing measured"
     if targets:
         note += f", {missed} of {targets} SLO{'s' * (targets > 1)} missed"
     query = {"broker": brokers[0].slug} if len(brokers) == 1 else {}
     link = Link("", "analytics:reports", query=query)
     shown = _at(total, 0.99) if total else UNKNOWN
-    return Counter("lateness", "lateness p99, last hour", None, link, note, missed > 0, shown)
+    return Counter("lateness", "lateness p99", None, link, note, missed > 0, shown)
 
 
 def find_burning(flows: Sequence[FlowLine], found: Mapping[int, Lateness]) -> Iterator[Problem]:

@@ -74,7 +74,7 @@ def describe_details(details: Mapping[str, Any]) -> str:
     return ", ".join(
         _describe(name.replace("_", " "), value)
         for name, value in details.items()
-        if value is not None and not isinstance(value, dict)
+        if value not in (None, "") and not isinstance(value, dict)
     )
 
 

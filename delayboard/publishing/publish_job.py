@@ -20,7 +20,6 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from delayboard.models import PublishJob
-from delayboard.models.publication import NO_PROPERTIES
 from delayboard.publishing.predict import Prediction
 from delayboard.publishing.send import (
     AlreadySent,
@@ -125,6 +124,11 @@ def make_job_version(job: PublishJob) -> str:
     return make_version(str(own.state), own.error, own.cancel_wanted, job.returned_why)
 
 
+def read_id_base(job: PublishJob) -> str:
+    """What the message ids begin with, before the number of the message."""
+    return read_properties(bytes(job.properties)).message_id or str(job.pk)
+
+
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     """Go on with a job; what the broker fails with is shown, and tried again."""
     lease = work.lease_of(claimed)
@@ -160,6 +164,7 @@ class Messages:
         self._lease = lease
         self._again = deque(sorted(self.unanswered))
         self._properties = read_properties(bytes(job.properties))
+        self._id_base = read_id_base(job)
         self._body = bytes(job.body)
         self._limiter = RateLimiter(job.rate, time.monotonic())
         self._is_written = True
@@ -209,7 +214,7 @@ class Messages:
         properties = edit_properties(
             self._properties,
             set_headers=headers,
-            stated={"message_id": f"{self.job.pk}-{number}"},
+            stated={"message_id": f"{self._id_base}-{number}"},
         )
         return Publish(self.route.exchange, self.route.routing_key, properties, self._body)
 
@@ -349,7 +354,9 @@ def _end(job: PublishJob, lease: work.Lease, state: WorkState, error: str = "") 
 
 
 def _delete_content(job: PublishJob) -> None:
-    PublishJob.objects.filter(pk=job.pk).update(properties=NO_PROPERTIES, body=b"")
+    """All but the start of the message ids, which the page shows."""
+    kept = build_properties(message_id=read_properties(bytes(job.properties)).message_id)
+    PublishJob.objects.filter(pk=job.pk).update(properties=kept.raw, body=b"")
 
 
 def _record(user: Any, action: str, job: PublishJob, outcome: str) -> None:

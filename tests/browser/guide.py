@@ -19,6 +19,7 @@ PICTURES: Mapping[str, Mapping[str, str]] = {
         "publish-copy": "publish-copy",
         "publish-template": "publish-template",
         "publish-job": "publish-job",
+        "alerts": "alerts",
     },
     "[normal-": {
         "now": "now",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 
 from playwright.sync_api import Page, expect
 
@@ -18,6 +20,7 @@ from tests.brokers import Vhost
 from tests.browser import contents
 from tests.browser.album import Album
 from tests.builders import address_of, eventually
+from tests.receivers import Hook, webhook
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.models import Broker, Topology
@@ -31,13 +34,14 @@ MISTAKE = "newsletter"
 
 
 def do_the_tasks(page: Page, vhost: Vhost, parked_from: str, album: Album) -> None:
-    """The rest of the guide: schedule, dead letter group, paused replay, finding, migration."""
+    """The rest of the guide: schedule, group, paused replay, alerts, finding, migration."""
     broker = Broker.objects.get()
     first, second = (_levels(broker, prefix) for prefix in ("later", "afterwards"))
     contents.delayed(vhost, first, ["10m"], "orders")
     search_live_queues(page, broker, album)
     describe_the_group(page, broker, parked_from)
-    pause_and_continue(page)
+    with webhook(200) as hook:
+        pause_and_continue(page, partial(get_alerts, hook=hook, album=album))
     copy_a_dead_letter(page, broker, album)
     publish_many(page, album)
     reschedule_and_undo(page)
@@ -94,15 +98,43 @@ def publish_many(page: Page, album: Album) -> None:
     album.take(page, "publish-job")
 
 
-def pause_and_continue(page: Page) -> None:
-    """On the page of the group: nothing is published within the undo time."""
+def get_alerts(page: Page, hook: Hook, album: Album) -> None:
+    """While a replay is paused, which is a problem of Now."""
+    page.goto("/system/")
+    page.get_by_role("link", name="Alerts").click()
+    page.get_by_role("radio", name="Webhook").check()
+    page.get_by_label("Address", exact=True).fill(hook.address)
+    page.get_by_role("button", name="Add receiver").click()
+    page.get_by_role("button", name="Send a test alert to").click()
+    eventually(
+        lambda: any("is paused" in post["message"] for post in hook.posts), "the alert arrives"
+    )
+    assert "Delayboard: test alert" in {post["title"] for post in hook.posts}
+
+    def is_sent() -> bool:
+        page.goto("/alerts/")
+        return page.get_by_text("Sent", exact=True).count() == len(hook.posts)
+
+    eventually(is_sent, "the log has the answers")
+    album.take(page, "alerts")
+    page.get_by_role("button", name="Delete the receiver").click()
+    expect(page.get_by_role("heading", name="No receivers")).to_be_visible()
+
+
+def pause_and_continue(page: Page, do_while_paused: Callable[[Page], None]) -> None:
+    """From the page of the group: nothing is published within the undo time."""
     page.get_by_role("button", name="Replay group").click()
     page.locator("details", has=page.get_by_label("Undo time")).locator("summary").click()
     page.get_by_label("Undo time").fill("10m")
     page.get_by_role("button", name="Update dry run").click()
     page.get_by_role("button", name=re.compile("^Start replay")).click()
     page.get_by_role("button", name="Pause replay").click()
-    page.get_by_role("button", name="Resume replay").click()
+    resume = page.get_by_role("button", name="Resume replay")
+    expect(resume).to_be_visible()
+    replay = page.url
+    do_while_paused(page)
+    page.goto(replay)
+    resume.click()
     expect(page.get_by_role("heading", name="Undo time")).to_be_visible()
     page.get_by_role("button", name="Cancel replay").first.click()
     eventually(

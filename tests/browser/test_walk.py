@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 from pytest_django import Settings
 
+from delayboard.alerts import messages
 from tests.brokers import Vhost
 from tests.browser.album import Album
 from tests.browser.at_work import worker_at_work
@@ -27,8 +28,10 @@ PARKED = "orders-parked"
 
 
 @pytest.fixture(autouse=True)
-def event_log(settings: Settings, tmp_path: Path) -> None:
+def fast_site(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of its own, and alerts about problems that have not lasted for a minute."""
     settings.EVENT_LOG = tmp_path / "log"
+    monkeypatch.setattr(messages, "STANDS_FOR", timedelta(0))
 
 
 def sign_in(page: Page) -> None:
@@ -169,7 +172,10 @@ def read_the_report(page: Page, album: Album) -> None:
     page.get_by_role("button", name="Compute day").click()
     expect(page.locator(".chart .main-svg").first).to_be_visible(timeout=300_000)
     reloaded(page)
+    chart = page.locator(".chart").first
+    height = chart.evaluate("chart => chart.clientHeight")
     album.take(page, "reports")
+    assert chart.evaluate("chart => chart.clientHeight") == height
 
 
 def read_the_audit_log(page: Page, album: Album) -> None:

@@ -109,6 +109,16 @@ def test_the_page_changes_with_its_problems_and_not_with_its_numbers(broker: Bro
     assert (after.state, board(broker).state) == ("error", "ok")
 
 
+@pytest.mark.parametrize("changed", [{"name": "sales"}, {"tap_type": "stream"}])
+def test_the_page_changes_with_the_name_and_the_stream_tap_of_a_topology(
+    broker: Broker, changed: dict[str, str]
+) -> None:
+    applied(broker, "orders")
+    before = board(broker).version
+    Topology.objects.update(**changed)
+    assert board(broker).version != before
+
+
 def test_dead_letters_are_those_parked_and_those_in_marked_queues(broker: Broker) -> None:
     pair = applied(broker, "orders")
     parked(broker, a_message(b"1"), a_message(b"2"))

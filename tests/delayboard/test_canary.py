@@ -314,6 +314,14 @@ def test_queues_that_nobody_watches_are_named(broker: Broker) -> None:
     assert said.startswith("Delayboard does not observe dead-lettering into “audit”, ")
 
 
+def test_an_own_queue_is_no_end_of_a_path(pair: Topology) -> None:
+    batch = watching(pair.broker, ItemState.DONE)
+    batch.routes.update(exchange="orders")
+    own = pair.definitions | pair.probe_definitions
+    scene = observers.make_scene(batch, a_snapshot(own, CONSUMED))
+    assert pair.probe_queue not in scene.ends
+
+
 def test_a_queue_that_is_gone_is_not_proposed(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     ParkedMessage.objects.update(queue="gone")

@@ -72,3 +72,4 @@ def test_the_incidents_can_be_looked_at_solved_and_removed(vhost: Vhost) -> None
     for model in (MessageGroup, ReplayBatch, DayFigures, Run, NightlyReport):
         assert not model._default_manager.exists()
     assert AuditEntry.objects.get(action="demo removed").outcome == "done"
+    assert not AuditEntry.objects.filter(outcome__startswith="failed").exists()

@@ -231,7 +231,7 @@ def test_many_have_a_page_of_their_own(
     ("stated", "told"),
     [
         (None, "no worker is running"),
-        ({"beat_at": True, "details": {"stored": 1234, "repeats": 2}}, "1 234 parked"),
+        ({"beat_at": True, "details": {"parked": 1234, "repeats": 2}}, "1 234 parked"),
         (
             {"beat_at": True, "last_error": "The journal cannot be written."},
             "Automatic parking fails",

@@ -10,8 +10,11 @@ from django.urls import reverse
 from delayboard.live import subjects
 from delayboard.models import PublishJob
 from delayboard.models.publication import NO_PROPERTIES
+from delayboard.publishing.publish_job import Messages, stop_job
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
+from topology import work
+from topology.broker.properties.read import read_properties
 from topology.models import AuditEntry, Broker, Role, State, Topology, WorkState
 from topology.operations.topology_rows import create_topology
 from topology.patterns.hold_queues.params import KIND as HOLD_QUEUES
@@ -62,7 +65,7 @@ def test_a_job_is_requested_shown_and_stopped(broker: Broker) -> None:
         ({"count": ""}, "Enter the number of messages."),
         ({"count": "100001"}, "less than or equal to 100000"),
         ({"rate": "5001"}, "less than or equal to 5000"),
-        ({"message_id": "x"}, "each message gets an id of its own"),
+        ({"message_id": "é" * 125}, "Enter at most 248 bytes."),
         ({"body": "x" * 262_145}, "at most 256 KiB"),
     ],
 )
@@ -71,6 +74,24 @@ def test_a_wrong_job_is_refused(broker: Broker, typed: dict[str, str], problem: 
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values(broker, **typed)))
     assert problem in text
     assert not PublishJob.objects.exists()
+
+
+def test_a_typed_message_id_gets_the_number_of_the_message(broker: Broker) -> None:
+    know(broker, a_queue("work"))
+    client = signed_in(Role.OPERATOR)
+    assert "The number of the message is added" in text_of(client.get(reverse("publish")))
+    typed = {"message_id": "order", "content_type": "text/plain"}
+    answer: Any = client.post(reverse("publish"), values(broker, **typed))
+    job = PublishJob.objects.select_related("work").get()
+    message = Messages(job, work.lease_of(job.work)).make(7, {})
+    assert message.properties.message_id == "order-7"
+    stop_job(None, job)
+    page = text_of(client.get(answer["Location"]))
+    assert ">order-1<" in page
+    assert ">order-2000<" in page
+    job.refresh_from_db()
+    kept = read_properties(bytes(job.properties))
+    assert (kept.message_id, kept.content_type) == ("order", None)
 
 
 def test_a_job_through_hold_queues_is_requested(broker: Broker) -> None:

@@ -221,9 +221,11 @@ def test_names_of_the_broker_are_offered(pair: Topology) -> None:
 
 def test_json_is_formatted_or_said_to_be_none(broker: Broker) -> None:
     client = signed_in(Role.OPERATOR)
-    values = {"broker": broker.slug, "format": "1", "body_format": "json"}
+    header = {"headers-name": "tenant", "headers-type": "integer", "headers-text": "4711"}
+    values = {"broker": broker.slug, "format": "1", "body_format": "json", **header}
     text = text_of(client.post(reverse("publish"), values | {"body": '{"a":1.50}'}))
     assert "{\n  &quot;a&quot;: 1.50\n}" in text
+    assert 'value="4711"' in text
     assert "The body is not JSON" in text_of(
         client.post(reverse("publish"), values | {"body": "{"})
     )

@@ -42,6 +42,14 @@ def test_an_error_is_recorded_and_goes_on() -> None:
     with pytest.raises(ValueError, match="odd"), audit.recorded(None, "tried", what="it"):
         raise ValueError("odd")
     assert (last_entry().action, last_entry().outcome) == ("tried", "failed: odd")
+    assert last_entry().failure == "odd"
+
+
+def test_a_stop_is_no_failure_and_details_without_a_value_are_not_shown() -> None:
+    details = {"left": 0, "bad_verdicts": {}, "link": "", "every_minutes": 1}
+    entry = audit.record(None, "job ended", outcome="stopped", details=details)
+    assert entry.failure == ""
+    assert entry.facts == [("left", 0), ("every minutes", 1)]
 
 
 def test_a_line_in_the_place_of_an_entry_says_all_that_the_entry_would(

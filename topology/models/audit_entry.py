@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 
 from topology.models.broker import Broker
+
+# Of an action that did not fail.
+OUTCOMES = ("done", "begun", "stopped")
 
 
 class AuditEntry(models.Model):
@@ -30,3 +35,17 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.at:%Y-%m-%d %H:%M:%S} {self.username} {self.action} {self.what}"
+
+    @property
+    def failure(self) -> str:
+        """Why the action failed; "" when it did not."""
+        return "" if self.outcome in OUTCOMES else self.outcome.removeprefix("failed: ")
+
+    @property
+    def facts(self) -> list[tuple[str, Any]]:
+        """The details that have a value, by their names in words."""
+        return [
+            (name.replace("_", " "), value)
+            for name, value in self.details.items()
+            if value not in (None, "", [], {})
+        ]

@@ -65,7 +65,7 @@ def _report(beat: Beat, writer: ParkingWriter, last_at: str, trouble: str) -> No
     try:
         beat(
             {
-                "stored": writer.stored,
+                "parked": writer.stored,
                 "repeats": writer.repeats,
                 "last_at": last_at,
                 "trouble": trouble,

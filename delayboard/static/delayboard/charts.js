@@ -10,6 +10,8 @@ const CONFIG = {
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
 
+const LABEL_PIXELS = 60;
+
 const probe = document.createElement("span");
 probe.hidden = true;
 document.body.append(probe);
@@ -70,8 +72,12 @@ function fitted(figure, width) {
   const long = labels.filter((label) => typeof label === "string" && label.length > longest);
   const labelalias = Object.fromEntries(long.map((label) => [label, shortened(label, longest)]));
   const layout = themed(figure.layout ?? {});
+  // Beside each other, as many labels as there is room for.
+  const most = Math.max(2, Math.floor(width / LABEL_PIXELS));
   for (const key of Object.keys(layout)) {
-    if (/^[xy]axis\d*$/.test(key)) layout[key] = { ...layout[key], labelalias };
+    if (!/^[xy]axis\d*$/.test(key)) continue;
+    layout[key] = { ...layout[key], labelalias };
+    if (key.startsWith("x") && layout[key].nticks > most) layout[key].nticks = most;
   }
   return [data, layout];
 }
@@ -88,6 +94,8 @@ async function draw(element) {
   if (!source) return fail(element, "The figure of this chart is missing on the page.");
   try {
     const figure = coloured(JSON.parse(source.textContent));
+    // With a new width Plotly takes the height of the element, not the one of the layout.
+    if (figure.layout?.height) element.style.blockSize = `${figure.layout.height}px`;
     await window.Plotly.react(element, ...fitted(figure, element.clientWidth), CONFIG);
   } catch (error) {
     fail(element, `This chart could not be drawn (${error.message}). Its table is below.`);

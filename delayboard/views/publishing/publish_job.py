@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.models import PublishJob
 from delayboard.models.background_task import PUBLISH_JOBS, is_missing
-from delayboard.publishing.publish_job import make_job_version, stop_job
+from delayboard.publishing.publish_job import make_job_version, read_id_base, stop_job
 from topology import access
 from topology.models import Role
 
@@ -22,6 +22,7 @@ def publish_job(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     context = {
         "job": job,
         "broker": job.broker,
+        "id_base": read_id_base(job),
         "live_version": make_job_version(job),
         "may_operate": access.may(request.user, job.broker, Role.OPERATOR),
         "worker_is_missing": is_missing(PUBLISH_JOBS),

@@ -18,7 +18,7 @@ from delayboard.dead_letters.replay.follow.retry_rounds import (
 )
 from delayboard.models import BackgroundTask, DeadLetterQueue, ReplayBatch, ReplayRoute
 from delayboard.models.background_task import parker_key
-from topology.definitions import Queue, is_tap
+from topology.definitions import Queue, is_own_queue
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import find_retry_kinds
@@ -62,7 +62,7 @@ def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
     ends = [
         name
         for name in sorted(found)
-        if confirmed.get(name, True) and not is_tap(name) and snapshot.definitions.queue(name)
+        if confirmed.get(name, True) and not is_own_queue(name) and snapshot.definitions.queue(name)
     ]
     return Scene(snapshot, routes, starts, leading, ends)
 
