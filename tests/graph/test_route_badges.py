@@ -39,9 +39,9 @@ COPIES = [
             [a_queue("a", **WAIT, key="b"), a_queue("b", **WAIT, key="a")],
             {"queue/b": LOST},
         ),
-        ("F14", [a_queue("wait", **WAIT, key="gone", **STRICT)], {"queue/wait": STUCK}),
-        ("F16", COPIES, {"queue/short": WRONG, "queue/long": WRONG}),
-        ("F22", [a_queue("work", dlx="", key="work")], {"queue/work": WRONG}),
+        ("F15", [a_queue("wait", **WAIT, key="gone", **STRICT)], {"queue/wait": STUCK}),
+        ("F17", COPIES, {"queue/short": WRONG, "queue/long": WRONG}),
+        ("F23", [a_queue("work", dlx="", key="work")], {"queue/work": WRONG}),
     ],
 )
 def test_the_broken_place_of_a_finding_is_marked(

@@ -33,7 +33,7 @@ from topology.snapshot import QueueNumbers, Snapshot
 
 Found: TypeAlias = set[tuple[str, Evidence]]
 # The delay plugin is not in the packages.
-WITHOUT_PLUGIN = {"F29"}
+WITHOUT_PLUGIN = {"F30"}
 # What streams refuse, they accept from 3.12 on.
 ONLY_BEFORE_3_12 = {"F12"}
 

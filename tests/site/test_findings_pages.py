@@ -87,7 +87,7 @@ def test_a_finding_in_discovered_levels_leads_to_their_differences(broker: Broke
     found = next(one for one in find(know(broker, *things)) if one.rule is levels.INCOMPLETE)
     address = reverse("topology:finding", args=[broker.slug, found.key])
     text = text_of(signed_in(Role.VIEWER, broker).get(address))
-    assert "?kind=delay_levels&amp;name=f21.delay-level" in text
+    assert "?kind=delay_levels&amp;name=f22.delay-level" in text
 
 
 def test_a_finding_that_is_gone_leads_back_to_the_list(broker: Broker) -> None:
@@ -242,7 +242,7 @@ def test_the_history_has_when_findings_appeared_and_went(broker: Broker) -> None
     text = text_of(client.get(address))
     assert "Dead-letter exchange missing: not-there" in text
     assert text.count('<span class="state state-note">Open</span>') == 1
-    assert f"/findings/{broker.slug}/f26-" in text
+    assert f"/findings/{broker.slug}/f27-" in text
     assert f"/findings/{broker.slug}/f01-" not in text
 
 

@@ -67,11 +67,11 @@ CLAIMS: Mapping[str, Callable[[str, Claim, Run], bool]] = {
     "F02": is_lost,
     "F03": is_lost,
     "F04": is_cut,
-    "F14": is_held,
-    "F16": is_duplicated,
-    "F22": comes_back,
-    "F25": is_lost,
-    "F26": comes_back,
+    "F15": is_held,
+    "F17": is_duplicated,
+    "F23": comes_back,
+    "F26": is_lost,
+    "F27": comes_back,
 }
 
 
@@ -115,9 +115,9 @@ def _is_told(rule: str, queue: Queue, context: Context) -> bool:
     What stuck and duplicated messages died of is not said, and a headers exchange may tell
     reasons apart.
     """
-    if rule in ("F14", "F16") and len(context.reasons(queue)) > 1:
+    if rule in ("F15", "F17") and len(context.reasons(queue)) > 1:
         return False
-    return rule in ("F01", "F03", "F25") or KEY in queue.arguments
+    return rule in ("F01", "F03", "F26") or KEY in queue.arguments
 
 
 def _dies(random: Case, queue: Queue, evidence: Evidence) -> Case:

@@ -40,7 +40,7 @@ MISTAKES: tuple[Thing, ...] = (
 
 def test_four_classic_mistakes_come_first_among_two_hundred_healthy_queues() -> None:
     found = find(a_snapshot(Definitions.of([*healthy(200), *MISTAKES])))
-    assert [one.rule.id for one in found[:4]] == ["F01", "F02", "F03", "F16"]
+    assert [one.rule.id for one in found[:4]] == ["F01", "F02", "F03", "F17"]
     named = [
         {thing[-1] if thing[0] == "queue" else thing[3] for thing in one.objects} for one in found
     ]

@@ -89,7 +89,7 @@ FALLEN_BACK = Rule(
 )
 
 REFUSING = Rule(
-    "F15",
+    "F16",
     Severity.STUCK,
     "A copy can block at-least-once dead letters",
     "An at-least-once dead letter leaves its queue only when every queue that it is routed to has "
@@ -112,7 +112,7 @@ REFUSED = Rule(
 )
 
 UNBOUNDED = Rule(
-    "F23",
+    "F24",
     Severity.STYLE,
     "At-least-once dead-lettering without a length limit",
     "While a target accepts nothing, an at-least-once queue stores its dead letters beside its "
@@ -123,7 +123,7 @@ UNBOUNDED = Rule(
 )
 
 UNSAFE = Rule(
-    "F24",
+    "F25",
     Severity.STYLE,
     "Quorum delay queue dead-letters at most once",
     "A quorum queue publishes a dead letter without a confirm unless its strategy is "

@@ -141,7 +141,7 @@ def _given(context: Context, death: Death, wait: str, other: str) -> Hit:
 
 
 DUPLICATED = Rule(
-    "F16",
+    "F17",
     Severity.TIMING,
     "One message waits in several queues",
     "An exchange gives a copy of a message to each queue with a matching binding. Both copies end "
@@ -152,7 +152,7 @@ DUPLICATED = Rule(
 )
 
 GIVEN_TO_OTHERS = Rule(
-    "F17",
+    "F18",
     Severity.TIMING,
     "A retry reaches other consumers",
     "The waiting queue returns a failed message through an exchange to which other queues are "

@@ -113,7 +113,7 @@ DROPPED = Rule(
 )
 
 AT_ONCE = Rule(
-    "F22",
+    "F23",
     Severity.COST,
     "Rejected messages return at once",
     "The dead letters of this queue come back to it without a delay. A message that always fails "
@@ -124,7 +124,7 @@ AT_ONCE = Rule(
 )
 
 POISON = Rule(
-    "F25",
+    "F26",
     Severity.STYLE,
     "Delivery limit without a dead-letter exchange",
     "A quorum queue drops a message whose deliveries fail more often than its limit allows, which "
@@ -135,7 +135,7 @@ POISON = Rule(
 )
 
 FOR_EVER = Rule(
-    "F26",
+    "F27",
     Severity.STYLE,
     "Retries without an end",
     "RabbitMQ returns a rejected message to this queue after a delay, as often as it is rejected. "

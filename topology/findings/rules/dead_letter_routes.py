@@ -159,7 +159,7 @@ OLD_STREAM = Rule(
 )
 
 HELD = Rule(
-    "F14",
+    "F15",
     Severity.STUCK,
     "At-least-once dead letters without a route",
     "A quorum queue that dead-letters at least once stores each dead letter until a queue accepts "

@@ -18,7 +18,7 @@ def _incomplete(context: Context) -> Iterator[Hit]:
 
 
 INCOMPLETE = Rule(
-    "F21",
+    "F22",
     Severity.TIMING,
     "Delay levels are incomplete",
     "Each level adds one power of two to a delay, and a message passes all levels. A level that is "

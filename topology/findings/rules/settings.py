@@ -128,7 +128,7 @@ NOT_REFUSING = Rule(
 )
 
 WITHOUT_EFFECT = Rule(
-    "F27",
+    "F28",
     Severity.STYLE,
     "Setting without effect",
     "For a dead-letter exchange and key the argument wins over the policy, and for the overflow of "
@@ -139,7 +139,7 @@ WITHOUT_EFFECT = Rule(
 )
 
 DELAYED_EXCHANGE = Rule(
-    "F29",
+    "F30",
     Severity.STYLE,
     "Exchange of the archived delay plugin",
     "The plugin rabbitmq_delayed_message_exchange is archived and does not run on RabbitMQ 4.3. "

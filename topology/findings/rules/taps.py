@@ -27,7 +27,7 @@ def _tap_alone(context: Context) -> Iterator[Hit]:
 
 
 TAP_ALONE = Rule(
-    "F30",
+    "F14",
     Severity.LOSS,
     "A tap alone takes the messages",
     "A tap holds copies for the recorder. Where only a tap is bound to an exchange, RabbitMQ "

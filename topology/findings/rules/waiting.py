@@ -189,7 +189,7 @@ EXPIRING_DEAD_LETTERS = Rule(
 )
 
 BOUNDED = Rule(
-    "F18",
+    "F19",
     Severity.TIMING,
     "Delay queue with a length limit",
     "A full queue with the overflow drop-head dead-letters its oldest message at once. The message "
@@ -201,7 +201,7 @@ BOUNDED = Rule(
 )
 
 PRIORITISED = Rule(
-    "F19",
+    "F20",
     Severity.TIMING,
     "Delay queue with priorities",
     "RabbitMQ expires messages only at the head of a queue, where the highest priority stands. "
@@ -212,7 +212,7 @@ PRIORITISED = Rule(
 )
 
 SHORTENED = Rule(
-    "F20",
+    "F21",
     Severity.TIMING,
     "Policy shortens a TTL",
     "Where an argument and a policy set a TTL, RabbitMQ applies the smaller one. Messages leave "
@@ -223,7 +223,7 @@ SHORTENED = Rule(
 )
 
 KEPT_FOR_A_TIME = Rule(
-    "F28",
+    "F29",
     Severity.STYLE,
     "Dead-letter queue deletes messages",
     "RabbitMQ deletes dead letters of this queue by age or when it is full. A failure that nobody "

@@ -37,24 +37,24 @@ EXAMPLES = {
             )
         ),
     ),
-    "F15": Examples(
+    "F16": Examples(
         failing=Example(
             queues=(
-                queue("f15-wait", ttl=60_000, dlx="f15-return", **_SAFE),
-                queue("f15-work"),
-                queue("f15-copy", max_length=1000, overflow="reject-publish"),
+                queue("f16-wait", ttl=60_000, dlx="f16-return", **_SAFE),
+                queue("f16-work"),
+                queue("f16-copy", max_length=1000, overflow="reject-publish"),
             ),
-            exchanges=(exchange("f15-return", "fanout"),),
-            bindings=(binding("f15-return", "f15-work"), binding("f15-return", "f15-copy")),
+            exchanges=(exchange("f16-return", "fanout"),),
+            bindings=(binding("f16-return", "f16-work"), binding("f16-return", "f16-copy")),
         ),
         passing=Example(
             queues=(
-                queue("f15-wait", ttl=60_000, dlx="f15-return", **_SAFE),
-                queue("f15-work"),
-                queue("f15-copy", max_length=1000),
+                queue("f16-wait", ttl=60_000, dlx="f16-return", **_SAFE),
+                queue("f16-work"),
+                queue("f16-copy", max_length=1000),
             ),
-            exchanges=(exchange("f15-return", "fanout"),),
-            bindings=(binding("f15-return", "f15-work"), binding("f15-return", "f15-copy")),
+            exchanges=(exchange("f16-return", "fanout"),),
+            bindings=(binding("f16-return", "f16-work"), binding("f16-return", "f16-copy")),
         ),
     ),
     "F13": Examples(
@@ -68,31 +68,31 @@ EXAMPLES = {
             ),
         ),
     ),
-    "F23": Examples(
-        failing=Example(
-            queues=(
-                queue("f23-wait", ttl=60_000, dlx="", key="f23-work", **_SAFE),
-                queue("f23-work"),
-            )
-        ),
-        passing=Example(
-            queues=(
-                queue("f23-wait", ttl=60_000, dlx="", key="f23-work", max_length=100_000, **_SAFE),
-                queue("f23-work"),
-            )
-        ),
-    ),
     "F24": Examples(
         failing=Example(
             queues=(
-                queue("f24-wait", type="quorum", ttl=60_000, dlx="", key="f24-work"),
+                queue("f24-wait", ttl=60_000, dlx="", key="f24-work", **_SAFE),
                 queue("f24-work"),
             )
         ),
         passing=Example(
             queues=(
-                queue("f24-wait", ttl=60_000, dlx="", key="f24-work", **_SAFE),
+                queue("f24-wait", ttl=60_000, dlx="", key="f24-work", max_length=100_000, **_SAFE),
                 queue("f24-work"),
+            )
+        ),
+    ),
+    "F25": Examples(
+        failing=Example(
+            queues=(
+                queue("f25-wait", type="quorum", ttl=60_000, dlx="", key="f25-work"),
+                queue("f25-work"),
+            )
+        ),
+        passing=Example(
+            queues=(
+                queue("f25-wait", ttl=60_000, dlx="", key="f25-work", **_SAFE),
+                queue("f25-work"),
             )
         ),
     ),

@@ -11,55 +11,55 @@ from tests.topology.findings.examples.example import (
 )
 
 EXAMPLES = {
-    "F16": Examples(
-        failing=Example(
-            queues=(
-                queue("f16-wait-1", ttl=5_000, dlx="", key="f16-work"),
-                queue("f16-wait-2", ttl=60_000, dlx="", key="f16-work"),
-                queue("f16-work"),
-            ),
-            exchanges=(exchange("f16-delay"),),
-            bindings=(
-                binding("f16-delay", "f16-wait-1", "f16-orders"),
-                binding("f16-delay", "f16-wait-2", "f16-orders"),
-            ),
-        ),
-        passing=Example(
-            queues=(
-                queue("f16-wait-1", ttl=5_000, dlx="", key="f16-work"),
-                queue("f16-wait-2", ttl=60_000, dlx="", key="f16-work"),
-                queue("f16-work"),
-            ),
-            exchanges=(exchange("f16-delay"),),
-            bindings=(
-                binding("f16-delay", "f16-wait-1", "f16-soon"),
-                binding("f16-delay", "f16-wait-2", "f16-later"),
-            ),
-        ),
-    ),
     "F17": Examples(
         failing=Example(
             queues=(
-                queue("f17-billing", dlx="", key="f17-wait"),
-                queue("f17-shipping"),
-                queue("f17-wait", ttl=60_000, dlx="f17-events", key="f17-order"),
+                queue("f17-wait-1", ttl=5_000, dlx="", key="f17-work"),
+                queue("f17-wait-2", ttl=60_000, dlx="", key="f17-work"),
+                queue("f17-work"),
             ),
-            exchanges=(exchange("f17-events", "topic"),),
+            exchanges=(exchange("f17-delay"),),
             bindings=(
-                binding("f17-events", "f17-billing", "f17-order"),
-                binding("f17-events", "f17-shipping", "f17-order"),
+                binding("f17-delay", "f17-wait-1", "f17-orders"),
+                binding("f17-delay", "f17-wait-2", "f17-orders"),
             ),
         ),
         passing=Example(
             queues=(
-                queue("f17-billing", dlx="", key="f17-wait"),
-                queue("f17-shipping"),
-                queue("f17-wait", ttl=60_000, dlx="", key="f17-billing"),
+                queue("f17-wait-1", ttl=5_000, dlx="", key="f17-work"),
+                queue("f17-wait-2", ttl=60_000, dlx="", key="f17-work"),
+                queue("f17-work"),
             ),
-            exchanges=(exchange("f17-events", "topic"),),
+            exchanges=(exchange("f17-delay"),),
             bindings=(
-                binding("f17-events", "f17-billing", "f17-order"),
-                binding("f17-events", "f17-shipping", "f17-order"),
+                binding("f17-delay", "f17-wait-1", "f17-soon"),
+                binding("f17-delay", "f17-wait-2", "f17-later"),
+            ),
+        ),
+    ),
+    "F18": Examples(
+        failing=Example(
+            queues=(
+                queue("f18-billing", dlx="", key="f18-wait"),
+                queue("f18-shipping"),
+                queue("f18-wait", ttl=60_000, dlx="f18-events", key="f18-order"),
+            ),
+            exchanges=(exchange("f18-events", "topic"),),
+            bindings=(
+                binding("f18-events", "f18-billing", "f18-order"),
+                binding("f18-events", "f18-shipping", "f18-order"),
+            ),
+        ),
+        passing=Example(
+            queues=(
+                queue("f18-billing", dlx="", key="f18-wait"),
+                queue("f18-shipping"),
+                queue("f18-wait", ttl=60_000, dlx="", key="f18-billing"),
+            ),
+            exchanges=(exchange("f18-events", "topic"),),
+            bindings=(
+                binding("f18-events", "f18-billing", "f18-order"),
+                binding("f18-events", "f18-shipping", "f18-order"),
             ),
         ),
     ),

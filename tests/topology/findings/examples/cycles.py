@@ -23,30 +23,30 @@ EXAMPLES = {
             )
         ),
     ),
-    "F22": Examples(
-        failing=Example(queues=(queue("f22-work", dlx="", key="f22-work"),)),
+    "F23": Examples(
+        failing=Example(queues=(queue("f23-work", dlx="", key="f23-work"),)),
         passing=Example(
-            queues=(queue("f22-work", dlx="", key="f22-dead"), queue("f22-dead")),
-        ),
-    ),
-    "F25": Examples(
-        failing=Example(queues=(queue("f25-work", type="quorum", limit=5),)),
-        passing=Example(
-            queues=(
-                queue("f25-work", type="quorum", limit=5, dlx="", key="f25-dead"),
-                queue("f25-dead"),
-            )
+            queues=(queue("f23-work", dlx="", key="f23-dead"), queue("f23-dead")),
         ),
     ),
     "F26": Examples(
+        failing=Example(queues=(queue("f26-work", type="quorum", limit=5),)),
+        passing=Example(
+            queues=(
+                queue("f26-work", type="quorum", limit=5, dlx="", key="f26-dead"),
+                queue("f26-dead"),
+            )
+        ),
+    ),
+    "F27": Examples(
         failing=Example(
             queues=(
-                queue("f26-work", dlx="", key="f26-wait"),
-                queue("f26-wait", ttl=60_000, dlx="", key="f26-work"),
+                queue("f27-work", dlx="", key="f27-wait"),
+                queue("f27-wait", ttl=60_000, dlx="", key="f27-work"),
             )
         ),
         passing=Example(
-            queues=(queue("f26-work", dlx="", key="f26-dead"), queue("f26-dead")),
+            queues=(queue("f27-work", dlx="", key="f27-dead"), queue("f27-dead")),
         ),
     ),
 }

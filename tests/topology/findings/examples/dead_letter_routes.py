@@ -47,36 +47,36 @@ EXAMPLES = {
             version="3.10.8",
         ),
     ),
-    "F14": Examples(
+    "F15": Examples(
         failing=Example(
             queues=(
                 queue(
-                    "f14-wait",
+                    "f15-wait",
                     type="quorum",
                     ttl=60_000,
-                    dlx="f14-return",
-                    key="f14-work",
+                    dlx="f15-return",
+                    key="f15-work",
                     strategy="at-least-once",
                     overflow="reject-publish",
                 ),
             ),
-            exchanges=(exchange("f14-return"),),
+            exchanges=(exchange("f15-return"),),
         ),
         passing=Example(
             queues=(
                 queue(
-                    "f14-wait",
+                    "f15-wait",
                     type="quorum",
                     ttl=60_000,
-                    dlx="f14-return",
-                    key="f14-work",
+                    dlx="f15-return",
+                    key="f15-work",
                     strategy="at-least-once",
                     overflow="reject-publish",
                 ),
-                queue("f14-work"),
+                queue("f15-work"),
             ),
-            exchanges=(exchange("f14-return"),),
-            bindings=(binding("f14-return", "f14-work", "f14-work"),),
+            exchanges=(exchange("f15-return"),),
+            bindings=(binding("f15-return", "f15-work", "f15-work"),),
         ),
     ),
 }

@@ -9,10 +9,10 @@ from tests.topology.findings.examples.example import (
 from topology.patterns.delay_levels.objects import definitions
 from topology.patterns.delay_levels.params import Params
 
-_LEVELS = Example.of(definitions(Params("own", "f21", 4)))
+_LEVELS = Example.of(definitions(Params("own", "f22", 4)))
 
 EXAMPLES = {
-    "F21": Examples(
+    "F22": Examples(
         failing=Example(
             queues=_LEVELS.queues,
             exchanges=_LEVELS.exchanges,

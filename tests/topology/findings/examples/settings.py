@@ -49,25 +49,25 @@ EXAMPLES = {
             policies=(policy("f11", "^f11-work", overflow="reject-publish"),),
         ),
     ),
-    "F27": Examples(
+    "F28": Examples(
         failing=Example(
-            queues=(queue("f27-work", dlx="", key="f27-dead"), queue("f27-dead")),
-            policies=(policy("f27", "^f27-work", dead_letter_exchange="f27-other"),),
+            queues=(queue("f28-work", dlx="", key="f28-dead"), queue("f28-dead")),
+            policies=(policy("f28", "^f28-work", dead_letter_exchange="f28-other"),),
         ),
         passing=Example(
-            queues=(queue("f27-work"), queue("f27-dead")),
+            queues=(queue("f28-work"), queue("f28-dead")),
             policies=(
                 policy(
-                    "f27", "^f27-work", dead_letter_exchange="", dead_letter_routing_key="f27-dead"
+                    "f28", "^f28-work", dead_letter_exchange="", dead_letter_routing_key="f28-dead"
                 ),
             ),
         ),
     ),
-    "F29": Examples(
+    "F30": Examples(
         failing=Example(
-            exchanges=(exchange("f29-delay", DELAYED_TYPE, delays_as="direct"),),
+            exchanges=(exchange("f30-delay", DELAYED_TYPE, delays_as="direct"),),
             version="4.0.5",
         ),
-        passing=Example(exchanges=(exchange("f29-delay"),), version="4.0.5"),
+        passing=Example(exchanges=(exchange("f30-delay"),), version="4.0.5"),
     ),
 }

@@ -11,18 +11,18 @@ from tests.topology.findings.examples.example import (
 )
 
 EXAMPLES = {
-    "F30": Examples(
+    "F14": Examples(
         failing=Example(
             queues=(queue("delayboard.tap.f30"),),
-            exchanges=(exchange("f30-orders", "fanout"),),
-            bindings=(binding("f30-orders", "delayboard.tap.f30", "#"),),
+            exchanges=(exchange("f14-orders", "fanout"),),
+            bindings=(binding("f14-orders", "delayboard.tap.f30", "#"),),
         ),
         passing=Example(
-            queues=(queue("delayboard.tap.f30"), queue("f30-orders")),
-            exchanges=(exchange("f30-orders", "fanout"),),
+            queues=(queue("delayboard.tap.f30"), queue("f14-orders")),
+            exchanges=(exchange("f14-orders", "fanout"),),
             bindings=(
-                binding("f30-orders", "delayboard.tap.f30", "#"),
-                binding("f30-orders", "f30-orders"),
+                binding("f14-orders", "delayboard.tap.f30", "#"),
+                binding("f14-orders", "f14-orders"),
             ),
         ),
     ),

@@ -52,34 +52,34 @@ EXAMPLES = {
         ),
         passing=Example(queues=(queue("f07-work", dlx="", key="f07-dead"), queue("f07-dead"))),
     ),
-    "F18": Examples(
-        failing=_cycle("f18", max_length=1000),
-        passing=_cycle("f18"),
-    ),
     "F19": Examples(
-        failing=_cycle("f19", priorities=5),
+        failing=_cycle("f19", max_length=1000),
         passing=_cycle("f19"),
     ),
     "F20": Examples(
+        failing=_cycle("f20", priorities=5),
+        passing=_cycle("f20"),
+    ),
+    "F21": Examples(
         failing=Example(
-            queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
-            policies=(policy("f20", "^f20-wait", message_ttl=1000),),
+            queues=(queue("f21-wait", ttl=60_000, dlx="", key="f21-work"), queue("f21-work")),
+            policies=(policy("f21", "^f21-wait", message_ttl=1000),),
         ),
         passing=Example(
-            queues=(queue("f20-wait", ttl=60_000, dlx="", key="f20-work"), queue("f20-work")),
-            policies=(policy("f20", "^f20-wait", message_ttl=600_000),),
+            queues=(queue("f21-wait", ttl=60_000, dlx="", key="f21-work"), queue("f21-work")),
+            policies=(policy("f21", "^f21-wait", message_ttl=600_000),),
         ),
     ),
-    "F28": Examples(
+    "F29": Examples(
         failing=Example(
-            queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed", ttl=7 * RETENTION_MS)),
-            exchanges=(exchange("f28-dead", "fanout"),),
-            bindings=(binding("f28-dead", "f28-failed"),),
+            queues=(queue("f29-work", dlx="f29-dead"), queue("f29-failed", ttl=7 * RETENTION_MS)),
+            exchanges=(exchange("f29-dead", "fanout"),),
+            bindings=(binding("f29-dead", "f29-failed"),),
         ),
         passing=Example(
-            queues=(queue("f28-work", dlx="f28-dead"), queue("f28-failed")),
-            exchanges=(exchange("f28-dead", "fanout"),),
-            bindings=(binding("f28-dead", "f28-failed"),),
+            queues=(queue("f29-work", dlx="f29-dead"), queue("f29-failed")),
+            exchanges=(exchange("f29-dead", "fanout"),),
+            bindings=(binding("f29-dead", "f29-failed"),),
         ),
     ),
 }
