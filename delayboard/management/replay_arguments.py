@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 
-from delayboard.dead_letters.queues.confirmed import make_query
+from delayboard.dead_letters.queues.search_text import make_query
 from delayboard.dead_letters.replay.batch import options
 from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.search.match import queue_names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from django.utils import timezone
 from delayboard.dead_letters.queues.candidates import NOT_FED, Candidate
 from delayboard.dead_letters.queues.failures import find_failed
 from delayboard.dead_letters.queues.growth import Growth, growths
+from delayboard.dead_letters.queues.search_text import make_query
 from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState, Parking
 from topology import audit, work
 from topology.content.text import is_encodable
@@ -94,12 +94,6 @@ class Queues:
     @property
     def shown(self) -> int:
         return len(self.proposed) + len(self.others)
-
-
-def make_query(name: str) -> str:
-    """The search for the parked messages of a queue, with no sign of its name read as a wildcard."""
-    escaped = re.sub(r'([\\"*])', r"\\\1", name)
-    return f'queue:"{escaped}"'
 
 
 def queues(
