@@ -8,10 +8,10 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 
+from delayboard.dead_letters.queues.search_text import make_query
 from delayboard.dead_letters.replay.batch import options
 from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.search.match import queue_names
-from delayboard.dead_letters.search.query import find_queue
 from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import Order, TargetMode
 from topology import access
@@ -129,7 +129,7 @@ def _make_query(broker: Broker, queue: str) -> str:
             f"A search does not tell {', '.join(f'“{name}”' for name in alike)} apart: choose by "
             "--group, by --parked-message, or by --query with more words."
         )
-    return find_queue(queue)
+    return make_query(queue)
 
 
 def _read_options(broker: Broker, given: Mapping[str, Any]) -> options.Options:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from delayboard.dead_letters.queues.candidates import NOT_FED, Candidate
 from delayboard.dead_letters.queues.failures import find_failed
 from delayboard.dead_letters.queues.growth import Growth, growths
-from delayboard.dead_letters.search.query import find_queue
+from delayboard.dead_letters.queues.search_text import make_query
 from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState, Parking
 from topology import audit, work
 from topology.content.text import is_encodable
@@ -60,7 +60,7 @@ class Line:
     @property
     def query(self) -> str:
         """What finds its parked messages."""
-        return find_queue(self.name)
+        return make_query(self.name)
 
     @property
     def is_proposed(self) -> bool:

@@ -169,12 +169,6 @@ def number_of(text: str) -> float | None:
     return value if abs(value) < EXACT else None
 
 
-def find_queue(name: str) -> str:
-    """The query for the messages of a queue, with no sign of its name read as a wildcard."""
-    escaped = re.sub(r'([\\"*])', r"\\\1", name)
-    return f'queue:"{escaped}"'
-
-
 def parse(text: str, now: datetime) -> Query:
     """Read a query. Raises QueryError; `now` is what ages count from."""
     if len(text) > LONGEST:
