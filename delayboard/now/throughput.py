@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from django.utils import timezone
 
@@ -102,15 +103,20 @@ class FlowLine:
 
     @property
     def entered_area(self) -> str:
-        entered = [counts.entered for counts in self.flow.minutes[:DRAWN]]
-        return (
-            "" if "entry" in self.not_observed else area(entered, most=self.flow.most, steps=DRAWN)
-        )
+        entered = [counts.entered for counts in self._drawn.minutes]
+        most = self._drawn.most
+        return "" if "entry" in self.not_observed else area(entered, most=most, steps=DRAWN)
 
     @property
     def left_line(self) -> str:
-        left = [counts.left for counts in self.flow.minutes[:DRAWN]]
-        return "" if "exit" in self.not_observed else points(left, most=self.flow.most, steps=DRAWN)
+        left = [counts.left for counts in self._drawn.minutes]
+        most = self._drawn.most
+        return "" if "exit" in self.not_observed else points(left, most=most, steps=DRAWN)
+
+    @cached_property
+    def _drawn(self) -> Flow:
+        """The complete minutes: the drawing and its scale change once a minute."""
+        return replace(self.flow, minutes=self.flow.minutes[:DRAWN])
 
     @property
     def description(self) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from topology.definitions import Definitions
+from topology.delays import format_delay
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError
 
@@ -14,8 +16,13 @@ MOST = 200
 
 @dataclass(frozen=True)
 class Offers:
-    """Destinations of the topology, exchanges, and routing keys of the exchange."""
+    """Delays and destinations of the topology, exchanges, and routing keys of the exchange.
 
+    `delays` is empty where any delay can be had, `only_target` where there are more.
+    """
+
+    delays: tuple[str, ...] = ()
+    only_target: str = ""
     targets: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = ()
     routing_keys: tuple[str, ...] = ()
@@ -28,20 +35,24 @@ def make_offers(found: Definitions, topology: Topology | None, exchange: str) ->
     exchanges = sorted(one.name for one in found.exchanges if one.name)
     bound = {one.routing_key for one in found.bindings if one.source == exchange}
     keys = sorted(key for key in bound if key and not set("*#") & set(key))
-    return Offers(
-        _targets(found, topology, [*queues, *exchanges]) if topology else (),
-        tuple(exchanges[:MOST]),
-        tuple((keys if exchange else queues)[:MOST]),
+    offers = Offers(
+        exchanges=tuple(exchanges[:MOST]),
+        routing_keys=tuple((keys if exchange else queues)[:MOST]),
     )
-
-
-def _targets(found: Definitions, topology: Topology, names: list[str]) -> tuple[str, ...]:
-    """The destinations that the topology has, else the names that it can reach."""
     try:
-        pattern, params = topology.pattern, topology.parsed
+        return _through(offers, topology, [*queues, *exchanges], found) if topology else offers
     except (ParamsError, KeyError):
-        return ()
-    if fixed := pattern.targets(params):
-        return tuple(fixed[:MOST])
+        return offers
+
+
+def _through(offers: Offers, topology: Topology, names: list[str], found: Definitions) -> Offers:
+    """With the destinations that the topology has, else the names that it can reach."""
+    pattern, params = topology.pattern, topology.parsed
+    fixed = tuple(pattern.targets(params)[:MOST])
     fitting = (name for name in names if not pattern.target_problem(params, name, found))
-    return tuple(name for name, _ in zip(fitting, range(MOST), strict=False))
+    return replace(
+        offers,
+        delays=tuple(format_delay(one) for one in pattern.delays(params) if one),
+        only_target=fixed[0] if len(fixed) == 1 else "",
+        targets=fixed or tuple(islice(fitting, MOST)),
+    )

@@ -53,6 +53,16 @@ def test_the_last_five_minutes_are_added_up_and_the_hour_is_drawn(pair: Topology
     assert (line.rates, line.retried, line.late) == ("<0.1 / <0.1", "3.6 %", "2.7 %")
 
 
+def test_the_present_minute_changes_neither_the_drawing_nor_its_scale(pair: Topology) -> None:
+    read(pair)
+    a_minute(pair, 5, entered=100, left=100)
+    before = the_line(pair)
+    a_minute(pair, 0, entered=2000, left=1000)
+    after = the_line(pair)
+    assert (after.left_line, after.entered_area) == (before.left_line, before.entered_area)
+    assert after.cells != before.cells
+
+
 def test_a_quiet_topology_that_is_read_has_zeros(pair: Topology) -> None:
     read(pair)
     line = the_line(pair)

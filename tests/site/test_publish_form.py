@@ -8,6 +8,7 @@ from django.urls import reverse
 from delayboard.forms.publish import PublishForm
 from delayboard.publishing.offers import make_offers
 from delayboard.sign_in.time_zone import SESSION_KEY
+from tests.builders import make_pair
 from tests.site.page_setup import signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Definitions, Exchange
@@ -54,6 +55,18 @@ def test_queues_of_delayboard_are_not_offered() -> None:
     found = Definitions.of([shop, a_queue("work"), *map(a_queue, own), *bound])
     assert make_offers(found, None, "").routing_keys == ("work",)
     assert make_offers(found, None, "shop").routing_keys == ()
+
+
+def test_fixed_delays_and_the_only_target_are_offered(broker: Broker) -> None:
+    pair = make_pair(broker, delay="15s")
+    levels = create_topology(
+        None, broker, "delay_levels", delay_levels_params.Params("own", "shop", 4)
+    )
+    found = Definitions.of([a_queue("work")])
+    offers = make_offers(found, pair, "")
+    assert (offers.delays, offers.only_target, offers.targets) == (("15s",), "orders", ("orders",))
+    offers = make_offers(found, levels, "")
+    assert (offers.delays, offers.only_target) == ((), "")
 
 
 def test_a_body_keeps_its_spaces(broker: Broker) -> None:
