@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology import strategies
-from topology.broker.properties.field_values import FieldError, table_entries
+from tests.topology.amqp_entries import table_entries
+from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import _split, build_properties, read_properties
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.message import DEATH_HEADERS, Forwarder, Message, Properties, content_id

@@ -9,13 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology import strategies
+from tests.topology.amqp_entries import table_entries
 from tests.topology.strategies import short, sized
-from topology.broker.properties.field_values import (
-    FieldError,
-    read_table,
-    table_entries,
-    write_entry,
-)
+from topology.broker.properties.field_values import FieldError, read_table, write_entry
 from topology.broker.properties.raw import strip_raw
 from topology.broker.properties.read import (
     build_properties,
