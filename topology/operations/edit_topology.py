@@ -72,7 +72,7 @@ def _carry_out(user: User, topology: Topology, edited: Topology, typed_name: str
             raise Refusal(problem)
         created = [change.thing.identity for change in found.plan.changes]
         own(topology, [*created, *(one.binding.identity for one in found.reroutes)])
-        apply_plan(found.plan, management, lambda done, total: None)
+        apply_plan(found.plan, management)
     with transaction.atomic():
         Topology.objects.filter(pk=topology.pk).update(
             params=edited.params, applied_at=timezone.now()

@@ -93,7 +93,7 @@ def apply(user: User, topology: Topology) -> Applied:
         if wrong := refusal_of_plan(topology, snapshot, plan):
             raise Refusal(f"{wrong} Delayboard changed nothing.")
         begin(topology, plan)
-        created = apply_plan(plan, management, lambda done, total: None)
+        created = apply_plan(plan, management)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )
@@ -123,16 +123,22 @@ def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAU
     return applied
 
 
-def create_owned(topology: Topology, tap: Definitions, management: Management) -> Applied:
-    """Create a queue of Delayboard's own with its bindings, and own them.
+def create_owned(
+    topology: Topology,
+    things: Definitions,
+    management: Management,
+    snapshot: Snapshot | None = None,
+) -> Applied:
+    """Create objects beside those of the pattern, such as a tap, and own them.
 
     Raises Refusal when they cannot be created, BrokerError when the broker fails.
     """
-    plan = make_plan(tap, latest.for_action(topology.broker, management, tap))
+    snapshot = snapshot or latest.for_action(topology.broker, management, things)
+    plan = make_plan(things, snapshot)
     if not plan.is_applicable:
         raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
     own(topology, [change.thing.identity for change in plan.select("create")])
-    return Applied(apply_plan(plan, management, lambda done, total: None), plan)
+    return Applied(apply_plan(plan, management), plan)
 
 
 def check(user: User, topology: Topology) -> Verification:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from topology.broker.management.client import Management
 from topology.definitions import Binding, Exchange, Queue, Thing
 from topology.provisioning.plan import Plan
@@ -13,7 +11,7 @@ class PlanConflict(Exception):
     """The plan has conflicts: nothing was changed."""
 
 
-def apply_plan(plan: Plan, management: Management, pulse: Callable[[int, int], None]) -> int:
+def apply_plan(plan: Plan, management: Management) -> int:
     """Create what is missing and return how many were created.
 
     Raises PlanConflict before anything is changed, BrokerError when the broker fails in the
@@ -22,9 +20,8 @@ def apply_plan(plan: Plan, management: Management, pulse: Callable[[int, int], N
     if not plan.is_applicable:
         raise PlanConflict("The plan conflicts with existing objects. Delayboard changed nothing.")
     missing = plan.select("create")
-    for done, change in enumerate(missing, start=1):
+    for change in missing:
         _declare(change.thing, management)
-        pulse(done, len(missing))
     return len(missing)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -42,6 +42,8 @@ class Management:
         self, address: Address, *, seconds: float = REQUEST_SECONDS, in_all: float = math.inf
     ) -> None:
         self.heard: float | None = None
+        # Called before each change of the broker; what it raises prevents the change.
+        self.before_change: Callable[[], None] = lambda: None
         self._address = address
         self._seconds = seconds
         self._until = time.monotonic() + in_all
@@ -235,6 +237,8 @@ class Management:
         return path("bindings", vhost, "e", binding.source, kind, binding.destination)
 
     def _call(self, method: str, where: str, body: Mapping[str, Any] | None = None) -> Any:
+        if method != "GET":
+            self.before_change()
         self._begin()
         answer = self._send(method, where, body)
         if method == "GET" and answer.status == 500:
