@@ -84,16 +84,6 @@ class Departure:
         return bool(self.policy) and self.in_force == self.wanted
 
 
-@dataclass(frozen=True)
-class _Structure:
-    """What does not change while nobody declares anything."""
-
-    found: tuple[Found, ...]
-    foreign: tuple[Thing, ...]
-    overlapping: tuple[Use, ...]
-    served: tuple[Served, ...]
-
-
 @dataclass
 class _Claims:
     """What the chosen uses claim: the kind of who does, and of each queue who alone does.
@@ -133,12 +123,10 @@ def recognize(snapshot: Snapshot) -> Recognition:
     By what is in force, policies included, and then, in what is left, by what was declared: a
     policy may break a set that was built whole. Compared is always what was declared.
     """
-    structure = _structure(snapshot.definitions, snapshot.declared)
-    found = (replace(one, waiting=_waiting(one.delays, snapshot)) for one in structure.found)
-    waiting = _waiting({name for one in structure.found for name in one.delays}, snapshot)
-    return Recognition(
-        tuple(found), structure.foreign, structure.overlapping, structure.served, waiting
-    )
+    known = _structure(snapshot.definitions, snapshot.declared)
+    found = tuple(replace(one, waiting=_waiting(one.delays, snapshot)) for one in known.found)
+    waiting = _waiting({name for one in found for name in one.delays}, snapshot)
+    return replace(known, found=found, waiting=waiting)
 
 
 def departures(found: Found, snapshot: Snapshot) -> list[Departure]:
@@ -180,7 +168,8 @@ def _departures(change: Change, snapshot: Snapshot) -> Iterator[Departure]:
 
 # A vhost is looked at again and again, and seldom changes.
 @lru_cache(maxsize=2)
-def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
+def _structure(definitions: Definitions, declared: Definitions) -> Recognition:
+    """What does not change while nobody declares anything."""
     chosen: list[Use] = []
     overlapping: list[Use] = []
     claims = _Claims()
@@ -203,7 +192,7 @@ def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
         if thing.identity not in known and not _is_the_brokers(thing)
     )
     found = [_without_numbers(use, definitions, declared) for use in chosen]
-    return _Structure(_with_shared(found), tuple(foreign), tuple(overlapping), served)
+    return Recognition(_with_shared(found), tuple(foreign), tuple(overlapping), served)
 
 
 def _with_shared(found: Sequence[Found]) -> tuple[Found, ...]:

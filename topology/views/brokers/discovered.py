@@ -12,14 +12,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, latest
 from topology.broker.errors import BrokerError
-from topology.graph.build import build, facts
-from topology.graph.layout.dot import arrange
-from topology.graph.svg import draw as draw_svg
+from topology.graph.build import build
 from topology.models import Broker, Role, Topology
 from topology.operations import adopt
 from topology.operations.ownership import Refusal
@@ -32,7 +29,7 @@ from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
 from topology.views.brokers.discovered_filter import DiscoveredFilter, read_filter
 from topology.views.brokers.unmanaged_objects import PAGE, Label, find_unmanaged, show_unmanaged
-from topology.views.diagram import Diagram, draw
+from topology.views.diagram import Diagram, draw, draw_graph
 
 _results: SnapshotResults[Recognition] = SnapshotResults()
 
@@ -134,7 +131,4 @@ def _draw_use(broker: Broker, one: Found, snapshot: Snapshot) -> Diagram:
         return draw(Topology(broker=broker, kind=use.kind, name=use.name, params=texts), snapshot)
     part = replace(snapshot, definitions=snapshot.definitions.only(use.claims))
     graph = build(part, beside=snapshot.definitions)
-    layout = arrange(graph)
-    # topology.graph.svg escapes every text that it writes.
-    svg = SafeString(draw_svg(layout, title=f"Discovered: {use.name}", id="found"))
-    return Diagram(svg, facts(graph), layout.note)
+    return draw_graph(graph, f"Discovered: {use.name}", "found")

@@ -14,11 +14,9 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from topology import access, latest
-from topology.graph.build import Graph, build, facts
+from topology.graph.build import build
 from topology.graph.edges import Edge, forwarder_edges
-from topology.graph.layout.dot import arrange
 from topology.graph.live_values import MARK_WORDS, snapshot_version
-from topology.graph.svg import draw as draw_svg
 from topology.graph.vhost.build import REST, Card, Overview, members, overview
 from topology.graph.vhost.owners import Group, Survey, name_of, part, survey
 from topology.graph.vhost.svg import arrange_cards, draw_cards, things
@@ -28,7 +26,7 @@ from topology.patterns.table import PATTERNS
 from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import Snapshot
 from topology.views.cache import Kept
-from topology.views.diagram import Diagram, draw, notes
+from topology.views.diagram import Diagram, draw, draw_graph
 
 MOST = 500
 # In one diagram with all arrows between them.
@@ -136,14 +134,9 @@ def _whole(broker: Broker, seen: Survey, opened: Opened) -> Diagram | None:
         return draw(use, snapshot)
     inside = replace(snapshot, definitions=part(seen.definitions, opened.ids))
     graph = build(inside, beside=seen.definitions, ways=seen.ways(opened.ids))
-    return _graph(graph, opened) if len(graph.nodes) <= MOST_IN_A_GRAPH else None
-
-
-def _graph(graph: Graph, opened: Opened) -> Diagram:
-    layout = arrange(graph)
-    # topology.graph.svg escapes every text that it writes.
-    svg = SafeString(draw_svg(layout, title=opened.title, id="opened"))
-    return Diagram(svg, facts(graph), notes(graph, layout))
+    return (
+        draw_graph(graph, opened.title, "opened") if len(graph.nodes) <= MOST_IN_A_GRAPH else None
+    )
 
 
 def _key(found: Found) -> str:

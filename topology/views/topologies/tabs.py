@@ -69,7 +69,7 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         "stated": _stated(topology),
         "tap_choices": TAPS,
         "tap_help": TAPS_HELP,
-        "exports": [(form, label) for form, (label, _, _) in FORMATS.items()],
+        "exports": [(form, label) for form, (label, _) in FORMATS.items()],
         "replacing": QueueReplacement.open_of(topology).select_related("work"),
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
