@@ -135,7 +135,7 @@ def _move_all(
             if run.is_over or (tally.left and is_whole):
                 break
             if is_whole and before == tally.moved + tally.malformed:
-                tally.held = run.describe_held(places)
+                tally.held = run.describe_unacked(places)
                 tally.is_empty = not (tally.left or tally.held)
                 break
         if tally.is_empty:

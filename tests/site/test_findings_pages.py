@@ -13,7 +13,7 @@ from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from tests.topology.findings.examples import EXAMPLES
 from topology import latest
-from topology.broker.management.exported import read_export
+from topology.broker.management.definitions_file import read_export
 from topology.findings.find import find
 from topology.findings.table import LIVE_RULES
 from topology.models import Broker, FindingMute, Role, State, Topology

@@ -13,7 +13,7 @@ from topology.graph.layout.geometry import PADDING, SMALL_CELL, cells
 from topology.graph.live_values import queue_mark
 from topology.graph.vhost.build import Card, Overview, members, overview
 from topology.graph.vhost.owners import EXCHANGES, MISSING, QUEUES, Group, Survey, part, survey
-from topology.graph.vhost.svg import MOST_LINKED, arrange_cards, draw_cards, things
+from topology.graph.vhost.svg import MOST_LINKED, arrange_cards, describe_objects, draw_cards
 from topology.message import Forwarder
 from topology.snapshot import QueueNumbers
 
@@ -135,7 +135,7 @@ def test_a_part_has_the_queues_that_die_into_it() -> None:
 def test_a_box_has_room_for_everything_that_is_written_in_it() -> None:
     held = "29 exchanges · 28 queues"
     card = Card("g/x", "x", "k", "group", exchanges=29, queues=28)
-    assert things(card) == held
+    assert describe_objects(card) == held
     (box,) = arrange_cards(Overview((card,), (), 1)).boxes
     assert box.width >= cells(held) * SMALL_CELL + 2 * PADDING
 

@@ -27,7 +27,7 @@ class Detour:
         return f"{self.name}.in"
 
     @property
-    def held(self) -> str:
+    def alternate(self) -> str:
         """The longest of its names."""
         return f"{self.name}.held"
 
@@ -41,10 +41,10 @@ class Detour:
         return replace(binding, destination=self.into, destination_is_queue=False)
 
     def declare(self, management: Management) -> None:
-        alternate = Arguments({"alternate-exchange": self.held})
-        management.declare_exchange(Exchange(self.held, "fanout"))
-        management.declare_exchange(Exchange(self.into, "fanout", arguments=alternate))
-        management.bind(Binding(self.held, self.new, ""))
+        arguments = Arguments({"alternate-exchange": self.alternate})
+        management.declare_exchange(Exchange(self.alternate, "fanout"))
+        management.declare_exchange(Exchange(self.into, "fanout", arguments=arguments))
+        management.bind(Binding(self.alternate, self.new, ""))
 
     def enter(self, binding: Binding, management: Management) -> None:
         """Lead what this binding of the old queue takes through the detour."""
@@ -53,5 +53,5 @@ class Detour:
         management.unbind(binding)
 
     def remove(self, management: Management) -> None:
-        for name in (self.into, self.held):
+        for name in (self.into, self.alternate):
             management.delete_exchange(name)

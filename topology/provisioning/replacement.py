@@ -121,7 +121,7 @@ def _refusals(
         )
     if numbers is None or numbers.messages != 0:
         yield from _harm_to_waiting(wanted, there)
-    if byte_length(StandIn(wanted).detour.held) > LONGEST_NAME_BYTES:
+    if byte_length(StandIn(wanted).detour.alternate) > LONGEST_NAME_BYTES:
         yield (
             f"The name “{name}” is too long for a temporary queue beside it. Create a topology "
             "with a shorter name."

@@ -56,7 +56,7 @@ class Reroute:
 
     @property
     def refusal(self) -> str:
-        if byte_length(self.detour.held) <= LONGEST_NAME_BYTES:
+        if byte_length(self.detour.alternate) <= LONGEST_NAME_BYTES:
             return ""
         return (
             f"The name “{self.binding.destination}” is too long for a temporary exchange beside "

@@ -16,9 +16,9 @@ import urllib3
 from topology.broker.address import Address
 from topology.broker.errors import Conflict, NotFound, Unreachable, Unsupported
 from topology.broker.management.answers import Answer, BoundedAdapter, Limits, read_answer
-from topology.broker.management.refusals import explained, late, no_vhost
+from topology.broker.management.refusals import explain_answer, explain_timeout, no_vhost
 from topology.broker.management.schema import read_object, read_objects
-from topology.broker.management.vhost_update import switched
+from topology.broker.management.vhost_update import make_tracing_update
 from topology.definitions import Binding, Exchange, Queue
 from topology.snapshot import version_numbers
 
@@ -139,7 +139,7 @@ class Management:
         vhost = self._vhost()
         if vhost.get("tracing") is on:
             return False
-        self._call("PUT", path("vhosts", self._address.vhost), switched(vhost, on=on))
+        self._call("PUT", path("vhosts", self._address.vhost), make_tracing_update(vhost, on=on))
         return True
 
     def policies(self) -> list[dict[str, Any]]:
@@ -266,7 +266,7 @@ class Management:
                 "certificate, and that TLS is enabled."
             ) from error
         except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError) as error:
-            raise late(self._address) from error
+            raise explain_timeout(self._address) from error
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(
                 f"The management API at {url} sent an incomplete answer. Check for a proxy between "
@@ -283,7 +283,7 @@ class Management:
 
     def _check(self, answer: Answer) -> None:
         if answer.status >= 300:
-            raise explained(answer.status, answer.reason, self._address)
+            raise explain_answer(answer.status, answer.reason, self._address)
 
 
 def path(*parts: str) -> str:

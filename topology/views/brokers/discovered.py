@@ -49,7 +49,7 @@ def discovered(request: HttpRequest, broker: Broker) -> HttpResponse:
         "invisible": describe_invisible(wanted.name) if wanted.name else "",
         "text": request.GET.get("q", "").strip(),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
-        **(_seen(broker, worked, wanted, request.GET.get("page", "1")) if worked else {}),
+        **(_make_context(broker, worked, wanted, request.GET.get("page", "1")) if worked else {}),
     }
     return render(request, "topology/discovered.html", context)
 
@@ -74,7 +74,7 @@ def recognize_snapshot(broker: Broker, snapshot: Snapshot) -> Worked[Recognition
     return _results.get(broker, snapshot, lambda: recognize(snapshot))
 
 
-def _seen(
+def _make_context(
     broker: Broker, worked: Worked[Recognition], wanted: DiscoveredFilter, number: str
 ) -> dict[str, Any]:
     recognition, snapshot = worked.value, worked.snapshot
@@ -94,7 +94,7 @@ def _seen(
         "diagram": _draw_use(broker, shown[0], snapshot) if wanted.name and shown else None,
         "overlapping": [(_kind_title(use), Label(use.name)) for use in overlapping[:PAGE]],
         "overlapping_total": len(overlapping),
-        **_served(recognition, wanted),
+        **_list_served(recognition, wanted),
         **show_unmanaged(find_unmanaged(broker, recognition), snapshot, wanted),
     }
 
@@ -109,12 +109,12 @@ def _kind_title(use: Use) -> str:
     return PATTERNS[use.kind].EXPLANATION.title
 
 
-def _served(recognition: Recognition, wanted: DiscoveredFilter) -> dict[str, Any]:
+def _list_served(recognition: Recognition, wanted: DiscoveredFilter) -> dict[str, Any]:
     """The queues that something recognized works for, with its name and kind."""
     matching = [
         one
         for one in recognition.served
-        if wanted.kind in ("", one.use.kind) and wanted.holds_thing(one.queue)
+        if wanted.kind in ("", one.use.kind) and wanted.matches_object(one.queue)
     ]
     shown = [
         (Label(one.queue.name), Label(one.use.name), _kind_title(one.use))

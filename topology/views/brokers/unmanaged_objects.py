@@ -54,7 +54,7 @@ def find_unmanaged(broker: Broker, recognition: Recognition) -> list[Thing]:
 def show_unmanaged(
     things: Sequence[Thing], snapshot: Snapshot, wanted: DiscoveredFilter
 ) -> dict[str, Any]:
-    matching = [thing for thing in things if wanted.holds_thing(thing)]
+    matching = [thing for thing in things if wanted.matches_object(thing)]
     return {
         "unmanaged": [_unmanaged_object(thing, snapshot) for thing in matching[:PAGE]],
         "foreign_total": len(matching),

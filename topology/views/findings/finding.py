@@ -31,7 +31,7 @@ from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.views.diagram import draw_path
-from topology.views.findings.results import make_line, worked_out
+from topology.views.findings.results import get_findings, make_line
 
 MOST_OBJECTS = 200
 MOST_COMMANDS = 20
@@ -94,13 +94,13 @@ def finding_unmute(request: HttpRequest, broker: Broker, key: str) -> HttpRespon
 
 def _find(broker: Broker, key: str) -> Finding | None:
     known = latest.fresh(broker)
-    worked = worked_out(broker, known.snapshot) if known.snapshot else None
+    worked = get_findings(broker, known.snapshot) if known.snapshot else None
     return next((each for each in worked.value if each.key == key), None) if worked else None
 
 
 def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> HttpResponse:
     known = latest.fresh(broker)
-    worked = worked_out(broker, known.snapshot) if known.snapshot else None
+    worked = get_findings(broker, known.snapshot) if known.snapshot else None
     context: dict[str, Any] = {
         "broker": broker,
         "latest": known,
