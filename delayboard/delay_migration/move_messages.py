@@ -33,8 +33,8 @@ from topology.broker.amqp.fast_consumer import intake
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import strip_for_replay
-from topology.message import DOUBLED_HEADER, Message, Properties, Publish
+from topology.broker.properties.read import strip_for_replay, strip_if_readable
+from topology.message import DOUBLED_HEADER, Message, Publish
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
@@ -224,7 +224,7 @@ class Run:
 
     def _make_malformed(self, message: Message, headers: Mapping[str, str]) -> Publish:
         queue = malformed_queue(self._row.source)
-        return Publish("", queue, _strip_for_replay(message.properties, headers), message.body)
+        return Publish("", queue, strip_if_readable(message.properties, headers), message.body)
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
         """Once for each destination. Raises Refusal and BrokerError."""
@@ -283,10 +283,3 @@ class Run:
                 malformed=F("malformed") + malformed,
                 doubled=F("doubled") + doubled,
             )
-
-
-def _strip_for_replay(properties: Properties, headers: Mapping[str, str]) -> Properties:
-    try:
-        return strip_for_replay(properties, headers)
-    except FieldError:
-        return properties

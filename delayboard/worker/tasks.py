@@ -59,7 +59,7 @@ from topology import work
 from topology.models import State, Topology, Work
 from topology.operations import replace_queue
 from topology.operations.probes import open_work
-from topology.transfer.forwarder import Passing, wait
+from topology.transfer.forwarder import ForwarderCounts, wait
 
 Beat = Callable[[Mapping[str, object]], None]
 # Called with `stop` and `beat`, by these names.
@@ -155,7 +155,7 @@ def probes_of(row: Topology, owner: str) -> Task:
 
 def forwarder_of(row: Topology) -> Task:
     """The task that passes on what is due; several may share one topology's."""
-    run = partial(_wait, row.pk, Passing())
+    run = partial(_wait, row.pk, ForwarderCounts())
     return Task(forwarder_key(row.slug), f"Forwarder of {row.name}", run, row.broker_id)
 
 
@@ -188,7 +188,7 @@ def _one_of_several(key: str, name: str, number: int, run: Run) -> Task:
     return Task(f"{key}-{number}", f"{name}, {number}", run)
 
 
-def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> None:
+def _wait(topology_id: int, passing: ForwarderCounts, *, stop: Event, beat: Beat) -> None:
     topology = Topology.objects.select_related("broker").get(pk=topology_id)
     (forwarder,) = topology.forwarders
     changed = ChangedMessages(topology)

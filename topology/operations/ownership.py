@@ -62,13 +62,11 @@ def unconfirmed(topology: Topology, typed_name: str) -> str:
 
 
 def begin(topology: Topology, plan: Plan) -> None:
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
+    with _locked(topology) as row:
         refuse_deleted(row)
         row.own([change.thing.identity for change in plan.select("create")])
         row.state = State.APPLYING
         row.tap_type = row.tap_type or DEFAULT_TAP
-        row.save(update_fields=["owned", "state", "tap_type"])
 
 
 def own_declared(
@@ -80,28 +78,30 @@ def own_declared(
     """
     there = {thing.identity for thing in found}
     fresh = frozenset(thing.identity for thing in declares if thing.identity not in there)
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
-        before = row.owned_identities
+    with _locked(topology) as row:
         kept = {thing.identity for thing in row.definitions} | there | fresh
-        row.disown(
-            [identity for identity in before if identity[0] == "queue" and identity not in kept]
-        )
+        gone = row.owned_identities - kept
+        row.disown([identity for identity in gone if identity[0] == "queue"])
         row.own(fresh)
-        if row.owned_identities != before:
-            row.save(update_fields=["owned"])
     return fresh
 
 
 def own(topology: Topology, identities: list[Identity]) -> None:
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
+    with _locked(topology) as row:
         row.own(identities)
-        row.save(update_fields=["owned"])
 
 
 def disown(topology: Topology, identities: Collection[Identity]) -> None:
+    with _locked(topology) as row:
+        row.disown(identities)
+
+
+@contextmanager
+def _locked(topology: Topology) -> Iterator[Topology]:
+    """The topology's row, for a change of what it owns."""
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
-        row.disown(identities)
-        row.save(update_fields=["owned"])
+        before = (row.owned_identities, row.state, row.tap_type)
+        yield row
+        if before != (row.owned_identities, row.state, row.tap_type):
+            row.save(update_fields=["owned", "state", "tap_type"])

@@ -60,7 +60,6 @@ class Copy:
         why: str,
         *,
         queue: str = "",
-        doubts: tuple[str, ...] = (),
         cause: Cause = "",
     ) -> RouteOutcome:
         """The outcome of this copy, in `queue` or where it was last."""
@@ -72,7 +71,7 @@ class Copy:
             hops=self.hops,
             spread=duration(self.spread),
             kept=self.kept,
-            doubts=tuple(dict.fromkeys((*self.doubts, *doubts))),
+            doubts=tuple(dict.fromkeys(self.doubts)),
             cause=cause,
         )
 

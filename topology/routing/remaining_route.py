@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,7 +11,7 @@ from topology.delays import milliseconds
 from topology.message import Forwarder, Message
 from topology.routing import sentences
 from topology.routing.consumer import Consumer
-from topology.routing.context import Circumstances, merge_consumers
+from topology.routing.context import Circumstances
 from topology.routing.cycle import Entries, is_interpreted, published_deaths
 from topology.routing.forwarder import count_from_now, forward_copy
 from topology.routing.matching.headers import NEWEST
@@ -31,7 +30,6 @@ def trace_remaining_route(
     *,
     version: tuple[int, ...] = NEWEST,
     waited: timedelta | None = None,
-    consumed: AbstractSet[str] = frozenset(),
     consumers: Mapping[str, Consumer] | None = None,
     forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
@@ -47,7 +45,7 @@ def trace_remaining_route(
     around = Circumstances(
         Index.of(found),
         version or NEWEST,
-        merge_consumers(consumed, consumers),
+        consumers or {},
         {forwarder.queue: forwarder for forwarder in forwarders},
     )
     headers = count_from_now(message.headers, forwarders, now_ms)

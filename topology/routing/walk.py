@@ -92,11 +92,9 @@ def read_expiration(text: str) -> int:
     return int(text)
 
 
-def follow(
-    copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[RouteOutcome] = ()
-) -> Walk:
+def follow(copies: Sequence[Copy], around: Circumstances) -> Walk:
     """Route the copies, then all that they become, until each has an end."""
-    waiting, ended = deque(copies), list(outcomes)
+    waiting, ended = deque(copies), list[RouteOutcome]()
     for _ in range(MAXIMUM_COPIES):
         if not waiting or len(ended) >= MAXIMUM_OUTCOMES:
             break

@@ -88,22 +88,23 @@ def edit_properties(
     return replace(properties, raw=raw, **changes)
 
 
-def strip_for_replay(
-    properties: Properties, set_headers: Mapping[str, Any], *, expiration: str = ""
-) -> Properties:
-    """Without what dying added, the routing copies and a foreign user id; with our headers, and
-    with another expiration if one is given.
+def strip_for_replay(properties: Properties, set_headers: Mapping[str, Any]) -> Properties:
+    """Without what dying added, the routing copies and a foreign user id; with our headers.
 
     x-death is interpreted again by brokers before 4.0 and would count into their cycle rule;
     a foreign user_id closes the channel with 406 (rabbit_dead_letter.erl 3.10.8).
     """
     return edit_properties(
-        properties,
-        drop_header=is_left_out,
-        set_headers=set_headers,
-        drop=_USER_ID,
-        stated={"expiration": expiration} if expiration else None,
+        properties, drop_header=is_left_out, set_headers=set_headers, drop=_USER_ID
     )
+
+
+def strip_if_readable(properties: Properties, set_headers: Mapping[str, Any]) -> Properties:
+    """The same, or unchanged where the bytes cannot be taken apart: such a message never died."""
+    try:
+        return strip_for_replay(properties, set_headers)
+    except FieldError:
+        return properties
 
 
 def _reads_as_written(*values: Mapping[str, Any]) -> bool:
