@@ -67,7 +67,7 @@ def test_what_leads_from_one_box_to_another_is_one_arrow_with_its_number() -> No
     labels = {edge.target: edge.label for edge in seen.edges if edge.source == EXCHANGES}
     assert labels == {ORDERS.key: "2 × binding", QUEUES: "#"}
     assert cards(seen)[EXCHANGES].exchanges == 2
-    assert seen.leading()[EXCHANGES] == ["Other queues", "orders"]
+    assert seen.list_targets()[EXCHANGES] == ["Other queues", "orders"]
 
 
 def test_what_is_named_and_not_there_has_a_box_that_says_so() -> None:

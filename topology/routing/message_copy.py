@@ -80,10 +80,10 @@ def duration(ms: int | None) -> timedelta | None:
     return None if ms is None else timedelta(milliseconds=ms)
 
 
-def added(first: int | None, second: int | None) -> int | None:
+def add_times(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else first + second
 
 
-def smaller(first: int | None, second: int | None) -> int | None:
+def smaller_of(first: int | None, second: int | None) -> int | None:
     stated = [value for value in (first, second) if value is not None]
     return min(stated) if stated else None

@@ -8,7 +8,7 @@ from topology.definitions import Queue
 from topology.routing import sentences
 from topology.routing.consumer import Consumer, Does, failures_until_death
 from topology.routing.cycle import Reason
-from topology.routing.message_copy import Copy, smaller
+from topology.routing.message_copy import Copy, smaller_of
 from topology.routing.outcome import Ending
 
 
@@ -55,7 +55,7 @@ def wait_in_queue(
     it die at once where no consumer waits; a quorum queue makes it 1 ms (rabbit_fifo.erl
     update_expiry_header/3, all versions).
     """
-    ttl = smaller(queue.message_ttl_ms, copy.expiration_ms)
+    ttl = smaller_of(queue.message_ttl_ms, copy.expiration_ms)
     if queue.type == "stream":
         return Stays("delivered", sentences.WAITS)
     if ttl == 0 and queue.type == "quorum":

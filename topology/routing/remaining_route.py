@@ -17,7 +17,7 @@ from topology.routing.forwarder import count_from_now, forward_copy
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import keys_of
-from topology.routing.message_copy import Copy, added
+from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.queue_wait import Dies, Stays, wait_in_queue
 from topology.routing.walk import follow, leave, read_expiration
@@ -85,7 +85,7 @@ def _subtract_waited(found: Stays | Dies, waited: timedelta | None) -> Stays | D
     if isinstance(found, Stays) or found.reason != "expired":
         return found
     if waited is None:
-        return replace(found, ms=0, spread=added(found.spread, found.ms))
+        return replace(found, ms=0, spread=add_times(found.spread, found.ms))
     return replace(found, ms=max(0, found.ms - milliseconds(waited)))
 
 

@@ -25,7 +25,7 @@ from topology.routing.matching import delayed_exchange
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import Matched, keys_of, match
-from topology.routing.message_copy import Copy, added
+from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import Cause, Ending, Hop, RouteOutcome, Walk
 from topology.routing.queue_wait import Dies, Stays, wait_in_queue
 
@@ -141,7 +141,7 @@ def _route_later(
     later = replace(
         copy,
         exchange=exchange.name,
-        headers=delayed_exchange.released(copy.headers),
+        headers=delayed_exchange.mark_released(copy.headers),
         why=why,
         after=copy.after + ms,
         kept=copy.kept if copy.hops else why,
@@ -231,7 +231,7 @@ def leave(
     there = replace(copy, hops=(*copy.hops, hop), doubts=(*copy.doubts, *found.doubts))
     if isinstance(found, Stays):
         return there.ends(found.ending, found.why)
-    gone = replace(there, after=copy.after + found.ms, spread=added(copy.spread, found.spread))
+    gone = replace(there, after=copy.after + found.ms, spread=add_times(copy.spread, found.spread))
     if queue.dead_letter_exchange is None:
         nowhere = sentences.dead_letters_nowhere(found.how)
         return gone.ends("dropped", nowhere, cause="no_dead_letter_exchange")

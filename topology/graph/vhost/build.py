@@ -72,7 +72,7 @@ class Overview:
     edges: tuple[Edge, ...]
     total: int
 
-    def leading(self) -> Mapping[str, Sequence[str]]:
+    def list_targets(self) -> Mapping[str, Sequence[str]]:
         """By key the titles of what a card leads to."""
         titles = {card.key: card.title for card in self.cards}
         found: dict[str, set[str]] = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from topology.graph.build import Graph, Node
 from topology.graph.layout.dot import arrange
 from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout
-from topology.graph.layout.rows import arrange_rows
+from topology.graph.layout.row_layout import arrange_rows
 from topology.graph.live_values import count_text
 from topology.graph.svg import ARROWS, label, readable, way
 from topology.graph.svg_elements import (

@@ -59,7 +59,7 @@ def show_unmanaged(
         "unmanaged": [_unmanaged_object(thing, snapshot) for thing in matching[:PAGE]],
         "foreign_total": len(matching),
         "foreign_all": len(things),
-        "foreign_counts": _counted(things),
+        "foreign_counts": _count_by_kind(things),
     }
 
 
@@ -71,6 +71,6 @@ def _unmanaged_object(thing: Thing, snapshot: Snapshot) -> UnmanagedObject:
     )
 
 
-def _counted(things: Sequence[Thing]) -> list[tuple[str, int]]:
+def _count_by_kind(things: Sequence[Thing]) -> list[tuple[str, int]]:
     counts = Counter(thing.identity[0] for thing in things)
     return sorted(counts.items())

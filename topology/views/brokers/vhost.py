@@ -115,7 +115,7 @@ def _draw(broker: Broker, seen: Overview) -> dict[str, Any]:
 
 
 def _list_cards(broker: Broker, seen: Overview, diagram: Diagram) -> dict[str, Any]:
-    leading = seen.leading()
+    leading = seen.list_targets()
     rows = [
         Row(_with_link(broker, card), describe_objects(card), leading.get(card.key, ()))
         for card in seen.cards
