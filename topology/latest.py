@@ -20,7 +20,7 @@ from topology.broker.errors import BrokerError, Unreachable
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.management.refresh import refresh_objects
-from topology.broker.management.refusals import late
+from topology.broker.management.refusals import explain_timeout
 from topology.broker.time_limit import run_in_background
 from topology.definitions import Thing
 from topology.delays import in_words
@@ -184,10 +184,10 @@ def poll(broker: Broker, patience: float = AFTERWARDS_SECONDS) -> Latest:
     try:
         address = broker.address
     except BrokerError as error:
-        return _unaddressed(broker, error)
+        return _store_failure(broker, error)
     with _guard:
-        running = _running(broker.pk, address)
-        begun = _following(broker.pk, running) if running else _begin(broker.pk, address)
+        running = _current_poll(broker.pk, address)
+        begun = _next_poll(broker.pk, running) if running else _begin(broker.pk, address)
     return _outcome(broker, begun, patience)
 
 
@@ -200,7 +200,7 @@ def for_action(broker: Broker, management: Management, things: Iterable[Thing]) 
     known = _latest.get(broker.pk)
     seen = known.snapshot if known else None
     with _guard:
-        is_first = seen is None and _running(broker.pk, broker.address) is not None
+        is_first = seen is None and _current_poll(broker.pk, broker.address) is not None
     if not is_first and (seen is None or seen.poll_seconds <= SLOW_SECONDS):
         return observe(management)
     return refresh_objects(management, things, recent(broker))
@@ -231,12 +231,12 @@ def _known_or_poll(broker: Broker, max_age: timedelta) -> Latest | _Poll:
     try:
         address = broker.address
     except BrokerError as error:
-        return _unaddressed(broker, error)
+        return _store_failure(broker, error)
     with _guard:
         # Another's poll may have ended meanwhile.
         if known := _young(broker.pk, max_age):
             return known
-        return _running(broker.pk, address) or _begin(broker.pk, address)
+        return _current_poll(broker.pk, address) or _begin(broker.pk, address)
 
 
 def _answers(broker_id: int) -> bool:
@@ -253,7 +253,7 @@ def _young(broker_id: int, max_age: timedelta) -> Latest | None:
     return known if datetime.now(UTC) - known.tried_at < lasting else None
 
 
-def _running(broker_id: int, address: Address) -> _Poll | None:
+def _current_poll(broker_id: int, address: Address) -> _Poll | None:
     """Guarded. The poll under way; None too for one of another address, or that is lost."""
     running = _polls.get(broker_id)
     is_ours = running is not None and running.address == address and not running.is_lost
@@ -269,7 +269,7 @@ def _begin(broker_id: int, address: Address) -> _Poll:
     return begun
 
 
-def _following(broker_id: int, running: _Poll) -> _Poll:
+def _next_poll(broker_id: int, running: _Poll) -> _Poll:
     """The next poll, shared by all callers that arrive before it begins. Guarded by the lock."""
     if running.follower is None:
         follower = running.follower = _Poll(running.address, after=running)
@@ -291,7 +291,7 @@ def _poll_broker(broker_id: int, poll: _Poll) -> Latest:
             poll.management = management
             result = _with_earlier(_latest.get(broker_id), observe(management))
     except BrokerError as error:
-        result = _failed(broker_id, error)
+        result = _make_failed(broker_id, error)
     finally:
         with _guard:
             if _polls.get(broker_id) is poll:
@@ -337,7 +337,7 @@ def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
             return known
         if poll.is_answered and (known is None or known.snapshot is None):
             return _being_read(poll)
-        return _failed(broker.pk, late(poll.address))
+        return _make_failed(broker.pk, explain_timeout(poll.address))
 
 
 def _being_read(poll: _Poll) -> Latest:
@@ -359,11 +359,11 @@ def _patience(broker: Broker) -> float:
     return SHORT_PATIENCE_SECONDS if known and known.error else PATIENCE_SECONDS
 
 
-def _unaddressed(broker: Broker, error: BrokerError) -> Latest:
-    result = _latest[broker.pk] = _failed(broker.pk, error)
+def _store_failure(broker: Broker, error: BrokerError) -> Latest:
+    result = _latest[broker.pk] = _make_failed(broker.pk, error)
     return result
 
 
-def _failed(broker_id: int, error: BrokerError) -> Latest:
+def _make_failed(broker_id: int, error: BrokerError) -> Latest:
     now = datetime.now(UTC)
     return replace(_latest.get(broker_id) or Latest(None, now), tried_at=now, error=str(error))

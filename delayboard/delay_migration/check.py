@@ -98,14 +98,14 @@ def check(source: Topology, target: Topology, now: datetime) -> DryRun:
     ]
     problems = [f"{line.destination}: {line.problem}" for line in lines if line.problem]
     if obstacle:
-        steps = list_steps(source, target, problems, _delayed(source), now, is_moved=False)
+        steps = list_steps(source, target, problems, _count_delayed(source), now, is_moved=False)
         return DryRun(lines, {}, steps, obstacle)
     depths = read_depths(source, [place.queue for place in places])
     steps = list_steps(source, target, problems, sum(depths.values()), now)
     return DryRun(lines, depths, steps)
 
 
-def _delayed(source: Topology) -> int | None:
+def _count_delayed(source: Topology) -> int | None:
     """How many messages the plugin reports of the exchange; None where it reports none."""
     with Management(source.broker.address) as management:
         found = {str(one.get("name")): one for one in management.exchanges()}

@@ -51,7 +51,7 @@ def due_in_level(
         raise Malformed("The routing key is not one of these delay levels.")
     units = int(bits, 2)
     below = (units & ((1 << level) - 1)) * params.unit
-    due_at = _stated(message, units * params.unit, recorded_at)
+    due_at = _read_due(message, units * params.unit, recorded_at)
     return Due(destination, _within(due_at, now + below, now + below + wait))
 
 
@@ -63,15 +63,15 @@ def due_in_hold_queue(
     recorded_at: datetime | None = None,
 ) -> Due:
     """The same of a message in a hold queue of this destination."""
-    return Due(destination, _within(_stated(message, wait, recorded_at), now, now + wait))
+    return Due(destination, _within(_read_due(message, wait, recorded_at), now, now + wait))
 
 
-def remaining(due_at: datetime, now: datetime) -> timedelta:
+def remaining_delay(due_at: datetime, now: datetime) -> timedelta:
     """What is left of a delay; zero for one that is over. The target rounds up to its steps."""
     return max(timedelta(0), due_at - now)
 
 
-def _stated(message: Message, requested: timedelta, recorded_at: datetime | None) -> datetime:
+def _read_due(message: Message, requested: timedelta, recorded_at: datetime | None) -> datetime:
     at, source = published(message, recorded_at=None)
     if at is None and recorded_at is not None:
         return recorded_at

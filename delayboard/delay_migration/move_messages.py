@@ -20,7 +20,7 @@ from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from delayboard.delay_migration.check import read_depths
-from delayboard.delay_migration.due import Due, Malformed, Undated, remaining
+from delayboard.delay_migration.due import Due, Malformed, Undated, remaining_delay
 from delayboard.delay_migration.places import Place
 from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
 from delayboard.models import DelayMigration
@@ -33,8 +33,8 @@ from topology.broker.amqp.fast_consumer import intake
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import strip_for_replay
-from topology.message import DOUBLED_HEADER, Message, Properties, Publish
+from topology.broker.properties.read import strip_for_replay, strip_if_readable
+from topology.message import DOUBLED_HEADER, Message, Publish
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
@@ -125,7 +125,7 @@ class Run:
 
         try:
             with intake(address, place.queue, prefetch=PREFETCH) as taking:
-                source = QueueSource(taking, decide, self._settled, prefetch=PREFETCH)
+                source = QueueSource(taking, decide, self._count, prefetch=PREFETCH)
                 recorded = RecordedQueue(
                     self._row,
                     place.queue,
@@ -182,11 +182,11 @@ class Run:
             properties = strip_for_replay(message.properties, headers)
         except Undated as error:
             if self._row.takes_undated:
-                return self._malformed(message, headers), malformed
+                return self._make_malformed(message, headers), malformed
             self._leave(str(error))
             return None
         except (Malformed, FieldError):
-            return self._malformed(message, headers), malformed
+            return self._make_malformed(message, headers), malformed
         try:
             self._bind(due.destination, publishing)
             mark = Mark(key, row_key, due.destination, is_doubled, due.at)
@@ -219,13 +219,13 @@ class Run:
         """To the target, with what is left of its delay. Raises ParamsError."""
         if mark.due_at is None:
             return publish
-        left = remaining(mark.due_at, datetime.now(UTC))
+        left = remaining_delay(mark.due_at, datetime.now(UTC))
         route = self._destinations.topology.pattern.route(self._params, left, mark.destination)
         return replace(publish, exchange=route.exchange, routing_key=route.routing_key)
 
-    def _malformed(self, message: Message, headers: Mapping[str, str]) -> Publish:
+    def _make_malformed(self, message: Message, headers: Mapping[str, str]) -> Publish:
         queue = malformed_queue(self._row.source)
-        return Publish("", queue, _stripped(message.properties, headers), message.body)
+        return Publish("", queue, strip_if_readable(message.properties, headers), message.body)
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
         """Once for each destination. Raises Refusal and BrokerError."""
@@ -252,7 +252,7 @@ class Run:
             if problem := self._destinations.problem(destination):
                 raise Refusal(problem)
 
-    def _settled(self, mark: Mark, answer: Answer) -> None:
+    def _count(self, mark: Mark, answer: Answer) -> None:
         if answer.kind != "confirmed":
             if answer.kind == "unknown":
                 self._doubtful.add(mark.key)
@@ -284,10 +284,3 @@ class Run:
                 malformed=F("malformed") + malformed,
                 doubled=F("doubled") + doubled,
             )
-
-
-def _stripped(properties: Properties, headers: Mapping[str, str]) -> Properties:
-    try:
-        return strip_for_replay(properties, headers)
-    except FieldError:
-        return properties

@@ -65,7 +65,7 @@ def configuration(ports: Ports, password: str, statistics_interval_ms: int) -> s
     return "".join(f"{key} = {value}\n" for key, value in settings.items())
 
 
-def tracing(folder: Path) -> str:
+def advanced_configuration(folder: Path) -> str:
     """Return the text of `advanced.config`: where the tracing plugin writes.
 
     By default that is one folder for all nodes of a machine; `tracing.dir` is unknown to 3.10.
@@ -244,7 +244,9 @@ class PrivateNode:
         if not cookie.exists():
             _write_private(cookie, secrets.token_hex(20), mode=0o400)
         (self.folder / "plugins").write_text(f"[{','.join(_PLUGINS)}].\n")
-        (self.folder / "advanced.config").write_text(tracing(self._place.inside / "traces"))
+        (self.folder / "advanced.config").write_text(
+            advanced_configuration(self._place.inside / "traces")
+        )
         _write_private(
             self.folder / "rabbitmq.conf",
             configuration(ports, self.password, self.statistics_interval_ms),

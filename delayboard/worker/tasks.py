@@ -60,7 +60,7 @@ from topology import work
 from topology.models import State, Topology, Work
 from topology.operations import replace_queue
 from topology.operations.probes import open_work
-from topology.transfer.forwarder import Passing, wait
+from topology.transfer.forwarder import ForwarderCounts, wait
 
 Beat = Callable[[Mapping[str, object]], None]
 # Called with `stop` and `beat`, by these names.
@@ -101,7 +101,7 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
         kept = Interception.objects.exclude(state=InterceptionState.CLOSED)
         tasks += [interception_of(row, owner) for row in kept.select_related("work")]
         tasks += [replayer(owner, number) for number in range(1, REPLAYERS + 1)]
-        tasks += [publisher(owner, number) for number in range(1, PUBLISHERS + 1)]
+        tasks += [_publisher(owner, number) for number in range(1, PUBLISHERS + 1)]
         tasks += [Task(key, name, run) for key, name, run in _always(owner)]
     return {task.key: task for task in tasks}
 
@@ -129,7 +129,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("findings", "Check of findings and drift", keep_checking_brokers),
         ("samples", "Queue depths and counters", keep_sampling),
         ("schedule", "Nightly scheduler", keep_schedule),
-        ("nightly", "Nightly runs", _run_nightly),
+        ("nightly", "Nightly runs", partial(_repeat, nightly.run_requested)),
         ("report-delivery", "Report delivery", deliver),
         (ALERTS, "Alerts", partial(keep_alerting, owner)),
     )
@@ -156,7 +156,7 @@ def probes_of(row: Topology, owner: str) -> Task:
 
 def forwarder_of(row: Topology) -> Task:
     """The task that passes on what is due; several may share one topology's."""
-    run = partial(_wait, row.pk, Passing())
+    run = partial(_wait, row.pk, ForwarderCounts())
     return Task(forwarder_key(row.slug), f"Forwarder of {row.name}", run, row.broker_id)
 
 
@@ -173,22 +173,23 @@ def interception_of(row: Interception, owner: str) -> Task:
 
 
 def replayer(owner: str, number: int) -> Task:
-    """One of several, so that a slow replay keeps no other one waiting."""
     run = partial(_work_off, _claims(change_state.KIND), owner, send_batch.replay)
-    if number == 1:
-        return Task(REPLAYS, "Replays", run)
-    return Task(f"{REPLAYS}-{number}", f"Replays, {number}", run)
+    return _one_of_several(REPLAYS, "Replays", number, run)
 
 
-def publisher(owner: str, number: int) -> Task:
-    """One of several, so that a slow publish job keeps no other one waiting."""
+def _publisher(owner: str, number: int) -> Task:
     run = partial(_work_off, _claims(publish_job.KIND), owner, publish_job.attend)
+    return _one_of_several(PUBLISH_JOBS, "Publish jobs", number, run)
+
+
+def _one_of_several(key: str, name: str, number: int, run: Run) -> Task:
+    """Slow work of one keeps no other waiting."""
     if number == 1:
-        return Task(PUBLISH_JOBS, "Publish jobs", run)
-    return Task(f"{PUBLISH_JOBS}-{number}", f"Publish jobs, {number}", run)
+        return Task(key, name, run)
+    return Task(f"{key}-{number}", f"{name}, {number}", run)
 
 
-def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> None:
+def _wait(topology_id: int, passing: ForwarderCounts, *, stop: Event, beat: Beat) -> None:
     topology = Topology.objects.select_related("broker").get(pk=topology_id)
     (forwarder,) = topology.forwarders
     changed = ChangedMessages(topology)
@@ -218,15 +219,13 @@ def _claims(kind: str) -> Callable[[str], Work | None]:
 
 
 def _probe(topology_id: int, owner: str, *, stop: Event, beat: Beat) -> None:
-    alive = partial(beat, {})
-    while not stop.is_set():
+    def probe(*, stop: Event, alive: Callable[[], None]) -> None:
         topology = Topology.objects.select_related("broker").get(pk=topology_id)
         own = open_work(topology) if topology.probing else None
-        claimed = work.claim_this(own, owner) if own else None
-        if claimed is not None:
+        if claimed := work.claim_this(own, owner) if own else None:
             keep_probing(claimed, topology, stop=stop, alive=alive)
-        alive()
-        stop.wait(IDLE_SECONDS)
+
+    _repeat(probe, stop=stop, beat=beat)
 
 
 def _work_off(
@@ -247,9 +246,10 @@ def _work_off(
         stop.wait(IDLE_SECONDS)
 
 
-def _run_nightly(*, stop: Event, beat: Beat) -> None:
+def _repeat(do: Callable[..., object], *, stop: Event, beat: Beat) -> None:
+    """Do it, and again after a pause."""
     alive = partial(beat, {})
     while not stop.is_set():
-        nightly.run_requested(stop, alive=alive)
+        do(stop=stop, alive=alive)
         alive()
         stop.wait(IDLE_SECONDS)

@@ -13,7 +13,7 @@ from delayboard.delay_migration.due import (
     Undated,
     due_in_hold_queue,
     due_in_level,
-    remaining,
+    remaining_delay,
 )
 from delayboard.delay_migration.places import list_places
 from topology.broker.properties.read import build_properties
@@ -67,8 +67,8 @@ def test_the_vectors_of_nservicebus(
     place = _place(delay, passed)
     due = due_in_level(V1, *place, sent(delay, destination), now)
     assert due.destination == destination
-    assert remaining(due.at, now) == left * SECOND
-    route = delay_levels.route(V2, remaining(due.at, now), destination)
+    assert remaining_delay(due.at, now) == left * SECOND
+    route = delay_levels.route(V2, remaining_delay(due.at, now), destination)
     assert route.exchange == f"nsb.v2.delay-level-{level:02}"
     assert route.routing_key.removesuffix(destination).endswith(tail)
     assert route.routing_key.count("1.") == bin(left).count("1")
@@ -95,12 +95,12 @@ def test_a_delayed_retry_counts_from_its_own_stamp() -> None:
     )
     now = SENT + 10 * SECOND
     due = due_in_level(V1, 32 * SECOND, 5, retried, now)
-    assert remaining(due.at, now) == 50 * SECOND
+    assert remaining_delay(due.at, now) == 50 * SECOND
 
 
 def test_a_late_message_is_due_at_once_and_a_part_of_a_step_is_rounded_up() -> None:
-    assert remaining(SENT, SENT + 5 * SECOND) == timedelta(0)
-    left = remaining(SENT + timedelta(milliseconds=1200), SENT)
+    assert remaining_delay(SENT, SENT + 5 * SECOND) == timedelta(0)
+    left = remaining_delay(SENT + timedelta(milliseconds=1200), SENT)
     assert delay_levels.route(V2, left, "dest").routing_key.endswith("0.1.0.dest")
 
 
@@ -111,7 +111,7 @@ def test_where_it_waits_bounds_what_a_wrong_clock_says(stamp: str, left: int) ->
     """Delay 10 in level 3: between 2 s and 10 s are left."""
     wrong = sent(10, headers={"NServiceBus.TimeSent": stamp})
     due = due_in_level(V1, 8 * SECOND, 3, wrong, SENT)
-    assert remaining(due.at, SENT) == left * SECOND
+    assert remaining_delay(due.at, SENT) == left * SECOND
 
 
 def test_without_a_header_the_key_says_the_delay_and_an_amqp_timestamp_is_never_early() -> None:

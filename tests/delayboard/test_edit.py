@@ -37,9 +37,9 @@ from delayboard.retention.parked_rows import PARKED
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop
 from tests.delayboard.preparing import know, known, routes_of
 from tests.topology import strategies
+from tests.topology.amqp_entries import table_entries
 from tests.topology.builders import NOON
 from topology import redaction
-from topology.broker.properties.field_values import table_entries
 from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Arguments, Binding, Exchange
 from topology.message import REPLAYS_HEADER

@@ -11,7 +11,7 @@ from topology.definitions import Arguments, Binding, Definitions, Exchange, Queu
 from topology.graph.build import build, with_badges
 from topology.graph.layout.dot import BADGE_ROOM, LayoutError, arrange, arrange_by_dot
 from topology.graph.layout.geometry import Box, Direction, Layout
-from topology.graph.layout.rows import arrange_rows
+from topology.graph.layout.row_layout import arrange_rows
 from topology.snapshot import QueueNumbers
 
 FAN = Definitions.of(

@@ -14,11 +14,11 @@ from delayboard.dead_letters.parked import store
 from delayboard.models import ParkedMessage
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker
+from tests.topology.amqp_entries import Reader, read_value, table_entries
 from tests.topology.builders import NOON, a_queue
 from topology.broker.amqp.consumer import Getter, getter
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.management.client import Management
-from topology.broker.properties.field_values import Reader, read_value, table_entries
 from topology.broker.properties.read import read_properties, strip_for_replay
 from topology.message import Message, Properties, Publish
 from topology.models import Broker

@@ -34,7 +34,7 @@ from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait.params import Params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.transfer.forwarder import Passing, wait
+from topology.transfer.forwarder import ForwarderCounts, wait
 
 MS = timedelta(milliseconds=1)
 LAP = 100 * MS
@@ -52,9 +52,9 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 
 @contextmanager
-def waiting(vhost: Vhost) -> Iterator[Passing]:
+def waiting(vhost: Vhost) -> Iterator[ForwarderCounts]:
     """A forwarder at work, as a task runs it; its counters."""
-    stop, passing, failed = Event(), Passing(), list[BaseException]()
+    stop, passing, failed = Event(), ForwarderCounts(), list[BaseException]()
 
     def run() -> None:
         try:
@@ -199,7 +199,7 @@ def test_without_the_processing_queue_nothing_is_lost_and_it_goes_on_when_it_is_
 ) -> None:
     delay(vhost, {"due": 1, "later": 80})
     management.delete_queue("work", only_if_empty=False)
-    passing, told = Passing(), list[Mapping[str, object]]()
+    passing, told = ForwarderCounts(), list[Mapping[str, object]]()
     with pytest.raises(Returned, match="The queue “work” does not exist, so its messages remain"):
         wait(
             address_of(vhost),
@@ -231,7 +231,7 @@ def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
             FORWARDER,
             stop=Event(),
             beat=lambda told: None,
-            passing=Passing(),
+            passing=ForwarderCounts(),
             window=500,
         )
     (first,) = arrived(vhost, 1)
@@ -253,7 +253,7 @@ def test_a_forwarder_whose_own_queue_goes_says_so(vhost: Vhost, management: Mana
                 FORWARDER,
                 stop=Event(),
                 beat=told.append,
-                passing=Passing(),
+                passing=ForwarderCounts(),
                 window=500,
             )
         except BrokerError as error:

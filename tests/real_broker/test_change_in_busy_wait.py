@@ -28,7 +28,7 @@ from topology.models import Topology
 from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait.params import Params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.transfer.forwarder import Passing
+from topology.transfer.forwarder import ForwarderCounts
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WORK = Params("work", (timedelta(milliseconds=200),))
@@ -69,7 +69,7 @@ def test_the_forwarder_takes_out_the_cancelled_messages(vhost: Vhost, topology: 
 @contextmanager
 def forwarding(topology: Topology, number: int) -> Iterator[None]:
     """The worker's task, until so many have passed."""
-    passing = Passing()
+    passing = ForwarderCounts()
 
     def wait(stop: Event) -> None:
         tasks._wait(topology.pk, passing, stop=stop, beat=lambda counters: None)
@@ -121,7 +121,7 @@ def test_a_change_that_a_kill_left_in_doubt_is_repeated_and_marked(
         patched.setattr(Intake, "give_back", lambda self: None)
         patched.setattr(take, "finish", die)
         with pytest.raises(Killed):
-            tasks._wait(topology.pk, Passing(), stop=Event(), beat=lambda counters: None)
+            tasks._wait(topology.pk, ForwarderCounts(), stop=Event(), beat=lambda counters: None)
     with forwarding(topology, 1), consuming(vhost, ["work"]) as arrived:
         eventually(lambda: arrived.number == 2, "it comes again")
     assert arrived.doubled("work") == {"a": 1}

@@ -18,7 +18,7 @@ from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import publisher
 from topology.message import Forwarder
 from topology.models import Topology
-from topology.transfer.forwarder import Passing, wait
+from topology.transfer.forwarder import ForwarderCounts, wait
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOPELESS = b'{"hopeless": true}'
@@ -41,7 +41,7 @@ ATTEMPTS = {
 
 
 def pass_on(vhost: Vhost, forwarder: Forwarder, stop: threading.Event) -> None:
-    passing = Passing()
+    passing = ForwarderCounts()
     wait(
         address_of(vhost), forwarder, stop=stop, beat=lambda told: None, passing=passing, window=500
     )

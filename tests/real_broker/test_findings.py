@@ -21,7 +21,7 @@ from topology import latest
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
-from topology.broker.management.exported import read_export
+from topology.broker.management.definitions_file import read_export
 from topology.broker.management.observe import observe
 from topology.definitions import TAP_PREFIX, Arguments, Binding, Exchange, Queue
 from topology.findings.evidence import Evidence

@@ -447,7 +447,7 @@ def test_a_pause_ends_a_pass_and_what_hinders_a_worker_is_shown(
     delay_all(vhost, {f"m{n}": 100 * SECOND for n in range(400)})
     migration_requests.request(None, source, target)
     monkeypatch.setattr(move_messages, "PULSE_SECONDS", 0.0)
-    begin = move_messages.Run._settled
+    begin = move_messages.Run._count
 
     def pause(self: move_messages.Run, *given: object) -> None:
         begin(self, *given)  # type: ignore[arg-type]

@@ -22,11 +22,12 @@ from delayboard.publishing.send import OutgoingMessage, send
 from delayboard.publishing.track import Track, track
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_user
+from tests.topology.amqp_entries import table_entries
 from topology import latest
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
-from topology.broker.properties.field_values import read_table, table_entries
+from topology.broker.properties.field_values import read_table
 from topology.broker.properties.read import read_properties
 from topology.message import Publish
 from topology.models import Role, Topology

@@ -39,10 +39,10 @@ from tests.real_broker.replaying import (
     worked_off,
 )
 from tests.real_broker.test_bit_for_bit import entries
+from tests.topology.amqp_entries import table_entries
 from topology import latest
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
-from topology.broker.properties.field_values import table_entries
 from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Binding, Queue
 from topology.message import Message, Publish

@@ -32,7 +32,7 @@ from tests.real_broker.test_straight import (
     state,
 )
 from topology import work
-from topology.broker.amqp.connection import connected
+from topology.broker.amqp.connection import open_connection
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.pipeline import Pipeline
 from topology.broker.errors import Blocked, BrokerError
@@ -69,7 +69,7 @@ def test_a_message_that_few_crashes_would_destroy_pauses_it(vhost: Vhost) -> Non
     limited = quorum(vhost, **{"x-delivery-limit": 6})
     declared(vhost, Queue("dead", arguments=limited), Queue("target"))
     filled(vhost, "dead", 10)
-    with connected(address_of(vhost), "crashing") as held:
+    with open_connection(address_of(vhost), "crashing") as held:
         taking = Intake(held, address_of(vhost), "dead", 10)
         eventually(lambda: list(taking.arrivals(10, 1.0)), "some came")
     eventually(lambda: depth(vhost, "dead") == 10, "they are back")
@@ -237,7 +237,7 @@ def test_while_the_database_is_waited_for_the_queue_is_attended_to(vhost: Vhost)
     declared(vhost, Queue("dead"))
     filled(vhost, "dead", 3)
     address = address_of(vhost)
-    with connected(address, "test", heartbeat=1) as held:
+    with open_connection(address, "test", heartbeat=1) as held:
         taking = Intake(held, address, "dead", 2)
         assert len(list(taking.arrivals(1, 10.0))) == 1
         heard = held._impl.bytes_received

@@ -13,7 +13,7 @@ from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from tests.topology.findings.examples import EXAMPLES
 from topology import latest
-from topology.broker.management.exported import read_export
+from topology.broker.management.definitions_file import read_export
 from topology.findings.find import find
 from topology.findings.rules import levels
 from topology.findings.table import LIVE_RULES
@@ -223,8 +223,8 @@ def test_while_findings_are_computed_nothing_is_said_to_be_resolved(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     know(pair.broker, LOST)
-    monkeypatch.setattr("topology.views.findings.finding.worked_out", lambda *_: None)
-    monkeypatch.setattr("topology.views.findings.results.worked_out", lambda *_: None)
+    monkeypatch.setattr("topology.views.findings.finding.get_findings", lambda *_: None)
+    monkeypatch.setattr("topology.views.findings.results.get_findings", lambda *_: None)
     address = reverse("topology:finding_mute", args=[pair.broker.slug, "f01-0123456789ab"])
     client = signed_in(Role.OPERATOR, pair.broker)
     assert "the findings are not computed yet" in text_of(client.post(address, follow=True))

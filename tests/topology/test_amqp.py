@@ -10,7 +10,12 @@ import pytest
 from pika.adapters.utils import connection_workflow as workflow
 
 from tests.topology.builders import an_address
-from topology.broker.amqp.connection import RawProperties, close_quietly, parameters, translated
+from topology.broker.amqp.connection import (
+    RawProperties,
+    close_quietly,
+    parameters,
+    translate_errors,
+)
 from topology.broker.amqp.publisher import Publisher
 from topology.broker.errors import (
     Blocked,
@@ -98,14 +103,14 @@ def failed_connect(cause: BaseException) -> pe.AMQPConnectionError:
 def test_every_error_of_pika_and_the_network_has_its_sentence(
     error: Exception, kind: type[BrokerError], sentence: str
 ) -> None:
-    with pytest.raises(kind, match=sentence) as raised, translated(ADDRESS):
+    with pytest.raises(kind, match=sentence) as raised, translate_errors(ADDRESS):
         raise error
     assert type(raised.value) is kind
     assert "hunter2" not in str(raised.value)
 
 
 def test_another_error_is_none_of_the_brokers() -> None:
-    with pytest.raises(KeyError), translated(ADDRESS):
+    with pytest.raises(KeyError), translate_errors(ADDRESS):
         raise KeyError
 
 

@@ -12,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology import strategies
+from tests.topology.amqp_entries import Reader, read_value, table_entries
 from tests.topology.strategies import sized
 from topology.broker.properties.field_values import (
     MAXIMUM_NESTING,
     FieldError,
-    Reader,
     read_table,
-    read_value,
-    table_entries,
     write_table,
     write_value,
 )

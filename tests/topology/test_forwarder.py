@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology import strategies
-from topology.broker.properties.field_values import FieldError, table_entries
+from tests.topology.amqp_entries import table_entries
+from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import _split, build_properties, read_properties
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.message import DEATH_HEADERS, Forwarder, Message, Properties, content_id
 from topology.patterns.busy_wait.params import WAITED_HEADER
-from topology.transfer.forwarder import REMEMBERED, Decision, Passing, decide
+from topology.transfer.forwarder import REMEMBERED, Decision, ForwarderCounts, decide
 
 FORWARDER = Forwarder("q-busy-wait", "q", "q-delay", "due-at-ms")
 NOW = 1_800_000_000_000
@@ -113,7 +114,7 @@ def test_what_cannot_be_taken_apart_goes_on_as_it_is() -> None:
 
 
 def test_counters_tell_how_late_the_latest_messages_were() -> None:
-    passing = Passing()
+    passing = ForwarderCounts()
     assert passing.counters()["late_p50_ms"] is None
     for late in range(1, 101):
         passing.count(Decision("passed", decided({}).publish, late))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import make_broker, make_pair
 from tests.topology.test_commands import run
-from topology.broker.management.exported import NotDefinitions
+from topology.broker.management.definitions_file import NotDefinitions
 from topology.definitions import Definitions, Queue
 from topology.exports.raw_definitions import raw_definitions
 from topology.models import AuditEntry, State, Topology

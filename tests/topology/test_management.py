@@ -11,7 +11,7 @@ import responses
 from pika.exceptions import ChannelClosedByBroker
 
 from tests.topology.builders import MANAGEMENT, an_address
-from topology.broker.amqp.connection import translated
+from topology.broker.amqp.connection import translate_errors
 from topology.broker.errors import (
     BrokerError,
     Conflict,
@@ -193,7 +193,7 @@ def test_what_a_broker_cannot_do_is_no_conflict(
     api.put(url("queues", "/", "q"), json=answer, status=400)
     with pytest.raises(Unsupported, match=sentence):
         management.declare_queue(Queue("q"))
-    with pytest.raises(Unsupported, match=sentence), translated(an_address()):
+    with pytest.raises(Unsupported, match=sentence), translate_errors(an_address()):
         raise ChannelClosedByBroker(406, f"PRECONDITION_FAILED - {reason}")
 
 

@@ -9,13 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology import strategies
+from tests.topology.amqp_entries import table_entries
 from tests.topology.strategies import short, sized
-from topology.broker.properties.field_values import (
-    FieldError,
-    read_table,
-    table_entries,
-    write_entry,
-)
+from topology.broker.properties.field_values import FieldError, read_table, write_entry
 from topology.broker.properties.raw import strip_raw
 from topology.broker.properties.read import (
     build_properties,
@@ -76,9 +72,10 @@ def test_a_replay_removes_exactly_what_dying_added_and_leaves_every_other_byte(
 
 @given(strategies.raw_properties())
 def test_what_was_edited_is_what_is_read_of_its_bytes(raw: bytes) -> None:
-    after = strip_for_replay(
-        read_properties(raw), {REPLAY_HEADER: "id", "delayboard-replays": 3}, expiration="500"
+    stripped = strip_for_replay(
+        read_properties(raw), {REPLAY_HEADER: "id", "delayboard-replays": 3}
     )
+    after = edit_properties(stripped, stated={"expiration": "500"})
     assert after.expiration == "500"
     # As texts, for what is no number equals nothing.
     assert repr(after) == repr(read_properties(after.raw))

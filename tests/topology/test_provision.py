@@ -302,7 +302,7 @@ def test_what_was_torn_down_is_not_applied_again() -> None:
 
 def test_the_sentence_over_messages_says_how_many_where_and_until_when() -> None:
     occupied = (Occupied("orders", 2, None), Occupied("orders-retry", 3, NOON))
-    assert provision.occupied_sentence(Teardown((), (), occupied)) == (
+    assert provision.describe_occupied(Teardown((), (), occupied)) == (
         "The topology holds 5 messages (2 in orders; 3 in orders-retry, last due 2026-11-20 "
         "12:00:00 UTC). Drain or park them, or type the topology name to delete them."
     )

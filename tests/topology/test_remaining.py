@@ -15,7 +15,7 @@ from tests.topology.builders import a_queue
 from topology.definitions import Definitions
 from topology.message import Message, Properties
 from topology.routing.consumer import Consumer
-from topology.routing.remaining import remaining
+from topology.routing.remaining_route import trace_remaining_route
 from topology.routing.walk import walk
 
 PAIR = Definitions.of([a_queue("hold", ttl=1000, dlx="", key="work"), a_queue("work")])
@@ -41,7 +41,7 @@ def died(queue: str, reason: str = "expired", count: int = 1) -> dict[str, Any]:
 def test_what_is_left_is_known_when_the_wait_is_and_bounded_when_it_is_not(
     waited: timedelta | None, after: int, spread: int
 ) -> None:
-    (outcome,) = remaining(PAIR, waiting("hold"), "hold", waited=waited).outcomes
+    (outcome,) = trace_remaining_route(PAIR, waiting("hold"), "hold", waited=waited).outcomes
     assert (outcome.ending, outcome.queue) == ("delivered", "work")
     assert (outcome.after, outcome.spread) == (ms(after), ms(spread))
     assert outcome.latest == ms(after + spread)
@@ -49,7 +49,7 @@ def test_what_is_left_is_known_when_the_wait_is_and_bounded_when_it_is_not(
 
 
 def test_its_own_expiration_counts_while_it_is_in_the_queue() -> None:
-    (outcome,) = remaining(PAIR, waiting("hold", "200"), "hold", waited=ms(0)).outcomes
+    (outcome,) = trace_remaining_route(PAIR, waiting("hold", "200"), "hold", waited=ms(0)).outcomes
     assert (outcome.after, outcome.spread) == (ms(200), ms(800))
     assert outcome.doubts == (
         "Earlier messages in “hold” with a longer TTL delay this message, up to 1s.",
@@ -57,9 +57,9 @@ def test_its_own_expiration_counts_while_it_is_in_the_queue() -> None:
 
 
 def test_a_message_at_its_end_stays_there_and_one_in_no_queue_is_uncertain() -> None:
-    (stays,) = remaining(PAIR, waiting("work"), "work").outcomes
+    (stays,) = trace_remaining_route(PAIR, waiting("work"), "work").outcomes
     assert (stays.ending, stays.queue, stays.after) == ("delivered", "work", ms(0))
-    (nowhere,) = remaining(PAIR, waiting("work"), "gone").outcomes
+    (nowhere,) = trace_remaining_route(PAIR, waiting("work"), "gone").outcomes
     assert (nowhere.ending, nowhere.why) == ("uncertain", "the queue “gone” does not exist")
 
 
@@ -71,7 +71,7 @@ def test_a_message_at_its_end_stays_there_and_one_in_no_queue_is_uncertain() -> 
     ],
 )
 def test_a_message_that_no_broker_would_have_taken_is_uncertain(message: Message, why: str) -> None:
-    (outcome,) = remaining(PAIR, message, "hold").outcomes
+    (outcome,) = trace_remaining_route(PAIR, message, "hold").outcomes
     assert (outcome.ending, outcome.queue) == ("uncertain", "hold")
     assert why in outcome.why
 
@@ -83,12 +83,14 @@ def test_it_goes_by_its_own_deaths_and_from_4_0_on_not_by_published_ones() -> No
     )
     message = waiting("b", x_death=[died("a")])
     for version in ((3, 10, 8), (4, 3, 6)):
-        (outcome,) = remaining(ring, message, "b", version=version, waited=ms(0)).outcomes
+        (outcome,) = trace_remaining_route(
+            ring, message, "b", version=version, waited=ms(0)
+        ).outcomes
         assert (outcome.ending, outcome.queue, outcome.after) == ("dropped", "b", ms(20))
     published = replace(message, exchange="elsewhere")
-    (old,) = remaining(ring, published, "b", version=(3, 10, 8), waited=ms(0)).outcomes
+    (old,) = trace_remaining_route(ring, published, "b", version=(3, 10, 8), waited=ms(0)).outcomes
     assert (old.queue, old.after) == ("b", ms(20))
-    (new,) = remaining(ring, published, "b", version=(4, 3, 6), waited=ms(0)).outcomes
+    (new,) = trace_remaining_route(ring, published, "b", version=(4, 3, 6), waited=ms(0)).outcomes
     assert (new.queue, new.after) == ("a", ms(30))
 
 
@@ -98,7 +100,7 @@ def test_a_consumer_counts_the_rejections_that_it_shows() -> None:
     )
     message = waiting("work", x_death=[died("wait", count=2), died("work", "rejected", 2)])
     consumers = {"work": Consumer("rejects", 3)}
-    (outcome,) = remaining(retry, message, "work", consumers=consumers).outcomes
+    (outcome,) = trace_remaining_route(retry, message, "work", consumers=consumers).outcomes
     assert (outcome.ending, outcome.queue, outcome.after) == ("delivered", "work", ms(100))
     assert [hop.queue for hop in outcome.hops] == ["work", "wait", "work"]
 
@@ -109,7 +111,7 @@ def test_failed_deliveries_so_far_count_from_4_3_on() -> None:
     )
     message = waiting("work", x_delivery_count=2)
     consumers = {"work": Consumer("crashes")}
-    (outcome,) = remaining(found, message, "work", consumers=consumers).outcomes
+    (outcome,) = trace_remaining_route(found, message, "work", consumers=consumers).outcomes
     assert (outcome.ending, outcome.queue) == ("delivered", "dead")
 
 
@@ -122,7 +124,7 @@ def test_what_has_just_come_goes_on_as_what_is_published_now(
     found: Definitions, queue: str, expiration: str | None
 ) -> None:
     published = walk(found, "", queue, expiration=expiration)
-    left = remaining(found, waiting(queue, expiration), queue, waited=timedelta(0))
+    left = trace_remaining_route(found, waiting(queue, expiration), queue, waited=timedelta(0))
     if found.queue(queue) is not None:
         ends = [(o.ending, o.queue, o.after, o.spread, o.why) for o in published.outcomes]
         assert [(o.ending, o.queue, o.after, o.spread, o.why) for o in left.outcomes] == ends

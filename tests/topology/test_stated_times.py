@@ -6,7 +6,7 @@ import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange
-from topology.provisioning.durations_in_names import stated_ms, untrue_names
+from topology.provisioning.durations_in_names import read_stated_ms, untrue_names
 from topology.provisioning.recognition import recognize
 
 
@@ -28,7 +28,7 @@ from topology.provisioning.recognition import recognize
     ],
 )
 def test_a_name_states_a_time_where_a_part_of_it_is_one(name: str, ms: int | None) -> None:
-    assert stated_ms(name) == ms
+    assert read_stated_ms(name) == ms
 
 
 def test_a_name_with_another_time_is_a_sentence() -> None:

@@ -10,7 +10,7 @@ import responses
 from tests.topology.builders import MANAGEMENT, an_address
 from topology.broker.errors import Refused, Unsupported
 from topology.broker.management.client import Management, path
-from topology.broker.management.vhost_update import switched
+from topology.broker.management.vhost_update import make_tracing_update
 
 # As the management API of these versions answers.
 OLD = {
@@ -38,12 +38,12 @@ def api() -> Iterator[responses.RequestsMock]:
 
 
 def test_what_a_vhost_says_of_itself_is_said_again() -> None:
-    assert switched(OLD, on=True) == {
+    assert make_tracing_update(OLD, on=True) == {
         "tracing": True,
         "description": "Orders",
         "tags": ["a,b", "c"],
     }
-    assert switched(NEW, on=False) == {
+    assert make_tracing_update(NEW, on=False) == {
         "tracing": False,
         "description": "Größe",
         "tags": ["ü"],
@@ -54,13 +54,13 @@ def test_what_a_vhost_says_of_itself_is_said_again() -> None:
 @pytest.mark.parametrize("unstated", [None, "", "undefined"])
 def test_a_queue_type_that_was_never_stated_stays_so(unstated: Any) -> None:
     metadata = {"description": "", "tags": [], "default_queue_type": unstated}
-    body = switched({"default_queue_type": "classic", "metadata": metadata}, on=True)
+    body = make_tracing_update({"default_queue_type": "classic", "metadata": metadata}, on=True)
     assert body == {"tracing": True, "description": "", "tags": []}
 
 
 def test_tags_that_would_come_out_garbled_are_not_sent() -> None:
     with pytest.raises(Unsupported, match="rabbitmqctl trace_on"):
-        switched({**OLD, "tags": ["Ã¼"]}, on=True)
+        make_tracing_update({**OLD, "tags": ["Ã¼"]}, on=True)
 
 
 def test_nothing_is_sent_where_nothing_changes(api: responses.RequestsMock) -> None:
@@ -77,7 +77,7 @@ def test_the_switch_sends_the_rest_with_it(api: responses.RequestsMock) -> None:
     with Management(an_address()) as management:
         assert management.trace(on=True)
     sent = json.loads(api.calls[1].request.body or b"")
-    assert sent == switched(NEW, on=True)
+    assert sent == make_tracing_update(NEW, on=True)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from topology.graph.layout.geometry import PADDING, SMALL_CELL, cells
 from topology.graph.live_values import queue_mark
 from topology.graph.vhost.build import Card, Overview, members, overview
 from topology.graph.vhost.owners import EXCHANGES, MISSING, QUEUES, Group, Survey, part, survey
-from topology.graph.vhost.svg import MOST_LINKED, arrange_cards, draw_cards, things
+from topology.graph.vhost.svg import MOST_LINKED, arrange_cards, describe_objects, draw_cards
 from topology.message import Forwarder
 from topology.snapshot import QueueNumbers
 
@@ -67,7 +67,7 @@ def test_what_leads_from_one_box_to_another_is_one_arrow_with_its_number() -> No
     labels = {edge.target: edge.label for edge in seen.edges if edge.source == EXCHANGES}
     assert labels == {ORDERS.key: "2 × binding", QUEUES: "#"}
     assert cards(seen)[EXCHANGES].exchanges == 2
-    assert seen.leading()[EXCHANGES] == ["Other queues", "orders"]
+    assert seen.list_targets()[EXCHANGES] == ["Other queues", "orders"]
 
 
 def test_what_is_named_and_not_there_has_a_box_that_says_so() -> None:
@@ -135,7 +135,7 @@ def test_a_part_has_the_queues_that_die_into_it() -> None:
 def test_a_box_has_room_for_everything_that_is_written_in_it() -> None:
     held = "29 exchanges · 28 queues"
     card = Card("g/x", "x", "k", "group", exchanges=29, queues=28)
-    assert things(card) == held
+    assert describe_objects(card) == held
     (box,) = arrange_cards(Overview((card,), (), 1)).boxes
     assert box.width >= cells(held) * SMALL_CELL + 2 * PADDING
 

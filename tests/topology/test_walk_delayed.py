@@ -168,8 +168,8 @@ def test_a_message_waits_in_delayed_exchanges_once_since_its_header_is_turned() 
         Binding("second", "work", ""),
     )
     assert only(walk(found, "first", "k", headers={"x-delay": 40})).after == ms(40)
-    assert delayed_exchange.released({"x-delay": "40", "a": 1}) == {"x-delay": -40, "a": 1}
-    assert delayed_exchange.released({"x-delay": True}) == {"x-delay": True}
+    assert delayed_exchange.mark_released({"x-delay": "40", "a": 1}) == {"x-delay": -40, "a": 1}
+    assert delayed_exchange.mark_released({"x-delay": True}) == {"x-delay": True}
 
 
 RING = of(later(), a_queue("work", ttl=10, dlx="later", key="k"), Binding("later", "work", "k"))

@@ -13,7 +13,7 @@ from topology.message import Message, Properties
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.routing.forwarder import count_from_now, without_due_header
-from topology.routing.remaining import remaining
+from topology.routing.remaining_route import trace_remaining_route
 from topology.routing.trace_route import Question, ask
 from topology.routing.walk import walk
 
@@ -53,7 +53,7 @@ def test_what_waits_in_the_forwarder_s_queue_goes_on_when_it_is_due(
     left_ms: int, after_ms: int
 ) -> None:
     message = waiting(FORWARDER.queue, NOW_MS + left_ms)
-    walked = remaining(FOUND, message, FORWARDER.queue, forwarders=OURS, now_ms=NOW_MS)
+    walked = trace_remaining_route(FOUND, message, FORWARDER.queue, forwarders=OURS, now_ms=NOW_MS)
     outcome = only(walked)
     assert (outcome.queue, outcome.after) == ("hooks", ms(after_ms))
     assert outcome.hops[0].why == "waiting"
@@ -61,7 +61,9 @@ def test_what_waits_in_the_forwarder_s_queue_goes_on_when_it_is_due(
 
 def test_what_is_in_the_middle_of_a_lap_comes_within_one_lap_of_its_moment() -> None:
     message = waiting(FORWARDER.back, NOW_MS + 3 * MINUTE_MS)
-    outcome = only(remaining(FOUND, message, FORWARDER.back, forwarders=OURS, now_ms=NOW_MS))
+    outcome = only(
+        trace_remaining_route(FOUND, message, FORWARDER.back, forwarders=OURS, now_ms=NOW_MS)
+    )
     assert (outcome.queue, outcome.after, outcome.spread) == ("hooks", ms(180_000), ms(60_000))
 
 
@@ -81,6 +83,8 @@ def test_where_others_read_it_is_taken_and_by_whom_is_told() -> None:
     assert (outcome.ending, outcome.queue, outcome.after) == ("delivered", FORWARDER.queue, ms(0))
     assert outcome.goes_on.startswith("an external consumer forwards due messages to “hooks”")
     there = only(
-        remaining(FOUND, waiting(FORWARDER.queue, NOW_MS), FORWARDER.queue, forwarders=OTHERS)
+        trace_remaining_route(
+            FOUND, waiting(FORWARDER.queue, NOW_MS), FORWARDER.queue, forwarders=OTHERS
+        )
     )
     assert (there.queue, there.goes_on) == (FORWARDER.queue, outcome.goes_on)

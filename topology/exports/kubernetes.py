@@ -16,8 +16,8 @@ from topology.exports.names import NotExportable, resource_name
 LONGEST_NAME = 63
 
 
-def as_kubernetes(things: Definitions, vhost: str, cluster: str = "rabbitmq") -> str:
-    """YAML; `cluster` is the name of the RabbitmqCluster. Raises NotExportable."""
+def as_kubernetes(things: Definitions, vhost: str) -> str:
+    """YAML, for a RabbitmqCluster of the name “rabbitmq”. Raises NotExportable."""
     documents = []
     for thing in things:
         document = {
@@ -27,7 +27,7 @@ def as_kubernetes(things: Definitions, vhost: str, cluster: str = "rabbitmq") ->
             "spec": {
                 "vhost": vhost,
                 **_spec(thing),
-                "rabbitmqClusterReference": {"name": cluster},
+                "rabbitmqClusterReference": {"name": "rabbitmq"},
             },
         }
         documents.append("\n".join(_lines(document)))

@@ -20,7 +20,7 @@ from topology.findings.commands import TARGET_QUEUE, Admin, delete_queue, set_po
 from topology.findings.evidence import Evidence
 from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
 from topology.patterns.pattern import Use
-from topology.routing.context import Circumstances, consuming
+from topology.routing.context import Circumstances, merge_consumers
 from topology.routing.cycle import Reason
 from topology.routing.death_reasons import reasons
 from topology.routing.matching.headers import NEWEST
@@ -62,7 +62,9 @@ class Context:
         self.admin = Admin(snapshot.version_tuple)
         self.index = Index(snapshot.definitions.without_taps())
         self._keys = MessageKeys(self.index)
-        self._around = Circumstances(self.index, self.version, consuming(snapshot.consumed, None))
+        self._around = Circumstances(
+            self.index, self.version, merge_consumers(snapshot.consumed, None)
+        )
 
     def with_numbers(self, snapshot: Snapshot) -> Context:
         """The same for a snapshot that differs in its numbers only; what was computed is reused."""

@@ -19,10 +19,10 @@ def find(snapshot: Snapshot, rules: Sequence[Rule] = RULES) -> tuple[Finding, ..
 
 
 def _find(context: Context, rules: Sequence[Rule]) -> tuple[Finding, ...]:
-    return _sorted(one for rule in rules for one in _grouped(rule, list(rule.check(context))))
+    return _sort(one for rule in rules for one in _group(rule, list(rule.check(context))))
 
 
-def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
+def _sort(found: Iterable[Finding]) -> tuple[Finding, ...]:
     """The worst first. Of commands that replace the same policy or queue, only the first."""
     ordered = sorted(
         found, key=lambda one: (-one.severity, one.rule.id, -len(one.evidence), one.cause)
@@ -57,7 +57,7 @@ class Finder:
             found = _find(context, RULES)
         self._last[broker_id] = (context, found)
         live = _find(context, LIVE_RULES)
-        return _sorted((*found, *live)) if live else found
+        return _sort((*found, *live)) if live else found
 
 
 def is_alike(first: Snapshot, second: Snapshot) -> bool:
@@ -78,7 +78,7 @@ def _read(snapshot: Snapshot) -> tuple[object, ...]:
     )
 
 
-def _grouped(rule: Rule, hits: Sequence[Hit]) -> list[Finding]:
+def _group(rule: Rule, hits: Sequence[Hit]) -> list[Finding]:
     by_cause: dict[str, list[Hit]] = {}
     for hit in hits:
         by_cause.setdefault(hit.cause, []).append(hit)

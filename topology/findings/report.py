@@ -167,15 +167,15 @@ def as_annotations(found: Mapping[str, Sequence[Finding]], file: str) -> Iterato
     for vhost, findings in found.items():
         for one in findings:
             level = {"note": "notice"}.get(_LEVELS[one.severity], _LEVELS[one.severity])
-            title = _escaped(f"{one.rule.id} {one.title}", _PROPERTY)
-            text = _escaped(f"{_summary(one, vhost)} {one.rule.remedy}", _DATA)
-            yield f"::{level} file={_escaped(file, _PROPERTY)},title={title}::{text}"
+            title = _escape(f"{one.rule.id} {one.title}", _PROPERTY)
+            text = _escape(f"{_summary(one, vhost)} {one.rule.remedy}", _DATA)
+            yield f"::{level} file={_escape(file, _PROPERTY)},title={title}::{text}"
 
 
 _DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
 
 
-def _escaped(text: str, signs: Mapping[str, str]) -> str:
+def _escape(text: str, signs: Mapping[str, str]) -> str:
     """Source: GitHub's toolkit, packages/core/src/command.ts."""
     return "".join(signs.get(sign, sign) for sign in text)

@@ -100,7 +100,7 @@ def build(
         ]
     }
     for end in ends:
-        nodes.setdefault(end, _named_node(end))
+        nodes.setdefault(end, _make_named_node(end))
     known = replace(found, definitions=there) if isinstance(found, Snapshot) else found
     finished = tuple(
         _add_numbers(_flag_missing(node, there), known) for _, node in sorted(nodes.items())
@@ -207,7 +207,7 @@ def _queue_node(queue: Queue) -> Node:
     )
 
 
-def _named_node(node_id: str) -> Node:
+def _make_named_node(node_id: str) -> Node:
     """A node known by its name only: the default exchange, or something missing."""
     kind, _, name = node_id.partition("/")
     if kind == "exchange":

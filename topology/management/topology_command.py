@@ -43,6 +43,11 @@ class TopologyCommand(BaseCommand):
         parser.add_argument("topology", help="the topology's slug, as in the page's address")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
+    def add_confirmation(self, parser: CommandParser, dry_run: str, confirm: str) -> None:
+        """Of a command that changes the broker."""
+        parser.add_argument("--dry-run", action="store_true", help=dry_run)
+        parser.add_argument("--confirm", default="", metavar="NAME", help=confirm)
+
     @abstractmethod
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
         """Raises Refusal, BrokerError, ParamsError and BadInput."""

@@ -77,20 +77,20 @@ def match_managed(
     broker: Broker, found: Sequence[Found], snapshot: Snapshot
 ) -> Sequence[Discovered]:
     """The same with what is known of each; two of one kind and title are one."""
-    managed = _managed(broker)
+    managed = _read_managed(broker)
     return [
         Discovered(one, managed.get((one.use.kind, title(one.use))), departures(one, snapshot))
         for one in found
     ]
 
 
-def unmanaged(broker: Broker, found: Sequence[Found]) -> list[Found]:
+def list_unmanaged(broker: Broker, found: Sequence[Found]) -> list[Found]:
     """Those that are no topology of ours."""
-    managed = _managed(broker)
+    managed = _read_managed(broker)
     return [one for one in found if (one.use.kind, title(one.use)) not in managed]
 
 
-def _managed(broker: Broker) -> dict[tuple[str, str], Topology]:
+def _read_managed(broker: Broker) -> dict[tuple[str, str], Topology]:
     """By kind and title; read in full, because a broker's names may be invalid for the database."""
     rows = Topology.objects.filter(broker=broker).exclude(state=State.DELETED)
     return {(row.kind, row.name): row for row in rows}

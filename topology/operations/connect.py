@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from topology.broker.address import Address
-from topology.broker.amqp.connection import connected
+from topology.broker.amqp.connection import open_connection
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS
 from topology.broker.errors import BrokerError, alarm_sentence
 from topology.broker.management.client import Management
@@ -45,7 +45,7 @@ def try_connection(address: Address) -> list[Trial]:
     wait(begun.values(), TRIAL_SECONDS)
     found: list[Trial] = []
     for name, future in begun.items():
-        found += future.result() if future.done() else [_late(name, address)]
+        found += future.result() if future.done() else [_timeout(name, address)]
     return found
 
 
@@ -60,7 +60,7 @@ def add_broker(broker: Broker, password: str) -> Broker:
 
 def _try_amqp(address: Address) -> list[Trial]:
     try:
-        with connected(address, "connection test", heartbeat=REQUEST_HEARTBEAT_SECONDS):
+        with open_connection(address, "connection test", heartbeat=REQUEST_HEARTBEAT_SECONDS):
             return [Trial("AMQP", True, f"Connected to the virtual host “{address.vhost}”.")]
     except BrokerError as error:
         return [Trial("AMQP", False, str(error), is_fatal=True)]
@@ -82,7 +82,7 @@ def _try_management(address: Address) -> list[Trial]:
     return [works, Trial("Publishing", False, alarm_sentence(alarms))] if alarms else [works]
 
 
-def _late(name: str, address: Address) -> Trial:
+def _timeout(name: str, address: Address) -> Trial:
     sentence = (
         f"{address.host} did not answer in {TRIAL_SECONDS:.0f} seconds. Check the host name, "
         "the network and the load of RabbitMQ."

@@ -30,7 +30,7 @@ NOTHING = Edit(Plan(()))
 
 def preview_edit(topology: Topology, values: Mapping[str, str]) -> Edit:
     """What `edit` would do now. Raises ParamsError, Refusal, BrokerError."""
-    edited = _edited(topology, values)
+    edited = _copy_with(topology, values)
     if topology.state == State.PLANNED:
         return NOTHING
     with Management(topology.broker.address) as management:
@@ -46,14 +46,14 @@ def edit(
     nothing changed; BrokerError, and then what was created is in `owned`, the old parameters
     stay, and this completes it.
     """
-    stored = dict(_edited(topology, values).params)
+    stored = dict(_copy_with(topology, values).params)
     with (
         audit.recorded(
             user, "topology edited", broker=topology.broker, what=topology.name, details=stored
         ),
         alone_with(topology) as extend,
     ):
-        edited = _edited(topology, values)
+        edited = _copy_with(topology, values)
         if topology.state == State.PLANNED:
             Topology.objects.filter(pk=topology.pk).update(params=stored)
             found = NOTHING
@@ -68,7 +68,7 @@ def _carry_out(
     topology: Topology,
     edited: Topology,
     typed_name: str,
-    extend: Callable[..., None],
+    extend: Callable[[], None],
 ) -> Edit:
     with Management(topology.broker.address) as management:
         found = _plan(topology, edited, management)
@@ -79,7 +79,6 @@ def _carry_out(
         created = [change.thing.identity for change in found.plan.changes]
         own(topology, [*created, *(one.binding.identity for one in found.reroutes)])
         apply_plan(found.plan, management, extend)
-        extend()
     with transaction.atomic():
         Topology.objects.filter(pk=topology.pk).update(
             params=edited.params, applied_at=timezone.now()
@@ -89,7 +88,7 @@ def _carry_out(
     return found
 
 
-def _edited(topology: Topology, values: Mapping[str, str]) -> Topology:
+def _copy_with(topology: Topology, values: Mapping[str, str]) -> Topology:
     """A copy with these parameters. Raises ParamsError, Refusal."""
     refuse_deleted(topology)
     refuse_replacing(topology)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 from topology.definitions import Definitions
 from topology.exports.kubernetes import as_kubernetes
@@ -12,8 +11,6 @@ from topology.exports.raw_definitions import raw_definitions
 from topology.exports.terraform import as_terraform
 from topology.models import Topology
 
-Write = Callable[[Topology, Definitions], str]
-
 
 def export_topology(topology: Topology, form: str, found: Definitions) -> str:
     """The topology without its tap, in one of FORMATS.
@@ -21,21 +18,15 @@ def export_topology(topology: Topology, form: str, found: Definitions) -> str:
     `found` is what the broker has, for the names of free destinations. Raises NotExportable, and
     ParamsError for a row that no longer reads.
     """
-    _, _, write = FORMATS[form]
-    return write(topology, found)
-
-
-def _definitions(topology: Topology, found: Definitions) -> str:
-    raw = raw_definitions(topology.pattern.definitions(topology.parsed))
-    return json.dumps(raw, indent=2, ensure_ascii=False) + "\n"
-
-
-def _terraform(topology: Topology, found: Definitions) -> str:
-    return as_terraform(topology.pattern.definitions(topology.parsed), topology.broker.vhost)
-
-
-def _kubernetes(topology: Topology, found: Definitions) -> str:
-    return as_kubernetes(topology.pattern.definitions(topology.parsed), topology.broker.vhost)
+    things, vhost = topology.pattern.definitions(topology.parsed), topology.broker.vhost
+    match form:
+        case "definitions":
+            return json.dumps(raw_definitions(things), indent=2, ensure_ascii=False) + "\n"
+        case "terraform":
+            return as_terraform(things, vhost)
+        case "kubernetes":
+            return as_kubernetes(things, vhost)
+    return _permissions(topology, found)
 
 
 def _permissions(topology: Topology, found: Definitions) -> str:
@@ -48,10 +39,10 @@ def _permissions(topology: Topology, found: Definitions) -> str:
     return as_commands(roles, topology.broker.vhost)
 
 
-# Name -> label, end of the file name, and what writes it.
-FORMATS: dict[str, tuple[str, str, Write]] = {
-    "definitions": ("RabbitMQ definitions", "json", _definitions),
-    "terraform": ("Terraform", "tf", _terraform),
-    "kubernetes": ("Kubernetes topology operator", "yaml", _kubernetes),
-    "permissions": ("Least permissions", "sh", _permissions),
+# Name -> label, and end of the file name.
+FORMATS = {
+    "definitions": ("RabbitMQ definitions", "json"),
+    "terraform": ("Terraform", "tf"),
+    "kubernetes": ("Kubernetes topology operator", "yaml"),
+    "permissions": ("Least permissions", "sh"),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from topology import audit
-from topology.broker.management.exported import read_export
+from topology.broker.management.definitions_file import read_export
 from topology.models import Broker, Topology
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import User, create_topology

@@ -24,7 +24,7 @@ class Refusal(Exception):
 
 
 @contextmanager
-def alone_with(topology: Topology) -> Iterator[Callable[..., None]]:
+def alone_with(topology: Topology) -> Iterator[Callable[[], None]]:
     """Nobody else applies it or tears it down meanwhile. Raises Refusal when somebody does.
 
     A claim of one who died ends by itself. Yields what extends the claim, to be called within
@@ -38,7 +38,7 @@ def alone_with(topology: Topology) -> Iterator[Callable[..., None]]:
         raise Refusal("Another process is changing this topology. Try again in a minute.")
     topology.refresh_from_db()
 
-    def extend(*_: object) -> None:
+    def extend() -> None:
         nonlocal claim
         later = timezone.now() + LONGEST_ACTION
         if not rows.filter(busy_until_at=claim).update(busy_until_at=later):
@@ -73,13 +73,11 @@ def unconfirmed(topology: Topology, typed_name: str) -> str:
 
 
 def begin(topology: Topology, plan: Plan) -> None:
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
+    with _locked(topology) as row:
         refuse_deleted(row)
         row.own([change.thing.identity for change in plan.select("create")])
         row.state = State.APPLYING
         row.tap_type = row.tap_type or DEFAULT_TAP
-        row.save(update_fields=["owned", "state", "tap_type"])
 
 
 def own_declared(
@@ -93,32 +91,30 @@ def own_declared(
     there = {thing.identity for thing in found}
     recorded = topology.owned_identities
     fresh = frozenset(thing.identity for thing in declares if thing.identity not in there)
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
-        before = row.owned_identities
+    with _locked(topology) as row:
         kept = {thing.identity for thing in row.definitions} | there | fresh
-        row.disown(
-            [
-                identity
-                for identity in before & recorded
-                if identity[0] == "queue" and identity not in kept
-            ]
-        )
+        gone = (row.owned_identities & recorded) - kept
+        row.disown([identity for identity in gone if identity[0] == "queue"])
         row.own(fresh)
-        if row.owned_identities != before:
-            row.save(update_fields=["owned"])
     return fresh
 
 
 def own(topology: Topology, identities: list[Identity]) -> None:
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
+    with _locked(topology) as row:
         row.own(identities)
-        row.save(update_fields=["owned"])
 
 
 def disown(topology: Topology, identities: Collection[Identity]) -> None:
+    with _locked(topology) as row:
+        row.disown(identities)
+
+
+@contextmanager
+def _locked(topology: Topology) -> Iterator[Topology]:
+    """The topology's row, for a change of what it owns."""
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
-        row.disown(identities)
-        row.save(update_fields=["owned"])
+        before = (row.owned_identities, row.state, row.tap_type)
+        yield row
+        if before != (row.owned_identities, row.state, row.tap_type):
+            row.save(update_fields=["owned", "state", "tap_type"])

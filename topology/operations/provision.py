@@ -94,7 +94,6 @@ def apply(user: User, topology: Topology) -> Applied:
             raise Refusal(f"{wrong} Delayboard changed nothing.")
         begin(topology, plan)
         created = apply_plan(plan, management, extend)
-        extend()
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )
@@ -124,16 +123,22 @@ def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAU
     return applied
 
 
-def create_owned(topology: Topology, tap: Definitions, management: Management) -> Applied:
-    """Create a queue of Delayboard's own with its bindings, and own them.
+def create_owned(
+    topology: Topology,
+    things: Definitions,
+    management: Management,
+    snapshot: Snapshot | None = None,
+) -> Applied:
+    """Create objects beside those of the pattern, such as a tap, and own them.
 
     Raises Refusal when they cannot be created, BrokerError when the broker fails.
     """
-    plan = make_plan(tap, latest.for_action(topology.broker, management, tap))
+    snapshot = snapshot or latest.for_action(topology.broker, management, things)
+    plan = make_plan(things, snapshot)
     if not plan.is_applicable:
         raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
     own(topology, [change.thing.identity for change in plan.select("create")])
-    return Applied(apply_plan(plan, management, lambda done, total: None), plan)
+    return Applied(apply_plan(plan, management), plan)
 
 
 def check(user: User, topology: Topology) -> Verification:
@@ -144,7 +149,7 @@ def check(user: User, topology: Topology) -> Verification:
         Management(broker.address) as management,
     ):
         snapshot = latest.for_action(broker, management, topology.definitions)
-        snapshot = _settled(topology, management, snapshot)
+        snapshot = _await_routing(topology, management, snapshot)
         return verify(
             topology.pattern,
             topology.parsed,
@@ -155,7 +160,7 @@ def check(user: User, topology: Topology) -> Verification:
         )
 
 
-def _settled(topology: Topology, management: Management, snapshot: Snapshot) -> Snapshot:
+def _await_routing(topology: Topology, management: Management, snapshot: Snapshot) -> Snapshot:
     """Returns the snapshot with newer numbers of queues in which messages look stuck.
 
     Looks again until none is stuck, for SETTLE_SECONDS at most. Raises BrokerError.
@@ -211,7 +216,7 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
         Management(broker.address) as management,
     ):
         refuse_replacing(topology)
-        teardown = _counted_teardown(topology, management)
+        teardown = _count_teardown(topology, management)
         if wrong := refusal_of_teardown(topology, teardown, typed_name):
             raise Refusal(wrong)
         _delete(topology, teardown, management, forced=forced)
@@ -225,16 +230,16 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
 def preview_removal(topology: Topology) -> Teardown:
     """What `remove` would delete now. Raises BrokerError."""
     with Management(topology.broker.address) as management:
-        return _counted_teardown(topology, management)
+        return _count_teardown(topology, management)
 
 
-def _counted_teardown(topology: Topology, management: Management) -> Teardown:
+def _count_teardown(topology: Topology, management: Management) -> Teardown:
     snapshot = observe(management)
     queues = [t.name for t in teardown_for(topology, snapshot).deletes if isinstance(t, Queue)]
-    return teardown_for(topology, _counted(topology, management, snapshot, queues))
+    return teardown_for(topology, _count_messages(topology, management, snapshot, queues))
 
 
-def _counted(
+def _count_messages(
     topology: Topology, management: Management, snapshot: Snapshot, names: Sequence[str]
 ) -> Snapshot:
     """With the depths of this moment: those of a snapshot are seconds old, or not known yet.
@@ -286,7 +291,9 @@ def unbind(
             raise Refusal(
                 f"{broker.name} is a production broker. Type the destination name to confirm."
             )
-        if (waiting := _waiting(topology, management, snapshot)) and typed_name != destination:
+        if (
+            waiting := _count_waiting(topology, management, snapshot)
+        ) and typed_name != destination:
             raise Refusal(
                 f"{waiting} Delayboard cannot see their destinations, and messages without a "
                 "binding get stuck or lost. Type the destination name to unbind anyway."
@@ -296,15 +303,15 @@ def unbind(
     return found[0]
 
 
-def _waiting(topology: Topology, management: Management, snapshot: Snapshot) -> str:
+def _count_waiting(topology: Topology, management: Management, snapshot: Snapshot) -> str:
     """A sentence about what waits in its delay queues; "" when nothing does."""
     waits = [q.name for q in topology.definitions.queues if q.message_ttl_ms is not None]
-    numbers = _counted(topology, management, snapshot, waits).numbers
+    numbers = _count_messages(topology, management, snapshot, waits).numbers
     total = sum(numbers[name].messages or 0 for name in waits if name in numbers)
     return f"{total} messages wait in the delay queues." if total else ""
 
 
-def occupied_sentence(teardown: Teardown) -> str:
+def describe_occupied(teardown: Teardown) -> str:
     """How many messages are in the way, where, and until when the last of them waits."""
     parts = []
     for held in teardown.occupied:
@@ -324,7 +331,7 @@ def refusal_of_teardown(topology: Topology, teardown: Teardown, typed_name: str 
     if typed_name == topology.name:
         return ""
     if teardown.occupied:
-        return occupied_sentence(teardown)
+        return describe_occupied(teardown)
     return unconfirmed(topology, typed_name)
 
 

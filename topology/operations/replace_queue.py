@@ -163,6 +163,7 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
 
     try:
         with Management(row.topology.broker.address, seconds=PATIENCE_SECONDS) as management:
+            management.before_change = step
             replacing = _begin(row, management, step)
             while replacing.advance() and not stop.is_set():
                 pass
@@ -181,7 +182,7 @@ def _begin(
     row: QueueReplacement, management: Management, step: Callable[[], None]
 ) -> _Rerouting | _Replacing | _Removing:
     if row.step == ReplacementStep.REROUTING:
-        return _Rerouting(row, management, step)
+        return _Rerouting(row, management)
     wanted = row.topology.definitions.queue(row.queue)
     if wanted:
         return _Replacing(row, management, step, wanted)
@@ -191,18 +192,14 @@ def _begin(
 class _Rerouting:
     """Lets a key lead to another queue, in one go."""
 
-    def __init__(
-        self, row: QueueReplacement, management: Management, step: Callable[[], None]
-    ) -> None:
-        self._row, self._management, self._step = row, management, step
+    def __init__(self, row: QueueReplacement, management: Management) -> None:
+        self._row, self._management = row, management
         self.is_done = False
         self.obstacle = ""
 
     def advance(self) -> bool:
         """Do it; there is no next step. Raises BrokerError, Stopped."""
-        carry_out(
-            Reroute.read(self._row.queue, self._row.reroute or ()), self._management, self._step
-        )
+        carry_out(Reroute.read(self._row.queue, self._row.reroute or ()), self._management)
         self.is_done = True
         return False
 
@@ -246,7 +243,6 @@ class _Emptying:
         if live_depths(self._row.topology.broker.address, [queue.name]).get(queue.name, 0):
             return False
         is_classic = queue.type == "classic"
-        self._step()
         try:
             self._management.delete_queue(
                 queue.name, only_if_empty=is_classic, only_if_unused=is_classic
@@ -312,7 +308,7 @@ class _Replacing(_Emptying):
         """Do one step; whether the next one can be done at once. Raises BrokerError, Stopped."""
         match self._row.step:
             case ReplacementStep.SWITCHING:
-                switch_to(self._stand_in, self._management, self._step)
+                switch_to(self._stand_in, self._management)
                 return self._set(ReplacementStep.DRAINING)
             case ReplacementStep.DRAINING:
                 return self._drain()
@@ -341,13 +337,12 @@ class _Replacing(_Emptying):
         return self._set(ReplacementStep.DRAINING)
 
     def _return(self) -> bool:
-        self._step()
         try:
             self._management.declare_queue(self._wanted)
         except Conflict:
             # Somebody declared it with other arguments meanwhile.
             return self._set(ReplacementStep.DRAINING)
-        switch_back(self._stand_in, self._management, self._step)
+        switch_back(self._stand_in, self._management)
         return self._set(ReplacementStep.SETTLING)
 
     def _settle(self) -> bool:

@@ -10,12 +10,11 @@ from topology import audit, latest
 from topology.broker.management.client import Management
 from topology.definitions import Binding, Definitions
 from topology.models import Broker, MissingBinding, State, Topology
-from topology.operations.ownership import Refusal, alone_with, own
+from topology.operations.ownership import Refusal, alone_with
+from topology.operations.provision import create_owned
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
-from topology.provisioning.apply import apply_plan
 from topology.provisioning.destinations import SHORTEST, has_free_destinations
-from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.snapshot import Snapshot
 
 
@@ -35,11 +34,8 @@ def restore_binding(user: User, topology: Topology, destination: str) -> int:
             raise Refusal("The topology is not applied. Apply it first.")
         wanted = _bindings(topology, destination)
         snapshot = latest.for_action(broker, management, wanted)
-        plan = make_plan(_to_what_exists(wanted, broker, snapshot), snapshot)
-        if not plan.is_applicable:
-            raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
-        own(topology, [change.thing.identity for change in plan.select("create")])
-        created = apply_plan(plan, management, lambda done, total: None)
+        bindings = _to_what_exists(wanted, broker, snapshot)
+        created = create_owned(topology, bindings, management, snapshot).created
     rows = MissingBinding.objects.filter(topology=topology, destination=destination)
     rows.filter(restored_at=None).update(restored_at=timezone.now(), is_bound=True)
     return created

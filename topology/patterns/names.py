@@ -106,10 +106,10 @@ def describe_invisible(name: str) -> str:
     return f"blank: {shown}" if is_blank else f"contains {shown}"
 
 
-def key_problem(key: str, longest_bytes: int = LONGEST_NAME_BYTES) -> str:
+def key_problem(key: str) -> str:
     """Why no message can have this routing key; "" when one can."""
-    if byte_length(key) > longest_bytes:
-        return f"A routing key has at most {longest_bytes} bytes."
+    if byte_length(key) > LONGEST_NAME_BYTES:
+        return f"A routing key has at most {LONGEST_NAME_BYTES} bytes."
     return unicode_problem(key)
 
 

@@ -13,8 +13,8 @@ class PlanConflict(Exception):
     """The plan has conflicts: nothing was changed."""
 
 
-def apply_plan(plan: Plan, management: Management, pulse: Callable[[int, int], None]) -> int:
-    """Create what is missing and return how many were created.
+def apply_plan(plan: Plan, management: Management, step: Callable[[], None] = lambda: None) -> int:
+    """Create what is missing and return how many were created; `step` follows each.
 
     Raises PlanConflict before anything is changed, BrokerError when the broker fails in the
     middle: what was created then stays and is found present by the next plan.
@@ -22,9 +22,9 @@ def apply_plan(plan: Plan, management: Management, pulse: Callable[[int, int], N
     if not plan.is_applicable:
         raise PlanConflict("The plan conflicts with existing objects. Delayboard changed nothing.")
     missing = plan.select("create")
-    for done, change in enumerate(missing, start=1):
+    for change in missing:
         _declare(change.thing, management)
-        pulse(done, len(missing))
+        step()
     return len(missing)
 
 

@@ -15,7 +15,7 @@ _PARTS = re.compile(r"[^0-9A-Za-z]+")
 MILLISECOND = timedelta(milliseconds=1)
 
 
-def stated_ms(name: str) -> int | None:
+def read_stated_ms(name: str) -> int | None:
     """The one duration that a name states, in milliseconds; None for none and for several."""
     parts = [part for part in _PARTS.split(name) if _DURATION.fullmatch(part)]
     if len(parts) != 1:
@@ -30,7 +30,7 @@ def untrue_names(names: Iterable[str], found: Definitions) -> tuple[str, ...]:
     """A sentence for each queue whose name states another time than its TTL in force."""
     sentences = []
     for name in sorted(names):
-        queue, stated = found.queue(name), stated_ms(name)
+        queue, stated = found.queue(name), read_stated_ms(name)
         ttl = queue.message_ttl_ms if queue else None
         if stated is not None and ttl is not None and ttl != stated:
             held = format_delay(MILLISECOND * ttl)

@@ -94,7 +94,7 @@ def plan_edit(
         and (not isinstance(thing, Binding) or thing in bindings)
     ]
     wanted = wanted.without_taps()
-    unneeded += _kept_before(old, wanted, owned, snapshot)
+    unneeded += _find_former_bindings(old, wanted, owned, snapshot)
     reroutes = tuple(find_reroutes((one for one in unneeded if isinstance(one, Binding)), wanted))
     former = {one.former.identity for one in reroutes}
     leftover = snapshot.declared.only(
@@ -103,12 +103,12 @@ def plan_edit(
     kept = tuple(
         one
         for one in leftover
-        if isinstance(one, Binding) and _may_stay(one, wanted, leftover, snapshot)
+        if isinstance(one, Binding) and _can_remain(one, wanted, leftover, snapshot)
     )
     leftover = leftover.without(one.identity for one in kept)
     left = snapshot.definitions.without(former)
     removals = tuple(
-        _removal(queue, snapshot, left)
+        _make_removal(queue, snapshot, left)
         for queue in sorted(leftover.queues, key=lambda queue: queue.name)
         if queue.identity in owned
     )
@@ -129,7 +129,7 @@ def plan_edit(
     return Edit(created, replacements, removals, refusals, reroutes, kept)
 
 
-def _kept_before(
+def _find_former_bindings(
     old: Definitions, wanted: Definitions, owned: Collection[Identity], snapshot: Snapshot
 ) -> Iterator[Binding]:
     """Bindings that an earlier edit kept, and whose key leads to another queue now."""
@@ -142,7 +142,7 @@ def _kept_before(
             yield one
 
 
-def _may_stay(
+def _can_remain(
     binding: Binding, wanted: Definitions, leftover: Definitions, snapshot: Snapshot
 ) -> bool:
     """Whether it can only take messages that no new binding takes: direct exchanges compare whole
@@ -155,7 +155,7 @@ def _may_stay(
     return kind_of(source) == "direct" and binding.destination_is_queue
 
 
-def _removal(queue: Queue, snapshot: Snapshot, left: Definitions) -> Removal:
+def _make_removal(queue: Queue, snapshot: Snapshot, left: Definitions) -> Removal:
     numbers = snapshot.numbers.get(queue.name)
     messages = numbers.messages if numbers else None
     queue = snapshot.definitions.queue(queue.name) or queue

@@ -84,16 +84,6 @@ class Departure:
         return bool(self.policy) and self.in_force == self.wanted
 
 
-@dataclass(frozen=True)
-class _Structure:
-    """What does not change while nobody declares anything."""
-
-    found: tuple[Found, ...]
-    foreign: tuple[Thing, ...]
-    overlapping: tuple[Use, ...]
-    served: tuple[Served, ...]
-
-
 @dataclass
 class _Claims:
     """What the chosen uses claim: the kind of who does, and of each queue who alone does.
@@ -133,12 +123,10 @@ def recognize(snapshot: Snapshot) -> Recognition:
     By what is in force, policies included, and then, in what is left, by what was declared: a
     policy may break a set that was built whole. Compared is always what was declared.
     """
-    structure = _structure(snapshot.definitions, snapshot.declared)
-    found = (replace(one, waiting=_waiting(one.delays, snapshot)) for one in structure.found)
-    waiting = _waiting({name for one in structure.found for name in one.delays}, snapshot)
-    return Recognition(
-        tuple(found), structure.foreign, structure.overlapping, structure.served, waiting
-    )
+    known = _structure(snapshot.definitions, snapshot.declared)
+    found = tuple(replace(one, waiting=_sum_messages(one.delays, snapshot)) for one in known.found)
+    waiting = _sum_messages({name for one in found for name in one.delays}, snapshot)
+    return replace(known, found=found, waiting=waiting)
 
 
 def departures(found: Found, snapshot: Snapshot) -> list[Departure]:
@@ -180,12 +168,13 @@ def _departures(change: Change, snapshot: Snapshot) -> Iterator[Departure]:
 
 # A vhost is looked at again and again, and seldom changes.
 @lru_cache(maxsize=2)
-def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
+def _structure(definitions: Definitions, declared: Definitions) -> Recognition:
+    """What does not change while nobody declares anything."""
     chosen: list[Use] = []
     overlapping: list[Use] = []
     claims = _Claims()
     named: set[tuple[str, str]] = set()
-    for use in _candidates(definitions, declared):
+    for use in _list_candidates(definitions, declared):
         is_known, shared = (use.kind, use.name) in named, claims.taken(use)
         if not shared or (not is_known and claims.may_share(use, shared)):
             chosen.append(use)
@@ -195,18 +184,18 @@ def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
             overlapping.append(use)
     taken = claims.kinds.keys() | {one for use in overlapping for one in use.claims}
     chosen.sort(key=_place)
-    served = _served(chosen, definitions, declared, taken)
+    served = _find_served(chosen, definitions, declared, taken)
     known = taken | {one.queue.identity for one in served}
     foreign = (
         thing
         for thing in declared.without_taps().without_probes()
         if thing.identity not in known and not _is_the_brokers(thing)
     )
-    found = [_without_numbers(use, definitions, declared) for use in chosen]
-    return _Structure(_with_shared(found), tuple(foreign), tuple(overlapping), served)
+    found = [_make_found(use, definitions, declared) for use in chosen]
+    return Recognition(_add_shared_delays(found), tuple(foreign), tuple(overlapping), served)
 
 
-def _with_shared(found: Sequence[Found]) -> tuple[Found, ...]:
+def _add_shared_delays(found: Sequence[Found]) -> tuple[Found, ...]:
     """Each with the names of those that have a delay in common with it."""
     by_delay: dict[str, list[str]] = defaultdict(list)
     for one in found:
@@ -221,7 +210,7 @@ def _with_shared(found: Sequence[Found]) -> tuple[Found, ...]:
     )
 
 
-def _served(
+def _find_served(
     uses: Iterable[Use], definitions: Definitions, declared: Definitions, taken: Set[Identity]
 ) -> tuple[Served, ...]:
     """The targets that uses reach by name, if nobody claims them, each of the first that does."""
@@ -230,7 +219,7 @@ def _served(
         if use.params is None:
             continue
         pattern = PATTERNS[use.kind]
-        reached = _reached(use, definitions)
+        reached = _list_default_targets(use, definitions)
         reached |= {forwarder.onward for forwarder in pattern.forwarders(use.params)}
         for name in reached.intersection(pattern.targets(use.params)):
             queue = declared.queue(name)
@@ -239,7 +228,7 @@ def _served(
     return tuple(one for _, one in sorted(served.items()))
 
 
-def _reached(use: Use, definitions: Definitions) -> set[str]:
+def _list_default_targets(use: Use, definitions: Definitions) -> set[str]:
     """The queues that what dies in its own goes to through the default exchange."""
     names = (identity[1] for identity in use.claims if identity[0] == "queue")
     queues = (queue for queue in map(definitions.queue, names) if queue is not None)
@@ -248,7 +237,7 @@ def _reached(use: Use, definitions: Definitions) -> set[str]:
     }
 
 
-def _candidates(definitions: Definitions, declared: Definitions) -> Iterator[Use]:
+def _list_candidates(definitions: Definitions, declared: Definitions) -> Iterator[Use]:
     """Whole ones first, so that no half of one kind takes from a whole one of another; what has
     foreign names after all that has ours."""
     foreign: list[Use] = []
@@ -265,7 +254,7 @@ def _place(use: Use) -> tuple[int, str, str]:
     return _PLACES.get(use.kind, len(_PLACES)), use.kind, use.name
 
 
-def _without_numbers(use: Use, definitions: Definitions, declared: Definitions) -> Found:
+def _make_found(use: Use, definitions: Definitions, declared: Definitions) -> Found:
     names = {identity[1] for identity in use.claims if identity[0] == "queue"}
     delays = {name for name in names if _is_delay(name, definitions)}
     plan = None
@@ -285,7 +274,7 @@ def _is_delay(name: str, definitions: Definitions) -> bool:
     return queue is not None and queue.message_ttl_ms is not None
 
 
-def _waiting(delays: Collection[str], snapshot: Snapshot) -> int | None:
+def _sum_messages(delays: Collection[str], snapshot: Snapshot) -> int | None:
     counts = [n.messages if (n := snapshot.numbers.get(name)) else None for name in delays]
     known = [count for count in counts if count is not None]
     return sum(known) if counts and len(known) == len(counts) else None

@@ -57,12 +57,12 @@ def wait_sentence(name: str, messages: int | None, last_due_at: datetime | None)
     """The step in which RabbitMQ empties a queue; `messages` None where the number is unknown."""
     if messages == 0:
         return f"Wait until “{name}” is empty. It holds no messages now."
-    many = "an unknown number of messages" if messages is None else _counted(messages)
+    many = "an unknown number of messages" if messages is None else _count_words(messages)
     until = f", the last at {last_due_at:%Y-%m-%d %H:%M:%S} UTC" if last_due_at else ""
     return f"Wait until “{name}” is empty. RabbitMQ dead-letters {many}{until}."
 
 
-def _counted(number: int) -> str:
+def _count_words(number: int) -> str:
     return f"{number:,} message{'' if number == 1 else 's'}"
 
 
@@ -72,13 +72,13 @@ def plan_replacements(
     """One for each queue of the plan that exists with other arguments."""
     found = snapshot.definitions
     return tuple(
-        _replacement(change.thing, there, owned, snapshot)
+        _make_replacement(change.thing, there, owned, snapshot)
         for change in plan.select("conflict")
         if isinstance(change.thing, Queue) and (there := found.queue(change.thing.name))
     )
 
 
-def _replacement(
+def _make_replacement(
     wanted: Queue, there: Queue, owned: Collection[Identity], snapshot: Snapshot
 ) -> Replacement:
     numbers = snapshot.numbers.get(wanted.name)
@@ -121,7 +121,7 @@ def _refusals(
         )
     if numbers is None or numbers.messages != 0:
         yield from _harm_to_waiting(wanted, there)
-    if byte_length(StandIn(wanted).longest_name) > LONGEST_NAME_BYTES:
+    if byte_length(StandIn(wanted).detour.alternate) > LONGEST_NAME_BYTES:
         yield (
             f"The name “{name}” is too long for a temporary queue beside it. Create a topology "
             "with a shorter name."

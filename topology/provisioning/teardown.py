@@ -70,7 +70,9 @@ def plan_teardown(
     ours = {thing.identity for thing in there}
     touching = (b for b in snapshot.declared.bindings if not ours.isdisjoint(ends(b)))
     binding = [b for b in touching if not is_tap(b.destination) and b.identity not in expected]
-    foreign = sorted([*binding, *_leading(ours, snapshot.definitions)], key=lambda t: t.identity)
+    foreign = sorted(
+        [*binding, *_find_sources(ours, snapshot.definitions)], key=lambda t: t.identity
+    )
     needed = {end for thing in foreign for end in (*ends(thing), _leads_into(thing))}
     deletes = sorted((t for t in there if t.identity not in needed), key=_order)
     keeps = [t for t in present if t not in deletes]
@@ -78,7 +80,7 @@ def plan_teardown(
         held
         for thing in deletes
         if isinstance(thing, Queue) and thing.name not in disposable
-        if (held := _occupied(thing, snapshot)) is not None
+        if (held := _make_occupied(thing, snapshot)) is not None
     ]
     return Teardown(tuple(deletes), tuple(keeps), tuple(occupied), tuple(foreign))
 
@@ -117,7 +119,7 @@ def tear_down(
         pulse(done, len(teardown.deletes))
 
 
-def _leading(ours: AbstractSet[Identity], found: Definitions) -> list[Thing]:
+def _find_sources(ours: AbstractSet[Identity], found: Definitions) -> list[Thing]:
     """The queues and exchanges that are not ours and hand on into what is; taps hold copies."""
     handing: list[Exchange | Queue] = [*found.exchanges, *found.queues]
     leading = (t for t in handing if _leads_into(t) in ours and t.identity not in ours)
@@ -173,7 +175,7 @@ def _order(thing: Thing) -> tuple[int, int, Identity]:
     return (2 if isinstance(thing, Binding) else 3), 0, thing.identity
 
 
-def _occupied(queue: Queue, snapshot: Snapshot) -> Occupied | None:
+def _make_occupied(queue: Queue, snapshot: Snapshot) -> Occupied | None:
     numbers = snapshot.numbers.get(queue.name)
     messages = numbers.messages if numbers else None
     # Of a classic queue the broker itself makes sure.

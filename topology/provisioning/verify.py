@@ -117,7 +117,7 @@ def _probe(
     """`queue` is where it must arrive, "" for any."""
     route = pattern.route(params, delay, target)
     made_up = MADE_UP_DESTINATION if queue == MADE_UP else Definitions()
-    walked = _walked(route, snapshot.definitions | made_up, pattern.forwarders(params))
+    walked = _walk_route(route, snapshot.definitions | made_up, pattern.forwarders(params))
     promised = pattern.achievable(params, delay)
     arrivals = [outcome for outcome in walked.delivered if queue in ("", outcome.queue)]
     where = "a destination" if queue == MADE_UP else (queue or target)
@@ -133,7 +133,7 @@ def _probe(
 
 def _probe_to_others(route: Route, queue: str, snapshot: Snapshot) -> Check:
     """As far as the queue that a consumer of others reads: what it does next is not known."""
-    walked = _walked(route, snapshot.definitions, ())
+    walked = _walk_route(route, snapshot.definitions, ())
     arrived = [outcome for outcome in walked.delivered if outcome.queue == queue]
     if not arrived:
         return Check(False, f"A probe would not arrive in {queue}: {_why_not(walked)}.")
@@ -144,7 +144,7 @@ def _probe_to_others(route: Route, queue: str, snapshot: Snapshot) -> Check:
     )
 
 
-def _walked(route: Route, there: Definitions, forwarders: Sequence[Forwarder]) -> Walk:
+def _walk_route(route: Route, there: Definitions, forwarders: Sequence[Forwarder]) -> Walk:
     return walk(
         there.without_taps() | route.declares,
         route.exchange,

@@ -29,7 +29,7 @@ class Circumstances:
         """All that the further way depends on: one in the same state twice goes round for ever."""
         counts = [
             min(count_of(copy.visible_deaths, name, "rejected"), times)
-            for name, times in self._counting
+            for name, times in self._counting_consumers
         ]
         return (
             queue.name,
@@ -42,7 +42,7 @@ class Circumstances:
         )
 
     @cached_property
-    def _counting(self) -> list[tuple[str, int]]:
+    def _counting_consumers(self) -> list[tuple[str, int]]:
         return [(name, c.times) for name, c in self.consumers.items() if c.times is not None]
 
     @cached_property
@@ -56,7 +56,7 @@ class Circumstances:
         return max(limits, default=-1) + 1
 
 
-def consuming(
+def merge_consumers(
     consumed: AbstractSet[str], consumers: Mapping[str, Consumer] | None
 ) -> Mapping[str, Consumer]:
     """The consumers by queue; those of `consumed` without another behaviour ack."""

@@ -59,14 +59,16 @@ def forward_copy(
     due = due_ms(copy.headers, forwarder.due_header, copy.after)
     if due is not None and due > copy.after:
         return _send_back(copy, queue, forwarder, due, around)
-    return _publish_again(copy, queue, forwarder.onward, sentences.passed_on(queue.name), around)
+    return _publish_again(copy, queue, forwarder.onward, sentences.forwarding(queue.name), around)
 
 
 def _send_back(
     copy: Copy, queue: Queue, forwarder: Forwarder, due: int, around: Circumstances
 ) -> Copy | RouteOutcome:
     """One lap more, or all that are left in one step."""
-    again = _publish_again(copy, queue, forwarder.back, sentences.sent_back(queue.name, 1), around)
+    again = _publish_again(
+        copy, queue, forwarder.back, sentences.forwarder_return(queue.name, 1), around
+    )
     lap_ms = _lap_ms(copy, forwarder, around)
     if isinstance(again, RouteOutcome) or not lap_ms:
         return again
@@ -83,14 +85,14 @@ def _end_laps(copy: Copy, forwarder: Forwarder, due: int, lap_ms: int) -> Copy:
     if spread != 0:
         back_at = due
         spread = None if spread is None else max(lap_ms, copy.after + spread - due)
-    gone = replace(copy, why=sentences.sent_back(forwarder.queue, laps))
+    gone = replace(copy, why=sentences.forwarder_return(forwarder.queue, laps))
     return replace(
         gone,
         hops=(*gone.hops, gone.hop(forwarder.back, back_at - gone.after)),
         after=back_at,
         spread=spread,
         keys=(forwarder.queue,),
-        why=sentences.expired(forwarder.back, lap_ms),
+        why=sentences.expiry(forwarder.back, lap_ms),
     )
 
 

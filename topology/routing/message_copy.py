@@ -60,7 +60,6 @@ class Copy:
         why: str,
         *,
         queue: str = "",
-        doubts: tuple[str, ...] = (),
         cause: Cause = "",
     ) -> RouteOutcome:
         """The outcome of this copy, in `queue` or where it was last."""
@@ -72,7 +71,7 @@ class Copy:
             hops=self.hops,
             spread=duration(self.spread),
             kept=self.kept,
-            doubts=tuple(dict.fromkeys((*self.doubts, *doubts))),
+            doubts=tuple(dict.fromkeys(self.doubts)),
             cause=cause,
         )
 
@@ -81,10 +80,10 @@ def duration(ms: int | None) -> timedelta | None:
     return None if ms is None else timedelta(milliseconds=ms)
 
 
-def added(first: int | None, second: int | None) -> int | None:
+def add_times(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else first + second
 
 
-def smaller(first: int | None, second: int | None) -> int | None:
+def smaller_of(first: int | None, second: int | None) -> int | None:
     stated = [value for value in (first, second) if value is not None]
     return min(stated) if stated else None

@@ -8,7 +8,7 @@ from topology.definitions import Queue
 from topology.routing import sentences
 from topology.routing.consumer import Consumer, Does, failures_until_death
 from topology.routing.cycle import Reason
-from topology.routing.message_copy import Copy, smaller
+from topology.routing.message_copy import Copy, smaller_of
 from topology.routing.outcome import Ending
 
 
@@ -38,7 +38,7 @@ class Dies:
     def describe(self, queue: str) -> str:
         """What put it where it is next."""
         if self.reason == "expired":
-            return sentences.expired(queue, self.ms)
+            return sentences.expiry(queue, self.ms)
         return (
             f"rejected in {queue}"
             if self.reason == "rejected"
@@ -46,7 +46,7 @@ class Dies:
         )
 
 
-def stay(
+def wait_in_queue(
     queue: Queue, copy: Copy, consumer: Consumer | None, version: tuple[int, ...]
 ) -> Stays | Dies:
     """Streams and consumers that ack end the way; so does a queue without a time to live.
@@ -55,7 +55,7 @@ def stay(
     it die at once where no consumer waits; a quorum queue makes it 1 ms (rabbit_fifo.erl
     update_expiry_header/3, all versions).
     """
-    ttl = smaller(queue.message_ttl_ms, copy.expiration_ms)
+    ttl = smaller_of(queue.message_ttl_ms, copy.expiration_ms)
     if queue.type == "stream":
         return Stays("delivered", sentences.WAITS)
     if ttl == 0 and queue.type == "quorum":
@@ -87,9 +87,9 @@ def _find_delay_by_head(queue: Queue, ttl: int) -> tuple[int | None, tuple[str, 
     """Only the head of a queue is looked at, so what waits before it may keep it longer."""
     longest = queue.message_ttl_ms
     if longest is None or queue.arguments.number("x-max-priority") is not None:
-        return None, (sentences.held_up(queue.name, None),)
+        return None, (sentences.head_delay(queue.name, None),)
     if ttl < longest:
-        return longest - ttl, (sentences.held_up(queue.name, longest),)
+        return longest - ttl, (sentences.head_delay(queue.name, longest),)
     return 0, ()
 
 
@@ -98,11 +98,11 @@ def _consume(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) -> 
         return Stays("delivered", sentences.TAKEN)
     if does == "rejects":
         failed = copy.failed + (queue.type == "quorum")
-        return Dies("rejected", 0, sentences.rejected(queue.name), failed=failed)
+        return Dies("rejected", 0, sentences.rejection(queue.name), failed=failed)
     failures = failures_until_death(queue, does, copy.failed, version)
     if failures is None:
         return Stays("stuck", sentences.never_answered(queue.name))
-    how = sentences.failed_too_often(queue.name, failures)
+    how = sentences.exceeded_limit(queue.name, failures)
     died = Dies("delivery_limit", 0, how, failed=copy.failed + failures)
     if version < (4, 3) or queue.arguments.text("x-delayed-retry-type") in (None, "disabled"):
         return died
@@ -112,5 +112,7 @@ def _consume(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) -> 
 def _add_doubt(found: Stays | Dies, queue: Queue, ttl: int) -> Stays | Dies:
     if isinstance(found, Stays) and found.ending == "stuck":
         how = sentences.expires(queue.name, ttl)
-        return Dies("expired", ttl, how, None, doubts=(sentences.while_held(queue.name),))
+        return Dies(
+            "expired", ttl, how, None, doubts=(sentences.no_expiry_while_unacked(queue.name),)
+        )
     return replace(found, doubts=(*found.doubts, sentences.too_slow(queue.name, ttl)))

@@ -22,7 +22,7 @@ def no_queue(exchange: str, keys: Sequence[str]) -> str:
     return f"{where} has no queue for the key {', '.join(f'“{key}”' for key in keys)}"
 
 
-def refused(why: str) -> str:
+def publish_refusal(why: str) -> str:
     return f"RabbitMQ refuses the publish: {why}"
 
 
@@ -38,7 +38,7 @@ def unforeseeable(exchange: Exchange) -> str:
     return f"Delayboard cannot predict the exchange “{exchange.name}” of the type {exchange.type}"
 
 
-def kept(exchange: str, ms: int) -> str:
+def exchange_storage(exchange: str, ms: int) -> str:
     return f"stored by the exchange “{exchange}” for {span(ms)}"
 
 
@@ -57,7 +57,7 @@ def cut_cycle(*queues: str) -> str:
     )
 
 
-def kept_back(holder: str, why: str) -> str:
+def stuck_storage(holder: str, why: str) -> str:
     return (
         f"“{holder}” dead-letters at least once and stores the message until "
         f"RabbitMQ can route it: {why}"
@@ -68,7 +68,7 @@ def deaf_stream(name: str) -> str:
     return f"the stream “{name}” accepts no dead letters before RabbitMQ 3.12"
 
 
-def kept_by_itself(queue: str) -> str:
+def self_dead_lettering(queue: str) -> str:
     return (
         f"“{queue}” dead-letters at least once into itself: before RabbitMQ 4.0 the queue "
         "stores forwarded messages forever"
@@ -91,11 +91,11 @@ def expires(queue: str, ms: int) -> str:
     return f"the message expires in “{queue}” after {span(ms)}"
 
 
-def rejected(queue: str) -> str:
+def rejection(queue: str) -> str:
     return f"the consumer of “{queue}” rejects the message"
 
 
-def failed_too_often(queue: str, failures: int) -> str:
+def exceeded_limit(queue: str, failures: int) -> str:
     often = "once" if failures == 1 else f"{failures} times"
     return (
         f"the message returns to “{queue}” {often} without an acknowledgement and exceeds the "
@@ -117,7 +117,7 @@ WAITS = "the message waits for a consumer"
 TAKEN = "the consumer receives the message"
 
 
-def held_up(queue: str, up_to_ms: int | None) -> str:
+def head_delay(queue: str, up_to_ms: int | None) -> str:
     until = "" if up_to_ms is None else f", up to {span(up_to_ms)}"
     return f"Earlier messages in “{queue}” with a longer TTL delay this message{until}."
 
@@ -126,7 +126,7 @@ def too_slow(queue: str, ms: int) -> str:
     return f"The message expires in “{queue}” if no consumer receives it within {span(ms)}."
 
 
-def while_held(queue: str) -> str:
+def no_expiry_while_unacked(queue: str) -> str:
     return f"The message does not expire in “{queue}” while a consumer has it unacknowledged."
 
 
@@ -172,15 +172,15 @@ def no_such_queue(name: str) -> str:
     return f"the queue “{name}” does not exist"
 
 
-def expired(queue: str, ms: int) -> str:
+def expiry(queue: str, ms: int) -> str:
     return f"expired in {queue} after {span(ms)}"
 
 
-def passed_on(queue: str) -> str:
+def forwarding(queue: str) -> str:
     return f"due: the forwarder of {queue} forwards the message"
 
 
-def sent_back(queue: str, laps: int) -> str:
+def forwarder_return(queue: str, laps: int) -> str:
     often = "" if laps == 1 else f" {laps} times in total"
     return f"not due: the forwarder of {queue} returns the message{often}"
 

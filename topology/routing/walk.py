@@ -12,7 +12,7 @@ from topology.definitions import MAXIMUM_TTL_MS, Definitions, Exchange, Queue
 from topology.message import Forwarder
 from topology.routing import sentences
 from topology.routing.consumer import Consumer
-from topology.routing.context import Circumstances, consuming
+from topology.routing.context import Circumstances, merge_consumers
 from topology.routing.cycle import (
     dead_letter_headers,
     is_cycle,
@@ -25,9 +25,9 @@ from topology.routing.matching import delayed_exchange
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import Matched, keys_of, match
-from topology.routing.message_copy import Copy, added
+from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import Cause, Ending, Hop, RouteOutcome, Walk
-from topology.routing.queue_wait import Dies, Stays, stay
+from topology.routing.queue_wait import Dies, Stays, wait_in_queue
 
 __all__ = ["Consumer", "Ending", "Hop", "Index", "RouteOutcome", "Walk", "walk"]
 
@@ -65,7 +65,7 @@ def walk(
     around = Circumstances(
         Index.of(found),
         version or NEWEST,
-        consuming(consumed, consumers),
+        merge_consumers(consumed, consumers),
         {forwarder.queue: forwarder for forwarder in forwarders},
     )
     stated = count_from_now(headers or {}, forwarders, now_ms)
@@ -78,7 +78,7 @@ def walk(
             expiration_ms = read_expiration(expiration)
         keys = keys_of(routing_key, stated)
     except ValueError as error:
-        return Walk((start.ends("dropped", sentences.refused(str(error))),))
+        return Walk((start.ends("dropped", sentences.publish_refusal(str(error))),))
     believed = published_deaths(stated) if is_interpreted(around.version) else ()
     return follow([replace(start, keys=keys, expiration_ms=expiration_ms, deaths=believed)], around)
 
@@ -92,11 +92,9 @@ def read_expiration(text: str) -> int:
     return int(text)
 
 
-def follow(
-    copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[RouteOutcome] = ()
-) -> Walk:
+def follow(copies: Sequence[Copy], around: Circumstances) -> Walk:
     """Route the copies, then all that they become, until each has an end."""
-    waiting, ended = deque(copies), list(outcomes)
+    waiting, ended = deque(copies), list[RouteOutcome]()
     for _ in range(MAXIMUM_COPIES):
         if not waiting or len(ended) >= MAXIMUM_OUTCOMES:
             break
@@ -139,11 +137,11 @@ def _route_later(
     as a dead letter (route in rabbit_delayed_message.erl).
     """
     ms = delayed_exchange.delay_in_exchange_ms(exchange, copy.headers) or 0
-    why = sentences.kept(exchange.name, ms)
+    why = sentences.exchange_storage(exchange.name, ms)
     later = replace(
         copy,
         exchange=exchange.name,
-        headers=delayed_exchange.released(copy.headers),
+        headers=delayed_exchange.mark_released(copy.headers),
         why=why,
         after=copy.after + ms,
         kept=copy.kept if copy.hops else why,
@@ -185,7 +183,7 @@ def _route_now(
         return [], [_end_unrouted(copy, sentences.cut_cycle(*sorted(cut)), "cycle")]
     lost = [copy.ends("dropped", sentences.cut_cycle(name), cause="cycle") for name in sorted(cut)]
     if around.version < (4, 0) and copy.holder in (queue.name for queue in left):
-        into_itself = sentences.kept_by_itself(copy.holder)
+        into_itself = sentences.self_dead_lettering(copy.holder)
         lost.append(copy.ends("stuck", into_itself, queue=copy.holder))
     return left, unclear + lost
 
@@ -193,7 +191,7 @@ def _route_now(
 def _end_unrouted(copy: Copy, why: str, cause: Cause = "no_route") -> RouteOutcome:
     """Not routed: lost, unless the queue where it died keeps what it cannot dead-letter."""
     if copy.holder:
-        kept = sentences.kept_back(copy.holder, why)
+        kept = sentences.stuck_storage(copy.holder, why)
         return copy.ends("stuck", kept, queue=copy.holder, cause=cause)
     return copy.ends("dropped", why, cause=cause)
 
@@ -216,7 +214,9 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | RouteOutcom
         return leave(copy, queue, again, around.version)
     consumer = around.consumers.get(queue.name)
     passed = replace(copy, passed=copy.passed | {state})
-    return leave(passed, queue, stay(queue, copy, consumer, around.version), around.version)
+    return leave(
+        passed, queue, wait_in_queue(queue, copy, consumer, around.version), around.version
+    )
 
 
 def leave(
@@ -231,7 +231,7 @@ def leave(
     there = replace(copy, hops=(*copy.hops, hop), doubts=(*copy.doubts, *found.doubts))
     if isinstance(found, Stays):
         return there.ends(found.ending, found.why)
-    gone = replace(there, after=copy.after + found.ms, spread=added(copy.spread, found.spread))
+    gone = replace(there, after=copy.after + found.ms, spread=add_times(copy.spread, found.spread))
     if queue.dead_letter_exchange is None:
         nowhere = sentences.dead_letters_nowhere(found.how)
         return gone.ends("dropped", nowhere, cause="no_dead_letter_exchange")

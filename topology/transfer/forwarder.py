@@ -19,9 +19,8 @@ from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import intake
 from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError, Nacked, Returned
-from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import strip_for_replay
-from topology.message import Forwarder, Message, Properties, Publish
+from topology.broker.properties.read import strip_if_readable
+from topology.message import Forwarder, Message, Publish
 from topology.patterns.busy_wait.params import WAITED_HEADER
 from topology.routing.forwarder import due_ms
 from topology.transfer.move import move
@@ -85,21 +84,12 @@ def _publish(
     message: Message, queue: str, due: int | None, headers: Mapping[str, str | int] | None = None
 ) -> Publish:
     waited = {} if due is None else {WAITED_HEADER: due}
-    properties = _strip_deaths(message.properties, {**waited, **(headers or {})})
+    properties = strip_if_readable(message.properties, {**waited, **(headers or {})})
     return Publish("", queue, properties, message.body)
 
 
-def _strip_deaths(properties: Properties, headers: Mapping[str, str | int]) -> Properties:
-    """Without what dying added, and with the due time that it waits for."""
-    try:
-        return strip_for_replay(properties, headers)
-    except FieldError:
-        # What cannot be taken apart cannot have died either, or the broker could not have.
-        return properties
-
-
 @dataclass
-class Passing:
+class ForwarderCounts:
     """What a forwarder did since it was started, and how late it was."""
 
     passed: int = 0
@@ -134,7 +124,7 @@ def wait(
     *,
     stop: Event,
     beat: Callable[[Mapping[str, object]], None],
-    passing: Passing,
+    passing: ForwarderCounts,
     window: int,
     alter: Callable[[Message], Altered | Literal["drop"] | None] = lambda message: None,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from topology.broker.time_limit import run_in_background
 from topology.models import Broker
 from topology.snapshot import Snapshot
-from topology.views.cache import Kept
+from topology.views.cache import SnapshotCache
 
 Value = TypeVar("Value")
 
@@ -75,7 +75,7 @@ class SnapshotResults(Generic[Value]):
     """What is worked out of each broker's newest snapshot, beside the requests if that is large."""
 
     def __init__(self) -> None:
-        self._kept: Kept[Value] = Kept()
+        self._kept: SnapshotCache[Value] = SnapshotCache()
         self._background: BackgroundResults[Value] = BackgroundResults()
 
     def get(

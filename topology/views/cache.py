@@ -11,7 +11,7 @@ from topology.snapshot import Snapshot
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
+class SnapshotCache(Generic[Value]):
     """One value for each broker, good for as long as the broker has no newer snapshot."""
 
     def __init__(self) -> None:

@@ -72,7 +72,7 @@ def draw(topology: Topology, snapshot: Snapshot | None, *, all_levels: bool = Tr
     beside = snapshot.definitions if snapshot else _with_work(wanted, forwarders)
     found = _part(snapshot, wanted) if snapshot else wanted
     graph = build(found, wanted=wanted, beside=beside, ways=forwarder_edges(forwarders))
-    return _graph(graph, title, name)
+    return draw_graph(graph, title, name)
 
 
 def draw_example(kind: str) -> Diagram:
@@ -83,7 +83,7 @@ def draw_example(kind: str) -> Diagram:
     drawn = _with_work(_example(pattern, pattern.EXAMPLE), forwarders)
     if kind == delay_levels.KIND:
         return _ladder(build_ladder(_levels(pattern.EXAMPLE), drawn, drawn), title, name)
-    return _graph(build(drawn, ways=forwarder_edges(forwarders)), title, name)
+    return draw_graph(build(drawn, ways=forwarder_edges(forwarders)), title, name)
 
 
 def draw_path(
@@ -99,7 +99,7 @@ def draw_path(
     broken = broken_places(answer.walk, snapshot.definitions, objects)
     graph = with_badges(shorten(drawn), route_steps(answer.walk), broken)
     title, name = f"Route through {broker.name}", f"way-{broker.pk}"
-    return _graph(graph, title, name, direction="down")
+    return draw_graph(graph, title, name, direction="down")
 
 
 def _levels(params: level_params.Params) -> Levels:
@@ -112,16 +112,17 @@ def _ladder(ladder: Ladder, title: str, name: str) -> Diagram:
     return Diagram(SafeString(draw_ladder(ladder, title=title, id=name)), ladder=ladder)
 
 
-def _graph(
+def draw_graph(
     graph: Graph, title: str, name: str, note: str = "", *, direction: Direction | None = None
 ) -> Diagram:
+    """A graph and its table; `name` is unique on the page."""
     layout = arrange(graph, direction=direction)
     # So does topology.graph.svg.
     svg = SafeString(draw_svg(layout, title=title, id=name))
-    return Diagram(svg, facts(graph), notes(graph, layout, note))
+    return Diagram(svg, facts(graph), _notes(graph, layout, note))
 
 
-def notes(graph: Graph, layout: Layout, note: str = "") -> str:
+def _notes(graph: Graph, layout: Layout, note: str) -> str:
     """What there is to say of a diagram besides what its lines are."""
     kinds = {edge.kind for edge in graph.edges}
     of_lines = [words for kind, words in LINE_NOTES.items() if kind in kinds]
@@ -135,13 +136,13 @@ def _hold_queues(
     queues = hold_queues.members(params, snapshot.definitions) if snapshot else ()
     if snapshot is None or not queues:
         note = "Hold queues are temporary. The diagram shows an example."
-        return _graph(build(_with_ends(_example(pattern, params))), title, name, note)
+        return draw_graph(build(_with_ends(_example(pattern, params))), title, name, note)
     drawn = queues[:MOST_MEMBERS]
     more = len(queues) - len(drawn)
     note = f"The diagram omits {more} queues with longer delays." if more else ""
     part = replace(snapshot, definitions=_with_ways(snapshot.definitions, drawn))
     graph = build(part, beside=snapshot.definitions)
-    return _graph(graph, title, name, note)
+    return draw_graph(graph, title, name, note)
 
 
 def _with_ways(there: Definitions, queues: Sequence[Queue]) -> Definitions:

@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, latest
-from topology.broker.management.exported import NotDefinitions
+from topology.broker.management.definitions_file import NotDefinitions
 from topology.definitions import Definitions
 from topology.exports.names import NotExportable
 from topology.models import Broker, Role, Topology

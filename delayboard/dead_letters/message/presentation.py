@@ -17,7 +17,7 @@ from topology.message import Forwarder, Message
 from topology.redaction import HIDDEN, MASKED_BYTES, NOTHING, TOO_LONG, Redaction
 from topology.routing.matching.index import Index
 from topology.routing.outcome import RouteOutcome, Walk
-from topology.routing.remaining import remaining
+from topology.routing.remaining_route import trace_remaining_route
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def show(
     `forwarders` are at work at the broker; `now_ms` is now in UTC, for the headers that they read.
     """
     walked = (
-        remaining(
+        trace_remaining_route(
             found,
             peeked_message.message,
             queue,

@@ -18,12 +18,12 @@ from topology import access, latest, redaction
 from topology.latest import Latest
 from topology.models import Broker, Role
 from topology.redaction import Redaction
-from topology.views.cache import Kept
+from topology.views.cache import SnapshotCache
 
 # A page of ten thousand queues takes a second and three megabytes.
 MOST_CANDIDATES = 300
 
-_fed = Kept[Feeds]()
+_fed = SnapshotCache[Feeds]()
 
 
 @require_safe

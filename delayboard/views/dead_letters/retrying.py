@@ -66,7 +66,7 @@ def _others(broker: Broker, snapshot: Snapshot) -> dict[str, Any]:
     if worked is None:
         return {"others_are_unknown": True}
     found = [one for one in worked.value.found if PATTERNS[one.use.kind].ATTEMPTS_COUNTED_BY]
-    others = adopt.unmanaged(broker, found)
+    others = adopt.list_unmanaged(broker, found)
     others.sort(key=lambda one: -(one.waiting or 0))
     return {
         "others": [(one, PATTERNS[one.use.kind].EXPLANATION.title) for one in others[:SHOWN]],

@@ -15,7 +15,7 @@ from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api
 from tests.builders import address_of
 from tests.real_broker.proof.case import Case
-from topology.broker.amqp.connection import connected
+from topology.broker.amqp.connection import open_connection
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Returned
 from topology.broker.properties.read import build_properties, read_properties
@@ -121,7 +121,7 @@ class Players(threading.Thread):
 
     def run(self) -> None:
         try:
-            with connected(address_of(self._vhost), "players") as connection:
+            with open_connection(address_of(self._vhost), "players") as connection:
                 shared = connection.channel()
                 for queue, consumer in self._consumers.items():
                     if consumer.does == "crashes":

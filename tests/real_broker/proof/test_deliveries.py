@@ -19,7 +19,7 @@ from tests.real_broker.proof.named import (
 from tests.real_broker.proof.play import Players, Seen, declare, publish
 from tests.real_broker.proof.run import run
 from tests.topology.builders import a_queue
-from topology.broker.amqp.connection import connected
+from topology.broker.amqp.connection import open_connection
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import publisher
 from topology.definitions import Definitions, Queue
@@ -83,7 +83,7 @@ def test_a_rejection_that_puts_it_back_counts_as_a_crash(vhost: Vhost) -> None:
         limited = quorum("work", dlx="", key="dead", x_delivery_limit=2)
         channel.declare(Definitions.of([limited, Queue("dead")]))
         channel.publish(Publish("", "work"))
-    with connected(address_of(vhost), "test") as connection:
+    with open_connection(address_of(vhost), "test") as connection:
         work = connection.channel()
 
         def put_back() -> bool:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.topology.builders import PAIR, PARAMS
-from topology.broker.management.exported import read_export
+from topology.broker.management.definitions_file import read_export
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.exports.kubernetes import as_kubernetes
 from topology.exports.names import NotExportable

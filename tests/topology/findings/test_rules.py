@@ -9,7 +9,7 @@ import pytest
 
 from tests.topology.findings.examples import EXAMPLES
 from tests.topology.findings.examples.example import Example, binding, exchange, queue
-from topology.broker.management.exported import read_export
+from topology.broker.management.definitions_file import read_export
 from topology.definitions import Arguments, Binding
 from topology.exports.raw_definitions import Raw
 from topology.findings.commands import Admin

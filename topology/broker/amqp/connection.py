@@ -63,29 +63,29 @@ def parameters(address: Address, *, heartbeat: int, name: str) -> pika.Connectio
         heartbeat=heartbeat,
         socket_timeout=CONNECT_SECONDS,
         stack_timeout=HANDSHAKE_SECONDS,
-        blocked_connection_timeout=min(BLOCKED_SECONDS, silence(heartbeat)),
+        blocked_connection_timeout=min(BLOCKED_SECONDS, maximum_silence(heartbeat)),
         client_properties={"connection_name": f"delayboard {name}"},
     )
 
 
-def silence(heartbeat: int) -> float:
+def maximum_silence(heartbeat: int) -> float:
     """Seconds without a byte until the connection is dead: RabbitMQ sends two per heartbeat."""
     return 1.5 * heartbeat
 
 
 @contextmanager
-def connected(
+def open_connection(
     address: Address, name: str, *, heartbeat: int = HEARTBEAT_SECONDS
 ) -> Iterator[pika.BlockingConnection]:
     """A connection for the length of a block; errors leave it as BrokerError.
 
     A broker that falls silent is noticed after one and a half heartbeats (seconds).
     """
-    with translated(address):
+    with translate_errors(address):
         connection = pika.BlockingConnection(parameters(address, heartbeat=heartbeat, name=name))
-    _Watch(connection, silence(heartbeat)).check()
+    _Watch(connection, maximum_silence(heartbeat)).check()
     try:
-        with translated(address):
+        with translate_errors(address):
             yield connection
     finally:
         close_quietly(connection)
@@ -127,14 +127,14 @@ def close_quietly(connection: pika.BlockingConnection) -> None:
 
 
 @contextmanager
-def translated(address: Address) -> Iterator[None]:
+def translate_errors(address: Address) -> Iterator[None]:
     """Turn pika's and the network's errors into the tree of `topology.broker.errors`."""
     try:
         yield
     except BrokerError:
         raise
     except pika.exceptions.AMQPError as error:
-        raise explained(error, address) from error
+        raise explain_error(error, address) from error
     except AMQPConnectorException as error:
         # Not one of pika's AMQPErrors: the handshake itself did not come to an end.
         raise _explain_handshake(address) from error
@@ -144,7 +144,7 @@ def translated(address: Address) -> Iterator[None]:
         raise _explain_silence(address, error) from error
 
 
-def explained(error: Exception, address: Address) -> BrokerError:
+def explain_error(error: Exception, address: Address) -> BrokerError:
     """The sentence for an error of pika."""
     where = f"{address.host}:{address.port}"
     match error:
@@ -172,7 +172,7 @@ def explained(error: Exception, address: Address) -> BrokerError:
     if isinstance(error, pika.exceptions.AMQPConnectionError) and error.args:
         cause = getattr(error.args[0], "exception", error.args[0])
     if isinstance(cause, pika.exceptions.AMQPError) and cause is not error:
-        return explained(cause, address)
+        return explain_error(cause, address)
     if isinstance(cause, ssl.SSLError):
         return _tls_error(cause, address)
     return _explain_silence(address, cause)

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, cast
 import pika
 
 from topology.broker.address import Address
-from topology.broker.amqp.connection import HEARTBEAT_SECONDS, connected, translated
+from topology.broker.amqp.connection import HEARTBEAT_SECONDS, open_connection, translate_errors
 from topology.broker.amqp.deliveries import Arrival, Deliveries
 from topology.broker.errors import BrokerError, NotFound, Unreachable
 from topology.broker.properties.read import read_properties
@@ -153,7 +153,7 @@ class Consumer:
 
         def run(channel: Any) -> None:
             try:
-                with translated(self._address):
+                with translate_errors(self._address):
                     act(channel)
             except BaseException as error:
                 ends.put(error)
@@ -191,12 +191,12 @@ class Consumer:
         """Have the connection's thread act on the channel."""
         if self._connection is None or not self._thread.is_alive():
             raise Unreachable(f"The connection of the consumer of “{self._queue}” closed.")
-        with translated(self._address):
+        with translate_errors(self._address):
             self._connection.add_callback_threadsafe(lambda: act(self._channel))
 
     def _run(self) -> None:
         try:
-            with connected(self._address, f"consumer of {self._queue}") as connection:
+            with open_connection(self._address, f"consumer of {self._queue}") as connection:
                 self._open(connection)
                 self._ready.put(None)
                 while not self._stopping.is_set():
@@ -275,7 +275,7 @@ class Getter:
 @contextmanager
 def getter(address: Address, queue: str, *, heartbeat: int = 10) -> Iterator[Getter]:
     """Get from a queue for the length of a block. Raises BrokerError."""
-    with connected(address, f"getter of {queue}", heartbeat=heartbeat) as connection:
+    with open_connection(address, f"getter of {queue}", heartbeat=heartbeat) as connection:
         channel = connection.channel()
         got = Getter(channel, connection, queue)
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pika.exceptions
 
 from topology.broker.address import Address
-from topology.broker.amqp.connection import connected
+from topology.broker.amqp.connection import open_connection
 
 NOT_FOUND = 404
 
@@ -18,7 +18,7 @@ def live_depths(address: Address, queues: Iterable[str]) -> dict[str, int]:
     Messages held by at-least-once dead-lettering are not ready and not counted. Raises BrokerError.
     """
     depths = {}
-    with connected(address, "counting") as connection:
+    with open_connection(address, "counting") as connection:
         channel = connection.channel()
         for name in queues:
             try:

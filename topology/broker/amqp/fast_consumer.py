@@ -16,7 +16,7 @@ from typing import Any
 import pika
 
 from topology.broker.address import Address
-from topology.broker.amqp.connection import connected, translated
+from topology.broker.amqp.connection import open_connection, translate_errors
 from topology.broker.amqp.deliveries import Arrival, Deliveries
 from topology.broker.amqp.frames import ack_frame, send, wait
 from topology.broker.errors import BrokerError, NotFound
@@ -112,18 +112,18 @@ class Intake:
 
     def more(self) -> None:
         """Allow as many new messages as the prefetch, whatever has no ack yet."""
-        with translated(self._address):
+        with translate_errors(self._address):
             self._channel.basic_cancel(self._consumer)
             self._consume()
 
     def end(self) -> None:
         """Let nothing more come; what has come is to be taken as before."""
-        with translated(self._address):
+        with translate_errors(self._address):
             self._channel.basic_cancel(self._consumer)
 
     def depth(self) -> int:
         """How many are ready in the queue, besides what was sent to us."""
-        with translated(self._address):
+        with translate_errors(self._address):
             declared = self._channel.queue_declare(self._queue, passive=True)
         return int(declared.method.message_count)
 
@@ -159,7 +159,7 @@ class Intake:
 
     def _read(self, seconds: float) -> None:
         self._read_at = time.monotonic()
-        with translated(self._address):
+        with translate_errors(self._address):
             wait(self._connection, seconds, self._has_news)
             self._raise_when_ended()
 
@@ -194,7 +194,7 @@ def intake(
     With `is_exclusive` no other consumer may be there, and none can come. With `is_ordered` it goes
     back in order, and counts as delivered once more. Raises BrokerError.
     """
-    with connected(address, f"intake of {queue}") as connection:
+    with open_connection(address, f"intake of {queue}") as connection:
         taking = Intake(connection, address, queue, prefetch, is_exclusive)
         try:
             yield taking

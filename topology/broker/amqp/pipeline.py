@@ -13,7 +13,7 @@ import pika
 import pika.exceptions
 
 from topology.broker.address import Address
-from topology.broker.amqp.connection import connected, explained, translated
+from topology.broker.amqp.connection import explain_error, open_connection, translate_errors
 from topology.broker.amqp.declare import declare
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.frames import Unpublishable, publish_frames, send, wait, wait_for_any
@@ -99,7 +99,7 @@ class Pipeline(Generic[Token]):
         not exist; messages in flight stay in flight.
         """
         self._flush()
-        with translated(self._address):
+        with translate_errors(self._address):
             channel = self._connection.channel()
             declare(channel, definitions)
             channel.close()
@@ -127,7 +127,7 @@ class Pipeline(Generic[Token]):
     def _read_answers(self, seconds: float) -> None:
         if self._broken is None:
             try:
-                with translated(self._address):
+                with translate_errors(self._address):
                     self._await(seconds)
             except BrokerError as error:
                 self._broken = error
@@ -190,7 +190,7 @@ class Pipeline(Generic[Token]):
     def _why(self, reason: Any, publish: Publish) -> str:
         if getattr(reason, "reply_code", 0) == 404:
             return str(NotFound(f"The exchange “{publish.exchange}” does not exist."))
-        return str(explained(reason, self._address))
+        return str(explain_error(reason, self._address))
 
     def _send_next_careful(self) -> None:
         if self._careful and not self._in_flight:
@@ -270,5 +270,5 @@ def pipeline(
     address: Address, name: str, mark_again: Callable[[Publish], Publish] = lambda publish: publish
 ) -> Iterator[Pipeline[Any]]:
     """A pipeline for the length of a block. Raises BrokerError."""
-    with connected(address, name) as connection:
+    with open_connection(address, name) as connection:
         yield Pipeline(connection, address, mark_again)

@@ -10,7 +10,7 @@ import pika
 import pika.exceptions
 
 from topology.broker.address import Address
-from topology.broker.amqp.connection import RawProperties, connected, explained
+from topology.broker.amqp.connection import RawProperties, explain_error, open_connection
 from topology.broker.amqp.declare import declare
 from topology.broker.errors import (
     NACKED,
@@ -103,7 +103,7 @@ class Publisher:
         if isinstance(error, pika.exceptions.ChannelClosedByBroker):
             if error.reply_code == 404:
                 return NotFound(f"The exchange “{publish.exchange}” does not exist.")
-            why = explained(error, self._address)
+            why = explain_error(error, self._address)
             if isinstance(why, (Refused, Conflict)):
                 return why
         if isinstance(error, pika.exceptions.ConnectionBlockedTimeout):
@@ -117,5 +117,5 @@ class Publisher:
 @contextmanager
 def publisher(address: Address, name: str, *, heartbeat: int = 10) -> Iterator[Publisher]:
     """A publisher for the length of a block. Raises BrokerError."""
-    with connected(address, name, heartbeat=heartbeat) as connection:
+    with open_connection(address, name, heartbeat=heartbeat) as connection:
         yield Publisher(connection, address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -16,9 +16,9 @@ import urllib3
 from topology.broker.address import Address
 from topology.broker.errors import Conflict, NotFound, Unreachable, Unsupported
 from topology.broker.management.answers import Answer, BoundedAdapter, Limits, read_answer
-from topology.broker.management.refusals import explained, late, no_vhost
+from topology.broker.management.refusals import explain_answer, explain_timeout, no_vhost
 from topology.broker.management.schema import read_object, read_objects
-from topology.broker.management.vhost_update import switched
+from topology.broker.management.vhost_update import make_tracing_update
 from topology.definitions import Binding, Exchange, Queue
 from topology.snapshot import version_numbers
 
@@ -42,6 +42,8 @@ class Management:
         self, address: Address, *, seconds: float = REQUEST_SECONDS, in_all: float = math.inf
     ) -> None:
         self.heard: float | None = None
+        # Called before each change of the broker; what it raises prevents the change.
+        self.before_change: Callable[[], None] = lambda: None
         self._address = address
         self._seconds = seconds
         self._until = time.monotonic() + in_all
@@ -137,7 +139,7 @@ class Management:
         vhost = self._vhost()
         if vhost.get("tracing") is on:
             return False
-        self._call("PUT", path("vhosts", self._address.vhost), switched(vhost, on=on))
+        self._call("PUT", path("vhosts", self._address.vhost), make_tracing_update(vhost, on=on))
         return True
 
     def policies(self) -> list[dict[str, Any]]:
@@ -235,6 +237,8 @@ class Management:
         return path("bindings", vhost, "e", binding.source, kind, binding.destination)
 
     def _call(self, method: str, where: str, body: Mapping[str, Any] | None = None) -> Any:
+        if method != "GET":
+            self.before_change()
         self._begin()
         answer = self._send(method, where, body)
         if method == "GET" and answer.status == 500:
@@ -262,7 +266,7 @@ class Management:
                 "certificate, and that TLS is enabled."
             ) from error
         except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError) as error:
-            raise late(self._address) from error
+            raise explain_timeout(self._address) from error
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(
                 f"The management API at {url} sent an incomplete answer. Check for a proxy between "
@@ -279,7 +283,7 @@ class Management:
 
     def _check(self, answer: Answer) -> None:
         if answer.status >= 300:
-            raise explained(answer.status, answer.reason, self._address)
+            raise explain_answer(answer.status, answer.reason, self._address)
 
 
 def path(*parts: str) -> str:

@@ -15,30 +15,16 @@ from topology.broker.management.list_queues import patience_for, queues_of
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.snapshot import QueueNumbers, Snapshot
 
-# Policy keys and the arguments they act like (reference: RabbitMQ docs, "Parameters and
-# Policies"). Where both are set a number is the smaller one, a dead-letter name the argument's.
-_POLICY_ARGUMENTS = {
-    "message-ttl": "x-message-ttl",
-    "expires": "x-expires",
-    "dead-letter-exchange": "x-dead-letter-exchange",
-    "dead-letter-routing-key": "x-dead-letter-routing-key",
-    "dead-letter-strategy": "x-dead-letter-strategy",
-    "max-length": "x-max-length",
-    "max-length-bytes": "x-max-length-bytes",
-    "overflow": "x-overflow",
-    "delivery-limit": "x-delivery-limit",
-    "delayed-retry-type": "x-delayed-retry-type",
-    "delayed-retry-min": "x-delayed-retry-min",
-    "delayed-retry-max": "x-delayed-retry-max",
+# Policy keys; each acts like the argument of this name behind “x-” (reference: RabbitMQ docs,
+# "Parameters and Policies"). Where both are set a number is the smaller one, a dead-letter name the
+# argument's.
+_NUMBERS = {
+    *("message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"),
+    *("delayed-retry-min", "delayed-retry-max"),
 }
-_SMALLER = {
-    "x-message-ttl",
-    "x-expires",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-delivery-limit",
-    "x-delayed-retry-min",
-    "x-delayed-retry-max",
+_POLICY_KEYS = _NUMBERS | {
+    *("dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy"),
+    *("overflow", "delayed-retry-type"),
 }
 POLICIES_UNREAD = (
     "This account may not read policies, so alternate exchanges set by policy are missing "
@@ -207,7 +193,8 @@ def _add_policy(queue: Queue, raw: Mapping[str, Any]) -> Queue:
     folded = dict(queue.arguments)
     for argument, value in given.items():
         stated = folded.get(argument)
-        if argument in _SMALLER and isinstance(stated, int) and isinstance(value, int):
+        is_number = argument.removeprefix("x-") in _NUMBERS
+        if is_number and isinstance(stated, int) and isinstance(value, int):
             # A negative delivery limit is none, and gives way (resolve_delivery_limit/2,
             # rabbit_quorum_queue.erl 4.0.5).
             choose = max if min(stated, value) < 0 else min
@@ -225,10 +212,9 @@ def _read_policy(raw: Mapping[str, Any]) -> Arguments:
     stated = policy if isinstance(policy, Mapping) else {}
     return Arguments(
         {
-            argument: value
+            f"x-{key}": value
             for key, value in stated.items()
-            if (argument := _POLICY_ARGUMENTS.get(key))
-            and isinstance(value, (bool, int, float, str))
+            if key in _POLICY_KEYS and isinstance(value, (bool, int, float, str))
         }
     )
 

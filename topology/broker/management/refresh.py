@@ -139,7 +139,7 @@ def _read_named(management: Management, named: _Named) -> Snapshot:
 
 
 def _replace_in(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
-    def merged(far: Mapping[str, Value], near: Mapping[str, Value]) -> dict[str, Value]:
+    def merge(far: Mapping[str, Value], near: Mapping[str, Value]) -> dict[str, Value]:
         return {**{name: far[name] for name in far if name not in named.queues}, **near}
 
     return replace(
@@ -147,10 +147,10 @@ def _replace_in(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
         version=near.version,
         definitions=_remove_named(known.definitions, named) | near.definitions,
         declared=_remove_named(known.declared, named) | near.declared,
-        numbers=merged(known.numbers, near.numbers),
-        policies=merged(known.policies, near.policies),
-        operator_policies=merged(known.operator_policies, near.operator_policies),
-        policy_arguments=merged(known.policy_arguments, near.policy_arguments),
+        numbers=merge(known.numbers, near.numbers),
+        policies=merge(known.policies, near.policies),
+        operator_policies=merge(known.operator_policies, near.operator_policies),
+        policy_arguments=merge(known.policy_arguments, near.policy_arguments),
         alarms=near.alarms,
         exchange_types=near.exchange_types,
         doubts=tuple(dict.fromkeys((*known.doubts, *near.doubts))),

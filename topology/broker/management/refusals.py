@@ -13,7 +13,7 @@ from topology.broker.errors import (
 )
 
 
-def explained(status: int, reason: str, address: Address) -> BrokerError:
+def explain_answer(status: int, reason: str, address: Address) -> BrokerError:
     """The error for an answer from 300 on, by its status and the reason that it gives."""
     if known := refuse_unsupported(reason):
         return known
@@ -41,7 +41,7 @@ def no_vhost(address: Address) -> Refused:
     )
 
 
-def late(address: Address) -> Unreachable:
+def explain_timeout(address: Address) -> Unreachable:
     return Unreachable(
         f"The management API at {address.management_url} did not answer in time. Check the "
         "network and the load of RabbitMQ."

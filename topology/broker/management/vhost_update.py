@@ -17,7 +17,7 @@ from topology.broker.errors import Unsupported
 NO_QUEUE_TYPE = (None, "", "undefined")
 
 
-def switched(vhost: Mapping[str, Any], *, on: bool) -> dict[str, Any]:
+def make_tracing_update(vhost: Mapping[str, Any], *, on: bool) -> dict[str, Any]:
     """The body that switches tracing and repeats everything else as it was read.
 
     Raises Unsupported for tags that 3.10 would corrupt: it reads their UTF-8 as Latin-1.

@@ -11,12 +11,9 @@ from calendar import timegm
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import cache
 from typing import Any
 
 from topology.content.text import make_encodable
-
-_made = cache(struct.Struct)
 
 # Tag -> format of a value whose length depends on the tag; a decimal is scale and digits.
 _FORMS = {
@@ -34,7 +31,7 @@ _FORMS = {
     b"T": ">Q",
     b"D": ">Bi",
 }
-_FIXED = {tag: _made(form) for tag, form in _FORMS.items()}
+_FIXED = {tag: struct.Struct(form) for tag, form in _FORMS.items()}
 # Tags of values with their length in front: text, bytes, table, list.
 _SIZED = frozenset({b"S", b"x", b"F", b"A"})
 # A level costs up to four calls, of which Python allows a thousand.
@@ -44,39 +41,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class FieldError(ValueError):
     """The bytes are no AMQP field, or the value cannot be written as one."""
-
-
-class Reader:
-    """A cursor over bytes; every read raises FieldError rather than run past the end."""
-
-    __slots__ = ("data", "position")
-
-    def __init__(self, data: bytes, position: int = 0) -> None:
-        self.data = data
-        self.position = position
-
-    def take(self, count: int) -> bytes:
-        end = self.position + count
-        if count < 0 or end > len(self.data):
-            raise FieldError(f"cut off at byte {len(self.data)}")
-        piece = self.data[self.position : end]
-        self.position = end
-        return piece
-
-    def number(self, form: str) -> Any:
-        made = _made(form)
-        try:
-            (value,) = made.unpack_from(self.data, self.position)
-        except struct.error:
-            raise FieldError(f"cut off at byte {len(self.data)}") from None
-        self.position += made.size
-        return value
-
-    def short_string(self) -> bytes:
-        return self.take(self.number(">B"))
-
-    def long_string(self) -> bytes:
-        return self.take(self.number(">I"))
 
 
 def read_table(data: bytes, nesting: int = 0) -> dict[str, Any]:
@@ -94,30 +58,15 @@ def read_table(data: bytes, nesting: int = 0) -> dict[str, Any]:
                 raise FieldError(f"cut off at byte {end}")
             table[name] = text(data[first:position])
         else:
-            table[name], position = _value_at(data, named, nesting)
+            table[name], position = read_value(data, named, nesting)
     return table
 
 
-def table_entries(data: bytes, nesting: int = 0) -> list[tuple[bytes, Any, bytes]]:
-    """Name, value and the untouched bytes of each entry of a table, in its order."""
-    reader = Reader(data)
-    entries = []
-    while reader.position < len(data):
-        start = reader.position
-        name = reader.short_string()
-        value = read_value(reader, nesting)
-        entries.append((name, value, data[start : reader.position]))
-    return entries
+def read_value(data: bytes, position: int, nesting: int = 0) -> tuple[Any, int]:
+    """The value whose tag is there, and where the next begins. Raises FieldError.
 
-
-def read_value(reader: Reader, nesting: int = 0) -> Any:
-    """One tagged value. Timestamps outside of datetime's years stay whole seconds (int)."""
-    value, reader.position = _value_at(reader.data, reader.position, nesting)
-    return value
-
-
-def _value_at(data: bytes, position: int, nesting: int) -> tuple[Any, int]:
-    """The value whose tag is there, and where the next begins. Raises FieldError."""
+    Timestamps outside of datetime's years stay whole seconds (int).
+    """
     if nesting > MAXIMUM_NESTING:
         raise FieldError(f"nested more than {MAXIMUM_NESTING} deep")
     start = position + 1
@@ -159,7 +108,7 @@ def _sized_value(tag: bytes, piece: bytes, nesting: int) -> Any:
     values = []
     position = 0
     while position < len(piece):
-        value, position = _value_at(piece, position, nesting + 1)
+        value, position = read_value(piece, position, nesting + 1)
         values.append(value)
     return values
 

@@ -77,18 +77,18 @@ def strip_raw(raw: bytes, replaced: Collection[bytes]) -> Stripped:
         raise FieldError(f"cut off at byte {len(raw)}")
     (flags,) = _FLAGS_FORM.unpack_from(raw)
     before, after = _sizes_by(flags)
-    start = _skip_values(raw, 2, before)
+    start = skip_values(raw, 2, before)
     inner = end = start
     if flags & _HEADERS:
         inner = start + 4
         end = inner + int.from_bytes(raw[start:inner])
-    last = _skip_values(raw, end, after)
+    last = skip_values(raw, end, after)
     if last != len(raw):
         raise FieldError(f"the properties end at byte {len(raw)}, not at {last}")
     kept, taken = _sift(raw, inner, end, replaced)
     behind = raw[end:]
     if flags & _USER:
-        at = _skip_values(raw, end, _sizes_by(flags, _USER)[1])
+        at = skip_values(raw, end, _sizes_by(flags, _USER)[1])
         behind = raw[end:at] + raw[at + 1 + raw[at] :]
         flags &= ~_USER
     if end > inner and not kept:
@@ -96,7 +96,7 @@ def strip_raw(raw: bytes, replaced: Collection[bytes]) -> Stripped:
     return Stripped(flags, raw[2:start], kept, behind, taken)
 
 
-def _skip_values(raw: bytes, position: int, sizes: Sequence[int]) -> int:
+def skip_values(raw: bytes, position: int, sizes: Sequence[int]) -> int:
     """The position after these values; a size of 0 means a short string with its own length."""
     try:
         for size in sizes:

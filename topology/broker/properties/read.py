@@ -13,14 +13,20 @@ from typing import Any
 
 from topology.broker.properties.field_values import (
     FieldError,
-    Reader,
     encode_text,
     read_table,
-    text,
     write_entry,
     write_table,
 )
-from topology.broker.properties.raw import FLAGS, NAMES, WIDTHS, entries_of, is_left_out, set_by
+from topology.broker.properties.raw import (
+    FLAGS,
+    NAMES,
+    WIDTHS,
+    entries_of,
+    is_left_out,
+    set_by,
+    skip_values,
+)
 from topology.message import Properties
 
 _USER_ID = frozenset({"user_id"})
@@ -82,22 +88,23 @@ def edit_properties(
     return replace(properties, raw=raw, **changes)
 
 
-def strip_for_replay(
-    properties: Properties, set_headers: Mapping[str, Any], *, expiration: str = ""
-) -> Properties:
-    """Without what dying added, the routing copies and a foreign user id; with our headers, and
-    with another expiration if one is given.
+def strip_for_replay(properties: Properties, set_headers: Mapping[str, Any]) -> Properties:
+    """Without what dying added, the routing copies and a foreign user id; with our headers.
 
     x-death is interpreted again by brokers before 4.0 and would count into their cycle rule;
     a foreign user_id closes the channel with 406 (rabbit_dead_letter.erl 3.10.8).
     """
     return edit_properties(
-        properties,
-        drop_header=is_left_out,
-        set_headers=set_headers,
-        drop=_USER_ID,
-        stated={"expiration": expiration} if expiration else None,
+        properties, drop_header=is_left_out, set_headers=set_headers, drop=_USER_ID
     )
+
+
+def strip_if_readable(properties: Properties, set_headers: Mapping[str, Any]) -> Properties:
+    """The same, or unchanged where the bytes cannot be taken apart: such a message never died."""
+    try:
+        return strip_for_replay(properties, set_headers)
+    except FieldError:
+        return properties
 
 
 def _reads_as_written(*values: Mapping[str, Any]) -> bool:
@@ -109,7 +116,7 @@ def _read_all(raw: bytes) -> dict[str, Any]:
     """The properties that are set, in one pass. Raises FieldError."""
     values: dict[str, Any] = {}
     end = 2
-    for name in set_by(Reader(raw).number(">H")):
+    for name in set_by(_flags(raw)):
         width = WIDTHS.get(name)
         if width is None:
             start = end + (4 if name == "headers" else 1)
@@ -137,7 +144,7 @@ def _read_what_can_be_read(raw: bytes) -> Properties:
         return Properties(raw=raw, problems=(f"The properties are unreadable: {error}.",))
     for name, piece in pieces.items():
         try:
-            values[name] = _read(name, Reader(piece))
+            values[name] = _read(name, piece)
         except FieldError as error:
             problems.append(f"{name} is unreadable: {error}.")
     return Properties(raw=raw, problems=tuple(problems), **values)
@@ -145,15 +152,25 @@ def _read_what_can_be_read(raw: bytes) -> Properties:
 
 def _split(raw: bytes) -> dict[str, bytes]:
     """The bytes of each property that is set, by name and in the protocol's order."""
-    reader = Reader(raw)
-    pieces = {}
-    for name in set_by(reader.number(">H")):
-        start = reader.position
-        _skip(reader, name)
-        pieces[name] = raw[start : reader.position]
-    if reader.position != len(raw):
-        raise FieldError(f"{len(raw) - reader.position} bytes too many")
+    pieces, end = {}, 2
+    for name in set_by(_flags(raw)):
+        start = end
+        if name == "headers":
+            end = start + 4 + int.from_bytes(raw[start : start + 4])
+        else:
+            end = skip_values(raw, start, (WIDTHS.get(name, 0),))
+        if end > len(raw):
+            raise FieldError(f"cut off at byte {len(raw)}")
+        pieces[name] = raw[start:end]
+    if end != len(raw):
+        raise FieldError(f"{len(raw) - end} bytes too many")
     return pieces
+
+
+def _flags(raw: bytes) -> int:
+    if len(raw) < 2:
+        raise FieldError(f"cut off at byte {len(raw)}")
+    return int.from_bytes(raw[:2])
 
 
 def _join(pieces: Mapping[str, bytes]) -> bytes:
@@ -161,24 +178,12 @@ def _join(pieces: Mapping[str, bytes]) -> bytes:
     return struct.pack(">H", flags) + b"".join(pieces[name] for name in NAMES if name in pieces)
 
 
-def _skip(reader: Reader, name: str) -> None:
+def _read(name: str, piece: bytes) -> Any:
     if name == "headers":
-        reader.long_string()
-    elif name in WIDTHS:
-        reader.take(WIDTHS[name])
-    else:
-        reader.short_string()
-
-
-def _read(name: str, reader: Reader) -> Any:
-    if name == "headers":
-        return read_table(reader.long_string())
-    if name in ("delivery_mode", "priority"):
-        return reader.number(">B")
-    if name == "timestamp":
-        return reader.number(">Q")
-    value = text(reader.short_string())
-    return value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
+        return read_table(piece[4:])
+    if name in WIDTHS:
+        return int.from_bytes(piece)
+    return piece[1:].decode("utf-8", "backslashreplace")
 
 
 def _write(name: str, value: Any) -> bytes:

@@ -16,7 +16,7 @@ DOC = "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"
 _LENGTHS = ("x-max-length", "x-max-length-bytes")
 
 
-def _fallen_back(context: Context) -> Iterator[Hit]:
+def _find_fallbacks(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         asks = one.type == "quorum" and one.arguments.text(STRATEGY) == "at-least-once"
         if asks and not stores_stuck_messages(one):
@@ -25,8 +25,8 @@ def _fallen_back(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence(one, "x-overflow", sentence), repair)
 
 
-def _refusing(context: Context) -> Iterator[Hit]:
-    for one, target, has_others in _full_targets(context):
+def _find_stuck_behind_full(context: Context) -> Iterator[Hit]:
+    for one, target, has_others in _list_full_targets(context):
         if stores_stuck_messages(one) and has_others:
             sentence = f"When “{target.name}” is full, messages that died stay in “{one.name}”."
             # A policy's overflow has no effect beside the argument of a classic queue.
@@ -36,16 +36,16 @@ def _refusing(context: Context) -> Iterator[Hit]:
             yield Hit(target.name, context.evidence(target, "x-overflow", sentence), repair)
 
 
-def _refused(context: Context) -> Iterator[Hit]:
+def _find_lost_at_full(context: Context) -> Iterator[Hit]:
     """A quorum queue takes dead letters beyond its limit (tried, 3.10.8 to 4.3.6)."""
-    for one, target, _ in _full_targets(context):
+    for one, target, _ in _list_full_targets(context):
         if target.type == "classic" and not stores_stuck_messages(one):
             sentence = f"When “{target.name}” is full, messages that die in “{one.name}” are lost."
             repair = context.redeclare(target, dict.fromkeys((*_LENGTHS, "x-overflow")))
             yield Hit(target.name, context.evidence(target, "x-overflow", sentence), repair)
 
 
-def _full_targets(context: Context) -> Iterator[tuple[Queue, Queue, bool]]:
+def _list_full_targets(context: Context) -> Iterator[tuple[Queue, Queue, bool]]:
     """Each queue with another that refuses its dead letters when full; whether they go to more."""
     seen = set()
     for death in context.deaths:
@@ -59,7 +59,7 @@ def _full_targets(context: Context) -> Iterator[tuple[Queue, Queue, bool]]:
                 yield death.queue, target, len(targets) > 1
 
 
-def _unbounded(context: Context) -> Iterator[Hit]:
+def _find_unbounded(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         if stores_stuck_messages(one) and not any(limit in one.arguments for limit in _LENGTHS):
             sentence = f"“{one.name}” grows without a limit while its target accepts nothing."
@@ -67,7 +67,7 @@ def _unbounded(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence(one, "x-max-length", sentence), repair)
 
 
-def _unsafe(context: Context) -> Iterator[Hit]:
+def _find_unsafe(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         asks = one.arguments.text(STRATEGY) == "at-least-once"
         if one.type == "quorum" and one.message_ttl_ms is not None and not asks:
@@ -85,7 +85,7 @@ FALLEN_BACK = Rule(
     "dead-letters at most once, and a message is lost when its target is down.",
     DOC,
     "Set the overflow of the queue to reject-publish, by the argument or by a policy.",
-    _fallen_back,
+    _find_fallbacks,
 )
 
 REFUSING = Rule(
@@ -96,7 +96,7 @@ REFUSING = Rule(
     "accepted it. If one of them is full and refuses it, all wait.",
     DOC,
     "Set the overflow of the second queue to drop-head.",
-    _refusing,
+    _find_stuck_behind_full,
 )
 
 
@@ -108,7 +108,7 @@ REFUSED = Rule(
     "for their confirm, so RabbitMQ drops them silently.",
     "https://www.rabbitmq.com/blog/2022/03/29/at-least-once-dead-lettering",
     "Remove the limit, or use a quorum queue, which accepts dead letters while it is full.",
-    _refused,
+    _find_lost_at_full,
 )
 
 UNBOUNDED = Rule(
@@ -119,7 +119,7 @@ UNBOUNDED = Rule(
     "messages. Without x-max-length nothing stops the growth but the disk.",
     DOC,
     "Set a maximum length. RabbitMQ then refuses new messages while the queue is full.",
-    _unbounded,
+    _find_unbounded,
 )
 
 UNSAFE = Rule(
@@ -130,5 +130,5 @@ UNSAFE = Rule(
     "at-least-once. A message is lost if the node of its target fails at that moment.",
     DOC,
     "Set the strategy at-least-once and the overflow reject-publish.",
-    _unsafe,
+    _find_unsafe,
 )

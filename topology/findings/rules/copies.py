@@ -21,8 +21,8 @@ def _waits_twice(context: Context) -> Iterator[Hit]:
     for source in sorted(context.index.exchanges):
         for key, names in _delays_by_key(context, source):
             way = walk(context.index, source, key, version=context.version)
-            for arrives in sorted(_twice(way)):
-                ways = [name for name in names if _leads(way, name, arrives)]
+            for arrives in sorted(_list_doubled_queues(way)):
+                ways = [name for name in names if _leads_through(way, name, arrives)]
                 yield from _bound_too(context, source, key, ways, arrives)
 
 
@@ -65,13 +65,13 @@ def _some_key(exchange: Exchange, key: str) -> str:
     return ".".join("any" if word in ("*", "#") else word for word in key.split("."))
 
 
-def _twice(way: Walk) -> list[str]:
+def _list_doubled_queues(way: Walk) -> list[str]:
     """The queues that get more than one copy."""
     ends = Counter(outcome.queue for outcome in way.delivered)
     return [name for name, copies in ends.items() if copies > 1]
 
 
-def _leads(way: Walk, name: str, arrives: str) -> bool:
+def _leads_through(way: Walk, name: str, arrives: str) -> bool:
     return any(
         outcome.queue == arrives and any(hop.queue == name for hop in outcome.hops)
         for outcome in way.delivered
@@ -81,7 +81,7 @@ def _leads(way: Walk, name: str, arrives: str) -> bool:
 def _dies_twice(context: Context) -> Iterator[Hit]:
     seen = set()
     for death in context.deaths:
-        for name in _twice(death.walk):
+        for name in _list_doubled_queues(death.walk):
             if (death.queue.name, name) not in seen:
                 seen.add((death.queue.name, name))
                 sentence = (
@@ -91,12 +91,12 @@ def _dies_twice(context: Context) -> Iterator[Hit]:
                 yield Hit(death.queue.dead_letter_exchange or "", evidence)
 
 
-def _duplicated(context: Context) -> Iterator[Hit]:
+def _find_duplicates(context: Context) -> Iterator[Hit]:
     yield from _waits_twice(context)
     yield from _dies_twice(context)
 
 
-def _given_to_others(context: Context) -> Iterator[Hit]:
+def _find_foreign_retries(context: Context) -> Iterator[Hit]:
     """A retry that other consumers get too, although they did not fail."""
     for death in context.deaths:
         if death.reason != "rejected":
@@ -105,12 +105,12 @@ def _given_to_others(context: Context) -> Iterator[Hit]:
             if back.queue != death.queue.name or len(back.hops) < 3:
                 continue
             wait = back.hops[-2].queue
-            for other in _others(death, wait):
-                if not _takes_everything(context, wait, other.queue):
-                    yield _given(context, death, wait, other.queue)
+            for other in _list_copies_elsewhere(death, wait):
+                if not _find_catch_alls(context, wait, other.queue):
+                    yield _make_hit(context, death, wait, other.queue)
 
 
-def _others(death: Death, wait: str) -> Iterator[RouteOutcome]:
+def _list_copies_elsewhere(death: Death, wait: str) -> Iterator[RouteOutcome]:
     """The copies that leave the same wait for another queue."""
     for end in death.walk.delivered:
         is_behind = len(end.hops) > 2 and end.hops[-2].queue == wait
@@ -118,7 +118,7 @@ def _others(death: Death, wait: str) -> Iterator[RouteOutcome]:
             yield end
 
 
-def _takes_everything(context: Context, wait: str, other: str) -> bool:
+def _find_catch_alls(context: Context, wait: str, other: str) -> bool:
     """Whether it is bound as a copy of all that passes, such as for an archive."""
     source = context.index.queues[wait].dead_letter_exchange or ""
     exchange = context.index.exchanges.get(source)
@@ -127,7 +127,7 @@ def _takes_everything(context: Context, wait: str, other: str) -> bool:
     return is_topic and "#" in keys
 
 
-def _given(context: Context, death: Death, wait: str, other: str) -> Hit:
+def _make_hit(context: Context, death: Death, wait: str, other: str) -> Hit:
     sentence = (
         f"A message that fails in “{death.queue.name}” waits in “{wait}”, and then “{other}” gets "
         "it again too."
@@ -148,7 +148,7 @@ DUPLICATED = Rule(
     "in the same queue, so its consumer gets the message more than once.",
     BINDINGS,
     "Keep the binding with the right delay and remove the others. The commands keep the first one.",
-    _duplicated,
+    _find_duplicates,
 )
 
 GIVEN_TO_OTHERS = Rule(
@@ -159,5 +159,5 @@ GIVEN_TO_OTHERS = Rule(
     "bound. Their consumers get a message again that they had processed.",
     BINDINGS,
     "Return messages through the default exchange, with the name of the failed queue as the key.",
-    _given_to_others,
+    _find_foreign_retries,
 )

@@ -21,7 +21,7 @@ _WHEN = {
 }
 
 
-def _dropped(context: Context) -> Iterator[Hit]:
+def _find_dropped(context: Context) -> Iterator[Hit]:
     """Each queue of a ring is reported for its own deaths, not for those of queues before it."""
     for death in context.deaths:
         name = death.queue.name
@@ -66,7 +66,7 @@ def limit_evidence(context: Context, one: Queue, sentence: str) -> Evidence:
     return Evidence(one.identity, LIMIT, value, "default of RabbitMQ", sentence)
 
 
-def _at_once(context: Context) -> Iterator[Hit]:
+def _find_immediate_retries(context: Context) -> Iterator[Hit]:
     for death in context.deaths:
         if death.reason == "rejected" and any(_returns(death, is_delayed=False)):
             sentence = (
@@ -78,7 +78,7 @@ def _at_once(context: Context) -> Iterator[Hit]:
             yield Hit("", evidence, repair)
 
 
-def _for_ever(context: Context) -> Iterator[Hit]:
+def _find_endless_retries(context: Context) -> Iterator[Hit]:
     for death in context.deaths:
         if death.reason == "rejected" and any(_returns(death, is_delayed=True)):
             sentence = f"RabbitMQ never ends the retries of “{death.queue.name}”."
@@ -92,7 +92,7 @@ def _returns(death: Death, *, is_delayed: bool) -> Iterator[bool]:
                 yield bool(hop.after) == is_delayed
 
 
-def _poison(context: Context) -> Iterator[Hit]:
+def _find_poison(context: Context) -> Iterator[Hit]:
     for one in context.queues:
         limit = delivery_limit(one, context.version)
         is_work = one.dead_letter_exchange is None and one.message_ttl_ms is None
@@ -109,7 +109,7 @@ DROPPED = Rule(
     "consumer rejected it in between. Expiry, a full queue and the delivery limit do not count.",
     CYCLES,
     "Route these deaths to a queue outside the cycle, or remove the setting that causes them.",
-    _dropped,
+    _find_dropped,
 )
 
 AT_ONCE = Rule(
@@ -120,7 +120,7 @@ AT_ONCE = Rule(
     "circles at full speed and uses up processor and disk.",
     CYCLES,
     "Route rejected messages to a queue with a TTL, or to a dead-letter queue.",
-    _at_once,
+    _find_immediate_retries,
 )
 
 POISON = Rule(
@@ -131,7 +131,7 @@ POISON = Rule(
     "is 20 by default from RabbitMQ 4.0 on. With a dead-letter exchange the message would be kept.",
     "https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling",
     "Set a dead-letter exchange by a policy.",
-    _poison,
+    _find_poison,
 )
 
 FOR_EVER = Rule(
@@ -142,5 +142,5 @@ FOR_EVER = Rule(
     "Only the consumer can end the loop, for example by the count in x-death.",
     CYCLES,
     "Let the consumer park a message after some attempts.",
-    _for_ever,
+    _find_endless_retries,
 )

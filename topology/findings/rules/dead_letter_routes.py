@@ -26,7 +26,7 @@ _HOW: Mapping[Reason, str] = {
 AT_LEAST_ONCE = "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"
 
 
-def _missing_exchanges(context: Context) -> Iterator[Hit]:
+def _find_missing_exchanges(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         if _is_missing(context, one) and not stores_stuck_messages(one):
             name = one.dead_letter_exchange or ""
@@ -45,17 +45,17 @@ def _is_missing(context: Context, one: Queue) -> bool:
     )
 
 
-def _unrouted(context: Context) -> Iterator[Hit]:
-    for one, key, how in _without_route(context):
+def _find_unrouted(context: Context) -> Iterator[Hit]:
+    for one, key, how in _list_unroutable(context):
         name = one.dead_letter_exchange or ""
         if _is_missing(context, one) or stores_stuck_messages(one):
             continue
         argument = KEY if one.dead_letter_routing_key is not None else EXCHANGE
-        evidence = context.evidence(one, argument, _nowhere(one, key, how))
+        evidence = context.evidence(one, argument, _describe_loss(one, key, how))
         yield Hit(_exchange(name), evidence, _bind(context.admin, name, key))
 
 
-def _nowhere(one: Queue, key: str | None, how: str) -> str:
+def _describe_loss(one: Queue, key: str | None, how: str) -> str:
     if key is None:
         return f"No queue is bound to the dead-letter exchange of “{one.name}”."
     return f"No queue gets a message that dies in “{one.name}”{how} with the routing key “{key}”."
@@ -72,7 +72,7 @@ def _exchange(name: str) -> str:
     return name or "(default exchange)"
 
 
-def _without_route(context: Context) -> Iterator[tuple[Queue, str | None, str]]:
+def _list_unroutable(context: Context) -> Iterator[tuple[Queue, str | None, str]]:
     """Each queue with a key that no queue gets; None where nothing is bound for any key.
 
     The third says for which reasons to die, where a headers exchange tells them apart.
@@ -102,8 +102,8 @@ def _leads_nowhere(context: Context, one: Queue) -> bool:
     return not is_bound and target.arguments.text("alternate-exchange") is None
 
 
-def _held(context: Context) -> Iterator[Hit]:
-    for one, key, _ in _without_route(context):
+def _find_stuck(context: Context) -> Iterator[Hit]:
+    for one, key, _ in _list_unroutable(context):
         if stores_stuck_messages(one):
             name = one.dead_letter_exchange or ""
             sentence = f"“{one.name}” stores each message that dies in it until a queue accepts it."
@@ -114,7 +114,7 @@ def _held(context: Context) -> Iterator[Hit]:
             )
 
 
-def _old_streams(context: Context) -> Iterator[Hit]:
+def _find_old_streams(context: Context) -> Iterator[Hit]:
     seen = set()
     for death in context.deaths:
         for end in death.walk.outcomes:
@@ -133,7 +133,7 @@ MISSING_EXCHANGE = Rule(
     "silently when the message dies.",
     SAFETY,
     "Declare the exchange and bind a queue to it.",
-    _missing_exchanges,
+    _find_missing_exchanges,
 )
 
 NO_ROUTE = Rule(
@@ -144,7 +144,7 @@ NO_ROUTE = Rule(
     "key, or else with its own key. No binding matches this key, so RabbitMQ drops the message.",
     ROUTING,
     "Bind a queue for this key, or declare the queue that the key names.",
-    _unrouted,
+    _find_unrouted,
 )
 
 OLD_STREAM = Rule(
@@ -155,7 +155,7 @@ OLD_STREAM = Rule(
     "drops the message.",
     "https://www.rabbitmq.com/docs/streams",
     "Bind a classic or quorum queue in place of the stream, or upgrade RabbitMQ.",
-    _old_streams,
+    _find_old_streams,
 )
 
 HELD = Rule(
@@ -166,5 +166,5 @@ HELD = Rule(
     "it. No queue does, so the messages stay and fill the disk.",
     AT_LEAST_ONCE,
     "Declare the exchange and bind a queue for the key.",
-    _held,
+    _find_stuck,
 )

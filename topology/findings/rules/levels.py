@@ -9,7 +9,7 @@ from topology.findings.evidence import Hit
 from topology.findings.finding import Rule, Severity
 
 
-def _incomplete(context: Context) -> Iterator[Hit]:
+def _find_incomplete(context: Context) -> Iterator[Hit]:
     for use in context.levels:
         if use.missing and not use.has_foreign_names:
             thing = ("topology", use.name)
@@ -25,5 +25,5 @@ INCOMPLETE = Rule(
     "missing or differs makes delays wrong or loses messages.",
     "https://docs.particular.net/transports/rabbitmq/delayed-delivery",
     "Adopt the discovered topology and apply its plan.",
-    _incomplete,
+    _find_incomplete,
 )

@@ -17,18 +17,18 @@ IN_FLIGHT = 32
 BACKLOG = 1_000
 
 
-def _stuck(context: Context) -> Iterator[Hit]:
-    for one, number, is_leaving in _held(context):
-        missing = _missing(context, one)
+def _find_stuck(context: Context) -> Iterator[Hit]:
+    for one, number, is_leaving in _list_stuck_queues(context):
+        missing = _missing_keys(context, one)
         if missing or not is_leaving:
-            sentence = f"{_messages(number)} stuck in “{one.name}”{_named(one, missing)}."
+            sentence = f"{_messages(number)} stuck in “{one.name}”{_describe_keys(one, missing)}."
             evidence = number_evidence(one, "messages", number, sentence)
             yield Hit("", evidence, _bind(context, one, missing))
 
 
-def _slow(context: Context) -> Iterator[Hit]:
-    for one, number, is_leaving in _held(context):
-        if number > IN_FLIGHT and is_leaving and not _missing(context, one):
+def _find_slow(context: Context) -> Iterator[Hit]:
+    for one, number, is_leaving in _list_stuck_queues(context):
+        if number > IN_FLIGHT and is_leaving and not _missing_keys(context, one):
             sentence = (
                 f"{_messages(number)} past their time in “{one.name}”, and RabbitMQ sends at most "
                 f"{IN_FLIGHT} at once."
@@ -36,7 +36,7 @@ def _slow(context: Context) -> Iterator[Hit]:
             yield Hit("", number_evidence(one, "messages", number, sentence))
 
 
-def _held(context: Context) -> Iterator[tuple[Queue, int, bool]]:
+def _list_stuck_queues(context: Context) -> Iterator[tuple[Queue, int, bool]]:
     """What looks held in both looks, how many, and whether messages left the queue between.
 
     A burst that expires at one moment looks held in one.
@@ -55,13 +55,13 @@ def count_growth(numbers: QueueNumbers, earlier: QueueNumbers) -> int:
     return (numbers.messages or 0) - (earlier.messages or 0)
 
 
-def _missing(context: Context, one: Queue) -> Sequence[str]:
+def _missing_keys(context: Context, one: Queue) -> Sequence[str]:
     """The keys for which there is no queue, where the definitions show them."""
     keys = context.keys(one) or ()
     return [key for key in keys if not context.die(one, "expired", key).delivered]
 
 
-def _named(one: Queue, missing: Sequence[str]) -> str:
+def _describe_keys(one: Queue, missing: Sequence[str]) -> str:
     if not missing:
         return ""
     exchange = one.dead_letter_exchange or "(default exchange)"
@@ -77,7 +77,7 @@ def _bind(context: Context, one: Queue, missing: Sequence[str]) -> tuple[str, ..
     return tuple(context.admin.bind(exchange, key=key) for key in missing)
 
 
-def _growing(context: Context) -> Iterator[Hit]:
+def _find_growing(context: Context) -> Iterator[Hit]:
     for one in _dead_letter_queues(context):
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
         if earlier is None or earlier.messages is None or count_growth(numbers, earlier) <= 0:
@@ -89,7 +89,7 @@ def _growing(context: Context) -> Iterator[Hit]:
         yield Hit("", number_evidence(one, "messages", numbers.messages or 0, sentence))
 
 
-def _behind(context: Context) -> Iterator[Hit]:
+def _find_behind(context: Context) -> Iterator[Hit]:
     """Of a stream its recorder reports it: what a stream holds was read or not."""
     for one, report in context.reports(BEHIND.id):
         yield Hit("", number_evidence(one, "seconds behind", report.number, report.sentence))
@@ -109,7 +109,7 @@ def _copies(number: int) -> str:
     return "1 copy waits" if number == 1 else f"{number} copies wait"
 
 
-def _unread(context: Context) -> Iterator[Hit]:
+def _find_unread(context: Context) -> Iterator[Hit]:
     for one in _dead_letter_queues(context):
         if number := context.numbers(one).messages or 0:
             sentence = f"{_messages(number)} waiting in “{one.name}”, and no consumer reads them."
@@ -144,7 +144,7 @@ STUCK = Rule(
     "every three minutes. RabbitMQ counts these messages and delivers them to no consumer.",
     "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering",
     "Bind a queue for the missing routing key.",
-    _stuck,
+    _find_stuck,
 )
 
 SLOW = Rule(
@@ -156,7 +156,7 @@ SLOW = Rule(
     "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering",
     "Divide the messages between several delay queues, or raise "
     "dead_letter_worker_consumer_prefetch in advanced.config.",
-    _slow,
+    _find_slow,
 )
 
 GROWING = Rule(
@@ -167,7 +167,7 @@ GROWING = Rule(
     "Messages fail at this moment.",
     "https://www.rabbitmq.com/docs/dlx",
     "Find the cause on the page Dead letters, then replay the messages.",
-    _growing,
+    _find_growing,
 )
 
 BEHIND = Rule(
@@ -179,7 +179,7 @@ BEHIND = Rule(
     "https://www.rabbitmq.com/docs/maxlength",
     "Start the worker, and look at its recorder on the page System. If nobody uses this tap any "
     "more, delete the queue.",
-    _behind,
+    _find_behind,
 )
 
 UNREAD = Rule(
@@ -190,5 +190,5 @@ UNREAD = Rule(
     "an operator replays or discards them.",
     "https://www.rabbitmq.com/docs/dlx",
     "On the page Dead letters, mark the queue and park or replay its messages.",
-    _unread,
+    _find_unread,
 )

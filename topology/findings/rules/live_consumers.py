@@ -19,7 +19,7 @@ LEAST_DELIVERIES = 1.0
 MOSTLY, HARDLY = 0.9, 0.05
 
 
-def _consumed(context: Context) -> Iterator[Hit]:
+def _find_consumed_delays(context: Context) -> Iterator[Hit]:
     for one in context.queues:
         consumers = context.numbers(one).consumers or 0
         if not consumers or one.message_ttl_ms is None or not _is_delay(context, one):
@@ -40,8 +40,8 @@ def _is_delay(context: Context, one: Queue) -> bool:
     return one.name in context.level_queues or any(one in fed.get(w.name, ()) for w in work)
 
 
-def _lost_by_crashes(context: Context) -> Iterator[Hit]:
-    for one, _ in _crashing(context):
+def _find_lost_by_crashes(context: Context) -> Iterator[Hit]:
+    for one, _ in _list_crashing(context):
         if (limit := delivery_limit(one, context.version)) is not None and _drops(context, one):
             sentence = (
                 f"Consumers of “{one.name}” fail with the same messages again and again. RabbitMQ "
@@ -64,8 +64,8 @@ def _save(context: Context, one: Queue) -> tuple[str, ...]:
     return context.give_exchange(one) if one.dead_letter_exchange is None else ()
 
 
-def _returned(context: Context) -> Iterator[Hit]:
-    for one, numbers in _crashing(context):
+def _find_redelivered(context: Context) -> Iterator[Hit]:
+    for one, numbers in _list_crashing(context):
         limit = delivery_limit(one, context.version)
         if limit is not None and _drops(context, one):
             continue
@@ -79,7 +79,7 @@ def _returned(context: Context) -> Iterator[Hit]:
         yield Hit("", evidence, (list_consumers(one.name),))
 
 
-def _crashing(context: Context) -> Iterator[tuple[Queue, QueueNumbers]]:
+def _list_crashing(context: Context) -> Iterator[tuple[Queue, QueueNumbers]]:
     for one in context.queues:
         numbers = context.numbers(one)
         deliveries, repeats = numbers.deliver_rate or 0.0, numbers.redeliver_rate or 0.0
@@ -96,7 +96,7 @@ def _failures(limit: int) -> str:
     return "1 failed delivery" if limit == 0 else f"{limit + 1} failed deliveries"
 
 
-def _growing_retries(context: Context) -> Iterator[Hit]:
+def _find_growing_retries(context: Context) -> Iterator[Hit]:
     for one in context.queues:
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
         # What is published to it are retries too, of consumers that acknowledge.
@@ -104,7 +104,9 @@ def _growing_retries(context: Context) -> Iterator[Hit]:
             continue
         grown = count_growth(numbers, earlier)
         work = [f for f in context.fed_by_deaths[one.name] if f.message_ttl_ms is None]
-        if grown > sum(_taken(context, each) for each in work) and _fail_mostly(context, work):
+        if grown > sum(_count_taken(context, each) for each in work) and _find_failing(
+            context, work
+        ):
             names = ", ".join(f"“{each.name}”" for each in work[:3])
             sentence = (
                 f"“{one.name}” has {grown} more messages than one to two minutes ago, and most "
@@ -119,13 +121,13 @@ def _is_retry(context: Context, one: Queue) -> bool:
     return is_delay and one.name in context.fed_by_deaths and _is_delay(context, one)
 
 
-def _taken(context: Context, one: Queue) -> int:
+def _count_taken(context: Context, one: Queue) -> int:
     """So many more messages do its consumers hold: they may acknowledge a batch later."""
     earlier = context.earlier_numbers(one) or QueueNumbers()
     return max(0, (context.numbers(one).unacked or 0) - (earlier.unacked or 0))
 
 
-def _fail_mostly(context: Context, work: Sequence[Queue]) -> bool:
+def _find_failing(context: Context, work: Sequence[Queue]) -> bool:
     seen = [context.numbers(one) for one in work]
     deliveries = sum((n.deliver_rate or 0.0) - (n.redeliver_rate or 0.0) for n in seen)
     acks = sum(n.ack_rate or 0.0 for n in seen)
@@ -141,7 +143,7 @@ LIMIT = Rule(
     "https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling",
     "Stop the consumer, and set a dead-letter exchange with a queue by a policy before you start "
     "it again.",
-    _lost_by_crashes,
+    _find_lost_by_crashes,
 )
 
 CONSUMED_DELAY = Rule(
@@ -152,7 +154,7 @@ CONSUMED_DELAY = Rule(
     "arrive early and their delay is lost.",
     "https://www.rabbitmq.com/docs/ttl#per-queue-message-ttl",
     "Stop the consumer of the delay queue.",
-    _consumed,
+    _find_consumed_delays,
 )
 
 CRASH_LOOP = Rule(
@@ -164,7 +166,7 @@ CRASH_LOOP = Rule(
     "https://www.rabbitmq.com/docs/consumers#acknowledgement-modes",
     "Read the log of the consumer. Configure the consumer to reject without requeue, and "
     "dead-letter to a queue with a TTL.",
-    _returned,
+    _find_redelivered,
 )
 
 GROWING_RETRIES = Rule(
@@ -176,5 +178,5 @@ GROWING_RETRIES = Rule(
     "https://www.rabbitmq.com/docs/dlx",
     "Read the log of the consumer. Configure the consumer to park a message after some attempts, "
     "by the count in x-death.",
-    _growing_retries,
+    _find_growing_retries,
 )

@@ -15,7 +15,7 @@ from topology.findings.rules.live import number_evidence
 REPORTED_MS = 60_000
 
 
-def _not_draining(context: Context) -> Iterator[Hit]:
+def _find_not_draining(context: Context) -> Iterator[Hit]:
     """A classic queue whose process did nothing for longer than its TTL, although it has messages.
 
     So nothing came and nothing left: all of them are past their time. By the process and not by
@@ -33,12 +33,12 @@ def _not_draining(context: Context) -> Iterator[Hit]:
             yield Hit("", number_evidence(one, "messages", numbers.messages, sentence))
 
 
-def _blocked(context: Context) -> Iterator[Hit]:
+def _find_blocked(context: Context) -> Iterator[Hit]:
     for one, report in context.reports(BLOCKED.id):
         yield Hit("", number_evidence(one, "messages", report.number, report.sentence))
 
 
-def _unconsumed(context: Context) -> Iterator[Hit]:
+def _find_unconsumed(context: Context) -> Iterator[Hit]:
     """Not where a queue TTL or a consumer takes messages out."""
     for one in context.dead_lettering:
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
@@ -58,7 +58,7 @@ NOT_DRAINING = Rule(
     "TTL never expires, and in a classic queue all messages behind it wait.",
     "https://www.rabbitmq.com/docs/ttl",
     "Take the messages from the queue with a consumer or a shovel, and publish them again.",
-    _not_draining,
+    _find_not_draining,
 )
 
 
@@ -70,7 +70,7 @@ BLOCKED = Rule(
     "leaves late, when those before it have left.",
     "https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats",
     "Use one queue for each delay, with a queue TTL. The topologies of Delayboard do.",
-    _blocked,
+    _find_blocked,
 )
 
 UNCONSUMED = Rule(
@@ -82,5 +82,5 @@ UNCONSUMED = Rule(
     "https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats",
     "Start the consumer of a work queue. Peek a delay queue: the peek compares the TTLs of its "
     "first messages.",
-    _unconsumed,
+    _find_unconsumed,
 )

@@ -14,15 +14,15 @@ _POLICIES = "https://www.rabbitmq.com/docs/parameters#policies"
 _ARGUMENT_WINS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
 
 
-def _transient(context: Context) -> Iterator[Hit]:
+def _find_transient_targets(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         target = context.index.exchanges.get(one.dead_letter_exchange or "")
         if one.durable and target is not None and not _lasts(target):
-            yield _gone(context, one, target, "binding")
-    yield from _transient_queues(context)
+            yield _make_hit(context, one, target, "binding")
+    yield from _find_transient_queues(context)
 
 
-def _transient_queues(context: Context) -> Iterator[Hit]:
+def _find_transient_queues(context: Context) -> Iterator[Hit]:
     """Not where one of several targets lasts, nor what a queue that goes too dies into."""
     seen = set()
     for death in context.deaths:
@@ -31,10 +31,10 @@ def _transient_queues(context: Context) -> Iterator[Hit]:
         is_lasting = _lasts(one) and "x-expires" not in one.arguments
         if is_lasting and targets and one.name not in seen and not any(map(_lasts, targets)):
             seen.add(one.name)
-            yield _gone(context, one, targets[0], "consumer")
+            yield _make_hit(context, one, targets[0], "consumer")
 
 
-def _gone(context: Context, one: Queue, target: Exchange | Queue, user: str) -> Hit:
+def _make_hit(context: Context, one: Queue, target: Exchange | Queue, user: str) -> Hit:
     when = f"after the last {user} is removed" if target.durable else "when the broker restarts"
     sentence = (
         f"RabbitMQ deletes “{target.name}” {when}. It then drops the messages that die in "
@@ -48,7 +48,7 @@ def _lasts(target: Exchange | Queue) -> bool:
     return target.durable and not target.auto_delete
 
 
-def _missing_alternates(context: Context) -> Iterator[Hit]:
+def _find_missing_alternates(context: Context) -> Iterator[Hit]:
     for one in sorted(context.index.exchanges.values(), key=lambda exchange: exchange.name):
         name = one.arguments.text("alternate-exchange")
         if name and name not in context.index.exchanges:
@@ -61,7 +61,7 @@ def _missing_alternates(context: Context) -> Iterator[Hit]:
             yield Hit(name, evidence, repair)
 
 
-def _not_refusing(context: Context) -> Iterator[Hit]:
+def _find_ignored_overflow(context: Context) -> Iterator[Hit]:
     for one in context.queues:
         is_ignored = one.arguments.text("x-overflow") == "reject-publish-dlx"
         is_bounded = any(name in one.arguments for name in ("x-max-length", "x-max-length-bytes"))
@@ -71,7 +71,7 @@ def _not_refusing(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence(one, "x-overflow", sentence), repair)
 
 
-def _without_effect(context: Context) -> Iterator[Hit]:
+def _find_settings_without_effect(context: Context) -> Iterator[Hit]:
     for name, given in sorted(context.snapshot.policy_arguments.items()):
         declared, one = context.snapshot.declared.queue(name), context.index.queues.get(name)
         if declared is None or one is None:
@@ -87,7 +87,7 @@ def _without_effect(context: Context) -> Iterator[Hit]:
             yield Hit(policies, context.evidence(one, argument, sentence))
 
 
-def _delayed_exchanges(context: Context) -> Iterator[Hit]:
+def _find_delayed_exchanges(context: Context) -> Iterator[Hit]:
     for one in sorted(context.index.exchanges.values(), key=lambda exchange: exchange.name):
         if one.type == DELAYED_TYPE:
             sentence = f"“{one.name}” stores its delayed messages once, on one node."
@@ -102,7 +102,7 @@ TRANSIENT = Rule(
     "queue. It then drops the dead letters.",
     "https://www.rabbitmq.com/docs/queues#durability",
     "Declare the exchange and the queue as durable, without auto-delete.",
-    _transient,
+    _find_transient_targets,
 )
 
 MISSING_ALTERNATE = Rule(
@@ -113,7 +113,7 @@ MISSING_ALTERNATE = Rule(
     "drops them.",
     "https://www.rabbitmq.com/docs/ae",
     "Declare the alternate exchange and bind a queue to it.",
-    _missing_alternates,
+    _find_missing_alternates,
 )
 
 NOT_REFUSING = Rule(
@@ -124,7 +124,7 @@ NOT_REFUSING = Rule(
     "full queue removes its oldest message and accepts the new one.",
     "https://www.rabbitmq.com/docs/maxlength",
     "Set the overflow to reject-publish.",
-    _not_refusing,
+    _find_ignored_overflow,
 )
 
 WITHOUT_EFFECT = Rule(
@@ -135,7 +135,7 @@ WITHOUT_EFFECT = Rule(
     "a quorum queue the policy wins. A change of the other setting has no effect.",
     _POLICIES,
     "Remove the setting that has no effect.",
-    _without_effect,
+    _find_settings_without_effect,
 )
 
 DELAYED_EXCHANGE = Rule(
@@ -146,5 +146,5 @@ DELAYED_EXCHANGE = Rule(
     "Its messages exist once, on one node, and nothing lists them.",
     "https://github.com/rabbitmq/rabbitmq-delayed-message-exchange",
     "Move to a delay by TTL and dead-lettering before you upgrade.",
-    _delayed_exchanges,
+    _find_delayed_exchanges,
 )

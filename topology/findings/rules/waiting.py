@@ -34,7 +34,7 @@ def discards(context: Context, one: Queue) -> bool:
     return is_lasting and is_discarding and one.type != "stream" and not context.is_consumed(one)
 
 
-def _discarding(context: Context) -> Iterator[Hit]:
+def _find_discarding(context: Context) -> Iterator[Hit]:
     for one in context.queues:
         if discards(context, one) and one.name not in context.fed_by_deaths:
             sentence = (
@@ -45,7 +45,7 @@ def _discarding(context: Context) -> Iterator[Hit]:
             yield Hit(cause, context.evidence(one, TTL, sentence), context.give_exchange(one))
 
 
-def _expiring_dead_letters(context: Context) -> Iterator[Hit]:
+def _find_expiring_dead_letters(context: Context) -> Iterator[Hit]:
     for one, ttl_ms in _expiring_targets(context):
         if ttl_ms < RETENTION_MS:
             after = time_of(ttl_ms)
@@ -54,7 +54,7 @@ def _expiring_dead_letters(context: Context) -> Iterator[Hit]:
             yield Hit("", evidence, context.give_exchange(one))
 
 
-def _kept_for_a_time(context: Context) -> Iterator[Hit]:
+def _find_retention(context: Context) -> Iterator[Hit]:
     for one, ttl_ms in _expiring_targets(context):
         if ttl_ms >= RETENTION_MS:
             sentence = f"“{one.name}” deletes dead letters after {time_of(ttl_ms)}."
@@ -80,8 +80,8 @@ def _dropping_limit(one: Queue) -> str:
     return next((name for name in LIMITS if one.arguments.number(name) is not None), "")
 
 
-def _deleted_before(context: Context) -> Iterator[Hit]:
-    for one, ttl_ms, expires_ms in _leased(context):
+def _find_deleted_early(context: Context) -> Iterator[Hit]:
+    for one, ttl_ms, expires_ms in _list_leased(context):
         if expires_ms <= ttl_ms:
             sentence = (
                 f"RabbitMQ deletes “{one.name}” after {time_of(expires_ms)} without use, and a "
@@ -91,8 +91,8 @@ def _deleted_before(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence(one, EXPIRES, sentence), repair)
 
 
-def _not_renewed(context: Context) -> Iterator[Hit]:
-    for one, ttl_ms, expires_ms in _leased(context):
+def _find_unrenewed(context: Context) -> Iterator[Hit]:
+    for one, ttl_ms, expires_ms in _list_leased(context):
         if one.type == "quorum" and expires_ms > ttl_ms:
             late = time_of(expires_ms - ttl_ms)
             sentence = (
@@ -102,7 +102,7 @@ def _not_renewed(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence(one, EXPIRES, sentence))
 
 
-def _leased(context: Context) -> Iterator[tuple[Queue, int, int]]:
+def _list_leased(context: Context) -> Iterator[tuple[Queue, int, int]]:
     """Queues that messages wait in and that expire, with their TTL and their lease."""
     for one in context.dead_lettering:
         ttl_ms, expires_ms = one.message_ttl_ms, one.arguments.number(EXPIRES) or 0
@@ -111,7 +111,7 @@ def _leased(context: Context) -> Iterator[tuple[Queue, int, int]]:
             yield one, ttl_ms, expires_ms
 
 
-def _bounded(context: Context) -> Iterator[Hit]:
+def _find_bounded(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         limit = _dropping_limit(one)
         if limit and one.name in context.delays:
@@ -120,7 +120,7 @@ def _bounded(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence(one, limit, sentence), repair)
 
 
-def _prioritised(context: Context) -> Iterator[Hit]:
+def _find_prioritised(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         if one.name in context.delays and one.arguments.number("x-max-priority") is not None:
             sentence = (
@@ -131,7 +131,7 @@ def _prioritised(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence(one, "x-max-priority", sentence), repair)
 
 
-def _shortened(context: Context) -> Iterator[Hit]:
+def _find_shortened(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         declared = context.snapshot.declared.queue(one.name)
         stated, holds = declared.message_ttl_ms if declared else None, one.message_ttl_ms
@@ -151,7 +151,7 @@ DISCARDED = Rule(
     "message that waits here for its TTL is lost.",
     TTL_DOC,
     "Set a dead-letter exchange by a policy, or remove the TTL.",
-    _discarding,
+    _find_discarding,
 )
 
 DELETED_BEFORE = Rule(
@@ -163,7 +163,7 @@ DELETED_BEFORE = Rule(
     "https://www.rabbitmq.com/docs/ttl#queue-ttl",
     "Declare the queue without x-expires, or set x-expires to twice the TTL and declare "
     "the queue before each publish.",
-    _deleted_before,
+    _find_deleted_early,
 )
 
 NOT_RENEWED = Rule(
@@ -174,7 +174,7 @@ NOT_RENEWED = Rule(
     "RabbitMQ deletes the queue with the messages that came last.",
     "https://github.com/rabbitmq/rabbitmq-server/discussions/5894",
     "Use a classic queue for this delay, or declare the queue without x-expires.",
-    _not_renewed,
+    _find_unrenewed,
 )
 
 EXPIRING_DEAD_LETTERS = Rule(
@@ -185,7 +185,7 @@ EXPIRING_DEAD_LETTERS = Rule(
     "They are lost within a day.",
     TTL_DOC,
     "Remove the TTL, or set a dead-letter exchange by a policy.",
-    _expiring_dead_letters,
+    _find_expiring_dead_letters,
 )
 
 BOUNDED = Rule(
@@ -197,7 +197,7 @@ BOUNDED = Rule(
     "https://www.rabbitmq.com/docs/maxlength",
     "Remove the limit. The overflow reject-publish loses dead letters that come to a full classic "
     "queue.",
-    _bounded,
+    _find_bounded,
 )
 
 PRIORITISED = Rule(
@@ -208,7 +208,7 @@ PRIORITISED = Rule(
     "Messages of lower priorities leave late.",
     "https://www.rabbitmq.com/docs/priority",
     "Declare the delay queue without x-max-priority.",
-    _prioritised,
+    _find_prioritised,
 )
 
 SHORTENED = Rule(
@@ -219,7 +219,7 @@ SHORTENED = Rule(
     "the queue earlier than its declaration says.",
     TTL_DOC,
     "Exclude the queue from the policy, or remove message-ttl from it.",
-    _shortened,
+    _find_shortened,
 )
 
 KEPT_FOR_A_TIME = Rule(
@@ -230,5 +230,5 @@ KEPT_FOR_A_TIME = Rule(
     "looks at in time leaves no trace.",
     "https://www.rabbitmq.com/docs/dlx",
     "Park dead letters in time, or remove the limit.",
-    _kept_for_a_time,
+    _find_retention,
 )

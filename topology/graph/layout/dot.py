@@ -24,7 +24,7 @@ from topology.graph.layout.geometry import (
     label_of,
     label_width,
 )
-from topology.graph.layout.rows import arrange_rows
+from topology.graph.layout.row_layout import arrange_rows
 
 MARGIN = 8.0
 # A text on the upper edge of a box rises so far above it, border included.
@@ -143,7 +143,7 @@ def _returns(boxes: list[Box], edges: tuple[Edge, ...]) -> set[int]:
     for edge in edges:
         leaving[edge.source].add(edge.target)
 
-    def reached(start: str) -> set[str]:
+    def reach_from(start: str) -> set[str]:
         seen, todo = {start}, [start]
         while todo:
             fresh = leaving[todo.pop()] - seen
@@ -156,7 +156,7 @@ def _returns(boxes: list[Box], edges: tuple[Edge, ...]) -> set[int]:
         for number, edge in enumerate(edges)
         if edge.source in waiting
         and edge.kind == "dead-letter"
-        and edge.source in reached(edge.target)
+        and edge.source in reach_from(edge.target)
     }
 
 

@@ -72,7 +72,7 @@ class Overview:
     edges: tuple[Edge, ...]
     total: int
 
-    def leading(self) -> Mapping[str, Sequence[str]]:
+    def list_targets(self) -> Mapping[str, Sequence[str]]:
         """By key the titles of what a card leads to."""
         titles = {card.key: card.title for card in self.cards}
         found: dict[str, set[str]] = {}
@@ -93,7 +93,7 @@ def overview(seen: Survey, *, search: str = "", most: int) -> Overview:
 
 def members(seen: Survey, ids: Collection[str], *, search: str = "", most: int) -> Overview:
     """A card for each of these exchanges and queues that fits the search."""
-    kept = [_thing_card(member, seen) for member in ids if _is_match(name_of(member), search)]
+    kept = [_make_object_card(member, seen) for member in ids if _is_match(name_of(member), search)]
     return Overview(tuple(sorted(kept, key=_urgency)[:most]), (), len(kept))
 
 
@@ -126,7 +126,7 @@ def _rest_card(key: str, members: Collection[str], seen: Survey, search: str) ->
     return _count_members(card, fitting, seen.marks, also=["missing"] if key == MISSING else [])
 
 
-def _thing_card(member: str, seen: Survey) -> Card:
+def _make_object_card(member: str, seen: Survey) -> Card:
     kind, _, name = member.partition("/")
     queue = seen.definitions.queue(name) if kind == "queue" else None
     exchange = seen.definitions.exchange(name) if kind == "exchange" else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from topology.definitions import Definitions, Queue
 from topology.graph.edges import DEFAULT, Edge, edges_of
-from topology.graph.live_values import level_names, queue_mark
+from topology.graph.live_values import snapshot_marks
 from topology.snapshot import Snapshot
 
 QUEUES, EXCHANGES, MISSING = "queues", "exchanges", "missing"
@@ -64,8 +64,7 @@ def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
     owners = {member: group.key for group in reversed(groups) for member in group.members}
     rest = _find_rest(definitions, arrows, owners)
     owners |= {member: key for key, members in rest.items() for member in members}
-    marks = _marks(snapshot, definitions)
-    return Survey(snapshot, definitions, groups, arrows, owners, rest, marks)
+    return Survey(snapshot, definitions, groups, arrows, owners, rest, snapshot_marks(snapshot))
 
 
 def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
@@ -130,13 +129,3 @@ def _find_rest(
         EXCHANGES: frozenset(exchanges - unused - owned.keys()),
         MISSING: frozenset(ends - exchanges - queues - owned.keys()),
     }
-
-
-def _marks(snapshot: Snapshot, definitions: Definitions) -> dict[str, str]:
-    levels = level_names(definitions)
-    return {f"queue/{queue.name}": _mark(queue, snapshot, levels) for queue in definitions.queues}
-
-
-def _mark(queue: Queue, snapshot: Snapshot, levels: Collection[str]) -> str:
-    numbers = snapshot.numbers.get(queue.name)
-    return queue_mark(queue, numbers, is_level=queue.name in levels)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from topology.graph.build import Graph, Node
 from topology.graph.layout.dot import arrange
 from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout
-from topology.graph.layout.rows import arrange_rows
+from topology.graph.layout.row_layout import arrange_rows
 from topology.graph.live_values import count_text
 from topology.graph.svg import ARROWS, label, readable, way
 from topology.graph.svg_elements import (
@@ -82,7 +82,7 @@ def _node(card: Card) -> Node:
         "queue",
         card.title,
         numbers=QueueNumbers(card.messages) if is_tall else None,
-        small=(card.kind, things(card), SHORT.get(card.mark, "")),
+        small=(card.kind, describe_objects(card), SHORT.get(card.mark, "")),
     )
 
 
@@ -103,7 +103,7 @@ def _texts(box: Box, card: Card) -> list[str]:
     for line in box.lines:
         parts.append(text("name", x, y, content(line)))
         y += LINE_HEIGHT
-    held = things(card)
+    held = describe_objects(card)
     small = [card.kind, held] if card.shape == "group" else [held or card.kind]
     parts.append(text("small", x, y, content(small[0])))
     if box.node.numbers is None:
@@ -117,7 +117,7 @@ def _texts(box: Box, card: Card) -> list[str]:
     return parts
 
 
-def things(card: Card) -> str:
+def describe_objects(card: Card) -> str:
     """How many of each kind; "" for a single object, whose kind is its label."""
     if not card.is_many:
         return ""
@@ -131,7 +131,7 @@ def things(card: Card) -> str:
 
 def sentence(card: Card) -> str:
     """All that is known about a card, for a tooltip and for screen readers."""
-    words = [card.title, card.kind, things(card)]
+    words = [card.title, card.kind, describe_objects(card)]
     if card.messages is not None:
         words.append(f"{count_text(card.messages)} {card.unit}")
     words.append(card.state)

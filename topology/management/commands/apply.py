@@ -30,17 +30,15 @@ class Command(TopologyCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--dry-run", action="store_true", help="show the plan, change nothing")
         parser.add_argument(
             "--replace",
             action="store_true",
             help="let the worker replace the queues whose arguments differ; nothing else is done",
         )
-        parser.add_argument(
-            "--confirm",
-            default="",
-            metavar="NAME",
-            help="the topology's name, to replace queues on a production broker",
+        self.add_confirmation(
+            parser,
+            "show the plan, change nothing",
+            "the topology's name, to replace queues on a production broker",
         )
 
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:

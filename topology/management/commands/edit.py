@@ -34,12 +34,10 @@ class Command(TopologyCommand):
         parser.add_argument(
             "values", nargs="+", metavar="NAME=VALUE", help="a parameter, for example delay=30s"
         )
-        parser.add_argument("--dry-run", action="store_true", help="show the changes only")
-        parser.add_argument(
-            "--confirm",
-            default="",
-            metavar="NAME",
-            help="the topology's name, to change it on a production broker",
+        self.add_confirmation(
+            parser,
+            "show the changes only",
+            "the topology's name, to change it on a production broker",
         )
 
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:

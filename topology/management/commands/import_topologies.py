@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from topology.broker.management.exported import NotDefinitions
+from topology.broker.management.definitions_file import NotDefinitions
 from topology.graph.layout.geometry import visible
 from topology.management.find_rows import find_broker
 from topology.management.input_file import BadInput, read_json

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error
 from django.utils import timezone
 
-from topology.broker.management.exported import NotDefinitions, read_export
+from topology.broker.management.definitions_file import NotDefinitions, read_export
 from topology.findings import baseline, report
 from topology.findings.commands import Admin
 from topology.findings.find import find

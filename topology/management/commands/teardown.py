@@ -25,12 +25,10 @@ class Command(TopologyCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--dry-run", action="store_true", help="list the objects only")
-        parser.add_argument(
-            "--confirm",
-            default="",
-            metavar="NAME",
-            help="the topology's name, to delete it with its messages or on a production broker",
+        self.add_confirmation(
+            parser,
+            "list the objects only",
+            "the topology's name, to delete it with its messages or on a production broker",
         )
 
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:

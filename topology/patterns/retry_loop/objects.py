@@ -48,14 +48,16 @@ def _bindings(params: Params) -> Iterator[Binding]:
         yield Binding(source, timeout.queue, _key(params, timeout.queue))
     for timeout in params.timeouts:
         key = timeout.match if params.split == "key" else _key(params, timeout.queue)
-        yield Binding(params.dead_exchange, timeout.queue, key, arguments=asked(params, timeout))
+        yield Binding(
+            params.dead_exchange, timeout.queue, key, arguments=binding_arguments(params, timeout)
+        )
 
 
 def _key(params: Params, queue: str) -> str:
     return queue if params.binding_keys == "queue" else ""
 
 
-def asked(params: Params, timeout: Timeout) -> Arguments:
+def binding_arguments(params: Params, timeout: Timeout) -> Arguments:
     """The arguments that a binding of a headers exchange matches; none for the other types."""
     if params.split != "header":
         return Arguments()

@@ -35,7 +35,7 @@ from topology.patterns.retry_loop import recognize as recognition
 from topology.patterns.retry_loop import remarks as vhost_remarks
 from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.keys import key_for, matches
-from topology.patterns.retry_loop.objects import asked
+from topology.patterns.retry_loop.objects import binding_arguments
 from topology.patterns.retry_loop.params import Params, Timeout, stray_key
 
 # As in the article: two retries after the first attempt.
@@ -154,7 +154,7 @@ class RetryLoop(Pattern):
                 params.dead_exchange,
                 timeout.match if params.split == "key" else "",
                 "entry",
-                asked(params, timeout),
+                binding_arguments(params, timeout),
             )
             for timeout in params.timeouts
         ]

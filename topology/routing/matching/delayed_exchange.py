@@ -39,7 +39,7 @@ def delay_in_exchange_ms(exchange: Exchange, headers: Mapping[str, Any]) -> int 
     return stated if stated is None or 0 < stated <= LONGEST_MS else 0
 
 
-def released(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+def mark_released(headers: Mapping[str, Any]) -> Mapping[str, Any]:
     """What it has after its delay, so that no delayed exchange keeps it again."""
     stated = _stated_ms(headers)
     return {**headers, HEADER: -stated} if stated else headers

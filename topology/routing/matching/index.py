@@ -60,7 +60,7 @@ class Index:
     def of(cls, found: Definitions | Index) -> Index:
         return found if isinstance(found, Index) else cls(found)
 
-    def leading(
+    def lead_on(
         self,
         exchange: Exchange,
         routing_keys: Sequence[str],

@@ -95,7 +95,7 @@ def steps(
         if kind_of(found) not in FORESEEABLE or kept_ms is None:
             yield Step(found)
             continue
-        leading = () if kept_ms else index.leading(found, routing_keys, headers, version)
+        leading = () if kept_ms else index.lead_on(found, routing_keys, headers, version)
         further = [name for is_queue, name in leading if not is_queue]
         queues = [name for is_queue, name in leading if is_queue]
         alternate = found.arguments.text("alternate-exchange")

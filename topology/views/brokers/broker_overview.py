@@ -12,7 +12,7 @@ from topology.models import Broker
 from topology.operations.finding_rows import find_mutes
 from topology.snapshot import Snapshot
 from topology.views.brokers.discovered import recognize_snapshot
-from topology.views.findings.results import Line, make_line, worked_out
+from topology.views.findings.results import Line, get_findings, make_line
 
 WORST = 3
 
@@ -34,7 +34,7 @@ class BrokerOverview:
 def make_overview(broker: Broker, snapshot: Snapshot) -> BrokerOverview:
     """Sends no request to the broker."""
     recognition = recognize_snapshot(broker, snapshot)
-    findings = worked_out(broker, snapshot)
+    findings = get_findings(broker, snapshot)
     mutes = find_mutes(broker, timezone.now())
     found = findings.value if findings else ()
     unread = (one.evidence for one in found if one.rule is UNREAD)

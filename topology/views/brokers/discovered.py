@@ -12,14 +12,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, latest
 from topology.broker.errors import BrokerError
-from topology.graph.build import build, facts
-from topology.graph.layout.dot import arrange
-from topology.graph.svg import draw as draw_svg
+from topology.graph.build import build
 from topology.models import Broker, Role, Topology
 from topology.operations import adopt
 from topology.operations.ownership import Refusal
@@ -32,7 +29,7 @@ from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
 from topology.views.brokers.discovered_filter import DiscoveredFilter, read_filter
 from topology.views.brokers.unmanaged_objects import PAGE, Label, find_unmanaged, show_unmanaged
-from topology.views.diagram import Diagram, draw
+from topology.views.diagram import Diagram, draw, draw_graph
 
 _results: SnapshotResults[Recognition] = SnapshotResults()
 
@@ -52,7 +49,7 @@ def discovered(request: HttpRequest, broker: Broker) -> HttpResponse:
         "invisible": describe_invisible(wanted.name) if wanted.name else "",
         "text": request.GET.get("q", "").strip(),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
-        **(_seen(broker, worked, wanted, request.GET.get("page", "1")) if worked else {}),
+        **(_make_context(broker, worked, wanted, request.GET.get("page", "1")) if worked else {}),
     }
     return render(request, "topology/discovered.html", context)
 
@@ -77,7 +74,7 @@ def recognize_snapshot(broker: Broker, snapshot: Snapshot) -> Worked[Recognition
     return _results.get(broker, snapshot, lambda: recognize(snapshot))
 
 
-def _seen(
+def _make_context(
     broker: Broker, worked: Worked[Recognition], wanted: DiscoveredFilter, number: str
 ) -> dict[str, Any]:
     recognition, snapshot = worked.value, worked.snapshot
@@ -97,7 +94,7 @@ def _seen(
         "diagram": _draw_use(broker, shown[0], snapshot) if wanted.name and shown else None,
         "overlapping": [(_kind_title(use), Label(use.name)) for use in overlapping[:PAGE]],
         "overlapping_total": len(overlapping),
-        **_served(recognition, wanted),
+        **_list_served(recognition, wanted),
         **show_unmanaged(find_unmanaged(broker, recognition), snapshot, wanted),
     }
 
@@ -112,12 +109,12 @@ def _kind_title(use: Use) -> str:
     return PATTERNS[use.kind].EXPLANATION.title
 
 
-def _served(recognition: Recognition, wanted: DiscoveredFilter) -> dict[str, Any]:
+def _list_served(recognition: Recognition, wanted: DiscoveredFilter) -> dict[str, Any]:
     """The queues that something recognized works for, with its name and kind."""
     matching = [
         one
         for one in recognition.served
-        if wanted.kind in ("", one.use.kind) and wanted.holds_thing(one.queue)
+        if wanted.kind in ("", one.use.kind) and wanted.matches_object(one.queue)
     ]
     shown = [
         (Label(one.queue.name), Label(one.use.name), _kind_title(one.use))
@@ -134,7 +131,4 @@ def _draw_use(broker: Broker, one: Found, snapshot: Snapshot) -> Diagram:
         return draw(Topology(broker=broker, kind=use.kind, name=use.name, params=texts), snapshot)
     part = replace(snapshot, definitions=snapshot.definitions.only(use.claims))
     graph = build(part, beside=snapshot.definitions)
-    layout = arrange(graph)
-    # topology.graph.svg escapes every text that it writes.
-    svg = SafeString(draw_svg(layout, title=f"Discovered: {use.name}", id="found"))
-    return Diagram(svg, facts(graph), layout.note)
+    return draw_graph(graph, f"Discovered: {use.name}", "found")

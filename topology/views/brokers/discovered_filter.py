@@ -35,7 +35,7 @@ class DiscoveredFilter:
         queues = [identity[1] for identity in use.claims if identity[0] == "queue"]
         return self.kind in ("", use.kind) and self._fits([use.name, *queues])
 
-    def holds_thing(self, thing: Thing) -> bool:
+    def matches_object(self, thing: Thing) -> bool:
         names = (
             (thing.source, thing.destination, thing.routing_key)
             if isinstance(thing, Binding)

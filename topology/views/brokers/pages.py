@@ -48,7 +48,7 @@ def broker_add(request: HttpRequest) -> HttpResponse:
         if not trials:
             connect.add_broker(broker, password)
             audit.record(request.user, "broker added", broker=broker, what=broker.name)
-            return _tried(request, broker, "broker_start")
+            return _try_connection(request, broker, "broker_start")
     return render(request, "topology/broker_form.html", {"form": form, "trials": trials})
 
 
@@ -63,7 +63,7 @@ def broker_edit(request: HttpRequest, broker: Broker) -> HttpResponse:
         latest.forget(broker.pk)
         what = ", ".join(form.changed_data)
         audit.record(request.user, "broker changed", broker=broker, what=what)
-        return _tried(request, broker)
+        return _try_connection(request, broker)
     return render(request, "topology/broker_form.html", {"form": form, "broker": broker})
 
 
@@ -96,10 +96,12 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
 @access.with_broker(Role.OPERATOR)
 def broker_test(request: HttpRequest, broker: Broker) -> HttpResponse:
     audit.record(request.user, "connection tested", broker=broker, what=broker.name)
-    return _tried(request, broker)
+    return _try_connection(request, broker)
 
 
-def _tried(request: HttpRequest, broker: Broker, page: str = "topology:broker") -> HttpResponse:
+def _try_connection(
+    request: HttpRequest, broker: Broker, page: str = "topology:broker"
+) -> HttpResponse:
     try:
         trials = connect.try_connection(broker.address)
     except BrokerError as error:

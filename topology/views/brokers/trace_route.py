@@ -16,10 +16,10 @@ from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
 from topology.routing.trace_route import ask
 from topology.snapshot import Snapshot
-from topology.views.cache import Kept
+from topology.views.cache import SnapshotCache
 from topology.views.diagram import draw_path
 
-_kept: Kept[Index] = Kept()
+_kept: SnapshotCache[Index] = SnapshotCache()
 
 
 @require_safe

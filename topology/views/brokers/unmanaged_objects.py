@@ -54,12 +54,12 @@ def find_unmanaged(broker: Broker, recognition: Recognition) -> list[Thing]:
 def show_unmanaged(
     things: Sequence[Thing], snapshot: Snapshot, wanted: DiscoveredFilter
 ) -> dict[str, Any]:
-    matching = [thing for thing in things if wanted.holds_thing(thing)]
+    matching = [thing for thing in things if wanted.matches_object(thing)]
     return {
         "unmanaged": [_unmanaged_object(thing, snapshot) for thing in matching[:PAGE]],
         "foreign_total": len(matching),
         "foreign_all": len(things),
-        "foreign_counts": _counted(things),
+        "foreign_counts": _count_by_kind(things),
     }
 
 
@@ -71,6 +71,6 @@ def _unmanaged_object(thing: Thing, snapshot: Snapshot) -> UnmanagedObject:
     )
 
 
-def _counted(things: Sequence[Thing]) -> list[tuple[str, int]]:
+def _count_by_kind(things: Sequence[Thing]) -> list[tuple[str, int]]:
     counts = Counter(thing.identity[0] for thing in things)
     return sorted(counts.items())

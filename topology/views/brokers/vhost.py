@@ -14,21 +14,19 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from topology import access, latest
-from topology.graph.build import Graph, build, facts
+from topology.graph.build import build
 from topology.graph.edges import Edge, forwarder_edges
-from topology.graph.layout.dot import arrange
 from topology.graph.live_values import MARK_WORDS, snapshot_version
-from topology.graph.svg import draw as draw_svg
 from topology.graph.vhost.build import REST, Card, Overview, members, overview
 from topology.graph.vhost.owners import Group, Survey, name_of, part, survey
-from topology.graph.vhost.svg import arrange_cards, draw_cards, things
+from topology.graph.vhost.svg import arrange_cards, describe_objects, draw_cards
 from topology.models import Broker, Role, State, Topology
 from topology.patterns.pattern import Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import Snapshot
-from topology.views.cache import Kept
-from topology.views.diagram import Diagram, draw, notes
+from topology.views.cache import SnapshotCache
+from topology.views.diagram import Diagram, draw, draw_graph
 
 MOST = 500
 # In one diagram with all arrows between them.
@@ -45,7 +43,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Opened:
+class LinkTarget:
     """What a link on the diagram leads into; `found` is None for what belongs to none."""
 
     title: str
@@ -56,14 +54,14 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Surveyed:
+class VhostSurvey:
     """A survey, and by the keys of its groups what was recognized."""
 
     survey: Survey
     uses: Mapping[str, Found]
 
 
-_kept: Kept[Surveyed] = Kept()
+_kept: SnapshotCache[VhostSurvey] = SnapshotCache()
 
 
 @require_safe
@@ -80,52 +78,52 @@ def vhost(request: HttpRequest, broker: Broker) -> HttpResponse:
         "mark_words": MARK_WORDS,
     }
     if known.snapshot is not None:
-        context |= _seen(broker, known.snapshot, wanted, search)
+        context |= _make_context(broker, known.snapshot, wanted, search)
         context["live_version"] = snapshot_version(known.snapshot)
     return render(request, "topology/vhost.html", context)
 
 
-def _seen(broker: Broker, snapshot: Snapshot, wanted: str, search: str) -> dict[str, Any]:
+def _make_context(broker: Broker, snapshot: Snapshot, wanted: str, search: str) -> dict[str, Any]:
     surveyed = _survey(broker, snapshot)
     if not wanted:
-        return _drawn(broker, overview(surveyed.survey, search=search, most=MOST))
-    opened = _opened(broker, surveyed, wanted)
+        return _draw(broker, overview(surveyed.survey, search=search, most=MOST))
+    opened = _find_target(broker, surveyed, wanted)
     if opened is None:
         return {"is_gone": True}
-    diagram = None if search else _whole(broker, surveyed.survey, opened)
+    diagram = None if search else _draw_whole(broker, surveyed.survey, opened)
     inside = members(surveyed.survey, opened.ids, search=search, most=MOST)
     if diagram is None:
-        return {"opened": opened, **_drawn(broker, inside)}
-    return {"opened": opened, "is_live": True, **_listed(broker, inside, diagram)}
+        return {"opened": opened, **_draw(broker, inside)}
+    return {"opened": opened, "is_live": True, **_list_cards(broker, inside, diagram)}
 
 
-def _survey(broker: Broker, snapshot: Snapshot) -> Surveyed:
-    def survey_vhost() -> Surveyed:
+def _survey(broker: Broker, snapshot: Snapshot) -> VhostSurvey:
+    def survey_vhost() -> VhostSurvey:
         uses = {_key(found): found for found in recognize(snapshot).found}
         groups = [_group(key, found, snapshot) for key, found in uses.items()]
-        return Surveyed(survey(snapshot, groups), uses)
+        return VhostSurvey(survey(snapshot, groups), uses)
 
     return _kept.get(broker.pk, snapshot, survey_vhost)
 
 
-def _drawn(broker: Broker, seen: Overview) -> dict[str, Any]:
+def _draw(broker: Broker, seen: Overview) -> dict[str, Any]:
     linked = replace(seen, cards=tuple(_with_link(broker, card) for card in seen.cards))
     layout = arrange_cards(linked)
     svg = draw_cards(linked, layout, title=f"All of {broker.name}", id=f"vhost-{broker.pk}")
     # topology.graph.vhost.svg escapes every text that it writes.
-    return _listed(broker, linked, Diagram(SafeString(svg), note=layout.note))
+    return _list_cards(broker, linked, Diagram(SafeString(svg), note=layout.note))
 
 
-def _listed(broker: Broker, seen: Overview, diagram: Diagram) -> dict[str, Any]:
-    leading = seen.leading()
+def _list_cards(broker: Broker, seen: Overview, diagram: Diagram) -> dict[str, Any]:
+    leading = seen.list_targets()
     rows = [
-        Row(_with_link(broker, card), things(card), leading.get(card.key, ()))
+        Row(_with_link(broker, card), describe_objects(card), leading.get(card.key, ()))
         for card in seen.cards
     ]
     return {"diagram": diagram, "rows": rows, "shown": len(rows), "total": seen.total}
 
 
-def _whole(broker: Broker, seen: Survey, opened: Opened) -> Diagram | None:
+def _draw_whole(broker: Broker, seen: Survey, opened: LinkTarget) -> Diagram | None:
     """Everything of it with all arrows, and what stands next to it; None where that is much."""
     found, snapshot = opened.found, seen.snapshot
     if len(opened.ids) > MOST_IN_A_GRAPH:
@@ -136,14 +134,9 @@ def _whole(broker: Broker, seen: Survey, opened: Opened) -> Diagram | None:
         return draw(use, snapshot)
     inside = replace(snapshot, definitions=part(seen.definitions, opened.ids))
     graph = build(inside, beside=seen.definitions, ways=seen.ways(opened.ids))
-    return _graph(graph, opened) if len(graph.nodes) <= MOST_IN_A_GRAPH else None
-
-
-def _graph(graph: Graph, opened: Opened) -> Diagram:
-    layout = arrange(graph)
-    # topology.graph.svg escapes every text that it writes.
-    svg = SafeString(draw_svg(layout, title=opened.title, id="opened"))
-    return Diagram(svg, facts(graph), notes(graph, layout))
+    return (
+        draw_graph(graph, opened.title, "opened") if len(graph.nodes) <= MOST_IN_A_GRAPH else None
+    )
 
 
 def _key(found: Found) -> str:
@@ -180,16 +173,16 @@ def _trouble(found: Found, snapshot: Snapshot) -> Iterator[str]:
             yield f"Different: {departure.title}, argument {departure.name}."
 
 
-def _opened(broker: Broker, surveyed: Surveyed, wanted: str) -> Opened | None:
+def _find_target(broker: Broker, surveyed: VhostSurvey, wanted: str) -> LinkTarget | None:
     if wanted in REST:
-        return Opened(REST[wanted][0], "", surveyed.survey.rest[wanted])
+        return LinkTarget(REST[wanted][0], "", surveyed.survey.rest[wanted])
     group = next((group for group in surveyed.survey.groups if group.key == wanted), None)
     if group is None:
         return None
     found = surveyed.uses[wanted]
     ours = Topology.objects.filter(broker=broker, kind=found.use.kind, name=found.use.name)
     managed = ours.exclude(state=State.DELETED).first()
-    return Opened(group.title, group.kind, group.members, found, managed)
+    return LinkTarget(group.title, group.kind, group.members, found, managed)
 
 
 def _with_link(broker: Broker, card: Card) -> Card:

@@ -32,7 +32,7 @@ from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.views.background import Worked
 from topology.views.diagram import draw_path
-from topology.views.findings.results import make_line, worked_out
+from topology.views.findings.results import get_findings, make_line
 
 MOST_OBJECTS = 200
 MOST_COMMANDS = 20
@@ -72,7 +72,7 @@ def finding(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
 def finding_mute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
     form = MuteForm(request.POST)
     known = latest.fresh(broker)
-    worked = worked_out(broker, known.snapshot) if known.snapshot else None
+    worked = get_findings(broker, known.snapshot) if known.snapshot else None
     one = _find(worked, key)
     if worked is None:
         messages.error(
@@ -105,7 +105,7 @@ def _find(worked: Worked[tuple[Finding, ...]] | None, key: str) -> Finding | Non
 
 def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> HttpResponse:
     known = latest.fresh(broker)
-    worked = worked_out(broker, known.snapshot) if known.snapshot else None
+    worked = get_findings(broker, known.snapshot) if known.snapshot else None
     context: dict[str, Any] = {
         "broker": broker,
         "latest": known,

@@ -17,7 +17,12 @@ from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
 from topology.models import Broker, Role
 from topology.operations.finding_rows import find_mutes, find_pending
-from topology.views.findings.results import count_by_severity, findings_line, make_line, worked_out
+from topology.views.findings.results import (
+    count_by_severity,
+    findings_line,
+    get_findings,
+    make_line,
+)
 from topology.views.sorting import read_sort
 
 PAGE = 50
@@ -48,7 +53,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 @access.with_broker(Role.VIEWER)
 def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
-    worked = worked_out(broker, known.snapshot) if known.snapshot else None
+    worked = get_findings(broker, known.snapshot) if known.snapshot else None
     search, severity = request.GET.get("q", "").strip(), request.GET.get("severity", "")
     first = row_number(request.GET.get("from", "")) or 0
     sort = read_sort(request, ("severity", *SORTS), "-severity")

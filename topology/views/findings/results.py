@@ -38,7 +38,7 @@ class Line:
         return len(self.finding.objects) - 1
 
 
-def worked_out(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ...]] | None:
+def get_findings(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ...]] | None:
     """Of a vhost with very much in it, beside this request; None while that is not done."""
     reported = with_reports(broker, snapshot)
     return _results.get(broker, snapshot, lambda: _finder.find(broker.pk, reported))
@@ -46,7 +46,7 @@ def worked_out(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ...]
 
 def findings_line(broker: Broker, snapshot: Snapshot) -> list[Count] | None:
     """How many there are of each severity, without muted ones; None while they are computed."""
-    worked = worked_out(broker, snapshot)
+    worked = get_findings(broker, snapshot)
     if worked is None:
         return None
     mutes = find_mutes(broker, timezone.now())
@@ -58,7 +58,7 @@ def lines_of(topology: Topology, snapshot: Snapshot) -> list[Line] | None:
 
     Raises ParamsError for a row that no longer reads.
     """
-    worked = worked_out(topology.broker, snapshot)
+    worked = get_findings(topology.broker, snapshot)
     if worked is None:
         return None
     mutes = find_mutes(topology.broker, timezone.now())
@@ -74,7 +74,7 @@ def count_by_topology(topologies: Iterable[Topology]) -> dict[int, list[Count]]:
         broker = topology.broker
         if broker.pk not in by_broker:
             known = latest.latest(broker.pk)
-            worked = worked_out(broker, known.snapshot) if known and known.snapshot else None
+            worked = get_findings(broker, known.snapshot) if known and known.snapshot else None
             mutes = find_mutes(broker, timezone.now()) if worked and worked.value else {}
             by_broker[broker.pk] = (
                 [one for one in worked.value if one.key not in mutes] if worked else None

@@ -65,16 +65,16 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
         "mark_words": MARK_WORDS,
         "binds": topology.pattern.destinations(topology.parsed, Definitions()) is not None,
-        "longest_delay": _longest(topology),
-        "stated": _stated(topology),
+        "longest_delay": _longest_delay(topology),
+        "stated": _list_parameters(topology),
         "tap_choices": TAPS,
         "tap_help": TAPS_HELP,
-        "exports": [(form, label) for form, (label, _, _) in FORMATS.items()],
+        "exports": [(form, label) for form, (label, _) in FORMATS.items()],
         "replacing": QueueReplacement.open_of(topology).select_related("work"),
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
     if known.snapshot:
-        context |= _standing(topology, known.snapshot)
+        context |= _describe_state(topology, known.snapshot)
         if tab == "settings":
             context["probe_problem"] = probe_problem(topology, known.snapshot)
         version = known.snapshot.version_tuple
@@ -82,7 +82,7 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
     return render(request, "topology/topology.html", context)
 
 
-def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
+def _describe_state(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
     """What of it exists, and what a teardown would do."""
     teardown = provision.teardown_for(topology, snapshot)
     found = lines_of(topology, snapshot)
@@ -105,7 +105,7 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _stated(topology: Topology) -> list[tuple[str, str]]:
+def _list_parameters(topology: Topology) -> list[tuple[str, str]]:
     """Its parameters as (label, words); the header that others read is only a guess of ours."""
     if not topology.is_read_by_others:
         return topology.stated
@@ -113,7 +113,7 @@ def _stated(topology: Topology) -> list[tuple[str, str]]:
     return [(label, "unknown" if label in guessed else words) for label, words in topology.stated]
 
 
-def _longest(topology: Topology) -> str:
+def _longest_delay(topology: Topology) -> str:
     """In words; "" where new messages cannot be delayed."""
     longest = topology.pattern.longest(topology.parsed)
     return in_words(longest) if longest else ""

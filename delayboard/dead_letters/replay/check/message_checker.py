@@ -20,7 +20,7 @@ from delayboard.dead_letters.replay.check.route_checker import RouteChecker
 from delayboard.dead_letters.replay.check.targets import Destination, Targets
 from delayboard.dead_letters.replay.check.verdict import Verdict, make_refused
 from topology import latest
-from topology.broker.management.refusals import late
+from topology.broker.management.refusals import explain_timeout
 from topology.broker.properties.read import read_properties
 from topology.message import Properties
 from topology.models import Broker
@@ -71,7 +71,11 @@ def poll_broker(broker: Broker, *, is_late_good: bool = False) -> BrokerState:
         known = latest.poll(broker, PATIENCE_SECONDS)
     if known.snapshot is not None and not known.error:
         return BrokerState(known.snapshot, known.tried_at)
-    if known.snapshot is None or not is_late_good or known.error != str(late(broker.address)):
+    if (
+        known.snapshot is None
+        or not is_late_good
+        or known.error != str(explain_timeout(broker.address))
+    ):
         raise BrokerUnknown(f"The messages cannot be checked: {known.error}")
     return BrokerState(known.snapshot, known.snapshot.taken_at)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,26 +11,25 @@ from topology.delays import milliseconds
 from topology.message import Forwarder, Message
 from topology.routing import sentences
 from topology.routing.consumer import Consumer
-from topology.routing.context import Circumstances, consuming
+from topology.routing.context import Circumstances
 from topology.routing.cycle import Entries, is_interpreted, published_deaths
 from topology.routing.forwarder import count_from_now, forward_copy
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import keys_of
-from topology.routing.message_copy import Copy, added
+from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import RouteOutcome, Walk
-from topology.routing.queue_wait import Dies, Stays, stay
+from topology.routing.queue_wait import Dies, Stays, wait_in_queue
 from topology.routing.walk import follow, leave, read_expiration
 
 
-def remaining(
+def trace_remaining_route(
     found: Definitions | Index,
     message: Message,
     queue: str,
     *,
     version: tuple[int, ...] = NEWEST,
     waited: timedelta | None = None,
-    consumed: AbstractSet[str] = frozenset(),
     consumers: Mapping[str, Consumer] | None = None,
     forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
@@ -47,7 +45,7 @@ def remaining(
     around = Circumstances(
         Index.of(found),
         version or NEWEST,
-        consuming(consumed, consumers),
+        consumers or {},
         {forwarder.queue: forwarder for forwarder in forwarders},
     )
     headers = count_from_now(message.headers, forwarders, now_ms)
@@ -61,7 +59,7 @@ def remaining(
         return Walk((start.ends("uncertain", str(error), queue=queue),))
     if (forwarder := around.forwarders.get(queue)) is not None:
         return _follow_on(forward_copy(copy, there, forwarder, around), around)
-    whole = stay(there, copy, around.consumers.get(queue), around.version)
+    whole = wait_in_queue(there, copy, around.consumers.get(queue), around.version)
     passed = replace(copy, passed=frozenset({around.state(copy, there)}))
     return _follow_on(leave(passed, there, _subtract_waited(whole, waited), around.version), around)
 
@@ -87,7 +85,7 @@ def _subtract_waited(found: Stays | Dies, waited: timedelta | None) -> Stays | D
     if isinstance(found, Stays) or found.reason != "expired":
         return found
     if waited is None:
-        return replace(found, ms=0, spread=added(found.spread, found.ms))
+        return replace(found, ms=0, spread=add_times(found.spread, found.ms))
     return replace(found, ms=max(0, found.ms - milliseconds(waited)))
 
 

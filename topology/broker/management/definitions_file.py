@@ -84,19 +84,19 @@ def _check_name(kind: str, field: str, name: Any) -> None:
 def _snapshot(
     rows: Mapping[str, Sequence[dict[str, Any]]], vhost: str, own: str, version: str
 ) -> Snapshot:
-    def here(kind: str) -> list[dict[str, Any]]:
+    def list_rows(kind: str) -> list[dict[str, Any]]:
         return [dict(raw) for raw in rows[kind] if raw.get("vhost", own) == vhost]
 
-    queues = [{**raw, "type": _type_of(raw)} for raw in here("queues")]
-    policies, limits = here("policies"), _operator_policies(here("parameters"))
+    queues = [{**raw, "type": _type_of(raw)} for raw in list_rows("queues")]
+    policies, limits = list_rows("policies"), _operator_policies(list_rows("parameters"))
     unread = put_in_force(queues, policies, limits)
-    exchanges = [*here("exchanges"), *_add_predeclared(here("exchanges"))]
+    exchanges = [*list_rows("exchanges"), *_add_predeclared(list_rows("exchanges"))]
     name_policies(exchanges, policies)
     return read_snapshot(
         {"rabbitmq_version": version},
         queues,
         exchanges,
-        here("bindings"),
+        list_rows("bindings"),
         alarms=[],
         policies=policies,
         doubts=tuple(f"The pattern of the policy “{name}” cannot be read." for name in unread),

@@ -1,0 +1,57 @@
+"""Two temporary exchanges in front of two queues, where one binding decides which queue it is.
+
+A queue gets one copy of a message, however many ways lead to it. So the exchange `.in` with the
+alternate exchange `.held` takes the place of a queue's binding: while `.in` is bound to the old
+queue, its messages go there, and while it is not, `.held` takes them into the new one. No message
+takes both ways or none (as in `topology.transfer.interception`). Every step may be repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from topology.broker.management.client import Management
+from topology.definitions import Arguments, Binding, Exchange
+
+
+@dataclass(frozen=True)
+class Detour:
+    """From the queue `old` to the queue `new`; `name` begins the names of its exchanges."""
+
+    name: str
+    old: str
+    new: str
+
+    @property
+    def into(self) -> str:
+        return f"{self.name}.in"
+
+    @property
+    def alternate(self) -> str:
+        """The longest of its names."""
+        return f"{self.name}.held"
+
+    @property
+    def switch(self) -> Binding:
+        """While it is there, messages go to the old queue."""
+        return Binding(self.into, self.old, "")
+
+    def entrance(self, binding: Binding) -> Binding:
+        """What replaces a binding of the old queue."""
+        return replace(binding, destination=self.into, destination_is_queue=False)
+
+    def declare(self, management: Management) -> None:
+        arguments = Arguments({"alternate-exchange": self.alternate})
+        management.declare_exchange(Exchange(self.alternate, "fanout"))
+        management.declare_exchange(Exchange(self.into, "fanout", arguments=arguments))
+        management.bind(Binding(self.alternate, self.new, ""))
+
+    def enter(self, binding: Binding, management: Management) -> None:
+        """Lead what this binding of the old queue takes through the detour."""
+        management.bind(self.switch)
+        management.bind(self.entrance(binding))
+        management.unbind(binding)
+
+    def remove(self, management: Management) -> None:
+        for name in (self.into, self.alternate):
+            management.delete_exchange(name)
