@@ -34,6 +34,8 @@ LOCAL = "local[*]"
 # Wherever its tasks run: a run keeps what the driver prints.
 DRIVER_SETTINGS = {
     "spark.log.level": "ERROR",
+    # PySpark would report each line of ours that names a column, by five calls of the JVM.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.codegen.cache.maxEntries": str(COMPILED_CLASSES),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -128,6 +130,8 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     java = f'-Dlog4j2.configurationFile={LOG4J.as_uri()} "-Dderby.system.home={scratch}"'
     # Nobody waits for a pause, and a collector that runs beside the work costs more.
     java += f" -XX:+Use{'Serial' if input_bytes < SMALL_INPUT_BYTES else 'Parallel'}GC"
+    # Until its classes fill this, the JVM need not collect all garbage to make room for them.
+    java += " -XX:MetaspaceSize=256m"
     if input_bytes < FAST_CODE_BYTES:
         # With one compiler the JVM keeps a fifth of the code, and warns when that is full.
         java += " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
