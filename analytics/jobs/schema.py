@@ -55,16 +55,17 @@ UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{
 CAUSE = (*("death_queue", "death_reason", "exception_type", "routing_key", "publisher", "version"),)
 X_DEATH = "`x-death` array<struct<count:bigint,reason:string,queue:string,time:string>>"
 # Expiring is how a delay ends, so it proves no failure. `began_s` is in seconds since 1970.
+HAS_FAILED = "h.queue is not null and h.count > 0 and coalesce(h.reason, 'expired') != 'expired'"
 FAILURES = f"""
-    transform(
-        filter(histories, h ->
-            h.queue is not null and h.count > 0 and coalesce(h.reason, 'expired') != 'expired'),
+    case when exists(histories, h -> {HAS_FAILED}) then transform(
+        filter(histories, h -> {HAS_FAILED}),
         h -> struct(
             left(h.queue, 255) as queue,
             left(h.reason, 255) as reason,
             least(h.count, {LARGEST_NUMBER}) as count,
             coalesce(try_cast(h.time as bigint), unix_seconds(try_cast(h.time as timestamp)))
                 as began_s))
+    end
 """
 
 
@@ -154,20 +155,11 @@ def events_of(lines: DataFrame) -> DataFrame:
         & (f.contains(others, f.lit('"reason"')) | f.contains(others, f.lit("\\u")))
     )
     histories = f.from_json(f.when(may_fail, f.col("headers_json")), X_DEATH)["x-death"]
+    # Last, and of narrow rows: Spark generates no code for functions of each element of an array.
     return (
-        lines.withColumn("histories", histories)
-        .withColumn("failures", f.expr(FAILURES))
-        .select(
-            *(
-                "is_malformed",
-                "is_torn",
-                "source",
-                "kind",
-                "event_id",
-                "broker",
-                "topology",
-                "queue",
-            ),
+        lines.select(
+            *("is_malformed", "is_torn", "source", "kind", "event_id", "broker", "topology"),
+            "queue",
             f.when(has_id, f.col("message_id")).otherwise(f.col("content_id")).alias("key"),
             has_id.alias("has_id"),
             *("attempt", "replay_id", "requested_delay_ms", "caught_up", "redelivered"),
@@ -180,8 +172,10 @@ def events_of(lines: DataFrame) -> DataFrame:
             f.when(f.col("death_reason") != "", f.col("exception_type")).alias("exception_type"),
             f.nullif("published_by", f.lit("")).alias("publisher"),
             version_of("headers_json").alias("version"),
-            f.when(f.size("failures") > 0, f.col("failures")).alias("failures"),
+            histories.alias("histories"),
         )
+        .withColumn("failures", f.expr(FAILURES))
+        .drop("histories")
     )
 
 

@@ -34,6 +34,8 @@ LOCAL = "local[*]"
 # Wherever its tasks run: a run keeps what the driver prints.
 DRIVER_SETTINGS = {
     "spark.log.level": "ERROR",
+    # PySpark would report each line of ours that names a column, by five calls of the JVM.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.codegen.cache.maxEntries": str(COMPILED_CLASSES),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -102,7 +104,8 @@ def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> Spar
 
 def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
     """The session with its queries set up for so much input."""
-    partitions = max(os.cpu_count() or 1, input_bytes // PARTITION_BYTES)
+    is_tiny = input_bytes < TINY_INPUT_BYTES
+    partitions = 1 if is_tiny else max(os.cpu_count() or 1, input_bytes // PARTITION_BYTES)
     settings = {
         "spark.sql.shuffle.partitions": str(partitions),
         # A log has many small files, and a task for each would cost more than its lines.
@@ -110,13 +113,9 @@ def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
         "spark.sql.adaptive.enabled": str(input_bytes >= PLANNED_ONCE_BYTES).lower(),
         # A task for each file only to list it: most tasks of a day were such.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        "spark.sql.codegen.wholeStage": str(not is_tiny).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if is_tiny else "FALLBACK",
     }
-    if input_bytes < TINY_INPUT_BYTES:
-        settings |= {
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        }
     for key, value in settings.items():
         spark.conf.set(key, value)
     return spark
@@ -131,6 +130,8 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     java = f'-Dlog4j2.configurationFile={LOG4J.as_uri()} "-Dderby.system.home={scratch}"'
     # Nobody waits for a pause, and a collector that runs beside the work costs more.
     java += f" -XX:+Use{'Serial' if input_bytes < SMALL_INPUT_BYTES else 'Parallel'}GC"
+    # Until its classes fill this, the JVM need not collect all garbage to make room for them.
+    java += " -XX:MetaspaceSize=256m"
     if input_bytes < FAST_CODE_BYTES:
         # With one compiler the JVM keeps a fifth of the code, and warns when that is full.
         java += " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"

@@ -29,7 +29,7 @@ def is_retry() -> Column:
 
 def history_us() -> Column:
     """The first death that x-death has, in microseconds; null where there is none."""
-    return f.array_min(f.transform("failures", lambda one: one["began_s"])) * 1_000_000
+    return f.array_min(f.col("failures.began_s")) * 1_000_000
 
 
 def first_failure(end: datetime) -> tuple[Column, Column]:
