@@ -116,7 +116,7 @@ def _tables(
         by_message = _union(others).repartition(*single_messages.MESSAGE)
         copies = by_message.localCheckpoint(eager=False)
         each = copies.where("is_kept").drop("copies", "is_kept")
-        repeats = losses.repeats(copies, end)
+        repeats = _small(losses.repeats(copies, end))
         counted = retries.of_day(each, begin, end).localCheckpoint(eager=False)
         sides.append(each.withColumn("queue", f.lit("")).select(*schema.TRIP_COLUMNS, "queue"))
         failed.append(each)
@@ -141,12 +141,19 @@ def _tables(
     counts = _small(accuracy.counts(of_day, data_end))
     by_destination = counts.join(destinations, "destination_id", "left")
     by_delay = accuracy.by_delay(counts, _small(accuracy.percentiles(of_day)))
+    attempts, deaths = _small(retries.attempts(_union(tried))), _small(retries.deaths(_union(died)))
     by_trail = _small(trails.by_trail(trails.with_outcome(_union(messages), ended, end)))
     failures = _small(retries.failures(_union(one.select(*FAILURE) for one in failed), begin, end))
     missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
     missing = missing.localCheckpoint(eager=False)
+    # Spark plans nothing for an empty frame, unless it is a checkpoint.
     arrived = dead_letters.read(events if summary["dead_letters"] else events.limit(0))
-    arrived = arrived.localCheckpoint(eager=False)
+    if summary["dead_letters"]:
+        arrived = arrived.localCheckpoint(eager=False)
+    handled = dead_letters.counts(arrived, end)
+    replays = dead_letters.replays(arrived, events, end)
+    if summary["dead_letters"]:
+        handled, replays = _small(handled), _small(replays)
     return {
         "accuracy": accuracy.accuracy(by_delay),
         "uncounted": accuracy.uncounted(by_delay),
@@ -155,17 +162,17 @@ def _tables(
         "retries": retries.retries(by_trail),
         "releases": retries.releases(by_trail, releases),
         "groups": trails.groups(by_trail, failures),
-        "attempts": retries.attempts(_union(tried)),
+        "attempts": attempts,
         "outcomes": trails.outcomes(by_trail),
         "recoveries": trails.recoveries(by_trail),
         "causes": retries.causes(failures),
-        "deaths": retries.deaths(_union(died)),
+        "deaths": deaths,
         "losses": losses.losses(missing),
         "unexplained": losses.unexplained(missing),
         "stays": accuracy.stays(counts),
-        "dead_letters": dead_letters.counts(arrived, end),
-        "replays": dead_letters.replays(arrived, events, end),
-        "probes": probes.lateness(events, day, data_end)
+        "dead_letters": handled,
+        "replays": replays,
+        "probes": _small(probes.lateness(events, day, data_end))
         if summary["probes"]
         else probes.none(events),
         "excluded": repeats,
@@ -205,8 +212,8 @@ def _sources(is_observed: Column) -> Column:
 
 
 def _small(frame: DataFrame) -> DataFrame:
-    """The frame, computed once, in one partition: what adds it up needs no exchange."""
-    return frame.localCheckpoint(eager=False).coalesce(1)
+    """The frame, computed now, in one partition: what adds it up needs no exchange."""
+    return frame.localCheckpoint().coalesce(1)
 
 
 def _union(frames: Iterable[DataFrame]) -> DataFrame:

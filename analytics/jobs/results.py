@@ -12,14 +12,17 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from analytics.jobs import session
 from analytics.jobs.schema import as_it_is
 
 
 def write(spark: SparkSession, url: str, day: date, tables: Mapping[str, DataFrame]) -> str:
     """Compute the tables by one query into a new folder of the day; its URL.
 
+    They add up few rows: the session is set up for those, and has to be `tuned` again for others.
     A run writes to a folder of its own, so that nobody reads what two wrote or what one began.
     """
+    session.tuned(spark, 0)
     folder = f"{url}/date={day.isoformat()}/run={uuid4().hex[:12]}"
     named = (frame.withColumn("table", f.lit(name)) for name, frame in tables.items())
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), named)

@@ -102,7 +102,8 @@ def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> Spar
 
 def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
     """The session with its queries set up for so much input."""
-    partitions = max(os.cpu_count() or 1, input_bytes // PARTITION_BYTES)
+    is_tiny = input_bytes < TINY_INPUT_BYTES
+    partitions = 1 if is_tiny else max(os.cpu_count() or 1, input_bytes // PARTITION_BYTES)
     settings = {
         "spark.sql.shuffle.partitions": str(partitions),
         # A log has many small files, and a task for each would cost more than its lines.
@@ -110,13 +111,9 @@ def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
         "spark.sql.adaptive.enabled": str(input_bytes >= PLANNED_ONCE_BYTES).lower(),
         # A task for each file only to list it: most tasks of a day were such.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        "spark.sql.codegen.wholeStage": str(not is_tiny).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if is_tiny else "FALLBACK",
     }
-    if input_bytes < TINY_INPUT_BYTES:
-        settings |= {
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        }
     for key, value in settings.items():
         spark.conf.set(key, value)
     return spark
