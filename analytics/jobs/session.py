@@ -34,7 +34,7 @@ LOCAL = "local[*]"
 # Wherever its tasks run: a run keeps what the driver prints.
 DRIVER_SETTINGS = {
     "spark.log.level": "ERROR",
-    # PySpark would report each line of ours that names a column, by five calls of the JVM.
+    # PySpark would report each line of ours that names a column, by several calls of the JVM.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.codegen.cache.maxEntries": str(COMPILED_CLASSES),
     "spark.ui.enabled": "false",
