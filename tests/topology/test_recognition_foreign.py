@@ -122,6 +122,16 @@ def test_a_pair_whose_way_back_is_gone_says_so() -> None:
     assert use.claims == {thing.identity for thing in left}
 
 
+def test_a_pair_of_ours_that_lost_both_exchanges_is_shown_with_what_is_missing() -> None:
+    whole = retry_pair.definitions(retry_pair_params.Params("orders", timedelta(seconds=5)))
+    use = only(Definitions(queues=whole.queues))
+    assert (use.kind, use.name, use.params) == ("retry_pair", "orders", None)
+    assert [sentence.split(" is ")[0].split(" and ")[0] for sentence in use.missing] == [
+        "The exchange “orders”",
+        "The exchange “orders-retry”",
+    ]
+
+
 def test_an_empty_binding_key_is_not_read_as_the_name() -> None:
     whole = retry_pair.definitions(retry_pair_params.Params("orders", timedelta(seconds=5)))
     empty = of(*(replace(binding, routing_key="") for binding in whole.bindings))

@@ -17,7 +17,7 @@ from topology.broker.amqp.connection import explain_error, open_connection, tran
 from topology.broker.amqp.declare import declare
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.frames import Unpublishable, publish_frames, send, wait, wait_for_any
-from topology.broker.amqp.returns import same
+from topology.broker.amqp.returns import match_returned
 from topology.broker.errors import NACKED, BrokerError, NotFound, unroutable_sentence
 from topology.definitions import Definitions
 from topology.message import Publish
@@ -253,7 +253,7 @@ class Pipeline(Generic[Token]):
         alike = [
             one for one in in_flight if (one.publish.exchange, one.publish.routing_key) == there
         ]
-        is_same = same(properties.raw, body)
+        is_same = match_returned(properties.raw, body)
         found = next((one for one in alike if is_same(one.publish)), None)
         possible = alike or in_flight
         if found is None and len(possible) == 1:

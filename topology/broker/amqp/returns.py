@@ -9,7 +9,7 @@ from topology.broker.properties.read import read_properties
 from topology.message import REPLAY_HEADER, Headers, Publish
 
 
-def same(raw: bytes, body: bytes) -> Callable[[Publish], bool]:
+def match_returned(raw: bytes, body: bytes) -> Callable[[Publish], bool]:
     """Whether a publish is the one that came back with these properties and this body.
 
     Without a name of its own it is one that is equal to it in all that routing sees: each of

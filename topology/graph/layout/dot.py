@@ -24,11 +24,8 @@ from topology.graph.layout.geometry import (
     label_of,
     label_width,
 )
-from topology.graph.layout.row_layout import arrange_rows
+from topology.graph.layout.row_layout import BADGE_ROOM, MARGIN, arrange_rows
 
-MARGIN = 8.0
-# A text on the upper edge of a box rises so far above it, border included.
-BADGE_ROOM = 13.0
 POINTS_PER_INCH = 72.0
 LABEL_HEIGHT = 16
 FEW_NODES = 8
@@ -51,32 +48,9 @@ def arrange(graph: Graph, *, direction: Direction | None = None) -> Layout:
         is_small = len(graph.nodes) <= FEW_NODES or _columns(graph.nodes, graph.edges)
         direction = "down" if is_small else "right"
     try:
-        layout = arrange_by_dot(graph, direction=direction)
+        return arrange_by_dot(graph, direction=direction)
     except LayoutError as error:
-        layout = arrange_rows(graph.nodes, note=f"{error} {WITHOUT_ARROWS}")
-    heads = [box.top for box in layout.boxes if box.node.badge]
-    return move_down(layout, max(0.0, BADGE_ROOM - min(heads, default=BADGE_ROOM)))
-
-
-def move_down(layout: Layout, by: float) -> Layout:
-    """The same with so much more room above it."""
-    if not by:
-        return layout
-
-    def down(point: Point) -> Point:
-        return point[0], point[1] + by
-
-    lines = (
-        replace(
-            line,
-            points=tuple(map(down, line.points)),
-            tip=down(line.tip),
-            label_at=down(line.label_at),
-        )
-        for line in layout.lines
-    )
-    boxes = (replace(box, y=box.y + by) for box in layout.boxes)
-    return replace(layout, height=layout.height + by, boxes=tuple(boxes), lines=tuple(lines))
+        return arrange_rows(graph.nodes, note=f"{error} {WITHOUT_ARROWS}")
 
 
 def arrange_by_dot(
@@ -173,7 +147,7 @@ def _read(answer: Mapping[str, Any], boxes: list[Box], edges: tuple[Edge, ...]) 
 
     def place(text: str) -> Point:
         x, y = text.split(",")
-        return float(x) + MARGIN, top - float(y) + MARGIN
+        return float(x) + MARGIN, top - float(y) + BADGE_ROOM
 
     found = {item["name"]: place(item["pos"]) for item in answer.get("objects", [])}
     ways = {item["id"]: item for item in answer.get("edges", []) if "id" in item}
@@ -189,4 +163,4 @@ def _read(answer: Mapping[str, Any], boxes: list[Box], edges: tuple[Edge, ...]) 
         if "lp" in way:
             line = replace(line, label=label_of(edge), label_at=place(way["lp"]))
         lines.append(line)
-    return Layout(right + 2 * MARGIN, top + 2 * MARGIN, placed, tuple(lines))
+    return Layout(right + 2 * MARGIN, top + BADGE_ROOM + MARGIN, placed, tuple(lines))

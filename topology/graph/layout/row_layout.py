@@ -10,6 +10,8 @@ from topology.graph.layout.geometry import Box, Layout, box_of
 
 COLUMNS = 5
 GAP, MARGIN = 16.0, 8.0
+# A text on the upper edge of a box rises less than that above it.
+BADGE_ROOM = 14.0
 
 
 def arrange_rows(nodes: Sequence[Node], top: float = 0.0, note: str = "") -> Layout:
@@ -17,7 +19,7 @@ def arrange_rows(nodes: Sequence[Node], top: float = 0.0, note: str = "") -> Lay
     measured = [box_of(node) for node in nodes]
     width = max((box.width for box in measured), default=0.0)
     boxes: list[Box] = []
-    y = top + MARGIN
+    y = top + BADGE_ROOM
     for first in range(0, len(measured), COLUMNS):
         row = measured[first : first + COLUMNS]
         height = max(box.height for box in row)

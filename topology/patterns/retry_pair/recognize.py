@@ -42,7 +42,10 @@ def _find_whole(found: Definitions, retry: Queue) -> Use | None:
 
 
 def _find_partial(found: Definitions, retry: Queue) -> Use | None:
-    """The work queue, an exchange or a binding is missing, but one binding shows the key."""
+    """The work queue, an exchange or a binding is missing, but one binding shows the key.
+
+    If no binding is left, two queues that name each other's exchange still are a pair.
+    """
     name = retry.name.removesuffix("-retry")
     work = found.queue(name)
     if retry.dead_letter_exchange != name or retry.dead_letter_routing_key is not None:
@@ -50,8 +53,24 @@ def _find_partial(found: Definitions, retry: Queue) -> Use | None:
     if work and (work.dead_letter_exchange != retry.name or work.message_ttl_ms is not None):
         return None
     key = _key([*found.leads(name, name), *found.leads(retry.name, retry.name)])
-    use = _find_use(found, retry, key) if key else None
+    if not key:
+        return _find_without_exchanges(found, work, retry) if work else None
+    use = _find_use(found, retry, key)
     return use if use and len(use.claims) >= LEAST_LEFT else None
+
+
+def _find_without_exchanges(found: Definitions, work: Queue, retry: Queue) -> Use | None:
+    """Both exchanges are missing, and their bindings with them."""
+    names = (work.name, retry.name)
+    if not retry.message_ttl_ms or any(map(found.exchange, names)):
+        return None
+    missing = tuple(
+        f"The exchange “{name}” and its binding to the queue “{name}” are missing."
+        for name in names
+    )
+    remark = "The routing key of the bindings is unknown, so Delayboard cannot restore them."
+    claims = frozenset([work.identity, retry.identity])
+    return Use(KIND, work.name, None, claims, missing, (remark,))
 
 
 def _find_use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
