@@ -217,8 +217,9 @@ class PublishForm(PublishFields):
             self.full_clean()
             self.add_error("body", str(error))
         else:
-            self.data = self.data.copy()  # type: ignore[attr-defined]
-            self.data["body"] = text
+            data = self.data.copy()  # type: ignore[attr-defined]
+            data["body"] = text
+            self.data = data
 
     def chosen(self, name: str) -> Topology | Broker | None:
         """The row of the field as typed, if the user may use it; of the shown mode only."""
