@@ -49,6 +49,14 @@ def test_nothing_waiting_is_said(viewer: Client) -> None:
     assert "No waiting messages" in page(viewer)
 
 
+def test_deliveries_of_a_deleted_topology_are_not_missed(viewer: Client) -> None:
+    blind = {"kind": "delay_queues", "params": {"queue": "mails", "delays": "1h"}}
+    Topology.objects.update(**blind, state=State.APPLIED)
+    assert "Delivery is not observed for 1 topology." in page(viewer)
+    Topology.objects.update(state=State.DELETED)
+    assert "Delivery is not observed" not in page(viewer)
+
+
 def test_what_waits_is_listed_with_its_destination_and_whether_it_is_overdue(
     viewer: Client, topology: Topology
 ) -> None:

@@ -21,7 +21,7 @@ from analytics.scheduled.summaries.status import TopologyDoubt
 from analytics.scheduled.summaries.summary import Summary
 from topology import latest
 from topology.database.paging import first_page
-from topology.models import Broker, Topology
+from topology.models import Broker, State, Topology
 from topology.redaction import Redaction
 
 PAGE = 50
@@ -77,7 +77,9 @@ def load_list(
         now=now,
         topologies=topologies,
         destinations=list(counts.destinations(around, None, None))[:OFFERED],
-        not_observed=[one for one in topologies if one.pk in scope.not_observed],
+        not_observed=[
+            one for one in topologies if one.pk in scope.not_observed and one.state != State.DELETED
+        ],
         doubts=doubts(around, brokers, topologies),
         stuck_in=_with_stuck(scope, topologies),
         is_first=place is None,
