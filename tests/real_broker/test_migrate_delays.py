@@ -454,7 +454,7 @@ def test_a_pause_ends_a_pass_and_what_hinders_a_worker_is_shown(
         migration_requests.pause(None, source)
 
     with monkeypatch.context() as patched:
-        patched.setattr(move_messages.Run, "_settled", pause)
+        patched.setattr(move_messages.Run, "_count", pause)
         paused = work_off()
     assert 0 < paused.moved < 400
     assert (paused.is_paused, paused.work.state) == (True, WorkState.WAITING)

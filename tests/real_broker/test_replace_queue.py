@@ -169,10 +169,16 @@ def test_a_queue_with_a_consumer_is_not_deleted(
     row = QueueReplacement.objects.get()
     obstacle = f"“{drifted.queue}” has consumers, and messages leave it early. Stop them."
 
-    with Consumer(address_of(vhost), drifted.queue), Management(address_of(vhost)) as management:
-        eventually(lambda: management.queue(drifted.queue).get("consumers"), "it is reported")
-        attend(row.work, obstacle=obstacle)
-        assert management.queue(drifted.queue)["type"] == "quorum"
+    with Management(address_of(vhost)) as management:
+
+        def is_consumed() -> bool:
+            return bool(management.queue(drifted.queue).get("consumers"))
+
+        with Consumer(address_of(vhost), drifted.queue):
+            eventually(is_consumed, "the consumer is reported")
+            attend(row.work, obstacle=obstacle)
+            assert management.queue(drifted.queue)["type"] == "quorum"
+        eventually(lambda: not is_consumed(), "its end is reported")
     finish(row)
     assert_as_defined(drifted)
 
