@@ -120,7 +120,7 @@ def test_what_is_returned_unlike_all_that_is_on_the_way_leaves_none_confirmed_th
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the broker had changed what it gives back."""
-    monkeypatch.setattr(wiring, "same", lambda raw, body: lambda publish: False)
+    monkeypatch.setattr(wiring, "match_returned", lambda raw, body: lambda publish: False)
     declare(vhost, Queue("q"))
 
     def publish(number: int) -> Publish:
