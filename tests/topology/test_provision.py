@@ -16,6 +16,7 @@ from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import NOON, a_snapshot
 from topology import latest
 from topology.broker.errors import Unreachable
+from topology.broker.management.client import Management
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
 from topology.models import AuditEntry, Broker, Role, State, Topology
 from topology.operations import provision
@@ -27,6 +28,8 @@ from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.quorum_retry import params as quorum_retry_params
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
+from topology.provisioning.apply import apply_plan
+from topology.provisioning.plan import Plan
 from topology.provisioning.teardown import Occupied, Teardown
 from topology.snapshot import QueueNumbers
 
@@ -364,6 +367,22 @@ def test_one_who_was_too_slow_does_not_go_on_beside_another() -> None:
         Topology.objects.update(busy_until_at=timezone.now() - timedelta(seconds=1))
         with alone_with(topology), pytest.raises(Refusal, match="Another process changed"):
             extend()
+
+
+@responses.activate
+def test_an_apply_that_was_too_slow_changes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = make_pair(make_broker())
+
+    def lose_the_claim(plan: Plan, management: Management) -> int:
+        Topology.objects.update(busy_until_at=timezone.now() + timedelta(seconds=30))
+        return apply_plan(plan, management)
+
+    monkeypatch.setattr(provision, "apply_plan", lose_the_claim)
+    broker_says()
+    with pytest.raises(Refusal, match="Another process changed"):
+        provision.apply(None, topology)
+    assert all(call.request.method == "GET" for call in responses.calls)
+    assert Topology.objects.get().state == State.APPLYING
 
 
 def test_a_route_does_not_disown_what_was_declared_after_it_was_read() -> None:

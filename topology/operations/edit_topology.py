@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from django.db import transaction
@@ -58,7 +58,9 @@ def edit(
             Topology.objects.filter(pk=topology.pk).update(params=stored)
             found = NOTHING
         else:
-            found = _carry_out(user, topology, edited, typed_name, extend)
+            with Management(topology.broker.address) as management:
+                management.before_change = extend
+                found = _carry_out(user, topology, edited, typed_name, management)
     topology.refresh_from_db()
     return found
 
@@ -68,17 +70,16 @@ def _carry_out(
     topology: Topology,
     edited: Topology,
     typed_name: str,
-    extend: Callable[[], None],
+    management: Management,
 ) -> Edit:
-    with Management(topology.broker.address) as management:
-        found = _plan(topology, edited, management)
-        if found.refusals:
-            raise Refusal(f"{' '.join(found.refusals)} Delayboard changed nothing.")
-        if problem := unconfirmed(topology, typed_name):
-            raise Refusal(problem)
-        created = [change.thing.identity for change in found.plan.changes]
-        own(topology, [*created, *(one.binding.identity for one in found.reroutes)])
-        apply_plan(found.plan, management, extend)
+    found = _plan(topology, edited, management)
+    if found.refusals:
+        raise Refusal(f"{' '.join(found.refusals)} Delayboard changed nothing.")
+    if problem := unconfirmed(topology, typed_name):
+        raise Refusal(problem)
+    created = [change.thing.identity for change in found.plan.changes]
+    own(topology, [*created, *(one.binding.identity for one in found.reroutes)])
+    apply_plan(found.plan, management)
     with transaction.atomic():
         Topology.objects.filter(pk=topology.pk).update(
             params=edited.params, applied_at=timezone.now()

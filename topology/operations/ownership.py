@@ -28,7 +28,8 @@ def alone_with(topology: Topology) -> Iterator[Callable[[], None]]:
     """Nobody else applies it or tears it down meanwhile. Raises Refusal when somebody does.
 
     A claim of one who died ends by itself. Yields what extends the claim, to be called within
-    LONGEST_ACTION; it raises Refusal when somebody else has taken over.
+    LONGEST_ACTION, as by `Management.before_change`; it raises Refusal when somebody else has taken
+    over.
     """
     now = timezone.now()
     claim = now + LONGEST_ACTION

@@ -93,7 +93,8 @@ def apply(user: User, topology: Topology) -> Applied:
         if wrong := refusal_of_plan(topology, snapshot, plan):
             raise Refusal(f"{wrong} Delayboard changed nothing.")
         begin(topology, plan)
-        created = apply_plan(plan, management, extend)
+        management.before_change = extend
+        created = apply_plan(plan, management)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )

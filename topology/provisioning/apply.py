@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from topology.broker.management.client import Management
 from topology.definitions import Binding, Exchange, Queue, Thing
 from topology.provisioning.plan import Plan
@@ -13,8 +11,8 @@ class PlanConflict(Exception):
     """The plan has conflicts: nothing was changed."""
 
 
-def apply_plan(plan: Plan, management: Management, step: Callable[[], None] = lambda: None) -> int:
-    """Create what is missing and return how many were created; `step` follows each.
+def apply_plan(plan: Plan, management: Management) -> int:
+    """Create what is missing and return how many were created.
 
     Raises PlanConflict before anything is changed, BrokerError when the broker fails in the
     middle: what was created then stays and is found present by the next plan.
@@ -24,7 +22,6 @@ def apply_plan(plan: Plan, management: Management, step: Callable[[], None] = la
     missing = plan.select("create")
     for change in missing:
         _declare(change.thing, management)
-        step()
     return len(missing)
 
 
