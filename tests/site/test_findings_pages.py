@@ -223,7 +223,6 @@ def test_while_findings_are_computed_nothing_is_said_to_be_resolved(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     know(pair.broker, LOST)
-    monkeypatch.setattr("topology.views.findings.finding.get_findings", lambda *_: None)
     monkeypatch.setattr("topology.views.findings.results.get_findings", lambda *_: None)
     address = reverse("topology:finding_mute", args=[pair.broker.slug, "f01-0123456789ab"])
     client = signed_in(Role.OPERATOR, pair.broker)

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from topology import access, latest
+from topology import access
 from topology.database import paging
 from topology.findings.chain import chain_of
 from topology.findings.commands import Admin, blanks, name_tool, set_vhost, warn_about
@@ -32,7 +32,7 @@ from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.views.background import Worked
 from topology.views.diagram import draw_path
-from topology.views.findings.results import get_findings, make_line
+from topology.views.findings.results import make_line, read_findings
 
 MOST_OBJECTS = 200
 MOST_COMMANDS = 20
@@ -71,8 +71,7 @@ def finding(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
 @access.with_broker(Role.OPERATOR)
 def finding_mute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
     form = MuteForm(request.POST)
-    known = latest.fresh(broker)
-    worked = get_findings(broker, known.snapshot) if known.snapshot else None
+    _, worked = read_findings(broker)
     one = _find(worked, key)
     if worked is None:
         messages.error(
@@ -104,8 +103,7 @@ def _find(worked: Worked[tuple[Finding, ...]] | None, key: str) -> Finding | Non
 
 
 def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> HttpResponse:
-    known = latest.fresh(broker)
-    worked = get_findings(broker, known.snapshot) if known.snapshot else None
+    known, worked = read_findings(broker)
     context: dict[str, Any] = {
         "broker": broker,
         "latest": known,

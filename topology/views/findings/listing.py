@@ -20,8 +20,8 @@ from topology.operations.finding_rows import find_mutes, find_pending
 from topology.views.findings.results import (
     count_by_severity,
     findings_line,
-    get_findings,
     make_line,
+    read_findings,
 )
 from topology.views.sorting import read_sort
 
@@ -52,8 +52,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 @require_safe
 @access.with_broker(Role.VIEWER)
 def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
-    known = latest.fresh(broker)
-    worked = get_findings(broker, known.snapshot) if known.snapshot else None
+    known, worked = read_findings(broker)
     search, severity = request.GET.get("q", "").strip(), request.GET.get("severity", "")
     first = row_number(request.GET.get("from", "")) or 0
     sort = read_sort(request, ("severity", *SORTS), "-severity")

@@ -44,6 +44,12 @@ def get_findings(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ..
     return _results.get(broker, snapshot, lambda: _finder.find(broker.pk, reported))
 
 
+def read_findings(broker: Broker) -> tuple[latest.Latest, Worked[tuple[Finding, ...]] | None]:
+    """What is known of the broker now, and its findings as far as they are computed."""
+    known = latest.fresh(broker)
+    return known, get_findings(broker, known.snapshot) if known.snapshot else None
+
+
 def findings_line(broker: Broker, snapshot: Snapshot) -> list[Count] | None:
     """How many there are of each severity, without muted ones; None while they are computed."""
     worked = get_findings(broker, snapshot)
