@@ -44,7 +44,7 @@ class ScheduledRule(RowRule):
             due.change(topology, changes[topology.pk])
 
 
-DEPARTED = ScheduledRule(
+DELIVERED = ScheduledRule(
     "Delivered messages",
     "KEEP_LEFT_DAYS",
     7,
@@ -96,4 +96,4 @@ REPORTS = RowRule(
 )
 # Minutes and hours that are over and in which nothing waits.
 EMPTY_COUNTS = RowRule("", "", 1, "", DueCount.objects.filter(waiting=0), "due_at")
-RULES = (DEPARTED, OVERDUE, MINUTES, CONSUMPTION, GAPS, REPORTS, EMPTY_COUNTS)
+RULES = (DELIVERED, OVERDUE, MINUTES, CONSUMPTION, GAPS, REPORTS, EMPTY_COUNTS)

@@ -19,7 +19,7 @@ from analytics.results import period as ranges
 from analytics.results.contents import contents, shown_sections
 from analytics.results.period import Period, read_period
 from analytics.results.read import Report, Selection, choices, last_day, report
-from analytics.retention.index_rows import DEPARTED
+from analytics.retention.index_rows import DELIVERED
 from topology import access, audit
 from topology.models import Broker, Role, Topology
 from topology.patterns.table import PATTERNS
@@ -69,7 +69,7 @@ def report_messages(request: HttpRequest) -> HttpResponse:
     bucket = messages_of.read_bucket(request.GET)
     if problem or bucket is None:
         raise Http404(problem or "No table of the report has this row.")
-    kept_from = DEPARTED.cutoff(datetime.now(UTC))
+    kept_from = DELIVERED.cutoff(datetime.now(UTC))
     selection = _selection(request)
     query = request.GET.copy()
     for name in ("kind", *messages_of.NUMBERS, "hour"):
@@ -82,7 +82,7 @@ def report_messages(request: HttpRequest) -> HttpResponse:
         "found": messages_of.find(period, brokers, selection, bucket, kept_from),
         "shown": messages_of.SHOWN,
         "most": messages_of.MOST_READ,
-        "kept_days": DEPARTED.days,
+        "kept_days": DELIVERED.days,
         "report_query": query.urlencode(),
     }
     return render(request, "analytics/report_messages.html", context)
@@ -216,7 +216,7 @@ def _day_url(request: HttpRequest) -> str:
 
 def _messages_url(request: HttpRequest, found: Report) -> str:
     """The page of recorded messages with range and filters; "" if none of them is kept."""
-    kept_from = DEPARTED.cutoff(datetime.now(UTC))
+    kept_from = DELIVERED.cutoff(datetime.now(UTC))
     if kept_from and found.period.last < kept_from.date():
         return ""
     if len(found.generated_days) == len(found.days):

@@ -11,7 +11,7 @@ from delayboard.models.alert import AlertMessage, AlertNotice, AlertProblem, Ale
 from delayboard.now.problems import Problem
 
 # A problem that comes and goes within this time is not sent.
-LASTING = timedelta(minutes=1)
+MINIMUM_DURATION = timedelta(minutes=1)
 # A message lists so many problems, and counts more.
 LISTED = 20
 LONGEST_IDENTITY = 300
@@ -23,7 +23,7 @@ def note_problems(
 ) -> None:
     """Bring the rows of problems up to what Now shows; those with an undecided identity stay."""
     shown = {one.identity[:LONGEST_IDENTITY]: one for one in troubles}
-    lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - LASTING)
+    lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - MINIMUM_DURATION)
     rows = {row.identity: row for row in AlertProblem.objects.filter(lasting).order_by("pk")}
     for identity, one in shown.items():
         values = {"kind": one.kind.value, "severity": one.severity, "sentence": one.sentence}
@@ -51,7 +51,7 @@ def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None
     if receiver.is_quiet(now) or is_grouping:
         return None
     begun = list(_new_problems(receiver, now))
-    over_at = now - LASTING
+    over_at = now - MINIMUM_DURATION
     notices = receiver.notices.filter(is_cleared=False, problem__resolved_at__lte=over_at)
     ended = list(notices.select_related("problem"))
     AlertNotice.objects.bulk_create(
@@ -119,13 +119,13 @@ def _lines(heading: str, problems: Collection[AlertProblem]) -> list[str]:
 def _new_problems(receiver: AlertReceiver, now: datetime) -> QuerySet[AlertProblem]:
     """Not reported yet; of those that are over, only what began and ended under its eyes."""
     seen = Q(resolved_at=None) | Q(resolved_at__gt=receiver.created_at)
-    long = Q(resolved_at=None) | Q(resolved_at__gte=F("since_at") + LASTING)
-    rows = AlertProblem.objects.filter(seen, long, since_at__lte=now - LASTING)
+    long = Q(resolved_at=None) | Q(resolved_at__gte=F("since_at") + MINIMUM_DURATION)
+    rows = AlertProblem.objects.filter(seen, long, since_at__lte=now - MINIMUM_DURATION)
     return rows.exclude(kind__in=receiver.excluded_kinds).exclude(notices__receiver=receiver)
 
 
 def _is_over(problem: AlertProblem, now: datetime) -> bool:
-    return problem.resolved_at is not None and problem.resolved_at <= now - LASTING
+    return problem.resolved_at is not None and problem.resolved_at <= now - MINIMUM_DURATION
 
 
 def _problems(number: int) -> str:

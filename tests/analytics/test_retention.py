@@ -24,7 +24,7 @@ from analytics.models import (
 )
 from analytics.retention import index_rows
 from analytics.retention import rules as batches
-from analytics.retention.index_rows import DEPARTED, GAPS, MINUTES, OVERDUE
+from analytics.retention.index_rows import DELIVERED, GAPS, MINUTES, OVERDUE
 from analytics.retention.log_files import DELETING, LOG
 from analytics.retention.rules import BadSetting, clean
 from analytics.scheduled.rows import projection
@@ -85,9 +85,9 @@ def test_never_keeps_for_good(text: str, monkeypatch: pytest.MonkeyPatch, log: P
 def test_a_number_of_days_that_is_none_is_a_sentence_before_anything_starts(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(DEPARTED.setting, text)
+    monkeypatch.setenv(DELIVERED.setting, text)
     with pytest.raises(BadSetting, match=r"KEEP_LEFT_DAYS is .* or “never”"):
-        _ = DEPARTED.days
+        _ = DELIVERED.days
     with pytest.raises(SystemCheckError, match="KEEP_LEFT_DAYS is"):
         call_command("check")
 
@@ -169,7 +169,7 @@ def test_messages_that_have_left_go_and_the_counts_of_what_waits_stay_true(
     projection.project(topology, a_trip("tracked", old, tracking_id="t-1"))
     projection.project(topology, a_trip("left lately", NOW - DAY))
     projection.project(topology, [an_entry("overdue", old, body_base64="aGk=")])
-    assert clean(TABLE, NOW) == NOTHING | {DEPARTED.setting: 2}
+    assert clean(TABLE, NOW) == NOTHING | {DELIVERED.setting: 2}
     left = set(ScheduledMessage.objects.values_list("key", flat=True))
     assert left == {"tracked", "left lately", "overdue"}
     assert waiting(topology) == 1
@@ -198,7 +198,7 @@ def test_where_nobody_sees_what_leaves_messages_go_some_days_after_they_were_due
     Topology.objects.update(state=State.APPLIED)
     projection.project(topology, [an_entry("due long ago", NOW - 8 * DAY)])
     projection.project(topology, [an_entry("due lately", NOW - 6 * DAY)])
-    assert clean(TABLE, NOW) == NOTHING | {DEPARTED.setting: 1}
+    assert clean(TABLE, NOW) == NOTHING | {DELIVERED.setting: 1}
     assert ScheduledMessage.objects.get().key == "due lately"
     assert waiting(topology) == 1
 
@@ -257,5 +257,5 @@ def test_the_table_says_what_each_store_holds(topology: Topology, log: Path) -> 
     held = {rule: rule.holding(NOW) for rule in RULES}
     assert (held[LOG].number, held[LOG].oldest_at) == (2, datetime.combine(day, time(), UTC))
     assert held[LOG].size == sum(path.stat().st_size for path in log.rglob("*.jsonl"))
-    assert (held[DEPARTED].number, held[DEPARTED].oldest_at) == (1, old + timedelta(seconds=5))
+    assert (held[DELIVERED].number, held[DELIVERED].oldest_at) == (1, old + timedelta(seconds=5))
     assert (held[OVERDUE].number, held[MINUTES].number, held[GAPS].oldest_at) == (1, 0, None)

@@ -31,7 +31,7 @@ PARKED = "orders-parked"
 def fast_site(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of its own, and alerts about problems that have not lasted for a minute."""
     settings.EVENT_LOG = tmp_path / "log"
-    monkeypatch.setattr(messages, "LASTING", timedelta(0))
+    monkeypatch.setattr(messages, "MINIMUM_DURATION", timedelta(0))
 
 
 def sign_in(page: Page) -> None:

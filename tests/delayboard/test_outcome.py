@@ -16,7 +16,7 @@ from django.utils import timezone
 from analytics.events import MessageEvent, bounded_headers
 from analytics.recorder.copies import content_of
 from analytics.recorder.index import index
-from analytics.retention.index_rows import DEPARTED
+from analytics.retention.index_rows import DELIVERED
 from delayboard.dead_letters.replay.follow import arrivals, batch_follower, outcome
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
@@ -369,7 +369,7 @@ def test_what_replays_leave_in_the_index_goes_like_all_that_has_left(
     batch = sent(pair.broker)
     index(pair, [an_exit("a", replay_id=told(batch, 1)), an_exit("b", tracking_id="t")])
     later = NOON + timedelta(days=400)
-    assert [row.key for row in DEPARTED.expired(later)] == ["a"]
+    assert [row.key for row in DELIVERED.expired(later)] == ["a"]
 
 
 def test_what_was_handed_to_a_delay_is_replayed_when_it_is_seen_to_arrive(

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from tests.topology.findings.examples.example import (
-    Example,
-    Examples,
-    binding,
-    exchange,
-    queue,
-)
+from tests.topology.findings.examples.example import Example, Examples, binding, exchange, queue
 
 _SAFE = {"type": "quorum", "strategy": "at-least-once", "overflow": "reject-publish"}
 

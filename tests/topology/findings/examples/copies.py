@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from tests.topology.findings.examples.example import (
-    Example,
-    Examples,
-    binding,
-    exchange,
-    queue,
+from tests.topology.findings.examples.example import Example, Examples, binding, exchange, queue
+
+_WAITS = (
+    queue("f17-wait-1", ttl=5_000, dlx="", key="f17-work"),
+    queue("f17-wait-2", ttl=60_000, dlx="", key="f17-work"),
+    queue("f17-work"),
 )
 
 EXAMPLES = {
     "F17": Examples(
         failing=Example(
-            queues=(
-                queue("f17-wait-1", ttl=5_000, dlx="", key="f17-work"),
-                queue("f17-wait-2", ttl=60_000, dlx="", key="f17-work"),
-                queue("f17-work"),
-            ),
+            queues=_WAITS,
             exchanges=(exchange("f17-delay"),),
             bindings=(
                 binding("f17-delay", "f17-wait-1", "f17-orders"),
@@ -25,11 +21,7 @@ EXAMPLES = {
             ),
         ),
         passing=Example(
-            queues=(
-                queue("f17-wait-1", ttl=5_000, dlx="", key="f17-work"),
-                queue("f17-wait-2", ttl=60_000, dlx="", key="f17-work"),
-                queue("f17-work"),
-            ),
+            queues=_WAITS,
             exchanges=(exchange("f17-delay"),),
             bindings=(
                 binding("f17-delay", "f17-wait-1", "f17-soon"),

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from tests.topology.findings.examples.example import (
-    Example,
-    Examples,
-    queue,
-)
+from tests.topology.findings.examples.example import Example, Examples, queue
 
 EXAMPLES = {
     "F04": Examples(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from tests.topology.findings.examples.example import (
-    Example,
-    Examples,
-    binding,
-    exchange,
-    queue,
+from tests.topology.findings.examples.example import Example, Examples, binding, exchange, queue
+
+_AT_LEAST_ONCE = queue(
+    "f15-wait",
+    type="quorum",
+    ttl=60_000,
+    dlx="f15-return",
+    key="f15-work",
+    strategy="at-least-once",
+    overflow="reject-publish",
 )
 
 EXAMPLES = {
@@ -49,32 +53,11 @@ EXAMPLES = {
     ),
     "F15": Examples(
         failing=Example(
-            queues=(
-                queue(
-                    "f15-wait",
-                    type="quorum",
-                    ttl=60_000,
-                    dlx="f15-return",
-                    key="f15-work",
-                    strategy="at-least-once",
-                    overflow="reject-publish",
-                ),
-            ),
+            queues=(_AT_LEAST_ONCE,),
             exchanges=(exchange("f15-return"),),
         ),
         passing=Example(
-            queues=(
-                queue(
-                    "f15-wait",
-                    type="quorum",
-                    ttl=60_000,
-                    dlx="f15-return",
-                    key="f15-work",
-                    strategy="at-least-once",
-                    overflow="reject-publish",
-                ),
-                queue("f15-work"),
-            ),
+            queues=(_AT_LEAST_ONCE, queue("f15-work")),
             exchanges=(exchange("f15-return"),),
             bindings=(binding("f15-return", "f15-work", "f15-work"),),
         ),

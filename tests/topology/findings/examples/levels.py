@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from tests.topology.findings.examples.example import (
-    Example,
-    Examples,
-)
+from tests.topology.findings.examples.example import Example, Examples
 from topology.patterns.delay_levels.objects import definitions
 from topology.patterns.delay_levels.params import Params
 

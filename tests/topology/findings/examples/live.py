@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from tests.topology.findings.examples.example import (
-    Example,
-    Examples,
-    queue,
-)
+from tests.topology.findings.examples.example import Example, Examples, queue
 from topology.definitions import TAP_PREFIX
 from topology.exports.raw_definitions import Raw
 from topology.snapshot import QueueNumbers

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.topology.findings.examples.example import (
-    Example,
-    Examples,
-    queue,
-)
+from tests.topology.findings.examples.example import Example, Examples, queue
 from topology.snapshot import QueueNumbers
 
 _RETRY = (

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.topology.findings.examples.example import (
-    Example,
-    Examples,
-    policy,
-    queue,
-)
+from tests.topology.findings.examples.example import Example, Examples, policy, queue
 from topology.snapshot import QueueNumbers, Report
 
 _QUEUES = (queue("l03-wait", dlx="", key="l03-work"), queue("l03-work"))

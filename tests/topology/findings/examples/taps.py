@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from tests.topology.findings.examples.example import (
-    Example,
-    Examples,
-    binding,
-    exchange,
-    queue,
-)
+from tests.topology.findings.examples.example import Example, Examples, binding, exchange, queue
 
 EXAMPLES = {
     "F14": Examples(
