@@ -117,6 +117,15 @@ def test_without_a_worker_the_dry_run_and_the_list_say_that_nothing_takes_effect
     assert sentence not in client.get(listed).content.decode()
 
 
+def test_a_message_names_each_of_its_changes_and_the_state_once(row: ScheduledMessage) -> None:
+    client = signed_in(Role.OPERATOR)
+    client.post(reverse("scheduled_change"), new(row, "cancel"))
+    page = reverse("analytics:scheduled_message", args=[row.pk])
+    assert "Cancel, requested " in text_of(client.get(page))
+    ScheduledChange.objects.update(state=ChangeState.DONE)
+    assert "Cancel, done, requested " in text_of(client.get(page))
+
+
 def test_a_message_and_the_one_in_its_place_link_to_each_other(row: ScheduledMessage) -> None:
     client = signed_in(Role.OPERATOR)
     client.post(reverse("scheduled_change"), new(row, "reschedule", to="+2h"))
