@@ -56,7 +56,9 @@ PATTERNS = tuple(
         "retry_pair",
     )
 )
-KILLS = ("tests/faults/test_replay.py", "tests/faults/test_parking.py")
+KILLS = tuple(
+    f"tests/faults/test_{name}.py" for name in ("replay", "parking", "change_kills", "frozen")
+)
 MATRIX = ("-m", "long or not long", "--hypothesis-profile", "full")
 SLOWEST = 10
 MESSAGE = 600
