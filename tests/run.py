@@ -121,11 +121,15 @@ class Test:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a part was green, its seconds, and its tests."""
+    """Whether a part was green, its seconds, those of processors, and its tests.
+
+    Processes that outlived the one that started them are not in the seconds of processors.
+    """
 
     part: Part
     is_green: bool
     seconds: float
+    processor: float
     tests: Sequence[Test]
 
 
@@ -169,10 +173,13 @@ def run(parts: Sequence[Part], at_once: int, *, is_full: bool) -> Iterator[Outco
                 part = waiting.pop(0)
                 running[part] = (start(part, is_full=is_full), time.monotonic())
             for part, (process, began) in list(running.items()):
-                if process.poll() is not None:
+                ended_pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if ended_pid:
+                    process.returncode = os.waitstatus_to_exitcode(status)
                     del running[part]
-                    seconds = time.monotonic() - began
-                    outcome = Outcome(part, process.returncode == 0, seconds, tests_of(part))
+                    seconds, processor = time.monotonic() - began, usage.ru_utime + usage.ru_stime
+                    is_green = process.returncode == 0
+                    outcome = Outcome(part, is_green, seconds, processor, tests_of(part))
                     print(line(outcome), flush=True)
                     yield outcome
             time.sleep(0.2)
@@ -238,20 +245,24 @@ def tests_of(part: Part) -> list[Test]:
 
 def line(outcome: Outcome) -> str:
     word = "green" if outcome.is_green else "FAILED"
-    tests = len(outcome.tests) or ""
-    return f"{outcome.part.name:15} {tests:>6} {outcome.seconds:>8.0f}  {word}"
+    numbers = columns(outcome.part.name, len(outcome.tests), outcome.seconds, outcome.processor)
+    return f"{numbers}  {word}"
+
+
+def columns(name: str, tests: int, seconds: float, processor: float) -> str:
+    return f"{name:15} {tests or '':>6} {seconds:>8.0f} {processor:>10.0f}"
 
 
 def table(outcomes: Sequence[Outcome], seconds: float) -> str:
-    """Return part, tests and seconds of each, and the slowest tests."""
+    """Return part, tests, seconds and processor seconds of each, and the slowest tests."""
     rows = [line(outcome) for outcome in sorted(outcomes, key=lambda one: -one.seconds)]
     tests = [test for outcome in outcomes for test in outcome.tests]
     slowest = sorted(tests, key=lambda test: -test.seconds)[:SLOWEST]
     return "\n".join(
         (
-            f"\n{'part':15} {'tests':>6} {'seconds':>8}",
+            f"\n{'part':15} {'tests':>6} {'seconds':>8} {'processor':>10}",
             *rows,
-            f"{'all':15} {len(tests):>6} {seconds:>8.0f}",
+            columns("all", len(tests), seconds, sum(one.processor for one in outcomes)),
             "\nThe slowest tests, in seconds:",
             *(f"{test.seconds:8.1f}  {test.name}" for test in slowest),
         )
