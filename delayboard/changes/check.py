@@ -27,7 +27,6 @@ from delayboard.models.scheduled_change import OPEN, REPLACING
 from topology import latest
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
-from topology.definitions import Arguments, Binding
 from topology.models import Broker, State, Topology, WorkState
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
@@ -247,9 +246,8 @@ def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> 
     for row in Interception.objects.filter(broker=broker, state__in=REPLACING):
         ours = row.objects_of_broker
         added = {thing.identity for thing in ours.objects} | {
-            ours.entrance.identity,
-            ours.switch.identity,
+            ours.detour.entrance(ours.binding).identity,
+            ours.detour.switch.identity,
         }
-        old = Binding(row.source, row.queue, row.routing_key, arguments=Arguments(row.arguments))
-        definitions = definitions.without(added) | type(definitions).of([old])
+        definitions = definitions.without(added) | type(definitions).of([ours.binding])
     return find_point(definitions, exchange, key)

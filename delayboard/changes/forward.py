@@ -182,7 +182,7 @@ class Forwarder:
         """The queue was deleted, and with it the bindings to it: when it is back, bind it again."""
         change = objects.release if self._is_released else objects.begin
         try:
-            change(self._objects, self._management, self._session.step)
+            change(self._objects, self._management)
         except NotFound as error:
             self._executor.problem = str(error)
             self._again_at = time.monotonic() + RETRY_SECONDS
@@ -215,7 +215,7 @@ class Forwarder:
     def _release(self) -> None:
         self._executor.is_released = True
         self._session.set_state(InterceptionState.ENDING)
-        self._management.bind(self._objects.switch)
+        self._management.bind(self._objects.detour.switch)
         self._is_released = True
 
     def _is_empty(self) -> bool:

@@ -79,6 +79,7 @@ class _Interception(Session):
                 publish_copies(row, self.step)
                 return
         with Management(row.broker.address) as management:
+            management.before_change = self.step
             # One that ends begins again for a change that is due before the end.
             is_ending = row.state == InterceptionState.ENDING and not self._soon().exists()
             is_closed = row.state in (InterceptionState.WAITING, InterceptionState.ENDING)
@@ -87,18 +88,18 @@ class _Interception(Session):
             # One that died before it released left messages, which the next ones would overtake.
             if not is_ending or not objects.is_released(self.objects, management):
                 self.set_state(InterceptionState.BEGINNING, opened_at=timezone.now())
-                objects.begin(self.objects, management, self.step, self._settle)
+                objects.begin(self.objects, management, self._settle)
                 self.set_state(InterceptionState.OPEN)
             else:
-                objects.release(self.objects, management, self.step)
+                objects.release(self.objects, management)
             # Where it is opened late, no message comes between its copy and its tombstone.
             publish_copies(row, self.step)
             self._forward(management)
             if self.stop.is_set():
                 return
-            objects.restore(self.objects, management, self.step)
+            objects.restore(self.objects, management)
             if self._is_settled(management):
-                objects.remove(self.objects, management, self.step)
+                objects.remove(self.objects, management)
                 self.set_state(InterceptionState.WAITING)
 
     def leave(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Event, Thread
@@ -104,7 +104,7 @@ def test_an_ordered_intake_gives_back_in_order_what_has_no_ack(
 ) -> None:
     """Also what is on its way to it when it ends: a nack puts that before all others."""
     one = interception(kind)
-    objects.begin(one, management, lambda: None)
+    objects.begin(one, management)
     got: list[int] = []
     with publishing(vhost) as sent:
         for _ in range(20):
@@ -127,17 +127,17 @@ def test_switching_to_and_fro_under_traffic_sends_each_message_one_way(
     with publishing(vhost) as sent:
         for _ in range(5):
             known = len(sent)
-            objects.begin(one, management, lambda: None)
+            objects.begin(one, management)
             eventually(lambda known=known: len(sent) > known + 20, "traffic")  # type: ignore[misc]
-            objects.release(one, management, lambda: None)
-            objects.restore(one, management, lambda: None)
+            objects.release(one, management)
+            objects.restore(one, management)
     ready = depths(management, len(sent))
     passed = read(vhost, "work", ready["work"])
     held = read(vhost, one.name, ready[one.name])
     assert sorted(passed + held) == sent
     assert (passed, held) == (sorted(passed), sorted(held))
     assert held
-    objects.remove(one, management, lambda: None)
+    objects.remove(one, management)
     assert definitions(management) == before
 
 
@@ -162,7 +162,7 @@ def test_each_step_may_be_the_last_one_of_a_process(
     before = definitions(management)
     one = interception(kind)
 
-    def dying_after(steps: int) -> objects.Step:
+    def dying_after(steps: int) -> Callable[[], None]:
         left = steps
 
         def step() -> None:
@@ -173,9 +173,9 @@ def test_each_step_may_be_the_last_one_of_a_process(
 
         return step
 
-    def end(step: objects.Step) -> None:
-        objects.release(one, management, step)
-        objects.restore(one, management, step)
+    def end() -> None:
+        objects.release(one, management)
+        objects.restore(one, management)
 
     number = 0
     with pipeline(address_of(vhost), "test") as channel:
@@ -188,25 +188,31 @@ def test_each_step_may_be_the_last_one_of_a_process(
             number += 1
             assert [answer.kind for _, answer in channel.answers(5)] == ["confirmed"]
 
-        for steps in range(5):
+        for steps in range(10):
             # One that begins where others ended has fewer steps.
+            management.before_change = dying_after(steps)
             with suppress(Died):
-                objects.begin(one, management, dying_after(steps))
+                objects.begin(one, management)
             publish()
-        objects.begin(one, management, lambda: None)
+        management.before_change = lambda: None
+        objects.begin(one, management)
         publish()
-        for steps in range(4):
+        for steps in range(9):
+            management.before_change = dying_after(steps)
             with pytest.raises(Died):
-                end(dying_after(steps))
+                end()
             publish()
-        end(lambda: None)
+        management.before_change = lambda: None
+        end()
         ready = depths(management, number)
         got = read(vhost, one.name, ready[one.name])
         for steps in range(4):
+            management.before_change = dying_after(steps)
             with pytest.raises(Died):
-                objects.remove(one, management, dying_after(steps))
+                objects.remove(one, management)
             publish()
-        objects.remove(one, management, lambda: None)
+        management.before_change = lambda: None
+        objects.remove(one, management)
     got += read(vhost, "work", number - len(got))
     assert sorted(got) == list(range(number))
     assert definitions(management) == before
@@ -216,7 +222,7 @@ def test_what_nobody_forwards_goes_on_by_itself(
     vhost: Vhost, management: Management, kind: str
 ) -> None:
     one = interception(kind, timedelta(milliseconds=300))
-    objects.begin(one, management, lambda: None)
+    objects.begin(one, management)
     with pipeline(address_of(vhost), "test") as channel:
         for number in range(100):
             properties = build_properties({}, delivery_mode=2)
@@ -232,5 +238,5 @@ def test_a_queue_that_nothing_leads_to_is_not_intercepted(
     management.unbind(OLD)
     before = definitions(management)
     with pytest.raises(NotFound, match="has no binding to “delivery” any more"):
-        objects.begin(interception(kind), management, lambda: None)
+        objects.begin(interception(kind), management)
     assert definitions(management) == before

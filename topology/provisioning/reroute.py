@@ -14,7 +14,7 @@ from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.definitions import Binding, Definitions
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
-from topology.provisioning.detour import Detour
+from topology.transfer.detour import Detour
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Queue
-from topology.provisioning.detour import Detour
+from topology.transfer.detour import Detour
 
 SUFFIX = ".replacement"
 

@@ -1,9 +1,10 @@
-"""Two temporary exchanges in front of two queues, where one binding decides which queue it is.
+"""Two temporary exchanges before two queues, where one binding decides which queue it is.
 
 A queue gets one copy of a message, however many ways lead to it. So the exchange `.in` with the
 alternate exchange `.held` takes the place of a queue's binding: while `.in` is bound to the old
 queue, its messages go there, and while it is not, `.held` takes them into the new one. No message
-takes both ways or none (as in `topology.transfer.interception`). Every step may be repeated.
+takes both ways or none (rabbit_exchange.erl route1, 3.10.8 to 4.3.6;
+tests/real_broker/test_interception.py). Every step may be repeated.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from topology.broker.management.client import Management
-from topology.definitions import Arguments, Binding, Exchange
+from topology.definitions import Arguments, Binding, Definitions, Exchange
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,20 @@ class Detour:
         """What replaces a binding of the old queue."""
         return replace(binding, destination=self.into, destination_is_queue=False)
 
-    def declare(self, management: Management) -> None:
+    @property
+    def objects(self) -> Definitions:
+        """What is added, but for the bindings that are switched."""
         arguments = Arguments({"alternate-exchange": self.alternate})
-        management.declare_exchange(Exchange(self.alternate, "fanout"))
-        management.declare_exchange(Exchange(self.into, "fanout", arguments=arguments))
-        management.bind(Binding(self.alternate, self.new, ""))
+        return Definitions.of(
+            [
+                Exchange(self.alternate, "fanout"),
+                Exchange(self.into, "fanout", arguments=arguments),
+                Binding(self.alternate, self.new, ""),
+            ]
+        )
+
+    def declare(self, management: Management) -> None:
+        declare(self.objects, management)
 
     def enter(self, binding: Binding, management: Management) -> None:
         """Lead what this binding of the old queue takes through the detour."""
@@ -55,3 +65,12 @@ class Detour:
     def remove(self, management: Management) -> None:
         for name in (self.into, self.alternate):
             management.delete_exchange(name)
+
+
+def declare(objects: Definitions, management: Management) -> None:
+    for exchange in sorted(objects.exchanges, key=lambda exchange: exchange.name):
+        management.declare_exchange(exchange)
+    for queue in objects.queues:
+        management.declare_queue(queue)
+    for binding in sorted(objects.bindings, key=lambda binding: binding.identity):
+        management.bind(binding)
