@@ -14,7 +14,7 @@ from analytics.scheduled.summaries import counts
 from delayboard.models import BackgroundTask
 from delayboard.now import counters, problems
 from delayboard.now.counters import Counter
-from delayboard.now.due import DueHour, read_due_hour
+from delayboard.now.due import DueHour, count_due_before, read_due_hour
 from delayboard.now.growing import find_growing
 from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
 from delayboard.now.problems import Problem
@@ -152,6 +152,7 @@ def overview(
     by_id = {broker.pk: one for broker, one in known.items()}
     flows = flow_lines(brokers, tasks, now)
     scope = counts.scope(brokers, now)
+    before = count_due_before(scope)
     late = read_lateness(flows)
     waiting, parked = counts.by_topology(scope), counters.count_parked(brokers)
     found = [
@@ -169,7 +170,7 @@ def overview(
         *find_unsent(),
     ]
     figures = (
-        *counters.waits_counters(scope),
+        *counters.waits_counters(scope, before),
         counters.retrying_counter(flows, waiting),
         counters.dead_letters_counter(by_id, parked.values()),
         lateness_counter(brokers, late),
@@ -183,7 +184,7 @@ def overview(
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),
         lines=make_lines(flows, late, waiting, parked, found),
-        due=read_due_hour(scope),
+        due=read_due_hour(scope, before),
         background_tasks=tasks,
         last_action=actions.values_list("pk", "outcome").first(),
     )

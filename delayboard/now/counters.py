@@ -8,10 +8,8 @@ from datetime import datetime, timedelta
 
 from django.db.models import Min, Sum
 
-from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
-from analytics.scheduled.summaries.histogram import SPANS
 from delayboard.dead_letters.queues.growth import SPAN, TOLERANCE
 from delayboard.models import (
     BatchState,
@@ -21,6 +19,7 @@ from delayboard.models import (
     ReplayBatch,
 )
 from delayboard.models.replay import ENDED_BATCH
+from delayboard.now.due import DueBefore
 from delayboard.now.problems import WORST, Link
 from delayboard.now.throughput import FlowLine
 from topology.findings.counts import Count as FindingCount
@@ -60,15 +59,12 @@ class Counter:
         return {key: self.text, f"{key}/note": self.note}
 
 
-def waits_counters(scope: Scope) -> list[Counter]:
+def waits_counters(scope: Scope, before: DueBefore) -> list[Counter]:
     """What waits in delays, is due within an hour, is overdue, and is stuck."""
-    hour_on = scope.now + SPANS["hour"]
-    points = [scope.now - listing.OVERDUE_AFTER, scope.now, hour_on, None]
-    overdue, due, due_within_hour, waiting = counts.before(scope, points)
     numbers: tuple[tuple[str, str, int, dict[str, str]], ...] = (
-        ("scheduled", "scheduled", waiting, {}),
-        ("due_within_hour", "due within 1 h", due_within_hour - due, _WITHIN_HOUR),
-        ("overdue", "overdue", overdue, {"overdue": "1"}),
+        ("scheduled", "scheduled", before.ever, {}),
+        ("due_within_hour", "due within 1 h", before.hour_on - before.now, _WITHIN_HOUR),
+        ("overdue", "overdue", before.overdue, {"overdue": "1"}),
         ("stuck", "stuck", counts.count_stuck(scope), {"stuck": "1"}),
     )
     return [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
+from analytics.scheduled.queries import listing
 from analytics.scheduled.rows.due import MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
@@ -12,6 +14,7 @@ from topology.graph.live_values import count_text
 
 BARS, BAR_WIDTH, BAR_GAP = 60, 10, 1
 HEIGHT = 100
+HOUR = timedelta(hours=1)
 LABELS = ("now", "+15 min", "+30 min", "+45 min", "+60 min")
 
 
@@ -52,12 +55,32 @@ class DueHour:
         return {"due/path": self.path, "due/description": self.description}
 
 
-def read_due_hour(scope: Scope) -> DueHour:
-    """The present minute is the first; what is overdue is not counted."""
+class DueBefore(NamedTuple):
+    """How many wait that are due before a moment: the hour of the bars has whole minutes."""
+
+    overdue: int
+    first_minute: int
+    now: int
+    last_minute: int
+    hour_on: int
+    ever: int
+
+
+def count_due_before(scope: Scope) -> DueBefore:
     first_at = floor(scope.now, MINUTE)
-    until_at = first_at + timedelta(minutes=BARS)
-    found = counts.by_time(scope, first_at, until_at, MINUTE, (), bar=MINUTE)
+    last_at, hour_on = first_at + HOUR, scope.now + HOUR
+    overdue_at = scope.now - listing.OVERDUE_AFTER
+    return DueBefore(
+        *counts.before(scope, [overdue_at, first_at, scope.now, last_at, hour_on, None])
+    )
+
+
+def read_due_hour(scope: Scope, before: DueBefore) -> DueHour:
+    """The present minute is the first, from now on; the last bar ends an hour from now."""
+    first_at = floor(scope.now, MINUTE)
     numbers = [0] * BARS
-    for at, _, number in found:
+    for at, _, number in counts.by_time(scope, first_at, first_at + HOUR, MINUTE, (), bar=MINUTE):
         numbers[int((at - first_at).total_seconds()) // MINUTE] += number
+    numbers[0] -= before.now - before.first_minute
+    numbers[-1] += before.hour_on - before.last_minute
     return DueHour(tuple(numbers))

@@ -107,6 +107,26 @@ def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: 
     assert overview(broker).due.description == "No message is due in the next hour."
 
 
+def test_the_bars_of_the_next_hour_add_up_to_its_counter(broker: Broker, pair: Topology) -> None:
+    at = timezone.now().replace(second=30, microsecond=0)
+    for number, seconds in enumerate((-20, -10, 10, 3590, 3610)):
+        due_at = at + timedelta(seconds=seconds)
+        ScheduledMessage.objects.create(
+            broker=broker,
+            topology=pair,
+            key=f"m{number}",
+            attempt=1,
+            destination="orders",
+            entered_at=at - timedelta(minutes=5),
+            due_at=due_at,
+            requested_delay=timedelta(minutes=5),
+        )
+        change(pair, {("orders", due_at): 1})
+    seen = board.overview([broker], at, timedelta(seconds=5))
+    assert next(one.number for one in seen.counters if one.key == "due_within_hour") == 2
+    assert (seen.due.numbers[0], sum(seen.due.numbers)) == (1, 2)
+
+
 def test_what_a_background_task_says_of_itself_is_for_people() -> None:
     told: dict[str, object] = {
         "behind_bytes": 1_234_567,
