@@ -69,7 +69,7 @@ def load_list(
     `hidden` has the redaction rules by broker for the reader. `is_reversed` does not apply to a
     search for a text, which reads the next due first.
     """
-    topologies = list(Topology.objects.filter(broker__in=brokers).select_related("broker"))
+    topologies = _with_messages(brokers, now)
     whole = counts.scope_of(topologies, now)
     around = _narrow(whole, topologies, filters)
     scope = replace(around, destination=filters.destination) if filters.destination else around
@@ -100,6 +100,17 @@ def load_list(
         shown = replace(shown, **page.of(listed))
         numbers = _OfCounts(scope, filters)
     return _with_numbers(shown, numbers, filters, span) if place is None else shown
+
+
+def _with_messages(brokers: Sequence[Broker], now: datetime) -> list[Topology]:
+    """The topologies of these brokers; deleted ones only while messages still wait in them."""
+    found = list(Topology.objects.filter(broker__in=brokers).select_related("broker"))
+    deleted = [one.pk for one in found if one.state == State.DELETED]
+    if not deleted:
+        return found
+    waiting = listing.waiting(brokers, now=now).filter(topology__in=deleted).order_by()
+    kept = set(waiting.values_list("topology_id", flat=True).distinct())
+    return [one for one in found if one.state != State.DELETED or one.pk in kept]
 
 
 def scope_of_list(topologies: Sequence[Topology], filters: Filter, now: datetime) -> Scope:
