@@ -152,7 +152,7 @@ def reschedule_and_undo(page: Page) -> None:
     page.get_by_role("button", name="Reschedule message").click()
     page.get_by_label("New due time").fill("+12m")
     page.get_by_role("button", name="Check messages").click()
-    page.get_by_role("button", name="Request 1 change").click()
+    page.get_by_role("button", name="Reschedule 1 message").click()
     eventually(ScheduledChange.objects.exists, "the change is requested")
     page.goto("/scheduled/changes/")
     page.get_by_role("button", name="Undo change").click()

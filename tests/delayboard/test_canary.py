@@ -34,6 +34,7 @@ from topology.snapshot import QueueNumbers, Snapshot
 
 pytestmark = pytest.mark.django_db
 SECOND = timedelta(seconds=1)
+DIED = "The canary failed: 1 of the first 2 were dead-lettered again."
 CONSUMED = {"orders": QueueNumbers(consumers=1)}
 
 RETRIES = Definitions.of(
@@ -166,7 +167,7 @@ def test_when_one_of_the_first_died_again_it_stops(broker: Broker) -> None:
     )
     batch.items.filter(position=2).update(outcome=ReplayOutcome.DIED)
     judged = canary.check_canary(batch, timezone.now())
-    assert judged == canary.CanaryResult("stop", "1 of the first 2 were dead-lettered again.")
+    assert judged == canary.CanaryResult("stop", DIED)
 
 
 def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None:
@@ -186,7 +187,7 @@ def test_however_many_were_not_sent_the_first_ones_are_those_that_were(broker: B
         for number in range(6, 5200)
     )
     judged = canary.check_canary(batch, timezone.now())
-    assert judged == canary.CanaryResult("stop", "1 of the first 2 were dead-lettered again.")
+    assert judged == canary.CanaryResult("stop", DIED)
 
 
 def test_without_a_sent_message_it_asks(broker: Broker, known: Snapshot) -> None:

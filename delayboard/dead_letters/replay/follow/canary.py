@@ -41,7 +41,8 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     number = len(first)
     died = sum(outcome == ReplayOutcome.DIED for _, outcome in first)
     if died:
-        return CanaryResult("stop", f"{died} of the first {number} were dead-lettered again.")
+        died_again = f"{died} of the first {number} were dead-lettered again."
+        return CanaryResult("stop", f"The canary failed: {died_again}")
     refused = sum(state != ItemState.DONE for state, _ in first)
     if refused == number:
         return CanaryResult("ask", "The broker took none of the first messages.")
