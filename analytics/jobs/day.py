@@ -214,10 +214,8 @@ def _sources(is_observed: Column) -> Column:
 
 
 def _computed(*makers: Callable[[], DataFrame]) -> list[DataFrame]:
-    """The small frames, each in one partition: what adds one up needs no exchange.
-
-    Beside each other: to plan a query takes one core, and often longer than to run it.
-    """
+    """The small frames, computed beside each other: planning a query takes one core."""
+    # What adds up one partition needs no exchange.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(lambda make: make().localCheckpoint().coalesce(1), makers))
 
