@@ -145,6 +145,9 @@ def run_compaction(
 
 
 def _rows(path: Path) -> list[Row]:
+    """The rows of a table; one without a file has none."""
+    if not path.exists():
+        return []
     with path.open("rb") as lines:
         return [json.loads(line) for line in lines]
 

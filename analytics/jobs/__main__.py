@@ -63,11 +63,11 @@ def run(arguments: argparse.Namespace) -> None:
             compaction.compact_day(spark, log, day, arguments.compact, now=arguments.now)
         found = figures(spark, log, day, now=arguments.now, step=step)
         step(4)
-        folder = results.write(spark, arguments.results, day, found.tables)
+        written = results.write(spark, arguments.results, day, found.tables)
         step(5)
-        results.hand_over(spark, folder, found.tables, out)
+        results.hand_over(written, out)
         if not session.is_remote():
-            store.delete_others(spark, folder)
+            store.delete_others(spark, written.folder)
         (out / "summary.json").write_text(json.dumps(found.summary))
     finally:
         session.stop(spark)

@@ -6,7 +6,9 @@ analyse a plan of everything again with each step cost a small day most of its t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
@@ -39,7 +41,7 @@ class NoData(Exception):
 
 @dataclass(frozen=True)
 class Figures:
-    """The tables by name, not computed yet, and what was read: lines, malformed, excluded."""
+    """The tables by name that may have rows, and what was read: lines, malformed, excluded."""
 
     tables: dict[str, DataFrame]
     summary: dict[str, int | dict[str, int]]
@@ -103,7 +105,7 @@ def _tables(
     ended = losses.ended(events).localCheckpoint(eager=False) if summary["ended"] else None
     if ended is not None and ended.count() <= BROADCAST_AT_MOST:
         ended = f.broadcast(ended)
-    others, repeats = [], losses.no_repeats(observed)
+    others = []
     if summary["without_id"]:
         unnamed = observed.where("not has_id")
         others.append(schema.each_once_without_id(unnamed, summary["sources"]))
@@ -116,7 +118,6 @@ def _tables(
         by_message = _union(others).repartition(*single_messages.MESSAGE)
         copies = by_message.localCheckpoint(eager=False)
         each = copies.where("is_kept").drop("copies", "is_kept")
-        repeats = _small(losses.repeats(copies, end))
         counted = retries.of_day(each, begin, end).localCheckpoint(eager=False)
         sides.append(each.withColumn("queue", f.lit("")).select(*schema.TRIP_COLUMNS, "queue"))
         failed.append(each)
@@ -134,27 +135,23 @@ def _tables(
         .where((began_at >= f.lit(begin)) & (began_at < f.lit(end)))
         .localCheckpoint(eager=False)
     )
-    names = _small(events.select("destination", "publisher", "version").distinct())
+    counts, percentiles, by_trail, deaths, failures, names, attempts = _computed(
+        lambda: accuracy.counts(of_day, data_end),
+        lambda: accuracy.percentiles(of_day),
+        lambda: trails.by_trail(trails.with_outcome(_union(messages), ended, end)),
+        lambda: retries.deaths(_union(died)),
+        lambda: retries.failures(_union(one.select(*FAILURE) for one in failed), begin, end),
+        lambda: events.select("destination", "publisher", "version").distinct(),
+        lambda: retries.attempts(_union(tried)),
+    )
     release, destination = schema.release_id(), f.xxhash64("destination")
     releases = names.select(release.alias("release_id"), "publisher", "version").distinct()
     destinations = names.select(destination.alias("destination_id"), "destination").distinct()
-    counts = _small(accuracy.counts(of_day, data_end))
     by_destination = counts.join(destinations, "destination_id", "left")
-    by_delay = accuracy.by_delay(counts, _small(accuracy.percentiles(of_day)))
-    attempts, deaths = _small(retries.attempts(_union(tried))), _small(retries.deaths(_union(died)))
-    by_trail = _small(trails.by_trail(trails.with_outcome(_union(messages), ended, end)))
-    failures = _small(retries.failures(_union(one.select(*FAILURE) for one in failed), begin, end))
+    by_delay = accuracy.by_delay(counts, percentiles)
     missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
     missing = missing.localCheckpoint(eager=False)
-    # Spark plans nothing for an empty frame, unless it is a checkpoint.
-    arrived = dead_letters.read(events if summary["dead_letters"] else events.limit(0))
-    if summary["dead_letters"]:
-        arrived = arrived.localCheckpoint(eager=False)
-    handled = dead_letters.counts(arrived, end)
-    replays = dead_letters.replays(arrived, events, end)
-    if summary["dead_letters"]:
-        handled, replays = _small(handled), _small(replays)
-    return {
+    found = {
         "accuracy": accuracy.accuracy(by_delay),
         "uncounted": accuracy.uncounted(by_delay),
         "histogram": accuracy.histogram(by_destination),
@@ -170,13 +167,18 @@ def _tables(
         "losses": losses.losses(missing),
         "unexplained": losses.unexplained(missing),
         "stays": accuracy.stays(counts),
-        "dead_letters": handled,
-        "replays": replays,
-        "probes": _small(probes.lateness(events, day, data_end))
-        if summary["probes"]
-        else probes.none(events),
-        "excluded": repeats,
     }
+    if summary["dead_letters"]:
+        arrived = dead_letters.read(events).localCheckpoint(eager=False)
+        found["dead_letters"], found["replays"] = _computed(
+            lambda: dead_letters.counts(arrived, end),
+            lambda: dead_letters.replays(arrived, events, end),
+        )
+    if summary["probes"]:
+        (found["probes"],) = _computed(lambda: probes.lateness(events, day, data_end))
+    if others:
+        (found["excluded"],) = _computed(lambda: losses.repeats(copies, end))
+    return found
 
 
 def _summary(events: DataFrame) -> dict[str, int]:
@@ -211,9 +213,11 @@ def _sources(is_observed: Column) -> Column:
     return reduce(Column.__add__, found)
 
 
-def _small(frame: DataFrame) -> DataFrame:
-    """The frame, computed now, in one partition: what adds it up needs no exchange."""
-    return frame.localCheckpoint().coalesce(1)
+def _computed(*makers: Callable[[], DataFrame]) -> list[DataFrame]:
+    """The small frames, computed beside each other: planning a query takes one core."""
+    # What adds up one partition needs no exchange.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda make: make().localCheckpoint().coalesce(1), makers))
 
 
 def _union(frames: Iterable[DataFrame]) -> DataFrame:

@@ -166,9 +166,7 @@ def events_of(lines: DataFrame) -> DataFrame:
             f.unix_micros("recorded_at").alias("recorded_us"),
             *("death_reason", "death_queue", "destination"),
             # Only of failures: two more texts of every copy would be held in memory for nothing.
-            f.when(f.col("death_reason") != "", without_numbers("routing_key")).alias(
-                "routing_key"
-            ),
+            f.when(is_failure(), without_numbers("routing_key")).alias("routing_key"),
             f.when(f.col("death_reason") != "", f.col("exception_type")).alias("exception_type"),
             f.nullif("published_by", f.lit("")).alias("publisher"),
             version_of("headers_json").alias("version"),

@@ -135,6 +135,8 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     if input_bytes < FAST_CODE_BYTES:
         # With one compiler the JVM keeps a fifth of the code, and warns when that is full.
         java += " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    # Spark's own classes, from packages whose hashes the installation checked.
+    java += " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     # Our lines alone are on the standard output.
     java += " -Xlog:disable -Xlog:all=warning:stderr"
     return {

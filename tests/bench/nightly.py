@@ -137,8 +137,7 @@ def by_spark(spark: SparkSession, log: Path, folder: Path, size: int) -> Rows:
     """Computed, written as Parquet and handed over, as a nightly run does."""
     session.tuned(spark, size)
     found = figures(spark, log, DAY, now=NOW, step=lambda _: None)
-    url = results.write(spark, f"file://{folder}/results", DAY, found.tables)
-    results.hand_over(spark, url, found.tables, folder)
+    results.hand_over(results.write(spark, f"file://{folder}/results", DAY, found.tables), folder)
     spark.catalog.clearCache()
     return {
         table: picked(

@@ -63,11 +63,6 @@ def unexplained(missing: DataFrame) -> DataFrame:
     )
 
 
-def no_repeats(events: DataFrame) -> DataFrame:
-    """The columns of `repeats` without a row."""
-    return events.limit(0).select(f.lit(0).cast("long").alias("lines"), f.lit("").alias("reason"))
-
-
 def repeats(copies: DataFrame, end: datetime) -> DataFrame:
     """Events as of schema.each_once -> how many lines before `end` repeat another, as one row."""
     of_day = copies.where(f.col("recorded_us") < micros(end))

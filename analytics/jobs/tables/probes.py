@@ -11,10 +11,6 @@ from analytics.events import PROBE
 from analytics.jobs import schema
 from analytics.jobs.tables import accuracy
 
-EMPTY = """
-    broker string, topology string, delay_bucket int, bucket int, has_left boolean, messages bigint
-"""
-
 
 def is_probe() -> Column:
     """An event of a probe."""
@@ -36,8 +32,3 @@ def lateness(events: DataFrame, day: tuple[datetime, datetime], data_end: dateti
         .groupBy("broker", "topology", "delay_bucket", "bucket", "has_left")
         .agg(f.sum("messages").alias("messages"))
     )
-
-
-def none(events: DataFrame) -> DataFrame:
-    """The result of a day without probes, which takes no pass."""
-    return events.sparkSession.createDataFrame([], EMPTY)
