@@ -47,7 +47,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _socket(scope: Scope, receive: Receive, send: Send) -> None:
     """Close a socket that the database fails, with one line in the log; the page tries again."""
-    from delayboard.live.consumers import TRY_AGAIN_LATER
+    from delayboard.live.guard import TRY_AGAIN_LATER
     from topology.database.errors import explain
 
     try:
