@@ -8,19 +8,19 @@ from contextlib import suppress
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
 from delayboard.live import subjects
 from delayboard.live.feed import feed
 from delayboard.live.guard import NOT_ALLOWED, OpenPage, guard
-from delayboard.live.page_state import Shown, State
+from delayboard.live.page_state import Newest, Shown
 
 NOT_SIGNED_IN = 4401
 NOT_UNDERSTOOD = 4400
 
 
-class LiveConsumer(AsyncJsonWebsocketConsumer):
+class LiveConsumer(AsyncWebsocketConsumer):
     """Keeps only the newest state: a slow page skips older ones.
 
     The page first lists its values, receives all of them, and then those that changed.
@@ -39,7 +39,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             await self.close(NOT_ALLOWED)
             return
         self._loop = asyncio.get_running_loop()
-        self._newest: State | None = None
+        self._newest: Newest | None = None
         self._shown: Shown | None = None
         self._news = asyncio.Event()
         self._tasks = [asyncio.create_task(self._hand_on()), asyncio.create_task(self._guard())]
@@ -65,13 +65,13 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         feed.note_keys(self._subject, self._deliver, shown.keys)
         self._news.set()
 
-    def _deliver(self, state: State) -> None:
+    def _deliver(self, newest: Newest) -> None:
         """Called from the feed's thread."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._take, state)
+            self._loop.call_soon_threadsafe(self._take, newest)
 
-    def _take(self, state: State) -> None:
-        self._newest = state
+    def _take(self, newest: Newest) -> None:
+        self._newest = newest
         self._news.set()
 
     async def _hand_on(self) -> None:
@@ -79,7 +79,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             await self._news.wait()
             self._news.clear()
             if self._newest is not None and self._shown is not None:
-                await self.send_json(self._shown.select_changes(self._newest))
+                await self.send(self._shown.write_changes(self._newest))
 
     async def _guard(self) -> None:
         session, user = self.scope["session"], self.scope["user"]
@@ -97,7 +97,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         return await sync_to_async(find)()
 
 
-class NowhereConsumer(AsyncJsonWebsocketConsumer):
+class NowhereConsumer(AsyncWebsocketConsumer):
     """Any other address: closed, and no error of ours."""
 
     async def connect(self) -> None:
