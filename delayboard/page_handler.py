@@ -6,6 +6,8 @@ twice for each middleware. Here a request runs in one thread, through middleware
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,26 +16,51 @@ from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
 from django.http import HttpRequest, HttpResponseBase
 
-# More pages at once have threads too, which end with their page.
 KEPT_THREADS = 8
+# While so many are busy, a request waits for the next that gets idle, and then gets a new one: open
+# pages that fetch at once share the threads, and pages that wait for a broker block no other.
+WAIT_SECONDS = 0.5
 
 
 class PageHandler(ASGIHandler):
     def __init__(self) -> None:
         self._idle: list[ThreadPoolExecutor] = []
+        self._busy = 0
+        self._waiting: deque[asyncio.Future[ThreadPoolExecutor]] = deque()
         super().__init__()
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        # The one that was used last: the others' connections get old, and are closed.
-        thread = self._idle.pop() if self._idle else ThreadPoolExecutor(1, "page")
+        thread = await self._take_thread()
         try:
             async with ThreadSensitiveContext(executor=thread):
                 await self.handle(scope, receive, send)
         finally:
-            if len(self._idle) < KEPT_THREADS:
-                self._idle.append(thread)
-            else:
-                _end(thread)
+            self._return(thread)
+
+    async def _take_thread(self) -> ThreadPoolExecutor:
+        if self._busy >= KEPT_THREADS and not self._idle:
+            turn: asyncio.Future[ThreadPoolExecutor] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await asyncio.wait([turn], timeout=WAIT_SECONDS)
+            finally:
+                if not turn.done():
+                    self._waiting.remove(turn)
+            if turn.done():
+                return turn.result()
+        self._busy += 1
+        # The one that was used last: a connection that is used seldom gets too old.
+        return self._idle.pop() if self._idle else ThreadPoolExecutor(1, "page")
+
+    def _return(self, thread: ThreadPoolExecutor) -> None:
+        if self._waiting:
+            self._waiting.popleft().set_result(thread)
+            return
+        self._busy -= 1
+        if len(self._idle) < KEPT_THREADS:
+            self._idle.append(thread)
+        else:
+            _end(thread)
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)

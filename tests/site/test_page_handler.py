@@ -85,7 +85,8 @@ async def test_one_thread_and_one_connection_answer_one_request_after_the_other(
 async def test_requests_at_the_same_time_do_not_wait_for_each_other(
     handler: PageHandler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_handler, "KEPT_THREADS", 1)
+    monkeypatch.setattr(page_handler, "KEPT_THREADS", 2)
+    monkeypatch.setattr(page_handler, "WAIT_SECONDS", 0.01)
     before = count_threads()
     waiting = [await begin_to_wait(handler) for _ in range(3)]
     free = await answer(request(handler, "/thread/"))
@@ -93,7 +94,19 @@ async def test_requests_at_the_same_time_do_not_wait_for_each_other(
     others = [await answer(one) for one in waiting]
     assert len({thread for thread, _ in (free, *others)}) == 4
     find = sync_to_async(eventually)
-    assert await find(lambda: count_threads() == before + 1, "the other threads end")
+    assert await find(lambda: count_threads() == before + 2, "the other threads end")
+
+
+async def test_a_request_gets_the_thread_of_a_busy_one_that_ends_soon(
+    handler: PageHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_handler, "KEPT_THREADS", 1)
+    monkeypatch.setattr(page_handler, "WAIT_SECONDS", SOON)
+    busy = await begin_to_wait(handler)
+    next_one = asyncio.create_task(answer(request(handler, "/thread/")))
+    await asyncio.sleep(0)
+    may_end.release()
+    assert await answer(busy) == await next_one
 
 
 async def test_a_client_that_leaves_keeps_its_thread_until_the_view_ends(
