@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
+from weakref import WeakValueDictionary
 
 from django.template.defaultfilters import floatformat
 
@@ -30,6 +31,8 @@ MOST_KEYS = 6_000
 LONGEST_KEY = 400
 # Seconds: after a year the display shows that there is no end.
 LONGEST_REMAINING = 31_536_000
+# One object for all pages that show the same: to compare it takes no time.
+_key_sets: WeakValueDictionary[frozenset[str], frozenset[str]] = WeakValueDictionary()
 
 
 class State(TypedDict):
@@ -80,7 +83,8 @@ class Shown:
         keys = request.get("keys")
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             return False
-        self._keys = frozenset(key for key in keys[:MOST_KEYS] if len(key) <= LONGEST_KEY)
+        shown = frozenset(key for key in keys[:MOST_KEYS] if len(key) <= LONGEST_KEY)
+        self._keys = _key_sets.setdefault(shown, shown)
         self._had &= self._keys
         return True
 
