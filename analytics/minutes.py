@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
-from django.db.models import F, QuerySet
+from django.db.models import F, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from analytics import buckets
 from analytics.events import MessageEvent
@@ -33,22 +34,13 @@ class ClosedTrip(Departure, Protocol):
     def caught_up(self) -> bool: ...
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """How many entered the delays, left them, left them late, entered them by a failure."""
 
     entered: int = 0
     left: int = 0
     late: int = 0
     died: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.entered + other.entered,
-            self.left + other.left,
-            self.late + other.late,
-            self.died + other.died,
-        )
 
 
 @dataclass(frozen=True)
@@ -64,11 +56,11 @@ class Flow:
 
     @cached_property
     def recent(self) -> Counts:
-        return sum(self.minutes[-RECENT:], Counts())
+        return _add_up(self.minutes[-RECENT:])
 
     @cached_property
     def hour(self) -> Counts:
-        return sum(self.minutes, Counts())
+        return _add_up(self.minutes)
 
     @cached_property
     def most(self) -> int:
@@ -86,21 +78,29 @@ class Flow:
 
 def flows(topologies: Collection[Topology], now: datetime) -> dict[int, Flow]:
     """The last hour of each of these topologies, by its primary key."""
-    last_at = _minute(now)
+    last_at = _minute(now.astimezone(UTC))
     first_at = last_at - (SHOWN - 1) * MINUTE
     found: dict[int, dict[int, Counts]] = {topology.pk: {} for topology in topologies}
     late: dict[int, Counter[int]] = {key: Counter() for key in found}
+    none = Counts()
+    # The minutes as texts, in UTC on both databases: to make datetimes takes longer than the query.
+    places = {f"{first_at + n * MINUTE:%Y-%m-%d %H:%M}": n for n in range(SHOWN)}
     rows = Minute.objects.filter(topology__in=found, minute_at__gte=first_at)
-    for key, at, lateness, *numbers in rows.values_list(
-        "topology_id", "minute_at", "lateness_json", "entered", "left", "late", "died"
-    ):
-        found[key][int((at - first_at) / MINUTE)] = Counts(*numbers)
+    for key, at, lateness, *numbers in rows.annotate(
+        text=Cast("minute_at", TextField())
+    ).values_list("topology_id", "text", "lateness_json", "entered", "left", "late", "died"):
+        if (place := places.get(at[:16])) is not None:
+            found[key][place] = Counts(*numbers)
         if lateness != NO_LATENESS:
             add_lateness(late[key], lateness)
     return {
-        key: Flow(last_at, tuple(known.get(place, Counts()) for place in range(SHOWN)), late[key])
+        key: Flow(last_at, tuple(known.get(place, none) for place in range(SHOWN)), late[key])
         for key, known in found.items()
     }
+
+
+def _add_up(minutes: Iterable[Counts]) -> Counts:
+    return Counts(*map(sum, zip(*minutes, strict=True)))
 
 
 def add_lateness(total: Counter[int], stored: str) -> None:

@@ -4,53 +4,54 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from django.core.asgi import get_asgi_application
+import django
+
+from delayboard.page_handler import PageHandler
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "delayboard.settings")
 
 logger = logging.getLogger(__name__)
 
-Scope: TypeAlias = MutableMapping[str, Any]
+Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Scope]]
 Send: TypeAlias = Callable[[Scope], Awaitable[None]]
 
 
-def _pages_and_sockets() -> Any:
-    pages = get_asgi_application()
+def _sockets() -> Any:
     # These load models, so they come after Django is set up.
     from channels.auth import AuthMiddlewareStack
-    from channels.routing import ProtocolTypeRouter, URLRouter
+    from channels.routing import URLRouter
 
     from delayboard.live.origins import SameOriginValidator
     from delayboard.live.urls import websocket_urlpatterns
 
-    sockets = SameOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
-    return ProtocolTypeRouter({"http": pages, "websocket": sockets})
+    return SameOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
 
 
-_router = _pages_and_sockets()
+django.setup(set_prefix=False)
+_pages = PageHandler()
+_socket_router = _sockets()
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Channels' router does not support the lifespan protocol, so this handles it."""
     if scope["type"] == "lifespan":
         await _live(receive, send)
     elif scope["type"] == "websocket":
         await _socket(scope, receive, send)
     else:
-        await _router(scope, receive, send)
+        await _pages(scope, receive, send)
 
 
 async def _socket(scope: Scope, receive: Receive, send: Send) -> None:
     """Close a socket that the database fails, with one line in the log; the page tries again."""
-    from delayboard.live.consumers import TRY_AGAIN_LATER
+    from delayboard.live.guard import TRY_AGAIN_LATER
     from topology.database.errors import explain
 
     try:
-        await _router(scope, receive, send)
+        await _socket_router(scope, receive, send)
     except Exception as error:
         trouble = explain(error)
         if trouble is None:
@@ -67,4 +68,5 @@ async def _live(receive: Receive, send: Send) -> None:
         while (await receive())["type"] != "lifespan.shutdown":
             await send({"type": "lifespan.startup.complete"})
         feed.end()
+        _pages.end()
     await send({"type": "lifespan.shutdown.complete"})

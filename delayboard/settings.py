@@ -20,6 +20,9 @@ EVENT_LOG = Path(os.environ.get("EVENT_LOG", VAR / "log"))
 LOG_URL = os.environ.get("LOG_URL", f"file://{VAR / 'parquet'}")
 RESULTS_URL = os.environ.get("RESULTS_URL", f"file://{VAR / 'results'}")
 
+# To open SQLite takes as long as a page that is rendered already.
+CONNECTION_SECONDS = 60
+
 
 def _stored_secret(name: str, make: Any) -> str:
     """The secret in VAR/<name>, made at the first start and readable by its owner only."""
@@ -51,6 +54,7 @@ def _database(url: str) -> dict[str, Any]:
             "HOST": unquote(parts.hostname or ""),
             "PORT": str(parts.port or ""),
             "CONN_HEALTH_CHECKS": True,
+            "CONN_MAX_AGE": CONNECTION_SECONDS,
             # Ours are many small queries: to start workers or compile takes longer than they do.
             "OPTIONS": {"options": "-c max_parallel_workers_per_gather=0 -c jit=off"},
         }
@@ -58,6 +62,7 @@ def _database(url: str) -> dict[str, Any]:
         return {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": unquote(parts.path),
+            "CONN_MAX_AGE": CONNECTION_SECONDS,
             # A deferred transaction that reads and then writes fails at once with
             # "database is locked" in any mode; IMMEDIATE waits instead.
             "OPTIONS": {

@@ -101,6 +101,8 @@ def django_db_setup(
     django_test_environment: None, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[None]:
     """Make the test database, and drop it when the session ends."""
+    from asgiref.sync import SyncToAsync
+    from django.db import connections
     from django.test.utils import teardown_databases
 
     from tests import migrated
@@ -109,6 +111,8 @@ def django_db_setup(
         made = migrated.set_up()
     yield
     with django_db_blocker.unblock():
+        # The thread of asynchronous tests keeps its connection.
+        SyncToAsync.single_thread_executor.submit(connections.close_all).result()
         teardown_databases(made, verbosity=0)
 
 

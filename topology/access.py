@@ -18,25 +18,38 @@ User: TypeAlias = AbstractBaseUser | AnonymousUser
 View: TypeAlias = Callable[..., HttpResponse]
 
 
-def remember_grants(user: User) -> None:
-    """Read the grants once and keep them on this object, which must not outlive a page.
+def remember_grants(*users: User) -> None:
+    """Read the grants once and keep them on these objects, which must not outlive a page.
 
     A grant that is withdrawn later still counts for that page.
     """
-    if user.is_authenticated:
-        user.remembered_grants = _grants(user)  # type: ignore[attr-defined]
+    found = _read_grants(users)
+    for user in users:
+        if user.is_authenticated:
+            user.remembered_grants = found[user.pk]  # type: ignore[attr-defined]
 
 
 def _grants(user: User) -> Mapping[int | None, int]:
     """The role by broker id; the key None means every broker."""
     remembered: Mapping[int | None, int] | None = getattr(user, "remembered_grants", None)
-    if remembered is not None:
-        return remembered
-    if not user.is_authenticated or not user.is_active:
-        return {}
-    if getattr(user, "is_superuser", False):
-        return {None: Role.ADMIN}
-    return dict(Grant.objects.filter(user__pk=user.pk).values_list("broker", "role"))
+    return _read_grants([user])[user.pk] if remembered is None else remembered
+
+
+def _read_grants(users: Collection[User]) -> Mapping[int | None, Mapping[int | None, int]]:
+    """The grants of these users by their ids, in one query."""
+    found: dict[int | None, dict[int | None, int]] = {user.pk: {} for user in users}
+    asked = set()
+    for user in users:
+        if user.is_authenticated and user.is_active:
+            if getattr(user, "is_superuser", False):
+                found[user.pk] = {None: Role.ADMIN}
+            else:
+                asked.add(user.pk)
+    if asked:
+        rows = Grant.objects.filter(user__in=asked)
+        for pk, broker, role in rows.values_list("user", "broker", "role"):
+            found[pk][broker] = role
+    return found
 
 
 def read_rights(user: User) -> frozenset[tuple[int | None, int]]:

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from channels.generic.websocket import AsyncJsonWebsocketConsumer
-from django import db
+from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
-from django.contrib.auth import get_user
-from django.http import HttpRequest
 
 from delayboard.live import subjects
 from delayboard.live.feed import feed
-from delayboard.live.page_state import Shown, State
-from topology.database.errors import explain
-
-logger = logging.getLogger(__name__)
+from delayboard.live.guard import NOT_ALLOWED, OpenPage, guard
+from delayboard.live.page_state import Newest, Shown
 
 NOT_SIGNED_IN = 4401
-NOT_ALLOWED = 4403
 NOT_UNDERSTOOD = 4400
-# RFC 6455 and its registry of close codes.
-TRY_AGAIN_LATER = 1013
-CHECK_SECONDS = 10.0
 
 
-class LiveConsumer(AsyncJsonWebsocketConsumer):
+class LiveConsumer(AsyncWebsocketConsumer):
     """Keeps only the newest state: a slow page skips older ones.
 
     The page first lists its values, receives all of them, and then those that changed.
@@ -50,7 +39,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             await self.close(NOT_ALLOWED)
             return
         self._loop = asyncio.get_running_loop()
-        self._newest: State | None = None
+        self._newest: Newest | None = None
         self._shown: Shown | None = None
         self._news = asyncio.Event()
         self._tasks = [asyncio.create_task(self._hand_on()), asyncio.create_task(self._guard())]
@@ -76,13 +65,13 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         feed.note_keys(self._subject, self._deliver, shown.keys)
         self._news.set()
 
-    def _deliver(self, state: State) -> None:
+    def _deliver(self, newest: Newest) -> None:
         """Called from the feed's thread."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._take, state)
+            self._loop.call_soon_threadsafe(self._take, newest)
 
-    def _take(self, state: State) -> None:
-        self._newest = state
+    def _take(self, newest: Newest) -> None:
+        self._newest = newest
         self._news.set()
 
     async def _hand_on(self) -> None:
@@ -90,30 +79,13 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             await self._news.wait()
             self._news.clear()
             if self._newest is not None and self._shown is not None:
-                await self.send_json(self._shown.select_changes(self._newest))
+                await self.send(self._shown.write_changes(self._newest))
 
     async def _guard(self) -> None:
-        """A right that is taken away, a closed account or a session that ended, ends it."""
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            try:
-                user = await sync_to_async(self._user_of_session)()
-                is_allowed = user is not None and await self._allowed_subject(user) is not None
-            except db.Error as error:
-                logger.warning("A live page is closed: %s", explain(error) or error)
-                await self.close(TRY_AGAIN_LATER)
-                return
-            if not is_allowed:
-                await self.close(NOT_ALLOWED)
-                return
-
-    def _user_of_session(self) -> Any:
-        """Who the session belongs to now; None when it ended, or the password is new."""
-        store = import_module(settings.SESSION_ENGINE).SessionStore
-        request = HttpRequest()
-        request.session = store(self.scope["session"].session_key)
-        user = get_user(request)
-        return user if user.pk == self.scope["user"].pk else None
+        session, user = self.scope["session"], self.scope["user"]
+        route = self.scope["url_route"]["kwargs"]
+        page = OpenPage(session.session_key, user.pk, route["kind"], route["name"])
+        await self.close(await guard.wait_for_end(page))
 
     async def _allowed_subject(self, user: Any) -> subjects.Subject | None:
         route = self.scope["url_route"]["kwargs"]
@@ -125,7 +97,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         return await sync_to_async(find)()
 
 
-class NowhereConsumer(AsyncJsonWebsocketConsumer):
+class NowhereConsumer(AsyncWebsocketConsumer):
     """Any other address: closed, and no error of ours."""
 
     async def connect(self) -> None:

@@ -15,12 +15,12 @@ from itertools import count
 
 from django.db import close_old_connections, connection
 
-from delayboard.live.page_state import State
+from delayboard.live.page_state import Newest, State
 from delayboard.live.subjects import Subject
 from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
-Deliver = Callable[[State], None]
+Deliver = Callable[[Newest], None]
 SHARE_OF_INTERVAL = 0.05
 REPEAT_SECONDS = 5.0
 LONGEST_SECONDS = 5.0
@@ -70,7 +70,7 @@ class _Watched:
         self._subject = subject
         self._watchers: dict[Deliver, frozenset[str]] = {}
         self._lock = threading.Lock()
-        self._last: State | None = None
+        self._last: Newest | None = None
         self._numbers = count(1)
         self.stop = threading.Event()
 
@@ -128,14 +128,14 @@ class _Watched:
     def _is_news(self, state: State) -> bool:
         if self._last is None:
             return True
-        return {**state, "seq": 0} != {**self._last, "seq": 0}
+        return {**state, "seq": 0} != {**self._last.state, "seq": 0}
 
     def _send_state(self, state: State) -> None:
         with self._lock:
             state["seq"] = next(self._numbers)
-            self._last = state
+            self._last = newest = Newest(state)
             for deliver in self._watchers:
-                deliver(state)
+                deliver(newest)
 
 
 feed = Feed()

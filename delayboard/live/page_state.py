@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
+from weakref import WeakValueDictionary
 
 from django.template.defaultfilters import floatformat
 
@@ -28,6 +31,8 @@ MOST_KEYS = 6_000
 LONGEST_KEY = 400
 # Seconds: after a year the display shows that there is no end.
 LONGEST_REMAINING = 31_536_000
+# One object for all pages that show the same: to compare it takes no time.
+_key_sets: WeakValueDictionary[frozenset[str], frozenset[str]] = WeakValueDictionary()
 
 
 class State(TypedDict):
@@ -50,8 +55,16 @@ class State(TypedDict):
     done: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Newest:
+    """A state, and the messages with which it was sent, by what their pages show and have."""
+
+    state: State
+    messages: dict[tuple[Any, ...], str] = field(default_factory=dict)
+
+
 class Shown:
-    """The values on one page, and which of them it has received: only changes are sent.
+    """The values on one page, and the state that it has received: only changes are sent.
 
     A page sends the keys of its values first, and again when they change:
     {"type": "watch", "keys": […]}.
@@ -59,8 +72,9 @@ class Shown:
 
     def __init__(self) -> None:
         self._keys: frozenset[str] = frozenset()
-        self._cells: dict[str, str] = {}
-        self._marks: dict[str, str] = {}
+        # The keys of which it has the values of the state before.
+        self._had: frozenset[str] = frozenset()
+        self._before = state(at=None, cells={})
 
     def watch(self, request: object) -> bool:
         """Read the page's request; False when invalid. More than MOST_KEYS keys are cut."""
@@ -69,9 +83,9 @@ class Shown:
         keys = request.get("keys")
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             return False
-        self._keys = frozenset(key for key in keys[:MOST_KEYS] if len(key) <= LONGEST_KEY)
-        self._cells = {key: text for key, text in self._cells.items() if key in self._keys}
-        self._marks = {key: mark for key, mark in self._marks.items() if key in self._keys}
+        shown = frozenset(key for key in keys[:MOST_KEYS] if len(key) <= LONGEST_KEY)
+        self._keys = _key_sets.setdefault(shown, shown)
+        self._had &= self._keys
         return True
 
     @property
@@ -79,19 +93,30 @@ class Shown:
         """What the page shows."""
         return self._keys
 
+    def write_changes(self, newest: Newest) -> str:
+        """The message to the page, written once for all pages that show and have the same."""
+        place = (self._keys, self._had, self._before["seq"])
+        if place in newest.messages:
+            self._receive(newest.state)
+        else:
+            newest.messages[place] = json.dumps(self.select_changes(newest.state))
+        return newest.messages[place]
+
     def select_changes(self, newest: State) -> State:
         """The state with those values alone that the page shows and has not; it has them now."""
-        cells, marks = (
-            self._find_changed(newest["cells"], self._cells),
-            self._find_changed(newest["marks"], self._marks),
-        )
-        self._cells |= cells
-        self._marks |= marks
+        cells = self._find_changed(newest["cells"], self._before["cells"])
+        marks = self._find_changed(newest["marks"], self._before["marks"])
+        self._receive(newest)
         return {**newest, "cells": cells, "marks": marks}
 
-    def _find_changed(self, values: Mapping[str, str], sent: Mapping[str, str]) -> dict[str, str]:
+    def _receive(self, newest: State) -> None:
+        self._had, self._before = self._keys, newest
+
+    def _find_changed(self, values: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
         found = ((key, values[key]) for key in self._keys if key in values)
-        return {key: value for key, value in found if sent.get(key) != value}
+        return {
+            key: value for key, value in found if key not in self._had or before.get(key) != value
+        }
 
 
 def state(

@@ -79,8 +79,7 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
 
 def may_watch(user: Any, subject: Subject) -> bool:
     if subject.brokers:
-        seen = set(access.visible_brokers(user).values_list("pk", flat=True))
-        return {broker.pk for broker in subject.brokers} <= seen
+        return all(access.roles_for(user, subject.brokers).values())
     if subject.broker is None:
         return access.visible_brokers(user).exists()
     return access.may(user, subject.broker, Role.VIEWER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -54,10 +54,10 @@ class FlowLine:
         """What its live values begin with."""
         return f"flow/{self.topology.slug}"
 
-    @property
+    @cached_property
     def numbers(self) -> dict[str, int | None]:
         """What passed in the last few minutes; None while it is not known."""
-        recent = asdict(self.flow.recent)
+        recent = self.flow.recent._asdict()
         return {name: n if self._is_known(name) else None for name, n in recent.items()}
 
     @property
@@ -82,7 +82,7 @@ class FlowLine:
         return self._share("late", "left")
 
     def _share(self, part: str, whole: str) -> str:
-        hour = asdict(self.flow.hour)
+        hour = self.flow.hour._asdict()
         if not self._is_known(part) or not hour[whole]:
             return UNKNOWN
         share = 100 * min(1.0, hour[part] / hour[whole])
@@ -123,7 +123,7 @@ class FlowLine:
         """The drawing in words."""
         parts = [
             f"{number} {WORDS[name]}"
-            for name, number in asdict(self.flow.hour).items()
+            for name, number in self.flow.hour._asdict().items()
             if SIDES[name] not in self.not_observed
         ]
         if not self.flow.minutes or not parts:

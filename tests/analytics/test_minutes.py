@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -46,6 +47,16 @@ def test_an_entry_by_a_death_counts_as_died_and_an_exit_a_second_late_as_late(
 def test_minutes_before_the_one_asked_for_are_left_out(topology: Topology) -> None:
     record(topology, [an_entry("m1", NOON - MINUTE), an_entry("m2", NOON)])
     assert [row[0] for row in numbers(topology)] == ["12:00"]
+
+
+def test_the_last_hour_has_each_minute_in_its_place(topology: Topology) -> None:
+    for minutes_ago in (60, 59, 1, 0, -1):
+        record(topology, [an_entry(f"m{minutes_ago}", NOON - minutes_ago * MINUTE)])
+    record(topology, a_trip("left", NOON))
+    local = NOON.astimezone(ZoneInfo("Asia/Kathmandu"))
+    flow = minutes.flows([topology], local)[topology.pk]
+    assert [place for place, counts in enumerate(flow.minutes) if counts.entered] == [0, 58, 59]
+    assert (flow.recent, flow.hour.entered, flow.most) == ((3, 1, 0, 0), 4, 2)
 
 
 def test_lateness_of_the_hour_adds_up_by_bucket(topology: Topology) -> None:

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from delayboard.live.feed import Feed
-from delayboard.live.page_state import State, state
+from delayboard.live.page_state import Newest, State, state
 from delayboard.live.subjects import Subject
 from tests.builders import eventually
 from tests.topology.builders import NOON
@@ -25,8 +25,8 @@ class Told:
     def __init__(self) -> None:
         self._queue: SimpleQueue[State] = SimpleQueue()
 
-    def __call__(self, state: State) -> None:
-        self._queue.put(State(**state))
+    def __call__(self, newest: Newest) -> None:
+        self._queue.put(State(**newest.state))
 
     def next(self) -> State:
         return self._queue.get(timeout=SOON)

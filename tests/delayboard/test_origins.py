@@ -18,8 +18,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from delayboard.asgi import application
-from delayboard.live import consumers
-from delayboard.live.consumers import NOT_ALLOWED
+from delayboard.live import guard
+from delayboard.live.guard import NOT_ALLOWED
 from delayboard.live.origins import allowed_origins
 from tests.builders import make_broker, make_user
 from topology.models import Broker, Role
@@ -84,7 +84,7 @@ async def test_another_port_or_scheme_of_this_host_is_another_origin(broker: Bro
 async def test_an_open_socket_ends_with_its_session(
     broker: Broker, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(guard, "CHECK_SECONDS", 0.05)
     settings.SESSION_COOKIE_AGE = 2
     cookie = await sync_to_async(lambda: cookie_of(make_user("ada", Role.ADMIN)))()
     async with served() as port:

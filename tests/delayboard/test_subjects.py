@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ import pytest
 from delayboard.live import subjects
 from delayboard.live.page_state import (
     MOST_KEYS,
+    Newest,
     Shown,
     batch_state,
     broker_state,
@@ -63,6 +65,21 @@ def test_a_page_is_sent_what_it_shows_once_and_again_when_it_changed() -> None:
     assert shown.watch({"type": "watch", "keys": ["a"]})
     assert shown.watch({"type": "watch", "keys": ["a", "b"]})
     assert shown.select_changes(later)["cells"] == {"b": "1"}
+
+
+def test_a_message_is_written_once_for_all_pages_that_show_and_have_the_same() -> None:
+    first = Newest(state(at=NOON, cells={"a": "1", "b": "1"}))
+    later = Newest({**state(at=NOON, cells={"a": "2", "b": "1"}), "seq": 1})
+    early, equal, late, other = (Shown() for _ in range(4))
+    for shown, keys in ((early, "ab"), (equal, "ba"), (late, "ab"), (other, "b")):
+        assert shown.watch({"type": "watch", "keys": list(keys)})
+    for shown in (early, equal, other):
+        shown.write_changes(first)
+    texts = [shown.write_changes(later) for shown in (early, equal, late, other)]
+    cells = [json.loads(text)["cells"] for text in texts]
+    assert cells == [{"a": "2"}, {"a": "2"}, {"a": "2", "b": "1"}, {}]
+    assert texts[0] is texts[1]
+    assert json.loads(equal.write_changes(later))["cells"] == {}
 
 
 def test_of_more_keys_than_a_page_can_show_the_first_are_watched() -> None:

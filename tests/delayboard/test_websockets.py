@@ -19,8 +19,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from delayboard.asgi import application
-from delayboard.live import consumers
-from delayboard.live.consumers import NOT_ALLOWED, NOT_SIGNED_IN, NOT_UNDERSTOOD
+from delayboard.live import guard
+from delayboard.live.consumers import NOT_SIGNED_IN, NOT_UNDERSTOOD
+from delayboard.live.guard import NOT_ALLOWED
 from delayboard.models import ReplayBatch
 from tests.builders import eventually, make_broker, make_user
 from tests.delayboard.builders import a_message, a_publication, parked
@@ -246,7 +247,7 @@ async def test_the_first_page_is_told_of_the_brokers_it_shows_and_of_no_other(
 async def test_a_right_that_is_taken_away_ends_the_connection(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(guard, "CHECK_SECONDS", 0.05)
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
@@ -264,7 +265,7 @@ async def test_a_right_that_is_taken_away_ends_the_connection(
 async def test_signing_out_ends_the_connection(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(guard, "CHECK_SECONDS", 0.05)
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)

@@ -197,7 +197,7 @@ def test_a_live_page_says_that_it_is_stale_and_recovers(
     subject = find("brokers", pair.broker.slug, poll_seconds=0.2)
     assert subject is not None
     feed, states = Feed(), list[State]()
-    feed.watch(subject, states.append)
+    feed.watch(subject, lambda newest: states.append(newest.state))
     try:
         eventually(lambda: states and not states[-1]["error"], "it is live")
         with frozen(broker_node):

@@ -9,7 +9,7 @@ from channels.testing import WebsocketCommunicator
 from django.test import Client
 
 from delayboard.asgi import application
-from delayboard.live.consumers import TRY_AGAIN_LATER
+from delayboard.live.guard import TRY_AGAIN_LATER
 from delayboard.models import SavedSearch
 from tests.builders import make_broker, make_user, refuse_full_disk
 from topology import audit

@@ -106,6 +106,23 @@ def test_a_page_reads_the_grants_once_and_the_next_one_anew(
     assert access.role_for(User.objects.get(), here) is None
 
 
+def test_the_grants_of_many_are_read_in_one_query(
+    here: Broker, there: Broker, django_assert_num_queries: Any
+) -> None:
+    users = [make_user("ann", Role.ADMIN, here), make_user("bob", Role.VIEWER)]
+    users += [make_user("eve"), make_user("joe", Role.ADMIN)]
+    users[-1].is_active = False
+    with django_assert_num_queries(1):
+        access.remember_grants(*users, AnonymousUser())
+        roles = [access.roles_for(user, [here, there]) for user in users]
+    assert [tuple(role.values()) for role in roles] == [
+        (Role.ADMIN, None),
+        (Role.VIEWER, Role.VIEWER),
+        (None, None),
+        (None, None),
+    ]
+
+
 @pytest.mark.parametrize("broker", [True, False])
 def test_a_person_has_one_role_on_a_broker(here: Broker, broker: bool) -> None:
     where = here if broker else None

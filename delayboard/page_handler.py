@@ -1,0 +1,79 @@
+"""Django's ASGI handler with threads that outlive a request, and with them its connection.
+
+Django makes a thread for each request, so CONN_MAX_AGE has no effect there, and changes threads
+twice for each middleware. Here a request runs in one thread, through middleware that is not async.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.core.handlers.asgi import ASGIHandler
+from django.db import connections
+from django.http import HttpRequest, HttpResponseBase
+
+KEPT_THREADS = 8
+# While so many are busy, a request waits for the next that gets idle, and then gets a new one: open
+# pages that fetch at once share the threads, and pages that wait for a broker block no other.
+WAIT_SECONDS = 0.5
+
+
+class PageHandler(ASGIHandler):
+    def __init__(self) -> None:
+        self._idle: list[ThreadPoolExecutor] = []
+        self._busy = 0
+        self._waiting: deque[asyncio.Future[ThreadPoolExecutor]] = deque()
+        super().__init__()
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        thread = await self._take_thread()
+        try:
+            async with ThreadSensitiveContext(executor=thread):
+                await self.handle(scope, receive, send)
+        finally:
+            self._return(thread)
+
+    async def _take_thread(self) -> ThreadPoolExecutor:
+        if self._busy >= KEPT_THREADS and not self._idle:
+            turn: asyncio.Future[ThreadPoolExecutor] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await asyncio.wait([turn], timeout=WAIT_SECONDS)
+            finally:
+                if not turn.done():
+                    self._waiting.remove(turn)
+            if turn.done():
+                return turn.result()
+        self._busy += 1
+        # The one that was used last: a connection that is used seldom gets too old.
+        return self._idle.pop() if self._idle else ThreadPoolExecutor(1, "page")
+
+    def _return(self, thread: ThreadPoolExecutor) -> None:
+        if self._waiting:
+            self._waiting.popleft().set_result(thread)
+            return
+        self._busy -= 1
+        if len(self._idle) < KEPT_THREADS:
+            self._idle.append(thread)
+        else:
+            _end(thread)
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        super().load_middleware(is_async=False)
+
+    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
+        return await sync_to_async(self.get_response)(request)
+
+    def end(self) -> None:
+        """Close the connections of all threads that no page uses."""
+        while self._idle:
+            _end(self._idle.pop())
+
+
+def _end(thread: ThreadPoolExecutor) -> None:
+    thread.submit(connections.close_all)
+    thread.shutdown(wait=False)
