@@ -75,8 +75,8 @@ class Properties:
 
     def stated(self) -> dict[str, Any]:
         """The properties that are set, without the headers, in the protocol's order."""
-        left_out = ("raw", "headers", "problems")
-        names = [field.name for field in fields(self) if field.name not in left_out]
+        excluded = ("raw", "headers", "problems")
+        names = [field.name for field in fields(self) if field.name not in excluded]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
@@ -132,7 +132,7 @@ class Route:
     due_header: str = ""
     due_after: timedelta = timedelta(0)
 
-    def stamped(self, now_ms: int) -> dict[str, Any]:
+    def make_headers(self, now_ms: int) -> dict[str, Any]:
         """The headers of this route for a publish at this time (UTC milliseconds)."""
         if not self.due_header:
             return dict(self.headers)

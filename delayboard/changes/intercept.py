@@ -70,7 +70,7 @@ class _Interception(Session):
         """Until nothing is due soon and the binding is as it was, or it shall stop."""
         row = self.row
         if row.state == InterceptionState.WAITING:
-            take.give_up(
+            take.abandon(
                 row.changes.all(),
                 "No worker intercepted the message in time. RabbitMQ delivered it unchanged.",
             )
@@ -122,8 +122,8 @@ class _Interception(Session):
     def _settle(self) -> None:
         """Wait until the queue survives a kill of the broker, or until a change is due soon."""
         at = opens_at(self.row)
-        left = (at + LEAD - SETTLE_MARGIN - timezone.now()).total_seconds() if at else 0.0
-        self.stop.wait(max(0.0, min(left, objects.SETTLE_SECONDS)))
+        remaining = (at + LEAD - SETTLE_MARGIN - timezone.now()).total_seconds() if at else 0.0
+        self.stop.wait(max(0.0, min(remaining, objects.SETTLE_SECONDS)))
 
     def _is_point(self, management: Management) -> bool:
         """Whether the messages still pass this one binding; else their changes fail.
@@ -135,8 +135,8 @@ class _Interception(Session):
         for change in self._soon().select_related("topology"):
             try:
                 topology = change.topology
-                way_out = exit_of(topology.pattern, topology.parsed, change.destination)
-                point = known_point(self.row.broker, snapshot, *way_out)
+                exit_point = exit_of(topology.pattern, topology.parsed, change.destination)
+                point = known_point(self.row.broker, snapshot, *exit_point)
             except NoQueue:
                 # To begin says what is missing, and is tried again.
                 return True

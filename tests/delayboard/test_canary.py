@@ -26,7 +26,7 @@ from tests.delayboard.builders import a_message, parked, shop
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import a_queue, a_snapshot
 from topology import latest
-from topology.definitions import Binding, Definitions, Exchange, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.models import Broker, State, Topology
 from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_ladder.pattern import retry_ladder
@@ -95,7 +95,7 @@ def test_the_longest_round_is_the_longest_way_through_delays_to_where_it_dies() 
 
 def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
     names = [f"q{n}" for n in range(30)]
-    mesh: list[Thing] = [
+    mesh: list[BrokerObject] = [
         *(a_queue(name, dlx="all", ttl=1000) for name in names),
         Exchange("all", "fanout"),
         *(Binding("all", name, "") for name in names),

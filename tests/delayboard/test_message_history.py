@@ -42,7 +42,7 @@ def ways(message: Message, queue: str = "dead") -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize(
-    ("headers", "stated", "at", "told"),
+    ("headers", "stated", "at", "reported"),
     [
         ({}, {}, None, "The time is not recorded."),
         ({}, {"timestamp": 1_700_000_000}, datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC), "AMQP"),
@@ -61,11 +61,11 @@ def ways(message: Message, queue: str = "dead") -> dict[tuple[str, str], str]:
     ],
 )
 def test_it_begins_with_its_publication_and_who_says_when(
-    headers: dict[str, Any], stated: dict[str, Any], at: datetime | None, told: str
+    headers: dict[str, Any], stated: dict[str, Any], at: datetime | None, reported: str
 ) -> None:
     first = steps(a_message(headers=headers, **stated))[0]
     assert (first.what, first.at, first.is_inferred) == ("published", at, at is None)
-    assert told in first.detail
+    assert reported in first.detail
 
 
 def test_rounds_have_a_first_and_a_last_that_has_no_time() -> None:
@@ -195,7 +195,7 @@ def a_replay(*states: ItemState, **stated: Any) -> tuple[ParkedMessage, ReplayBa
     return parked_message, batch
 
 
-def told(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> list[str]:
+def reported(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> list[str]:
     return [step.what for step in build_later_steps(parked_message, rules)[1:]]
 
 
@@ -213,7 +213,7 @@ def test_what_was_seen_after_a_replay_is_told(outcome: ReplayOutcome, what: str)
     parked_message, batch = a_replay(
         ItemState.DONE, ended_at=NOON, outcome=outcome, outcome_at=LATER
     )
-    assert told(parked_message) == [f"replayed in replay {batch.pk}", what]
+    assert reported(parked_message) == [f"replayed in replay {batch.pk}", what]
 
 
 @pytest.mark.django_db
@@ -227,7 +227,7 @@ def test_what_was_seen_after_a_replay_is_told(outcome: ReplayOutcome, what: str)
 )
 def test_what_was_not_sent_is_told_with_the_reason(state: ItemState, what: str) -> None:
     parked_message, batch = a_replay(state, error="Because.", may_be_duplicated=True)
-    assert told(parked_message) == [what.format(batch.pk)]
+    assert reported(parked_message) == [what.format(batch.pk)]
     assert build_later_steps(parked_message)[1].detail == "The message may be duplicated. Because."
 
 
@@ -235,7 +235,7 @@ def test_what_was_not_sent_is_told_with_the_reason(state: ItemState, what: str) 
 def test_a_draft_did_nothing_to_a_parked_message() -> None:
     parked_message, batch = a_replay(ItemState.PENDING)
     type(batch).objects.update(state=BatchState.DRAFT, started_at=None)
-    assert told(parked_message) == []
+    assert reported(parked_message) == []
 
 
 @pytest.mark.django_db
@@ -243,7 +243,7 @@ def test_a_parked_message_that_a_replay_let_go_of_was_not_restored() -> None:
     parked_message, batch = a_replay(ItemState.RETURNED)
     type(batch).objects.update(claimed_to=1)
     parked_message.state_at = LATER
-    assert "restored" not in told(parked_message)
+    assert "restored" not in reported(parked_message)
 
 
 @pytest.mark.django_db
@@ -278,7 +278,7 @@ def test_a_message_that_names_a_replay_and_is_another_did_not_come_from_it() -> 
     parked_message, batch = a_replay(ItemState.DONE, ended_at=NOON)
     name = batch.items.get().replay_id
     (other,) = parked(parked_message.broker, a_message(b"other", headers={REPLAY_HEADER: name}))
-    assert told(parked_message) == [f"replayed in replay {batch.pk}"]
+    assert reported(parked_message) == [f"replayed in replay {batch.pk}"]
     first = build_later_steps(other)[0]
     assert (first.detail, first.page) == ("Stored in Delayboard and removed from the queue.", ())
 

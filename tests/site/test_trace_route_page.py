@@ -97,9 +97,9 @@ def test_the_command_tells_the_same_and_as_json(
     know(broker, *SHOP)
     monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
     call_command("walk", broker.slug, "", "hold")
-    told = capsys.readouterr().out
-    assert "at once: waits 1m30s in hold, through the default exchange with 'hold'" in told
-    assert "delivered: the message waits for a consumer" in told
+    reported = capsys.readouterr().out
+    assert "at once: waits 1m30s in hold, through the default exchange with 'hold'" in reported
+    assert "delivered: the message waits for a consumer" in reported
     call_command("walk", broker.slug, "", "hold", "--json")
     answer = json.loads(capsys.readouterr().out)
     ends = {(o["ending"], o["queue"], o["after_ms"]) for o in answer["outcomes"]}

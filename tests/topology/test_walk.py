@@ -62,16 +62,16 @@ def test_the_messages_own_expiration_ends_with_its_first_death() -> None:
 
 
 def test_a_dead_letter_keeps_its_key_unless_the_queue_has_another_for_it() -> None:
-    things: list[Any] = [
+    objects: list[Any] = [
         Exchange("x"),
         queue("work"),
         queue("other"),
         Binding("x", "work", "k"),
         Binding("x", "other", "hold"),
     ]
-    keeps = Definitions.of([*things, queue("hold", 1, "x")])
+    keeps = Definitions.of([*objects, queue("hold", 1, "x")])
     assert only(walk(keeps, "", "hold")).queue == "other"
-    replaces = Definitions.of([*things, queue("hold", 1, "x", "k")])
+    replaces = Definitions.of([*objects, queue("hold", 1, "x", "k")])
     assert only(walk(replaces, "", "hold")).queue == "work"
 
 
@@ -161,13 +161,13 @@ def test_further_keys_route_too_and_headers_are_asked() -> None:
 
 def test_a_way_that_branches_beyond_measure_is_given_up_and_says_so() -> None:
     """Forty floors of two queues: a million million ways, none of which ends before the last."""
-    things: list[Any] = [queue("end0"), queue("end1")]
+    objects: list[Any] = [queue("end0"), queue("end1")]
     for floor in range(40):
-        things.append(Exchange(f"x{floor}", "fanout"))
+        objects.append(Exchange(f"x{floor}", "fanout"))
         for side in range(2):
-            things.append(queue(f"f{floor}s{side}", 1, f"x{floor + 1}"))
-            things.append(Binding(f"x{floor}", f"f{floor}s{side}", ""))
-    walked = walk(Definitions.of(things), "x0", "k")
+            objects.append(queue(f"f{floor}s{side}", 1, f"x{floor + 1}"))
+            objects.append(Binding(f"x{floor}", f"f{floor}s{side}", ""))
+    walked = walk(Definitions.of(objects), "x0", "k")
     assert len(walked.outcomes) == 1
     assert walked.outcomes[-1].ending == "uncertain"
     assert "too many branches" in walked.outcomes[-1].why

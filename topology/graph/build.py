@@ -76,21 +76,21 @@ def build(
     *,
     wanted: Definitions | None = None,
     beside: Definitions = NOTHING,
-    ways: Sequence[Edge] = (),
+    extra_edges: Sequence[Edge] = (),
 ) -> Graph:
     """The graph of a vhost or of a part of it.
 
     Drawn as missing: what `wanted` names and `found` does not have, and what a binding, a
-    dead-letter argument or one of the `ways` names and nobody has. A name `beside` the part is
-    drawn as it is there, without its own edges. Taps and probe queues of ours are omitted.
+    dead-letter argument or one of the `extra_edges` names and nobody has. A name `beside` the part
+    is drawn as it is there, without its own edges. Taps and probe queues of ours are omitted.
     """
     definitions = found.definitions if isinstance(found, Snapshot) else found
     drawn = definitions | (_find_missing(definitions, wanted) if wanted else NOTHING)
     drawn = drawn.without_taps().without_probes()
     edges = _mark_missing_bindings(edges_of(drawn), definitions) if wanted else edges_of(drawn)
-    edges = (*edges, *ways)
+    edges = (*edges, *extra_edges)
     ends = sorted({edge.source for edge in edges} | {edge.target for edge in edges})
-    near = _select_named(ends, beside).without(thing.identity for thing in drawn)
+    near = _select_named(ends, beside).without(obj.identity for obj in drawn)
     there = definitions | near
     nodes = {
         node.id: node
@@ -157,7 +157,7 @@ def _select_named(ends: Iterable[str], beside: Definitions) -> Definitions:
 
 
 def _find_missing(definitions: Definitions, wanted: Definitions) -> Definitions:
-    return wanted.without(thing.identity for thing in definitions)
+    return wanted.without(obj.identity for obj in definitions)
 
 
 def _mark_missing_bindings(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:

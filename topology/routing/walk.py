@@ -27,7 +27,7 @@ from topology.routing.matching.index import Index
 from topology.routing.matching.match import Matched, keys_of, match
 from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import Cause, Ending, Hop, RouteOutcome, Walk
-from topology.routing.queue_wait import Dies, Stays, wait_in_queue
+from topology.routing.queue_wait import Dies, Remains, wait_in_queue
 
 __all__ = ["Consumer", "Ending", "Hop", "Index", "RouteOutcome", "Walk", "walk"]
 
@@ -58,8 +58,8 @@ def walk(
     many walks. `consumers` is what they do by queue, `consumed` the queues whose consumer acks.
     `headers` brings CC, BCC and, to brokers before 4.0, x-death. `expiration` is the property as
     it is, `expiration_ms` the same as a number. `forwarders` run where they consume, whatever else
-    `consumers` contains; their due header counts from the publish, as in Route.stamped(0), or is
-    UTC with that time in `now_ms`. When the route branches too often, the last outcome is
+    `consumers` contains; their due header counts from the publish, as in Route.make_headers(0), or
+    is UTC with that time in `now_ms`. When the route branches too often, the last outcome is
     `uncertain`, and its sentence says that it was not followed further.
     """
     around = Circumstances(
@@ -210,7 +210,7 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | RouteOutcom
     if state in copy.passed:
         names = [hop.queue for hop in copy.hops]
         last_lap = names[len(names) - 1 - names[::-1].index(queue.name) :]
-        again = Stays("stuck", sentences.goes_round(last_lap))
+        again = Remains("stuck", sentences.goes_round(last_lap))
         return leave(copy, queue, again, around.version)
     consumer = around.consumers.get(queue.name)
     passed = replace(copy, passed=copy.passed | {state})
@@ -220,7 +220,7 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | RouteOutcom
 
 
 def leave(
-    copy: Copy, queue: Queue, found: Stays | Dies, version: tuple[int, ...]
+    copy: Copy, queue: Queue, found: Remains | Dies, version: tuple[int, ...]
 ) -> Copy | RouteOutcome:
     """The end in this queue, or the dead letter: without its expiration, and with one death more.
 
@@ -229,7 +229,7 @@ def leave(
     """
     hop = copy.hop(queue.name, found.ms if isinstance(found, Dies) else None)
     there = replace(copy, hops=(*copy.hops, hop), doubts=(*copy.doubts, *found.doubts))
-    if isinstance(found, Stays):
+    if isinstance(found, Remains):
         return there.ends(found.ending, found.why)
     gone = replace(there, after=copy.after + found.ms, spread=add_times(copy.spread, found.spread))
     if queue.dead_letter_exchange is None:

@@ -110,7 +110,7 @@ def _destinations(topology: Topology) -> list[str]:
 
 def _owned(topology: Topology) -> set[str]:
     """The destinations that Delayboard bound for a message, whether they are bound still or not."""
-    own = {thing.identity for thing in topology.definitions if isinstance(thing, Binding)}
+    own = {obj.identity for obj in topology.definitions if isinstance(obj, Binding)}
     return {one[3] for one in topology.owned_identities if one[0] == "binding" and one not in own}
 
 

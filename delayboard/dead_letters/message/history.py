@@ -76,8 +76,8 @@ def _latest(message: Message, history: History) -> Step | None:
     sentence = "x-death keeps only the time of the first round."
     if after:
         sentence = f"Not before {after:%Y-%m-%d %H:%M:%S} UTC: {sentence[0].lower()}{sentence[1:]}"
-    is_told = "x-last-death-queue" in message.headers
-    return Step("again", f"last {reason}", queue, None, sentence, is_inferred=not is_told)
+    is_recorded = "x-last-death-queue" in message.headers
+    return Step("again", f"last {reason}", queue, None, sentence, is_inferred=not is_recorded)
 
 
 def _describe_routing(message: Message) -> str:

@@ -47,14 +47,14 @@ def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
     A rung has a TTL and no lease (that is a hold queue). Where two queues claim one number, the
     one named after the exchange does.
     """
-    by_way: dict[tuple[str, str], dict[int, Queue]] = {}
+    by_path: dict[tuple[str, str], dict[int, Queue]] = {}
     for queue in sorted(found.queues, key=lambda queue: queue.name):
         if climbed := read_rung(queue):
             exchange, key, number = climbed
-            rungs = by_way.setdefault((exchange, key), {})
+            rungs = by_path.setdefault((exchange, key), {})
             if number not in rungs or queue.name == f"{exchange}-rung-{number}":
                 rungs[number] = queue
-    return [_make_set(found, *way, rungs) for way, rungs in sorted(by_way.items())]
+    return [_make_set(found, *path, rungs) for path, rungs in sorted(by_path.items())]
 
 
 def read_rung(queue: Queue) -> tuple[str, str, int] | None:

@@ -37,7 +37,9 @@ class Outgoing:
         """The message without what dying added, under this replay id. Raises Unsendable, also for
         one whose header counts `most_replays`.
         """
-        headers = route.stamped(time.time_ns() // 1_000_000) if route.due_header else route.headers
+        headers = (
+            route.make_headers(time.time_ns() // 1_000_000) if route.due_header else route.headers
+        )
         try:
             if route.expiration_ms is not None:
                 stated = {"expiration": str(route.expiration_ms)}
