@@ -80,7 +80,7 @@ class _Interception(Session):
                 return
         with Management(row.broker.address) as management:
             # One that ends begins again for a change that is due before the end.
-            is_ending = row.state == InterceptionState.ENDING and not self._soon().exists()
+            is_ending = row.state == InterceptionState.ENDING and not self._due_changes().exists()
             is_closed = row.state in (InterceptionState.WAITING, InterceptionState.ENDING)
             if is_closed and not is_ending and not self._is_point(management):
                 return
@@ -115,7 +115,7 @@ class _Interception(Session):
                 rows = Interception.objects.filter(pk=self.row.pk)
                 rows.update(state=InterceptionState.CLOSED)
 
-    def _soon(self) -> QuerySet[ScheduledChange]:
+    def _due_changes(self) -> QuerySet[ScheduledChange]:
         """The open changes for which messages are intercepted now."""
         return self.row.changes.filter(state__in=OPEN, due_at__lte=timezone.now() + HORIZON)
 
@@ -132,7 +132,7 @@ class _Interception(Session):
         message would arrive past the interception too.
         """
         snapshot, is_one = observe(management), False
-        for change in self._soon().select_related("topology"):
+        for change in self._due_changes().select_related("topology"):
             try:
                 topology = change.topology
                 exit_point = exit_of(topology.pattern, topology.parsed, change.destination)
@@ -174,7 +174,7 @@ class _Interception(Session):
         Not where it is needed again for a change that was requested meanwhile.
         """
         began = empty_since = time.monotonic()
-        while not (self.stop.is_set() or self._soon().exists()):
+        while not (self.stop.is_set() or self._due_changes().exists()):
             now = time.monotonic()
             if management.queue(self.objects.name).get("messages", 1):
                 empty_since = now

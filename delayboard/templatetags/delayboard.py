@@ -116,8 +116,8 @@ def changes_of(
     found = [(one, one.message, True) for one in stood_for]
     for one in changes.filter(message=row).order_by("pk"):
         others = alike.filter(headers_json__contains=CHANGE_HEADER).order_by("pk")
-        stands = (other for other in others if _headers_of(other).get(CHANGE_HEADER) == str(one.pk))
-        found.append((one, next(stands, None), False))
+        copies = (other for other in others if _headers_of(other).get(CHANGE_HEADER) == str(one.pk))
+        found.append((one, next(copies, None), False))
     return found
 
 

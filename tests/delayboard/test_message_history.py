@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from delayboard.dead_letters.message.after_parking import build_later_steps
 from delayboard.dead_letters.message.history import Step, build_history
-from delayboard.dead_letters.message.path import MOST_DEATHS, path_graph, path_picture
+from delayboard.dead_letters.message.path import MOST_DEATHS, path_diagram, path_graph
 from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import ReplayEdit, ReplayOutcome
 from delayboard.templatetags.delayboard import page_url
@@ -127,9 +127,9 @@ def test_of_very_many_deaths_both_ends_are_drawn() -> None:
 
 def test_one_that_never_died_has_no_picture() -> None:
     message = a_message(headers={})
-    assert path_picture(message, read_history({}), "dead") == ""
+    assert path_diagram(message, read_history({}), "dead") == ""
     nameless = died(a_death(""))
-    assert path_picture(nameless, read_history(nameless.headers), "dead") == ""
+    assert path_diagram(nameless, read_history(nameless.headers), "dead") == ""
 
 
 entries = st.lists(

@@ -105,7 +105,7 @@ def test_the_command_tells_the_same_and_as_json(
     ends = {(o["ending"], o["queue"], o["after_ms"]) for o in answer["outcomes"]}
     assert ends == {("delivered", "work", 90_000), ("delivered", "copies", 90_000)}
     assert answer["routed"] is True
-    assert [hop["stays_ms"] for hop in answer["outcomes"][0]["hops"]] == [90_000, None]
+    assert [hop["wait_ms"] for hop in answer["outcomes"][0]["hops"]] == [90_000, None]
 
 
 HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))

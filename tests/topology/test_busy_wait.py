@@ -111,7 +111,7 @@ def test_a_walk_through_the_forwarder_takes_any_number_of_laps(
     outcome = only(walked)
     assert (outcome.ending, outcome.queue, outcome.after) == ("delivered", "hooks", laps * MINUTE)
     assert outcome.spread == timedelta(0)
-    stays = [hop.stays for hop in outcome.hops if hop.queue == "hooks-delay"]
+    stays = [hop.wait for hop in outcome.hops if hop.queue == "hooks-delay"]
     assert sum((stay or timedelta(0) for stay in stays), timedelta(0)) == laps * MINUTE
     assert len(outcome.hops) == (3 if laps == 1 else 5)
 

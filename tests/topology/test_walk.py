@@ -49,7 +49,7 @@ def test_a_message_waits_for_the_smaller_of_both_times(
     found = Definitions.of([queue("hold", of_the_queue, "", "work"), queue("work")])
     walked = walk(found, "", "hold", expiration_ms=of_the_message)
     assert ends(walked) == [("delivered", "work", ms(after))]
-    assert [(hop.queue, hop.stays) for hop in walked.hops] == [("hold", ms(after)), ("work", None)]
+    assert [(hop.queue, hop.wait) for hop in walked.hops] == [("hold", ms(after)), ("work", None)]
 
 
 def test_the_messages_own_expiration_ends_with_its_first_death() -> None:
@@ -188,7 +188,7 @@ def test_every_walk_ends_and_tells_of_every_copy(
     assert walked.is_routed == bool(match(Index(found), exchange, [key], {}).queues)
     assert len(walked.hops) <= MAXIMUM_COPIES * len(strategies.QUEUES)
     for outcome in walked.outcomes:
-        stays = [hop.stays or timedelta(0) for hop in outcome.hops]
+        stays = [hop.wait or timedelta(0) for hop in outcome.hops]
         assert outcome.after == sum(stays, timedelta(0))
         names = [hop.queue for hop in outcome.hops]
         assert len(set(names)) == len(names)

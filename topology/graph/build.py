@@ -120,13 +120,13 @@ def with_badges(graph: Graph, badges: Mapping[str, str], broken: Mapping[str, st
 def facts(graph: Graph) -> tuple[Fact, ...]:
     """Every arrow of the diagram as a row, in the diagram's words."""
     titles = {node.id: f"{node.kind} {node.title}" for node in graph.nodes}
-    gone = {node.id for node in graph.nodes if node.missing}
+    missing = {node.id for node in graph.nodes if node.missing}
     return tuple(
         Fact(
             source=titles[edge.source],
             what=edge.what,
             key=", ".join(edge.keys),
-            target=titles[edge.target] + (" (missing)" if edge.target in gone else ""),
+            target=titles[edge.target] + (" (missing)" if edge.target in missing else ""),
         )
         for edge in graph.edges
     )
@@ -178,13 +178,13 @@ def _mark_missing(edge: Edge, bound: Collection[str] | None, nodes: Collection[s
 
     The box of a missing end is marked, so the arrow's label does not repeat it.
     """
-    gone = set(edge.keys) - set(bound or ())
-    if bound is not None and not gone:
+    missing = set(edge.keys) - set(bound or ())
+    if bound is not None and not missing:
         return edge
     what = "missing binding to" if bound is None else edge.what
     if edge.source not in nodes or edge.target not in nodes:
         return replace(edge, what=what)
-    keys = tuple(f"{key} (missing)" if key in gone else key for key in edge.keys)
+    keys = tuple(f"{key} (missing)" if key in missing else key for key in edge.keys)
     return replace(edge, what=what, keys=keys, label=", ".join(keys) or "missing")
 
 

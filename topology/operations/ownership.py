@@ -94,8 +94,8 @@ def own_declared(
     fresh = frozenset(obj.identity for obj in declares if obj.identity not in there)
     with _locked(topology) as row:
         kept = {obj.identity for obj in row.definitions} | there | fresh
-        gone = (row.owned_identities & recorded) - kept
-        row.disown([identity for identity in gone if identity[0] == "queue"])
+        removed = (row.owned_identities & recorded) - kept
+        row.disown([identity for identity in removed if identity[0] == "queue"])
         row.own(fresh)
     return fresh
 

@@ -340,14 +340,14 @@ def _delete(
     topology: Topology, teardown: Teardown, management: Management, *, forced: bool
 ) -> None:
     """What is deleted is no longer ours, also when the broker fails half-way."""
-    gone: list[Identity] = []
+    deleted: list[Identity] = []
     try:
         tear_down(
             teardown,
             management,
-            lambda done, total: gone.append(teardown.deletes[done - 1].identity),
+            lambda done, total: deleted.append(teardown.deletes[done - 1].identity),
             disposable=_own_taps(topology),
             even_with_messages=forced,
         )
     finally:
-        disown(topology, gone)
+        disown(topology, deleted)

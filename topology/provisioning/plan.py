@@ -79,8 +79,8 @@ def _change(wanted: BrokerObject, declared: Definitions, made: Collection[Identi
     """A binding between objects that do not exist and are not created is a conflict."""
     found = declared.get(wanted.identity)
     if found is None:
-        gone = [end for end in ends(wanted) if end not in made and declared.get(end) is None]
-        missing = tuple(Difference(f"{kind} {name}", "exists", "missing") for kind, name in gone)
+        unbound = [end for end in ends(wanted) if end not in made and declared.get(end) is None]
+        missing = tuple(Difference(f"{kind} {name}", "exists", "missing") for kind, name in unbound)
         return Change("conflict" if missing else "create", wanted, missing)
     differences = tuple(_differences(wanted, found))
     return Change("conflict" if differences else "present", wanted, differences)

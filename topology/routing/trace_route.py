@@ -106,7 +106,7 @@ def _hop(hop: Hop) -> dict[str, Any]:
         "routing_key": hop.routing_key,
         "queue": hop.queue,
         "after_ms": milliseconds(hop.after),
-        "stays_ms": None if hop.stays is None else milliseconds(hop.stays),
+        "wait_ms": None if hop.wait is None else milliseconds(hop.wait),
         "why": hop.why,
     }
 

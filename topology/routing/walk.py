@@ -121,7 +121,7 @@ def _route(
     matched = match(around.index, copy.exchange, copy.keys, copy.headers, around.version)
     queues, ended = _route_now(copy, matched, around)
     reached = [(copy, queue) for queue in queues]
-    for exchange in matched.keeping:
+    for exchange in matched.storing:
         later, lost = _route_later(copy, exchange, around)
         reached += later
         ended += lost
@@ -173,7 +173,7 @@ def _route_now(
     """
     index, unclear = around.index, _end_uncertain(copy, matched)
     if not matched.queues:
-        if matched.keeping and not copy.holder:
+        if matched.storing and not copy.holder:
             return [], unclear
         nowhere = sentences.no_queue(copy.exchange, copy.keys)
         return [], unclear or [_end_unrouted(copy, nowhere)]
@@ -231,13 +231,13 @@ def leave(
     there = replace(copy, hops=(*copy.hops, hop), doubts=(*copy.doubts, *found.doubts))
     if isinstance(found, Remains):
         return there.ends(found.ending, found.why)
-    gone = replace(there, after=copy.after + found.ms, spread=add_times(copy.spread, found.spread))
+    dead = replace(there, after=copy.after + found.ms, spread=add_times(copy.spread, found.spread))
     if queue.dead_letter_exchange is None:
         nowhere = sentences.dead_letters_nowhere(found.how)
-        return gone.ends("dropped", nowhere, cause="no_dead_letter_exchange")
+        return dead.ends("dropped", nowhere, cause="no_dead_letter_exchange")
     key = queue.dead_letter_routing_key
     return replace(
-        gone,
+        dead,
         exchange=queue.dead_letter_exchange,
         keys=copy.keys if key is None else (key,),
         headers=dead_letter_headers(copy.headers, queue.name, found.reason, copy.exchange, version),
@@ -246,7 +246,7 @@ def leave(
         deaths=record(copy.deaths, queue.name, found.reason, version),
         failed=found.failed,
         holder=queue.name if stores_stuck_messages(queue) else "",
-        doubts=(*gone.doubts, *_doubt_strategy(queue)),
+        doubts=(*dead.doubts, *_doubt_strategy(queue)),
     )
 
 

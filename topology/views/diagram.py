@@ -98,7 +98,7 @@ def draw_path(
     drawn = build(found, beside=snapshot.definitions, extra_edges=extra_edges)
     broken = broken_places(answer.walk, snapshot.definitions, objects)
     graph = with_badges(shorten(drawn), route_steps(answer.walk), broken)
-    title, name = f"Route through {broker.name}", f"way-{broker.pk}"
+    title, name = f"Route through {broker.name}", f"route-{broker.pk}"
     return draw_graph(graph, title, name, direction="down")
 
 

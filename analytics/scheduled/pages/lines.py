@@ -193,7 +193,7 @@ def _known(topology: Topology | None, *, is_seen: bool) -> _Known:
 
 def _count_remaining(waits: Iterable[timedelta], entered_at: datetime, now: datetime) -> int:
     left, end_at = 0, entered_at
-    for stay in waits:
-        end_at += stay
+    for wait in waits:
+        end_at += wait
         left += end_at > now
     return left

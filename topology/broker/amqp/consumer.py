@@ -252,8 +252,8 @@ class Getter:
             self._ready = declared.method.message_count
         method, properties, body = self._channel.basic_get(self._queue)
         remaining = method.message_count if method else 0
-        gone = self._ready - remaining - bool(method)
-        self._ready, self.removed = remaining, self.removed + (gone if gone > 1 else 0)
+        removed = self._ready - remaining - bool(method)
+        self._ready, self.removed = remaining, self.removed + (removed if removed > 1 else 0)
         if method is None:
             return None
         message = _message(method, properties, body)
