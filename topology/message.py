@@ -126,7 +126,6 @@ class Route:
     exchange: str
     routing_key: str
     declares: Definitions = field(default_factory=Definitions)
-    expiration_ms: int | None = None
     lease: timedelta | None = None
     headers: Headers = field(default_factory=dict)
     due_header: str = ""

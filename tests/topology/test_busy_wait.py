@@ -158,7 +158,7 @@ def test_what_comes_at_an_uncertain_time_is_passed_on_within_a_lap_of_its_due_ti
         "",
         "slow",
         headers=headers,
-        expiration_ms=1000,
+        expiration="1000",
         forwarders=FORWARDERS,
     )
     outcome = only(walked)

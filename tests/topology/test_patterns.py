@@ -69,7 +69,6 @@ def walked_by(pattern: Pattern, params: Any, route: Route, found: Definitions | 
         route.exchange,
         route.routing_key,
         headers=route.make_headers(0),
-        expiration_ms=route.expiration_ms,
         forwarders=pattern.forwarders(params),
     )
 

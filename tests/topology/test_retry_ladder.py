@@ -67,7 +67,7 @@ def test_what_is_published_with_the_delay_of_a_rung_goes_on_to_the_next_one() ->
 def test_a_message_that_expires_in_the_work_queue_is_lost_as_the_hazards_say(
     version: tuple[int, ...],
 ) -> None:
-    (outcome,) = walk(LADDER, "o", "a.b", version=version, expiration_ms=5).outcomes
+    (outcome,) = walk(LADDER, "o", "a.b", version=version, expiration="5").outcomes
     assert (outcome.ending, [hop.queue for hop in outcome.hops]) == ("dropped", ["o", "o-rung-1"])
     assert any("own expiration" in reported for reported in retry_ladder.EXPLANATION.hazards)
 

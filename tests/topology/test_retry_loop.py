@@ -416,7 +416,7 @@ def test_a_message_that_expires_in_the_input_queue_is_foreseen_to_be_lost_on_its
 ) -> None:
     """Every version cuts a ring in which nobody rejected anything."""
     found = retry_loop.definitions(PLAIN)
-    walked = walk(found, PLAIN.input_exchange, "", version=version, expiration_ms=5)
+    walked = walk(found, PLAIN.input_exchange, "", version=version, expiration="5")
     (outcome,) = walked.outcomes
     assert outcome.ending == "dropped"
     assert any("own expiration" in hazard for hazard in retry_loop.EXPLANATION.hazards)

@@ -150,7 +150,6 @@ def _walk_route(route: Route, there: Definitions, forwarders: Sequence[Forwarder
         route.exchange,
         route.routing_key,
         headers=route.make_headers(0),
-        expiration_ms=route.expiration_ms,
         forwarders=forwarders,
     )
 

@@ -46,7 +46,6 @@ def walk(
     version: tuple[int, ...] = NEWEST,
     headers: Mapping[str, Any] | None = None,
     expiration: str | None = None,
-    expiration_ms: int | None = None,
     consumed: AbstractSet[str] = frozenset(),
     consumers: Mapping[str, Consumer] | None = None,
     forwarders: Sequence[Forwarder] = (),
@@ -57,7 +56,7 @@ def walk(
     `found` has policies folded into the arguments, as Snapshot.definitions does; pass an Index for
     many walks. `consumers` is what they do by queue, `consumed` the queues whose consumer acks.
     `headers` brings CC, BCC and, to brokers before 4.0, x-death. `expiration` is the property as
-    it is, `expiration_ms` the same as a number. `forwarders` run where they consume, whatever else
+    it is. `forwarders` run where they consume, whatever else
     `consumers` contains; their due header counts from the publish, as in Route.make_headers(0), or
     is UTC with that time in `now_ms`. When the route branches too often, the last outcome is
     `uncertain`, and its sentence says that it was not followed further.
@@ -74,8 +73,7 @@ def walk(
     try:
         if target is not None and target.internal:
             raise ValueError(sentences.internal(exchange))
-        if expiration is not None:
-            expiration_ms = read_expiration(expiration)
+        expiration_ms = None if expiration is None else read_expiration(expiration)
         keys = keys_of(routing_key, stated)
     except ValueError as error:
         return Walk((start.ends("dropped", sentences.publish_refusal(str(error))),))

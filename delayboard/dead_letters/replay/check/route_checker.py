@@ -107,7 +107,6 @@ class RouteChecker:
         exchange, key = target.exchange, target.routing_key
         if route is not None:
             exchange, key = route.exchange, route.routing_key
-            expiration = expiration if route.expiration_ms is None else str(route.expiration_ms)
         stated = tuple(sorted((name, repr(value)) for name, value in headers.items()))
         # The target determines what a route declares.
         cache_key = (exchange, key, target.routing_key, source, expiration, stated)
