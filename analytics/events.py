@@ -271,9 +271,9 @@ def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES
         if size <= room:
             shown |= item
             room -= size
-    left_out = len(headers) - len(shown)
-    if left_out > 0:
-        shown["(left out)"] = f"{left_out} of {len(headers)} headers"
+    excluded = len(headers) - len(shown)
+    if excluded > 0:
+        shown["(left out)"] = f"{excluded} of {len(headers)} headers"
     return orjson.dumps(shown).decode()
 
 

@@ -74,8 +74,8 @@ def _highest(grants: Mapping[int | None, int], broker: int | None) -> Role | Non
 
 
 def may(user: User, broker: Broker | None, role: Role) -> bool:
-    held = role_for(user, broker)
-    return held is not None and held >= role
+    grant = role_for(user, broker)
+    return grant is not None and grant >= role
 
 
 def visible_brokers(user: User, role: Role = Role.VIEWER) -> QuerySet[Broker]:
@@ -83,7 +83,9 @@ def visible_brokers(user: User, role: Role = Role.VIEWER) -> QuerySet[Broker]:
     grants = _grants(user)
     if grants.get(None, 0) >= role:
         return Broker.objects.all()
-    return Broker.objects.filter(pk__in=[pk for pk, held in grants.items() if pk and held >= role])
+    return Broker.objects.filter(
+        pk__in=[pk for pk, grant in grants.items() if pk and grant >= role]
+    )
 
 
 def chosen_broker(brokers: Iterable[Broker], slug: str) -> Broker | None:
@@ -109,10 +111,10 @@ def may_audit(user: User) -> bool:
 
 def require(user: User, broker: Broker | None, role: Role) -> None:
     """Raises Http404 for a broker the user may not even see, PermissionDenied otherwise."""
-    held = role_for(user, broker)
-    if held is None and broker is not None:
+    grant = role_for(user, broker)
+    if grant is None and broker is not None:
         raise Http404
-    if held is None or held < role:
+    if grant is None or grant < role:
         raise PermissionDenied(f"This action needs the role {role.label.lower()}.")
 
 

@@ -177,7 +177,7 @@ class Binding:
         return ("binding", self.source, kind, self.destination, self.routing_key, arguments)
 
 
-Thing: TypeAlias = Exchange | Queue | Binding
+BrokerObject: TypeAlias = Exchange | Queue | Binding
 
 
 @dataclass(frozen=True)
@@ -189,13 +189,13 @@ class Definitions:
     bindings: frozenset[Binding] = frozenset()
 
     @classmethod
-    def of(cls, things: Iterable[Thing]) -> Definitions:
+    def of(cls, objects: Iterable[BrokerObject]) -> Definitions:
         """Sort a mixed iterable into definitions."""
-        everything = list(things)
+        everything = list(objects)
         return cls(
-            exchanges=frozenset(thing for thing in everything if isinstance(thing, Exchange)),
-            queues=frozenset(thing for thing in everything if isinstance(thing, Queue)),
-            bindings=frozenset(thing for thing in everything if isinstance(thing, Binding)),
+            exchanges=frozenset(obj for obj in everything if isinstance(obj, Exchange)),
+            queues=frozenset(obj for obj in everything if isinstance(obj, Queue)),
+            bindings=frozenset(obj for obj in everything if isinstance(obj, Binding)),
         )
 
     def __or__(self, other: Definitions) -> Definitions:
@@ -212,7 +212,7 @@ class Definitions:
             self.bindings - other.bindings,
         )
 
-    def __iter__(self) -> Iterator[Thing]:
+    def __iter__(self) -> Iterator[BrokerObject]:
         """Everything in the order in which it can be declared."""
         yield from sorted(self.exchanges, key=lambda exchange: exchange.name)
         yield from sorted(self.queues, key=lambda queue: queue.name)
@@ -252,7 +252,7 @@ class Definitions:
     def queue(self, name: str) -> Queue | None:
         return self._queues_by_name.get(name)
 
-    def get(self, identity: Identity) -> Thing | None:
+    def get(self, identity: Identity) -> BrokerObject | None:
         return self._by_identity.get(identity)
 
     def leaving(self, source: str) -> Sequence[Binding]:
@@ -272,16 +272,16 @@ class Definitions:
         return self._queues_by_dead_letter_exchange.get(exchange, ())
 
     def only(self, identities: Iterable[Identity]) -> Definitions:
-        """Those of these things that are there."""
+        """Those of these objects that exist."""
         found = (self.get(identity) for identity in identities)
-        return Definitions.of(thing for thing in found if thing is not None)
+        return Definitions.of(obj for obj in found if obj is not None)
 
     def without(self, identities: Iterable[Identity]) -> Definitions:
         """The definitions without the objects of these identities."""
-        left_out = frozenset(identities)
-        return Definitions.of(thing for thing in self if thing.identity not in left_out)
+        excluded = frozenset(identities)
+        return Definitions.of(obj for obj in self if obj.identity not in excluded)
 
-    # Kept with the frozen value, which they never outdate: a vhost has tens of thousands of things.
+    # Kept with the frozen value, which they never outdate: a vhost has tens of thousands.
     @cached_property
     def _exchanges_by_name(self) -> Mapping[str, Exchange]:
         return {exchange.name: exchange for exchange in self.exchanges}
@@ -322,6 +322,6 @@ class Definitions:
         return dying
 
     @cached_property
-    def _by_identity(self) -> Mapping[Identity, Thing]:
-        everything: tuple[Thing, ...] = (*self.exchanges, *self.queues, *self.bindings)
-        return {thing.identity: thing for thing in everything}
+    def _by_identity(self) -> Mapping[Identity, BrokerObject]:
+        everything: tuple[BrokerObject, ...] = (*self.exchanges, *self.queues, *self.bindings)
+        return {obj.identity: obj for obj in everything}

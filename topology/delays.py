@@ -47,12 +47,12 @@ def parse_delay(text: str) -> timedelta:
 
 def format_delay(delay: timedelta) -> str:
     """Write a duration shortly and exactly to the millisecond: "1h30m", "250ms", "0s"."""
-    left = milliseconds(delay)
-    sign = "-" if left < 0 else ""
-    left = abs(left)
+    remaining = milliseconds(delay)
+    sign = "-" if remaining < 0 else ""
+    remaining = abs(remaining)
     words = []
     for unit, size in UNITS_MS.items():
-        count, left = divmod(left, size)
+        count, remaining = divmod(remaining, size)
         if count:
             words.append(f"{count}{unit}")
     return sign + ("".join(words) or "0s")

@@ -22,7 +22,7 @@ from topology.broker.management.observe import observe
 from topology.broker.management.refresh import refresh_objects
 from topology.broker.management.refusals import explain_timeout
 from topology.broker.time_limit import run_in_background
-from topology.definitions import Thing
+from topology.definitions import BrokerObject
 from topology.delays import in_words
 from topology.models import Broker
 from topology.snapshot import QueueNumbers, Snapshot
@@ -191,7 +191,7 @@ def poll(broker: Broker, patience: float = AFTERWARDS_SECONDS) -> Latest:
     return _outcome(broker, begun, patience)
 
 
-def for_action(broker: Broker, management: Management, things: Iterable[Thing]) -> Snapshot:
+def for_action(broker: Broker, management: Management, objects: Iterable[BrokerObject]) -> Snapshot:
     """The snapshot that a change of these objects is planned on, with these objects read now.
 
     The rest is read too, unless reading the whole broker takes long: then it is at most a minute
@@ -203,7 +203,7 @@ def for_action(broker: Broker, management: Management, things: Iterable[Thing]) 
         is_first = seen is None and _current_poll(broker.pk, broker.address) is not None
     if not is_first and (seen is None or seen.poll_seconds <= SLOW_SECONDS):
         return observe(management)
-    return refresh_objects(management, things, recent(broker))
+    return refresh_objects(management, objects, recent(broker))
 
 
 def recent(broker: Broker) -> Snapshot:

@@ -75,8 +75,8 @@ class Properties:
 
     def stated(self) -> dict[str, Any]:
         """The properties that are set, without the headers, in the protocol's order."""
-        left_out = ("raw", "headers", "problems")
-        names = [field.name for field in fields(self) if field.name not in left_out]
+        excluded = ("raw", "headers", "problems")
+        names = [field.name for field in fields(self) if field.name not in excluded]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
@@ -126,13 +126,12 @@ class Route:
     exchange: str
     routing_key: str
     declares: Definitions = field(default_factory=Definitions)
-    expiration_ms: int | None = None
     lease: timedelta | None = None
     headers: Headers = field(default_factory=dict)
     due_header: str = ""
     due_after: timedelta = timedelta(0)
 
-    def stamped(self, now_ms: int) -> dict[str, Any]:
+    def make_headers(self, now_ms: int) -> dict[str, Any]:
         """The headers of this route for a publish at this time (UTC milliseconds)."""
         if not self.due_header:
             return dict(self.headers)

@@ -35,7 +35,7 @@ class Lease:
         """Renew and report progress. Raises Stopped when cancelled or no longer ours."""
         if not self.renew(done, total):
             raise Stopped("Another worker took over this task.")
-        if self._row().filter(cancel_wanted=True).exists():
+        if self._row().filter(cancel_requested=True).exists():
             raise Stopped("Cancelled.")
 
     def renew(self, done: int, total: int, **values: Any) -> bool:
@@ -121,4 +121,4 @@ def cancel(work: Work) -> None:
     """Request the end: immediate when nobody holds it, else at its next heartbeat."""
     free = Work.objects.filter(pk=work.pk, state=WorkState.WAITING)
     if not free.update(state=WorkState.CANCELLED, ended_at=timezone.now()):
-        Work.objects.filter(pk=work.pk, state=WorkState.RUNNING).update(cancel_wanted=True)
+        Work.objects.filter(pk=work.pk, state=WorkState.RUNNING).update(cancel_requested=True)

@@ -34,9 +34,8 @@ class Percentiles(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """So many messages were so late; `low_ms` is None of early ones."""
+    """So many messages were so late."""
 
-    low_ms: float | None
     messages: int
     label: str
 

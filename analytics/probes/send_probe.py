@@ -37,13 +37,13 @@ def is_due(topology: Topology, now: datetime) -> bool:
     return not Probe.objects.filter(topology=topology, created_at__gt=since).exists()
 
 
-def send_probe(topology: Topology, delay: timedelta | None = None) -> Probe:
-    """Send one with this delay, or a random one from the range in use.
+def send_probe(topology: Topology) -> Probe:
+    """Send one with a random delay from the range in use.
 
     Its row is there before it is sent, and only a confirm makes it a sent one. Raises BrokerError
     when it was not sent, or when nobody knows: then its row stays for it to arrive.
     """
-    wanted = delay or choose_delay(topology)
+    wanted = choose_delay(topology)
     route = topology.pattern.probe_route(topology.parsed, wanted, topology.probe_queue)
     probe = Probe.objects.create(
         topology=topology,

@@ -52,8 +52,8 @@ def _is_read(topology: Topology, offset: int) -> bool:
     if newest is not None:
         return newest == offset
     with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
-        held = management.queue(topology.retired_tap).get("messages")
-    return bool(held == 0)
+        messages = management.queue(topology.retired_tap).get("messages")
+    return bool(messages == 0)
 
 
 def _close(topology: Topology) -> None:

@@ -25,10 +25,7 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
         drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))
     if rows.get("distribution"):
         drawn["distribution"] = lateness.distribution(
-            [
-                lateness.Bucket(low, messages, _label(low))
-                for low, _, messages in rows["distribution"]
-            ]
+            [lateness.Bucket(messages, _label(low)) for low, _, messages in rows["distribution"]]
         )
     if rows.get("survival"):
         drawn["survival"] = retries.survival([(row[0], row[-1]) for row in rows["survival"]])

@@ -202,8 +202,8 @@ def _count_groups(
     for row in tables["groups"]:
         dimension, value = row["dimension"], row["value"]
         if value in largest[row["broker"], dimension]:
-            way = (row["first"], row["last"], row["outcome"])
-            count(row, GROUPS, (dimension, value, *way), row["messages"])
+            triple = (row["first"], row["last"], row["outcome"])
+            count(row, GROUPS, (dimension, value, *triple), row["messages"])
     for row in tables["releases"]:
         for name in RELEASE:
             if row[name] and row[name] in largest[row["broker"], name]:

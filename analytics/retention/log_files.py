@@ -111,7 +111,7 @@ def _delete_positions(log: Path, now: datetime, alive: Alive) -> None:
     there = {folder.name for _, folder in day_folders(log)}
     today = f"date={now.astimezone(UTC).date()}"
     paths = LogPosition.objects.filter(path__lt=today).values_list("pk", "path")
-    gone = [key for key, path in paths if path.partition("/")[0] not in there]
+    deleted = [key for key, path in paths if path.partition("/")[0] not in there]
     rows = LogPosition.objects.all()
-    batches = (gone[start : start + BATCH] for start in range(0, len(gone), BATCH))
+    batches = (deleted[start : start + BATCH] for start in range(0, len(deleted), BATCH))
     delete_batches(batches, lambda keys: rows.filter(pk__in=keys).delete()[0], alive)

@@ -63,11 +63,11 @@ def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None
     over += [one.problem for one in ended] if receiver.sends_all_clear else []
     if not lasting and not over:
         return None
-    left = AlertNotice.objects.filter(receiver=receiver, is_cleared=False).count()
+    remaining = AlertNotice.objects.filter(receiver=receiver, is_cleared=False).count()
     return AlertMessage.objects.create(
         receiver=receiver,
-        title=make_title(len(lasting), len(over), left),
-        body=make_body(lasting, over, left - len(lasting)),
+        title=make_title(len(lasting), len(over), remaining),
+        body=make_body(lasting, over, remaining - len(lasting)),
         created_at=now,
     )
 
@@ -83,12 +83,12 @@ def write_test(receiver: AlertReceiver, now: datetime) -> AlertMessage:
     )
 
 
-def make_title(begun: int, over: int, left: int) -> str:
+def make_title(begun: int, over: int, remaining: int) -> str:
     """In one line: new problems, else how many remain of those that were reported."""
     if begun:
         return f"Delayboard: {_problems(begun)}"
-    if left:
-        return f"Delayboard: {over} resolved, {left} open"
+    if remaining:
+        return f"Delayboard: {over} resolved, {remaining} open"
     return ALL_CLEAR
 
 

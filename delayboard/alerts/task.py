@@ -26,20 +26,20 @@ IDLE_SECONDS = 1.0
 def keep_alerting(owner: str, *, stop: Event, beat: Beat) -> None:
     """Write and send alerts until `stop` is set, while this worker holds the lease."""
     due_at = datetime.now(UTC)
-    held: Work | None = None
+    current: Work | None = None
     while not stop.is_set():
-        if held is None or not work.lease_of(held).renew(0, 0):
-            held = work.claim_this(_own_row(), owner)
-        if held is not None:
-            lease, now = work.lease_of(held), datetime.now(UTC)
+        if current is None or not work.lease_of(current).renew(0, 0):
+            current = work.claim_this(_own_row(), owner)
+        if current is not None:
+            lease, now = work.lease_of(current), datetime.now(UTC)
             if now >= due_at:
                 write_alerts(lease, now)
                 due_at = now + CHECK_EVERY
             send_due(now, lambda lease=lease: _is_alive(lease, beat))  # type: ignore[misc]
         beat({})
         stop.wait(IDLE_SECONDS)
-    if held is not None:
-        work.lease_of(held).give_back("", after=timedelta(0))
+    if current is not None:
+        work.lease_of(current).give_back("", after=timedelta(0))
 
 
 def write_alerts(lease: Lease, now: datetime) -> list[AlertMessage]:

@@ -130,15 +130,15 @@ class Executor:
         publish_copies(self._row, self._pulse)
         # After a broker came back, its queues first find out that their former consumer is gone.
         if self.is_quiet and time.monotonic() > self._opened_at + GRACE.total_seconds():
-            take.give_up(
+            take.abandon(
                 self._row.changes.all(),
                 "The message did not reach the intercept queue. RabbitMQ may have delivered it.",
             )
         self._reload()
         self.write_counts()
         self._check(management)
-        soon = timezone.now() + HORIZON
-        self.is_wanted = self._row.changes.filter(state__in=OPEN, due_at__lte=soon).exists()
+        until = timezone.now() + HORIZON
+        self.is_wanted = self._row.changes.filter(state__in=OPEN, due_at__lte=until).exists()
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
 
     def _pulse(self) -> None:

@@ -245,7 +245,7 @@ def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> 
     definitions = snapshot.definitions
     for row in Interception.objects.filter(broker=broker, state__in=REPLACING):
         ours = row.objects_of_broker
-        added = {thing.identity for thing in ours.objects} | {
+        added = {obj.identity for obj in ours.objects} | {
             ours.detour.entrance(ours.binding).identity,
             ours.detour.switch.identity,
         }

@@ -70,7 +70,7 @@ class _Interception(Session):
         """Until nothing is due soon and the binding is as it was, or it shall stop."""
         row = self.row
         if row.state == InterceptionState.WAITING:
-            take.give_up(
+            take.abandon(
                 row.changes.all(),
                 "No worker intercepted the message in time. RabbitMQ delivered it unchanged.",
             )
@@ -81,7 +81,7 @@ class _Interception(Session):
         with Management(row.broker.address) as management:
             management.before_change = self.step
             # One that ends begins again for a change that is due before the end.
-            is_ending = row.state == InterceptionState.ENDING and not self._soon().exists()
+            is_ending = row.state == InterceptionState.ENDING and not self._due_changes().exists()
             is_closed = row.state in (InterceptionState.WAITING, InterceptionState.ENDING)
             if is_closed and not is_ending and not self._is_point(management):
                 return
@@ -116,15 +116,15 @@ class _Interception(Session):
                 rows = Interception.objects.filter(pk=self.row.pk)
                 rows.update(state=InterceptionState.CLOSED)
 
-    def _soon(self) -> QuerySet[ScheduledChange]:
+    def _due_changes(self) -> QuerySet[ScheduledChange]:
         """The open changes for which messages are intercepted now."""
         return self.row.changes.filter(state__in=OPEN, due_at__lte=timezone.now() + HORIZON)
 
     def _settle(self) -> None:
         """Wait until the queue survives a kill of the broker, or until a change is due soon."""
         at = opens_at(self.row)
-        left = (at + LEAD - SETTLE_MARGIN - timezone.now()).total_seconds() if at else 0.0
-        self.stop.wait(max(0.0, min(left, objects.SETTLE_SECONDS)))
+        remaining = (at + LEAD - SETTLE_MARGIN - timezone.now()).total_seconds() if at else 0.0
+        self.stop.wait(max(0.0, min(remaining, objects.SETTLE_SECONDS)))
 
     def _is_point(self, management: Management) -> bool:
         """Whether the messages still pass this one binding; else their changes fail.
@@ -133,11 +133,11 @@ class _Interception(Session):
         message would arrive past the interception too.
         """
         snapshot, is_one = observe(management), False
-        for change in self._soon().select_related("topology"):
+        for change in self._due_changes().select_related("topology"):
             try:
                 topology = change.topology
-                way_out = exit_of(topology.pattern, topology.parsed, change.destination)
-                point = known_point(self.row.broker, snapshot, *way_out)
+                exit_point = exit_of(topology.pattern, topology.parsed, change.destination)
+                point = known_point(self.row.broker, snapshot, *exit_point)
             except NoQueue:
                 # To begin says what is missing, and is tried again.
                 return True
@@ -175,7 +175,7 @@ class _Interception(Session):
         Not where it is needed again for a change that was requested meanwhile.
         """
         began = empty_since = time.monotonic()
-        while not (self.stop.is_set() or self._soon().exists()):
+        while not (self.stop.is_set() or self._due_changes().exists()):
             now = time.monotonic()
             if management.queue(self.objects.name).get("messages", 1):
                 empty_since = now

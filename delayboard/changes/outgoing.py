@@ -45,7 +45,7 @@ def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions,
     assert change.new_due_at is not None
     left_ms = max(0, round(change.new_due_at.timestamp() * 1000) - now_ms)
     route = topology.pattern.route(params, timedelta(milliseconds=left_ms), change.destination)
-    headers = {**route.stamped(now_ms), **stated}
+    headers = {**route.make_headers(now_ms), **stated}
     properties = strip_for_replay(message.properties, headers)
     declares = Definitions(queues=route.declares.queues)
     return declares, Publish(route.exchange, route.routing_key, properties, message.body)

@@ -7,9 +7,7 @@ from analytics.recorder.copies import content_of
 from topology.broker.properties.read import read_properties
 from topology.message import Message
 
-NOT_KEPT = (
-    "Delayboard has no body of this message. Enable body storage on the page of its topology."
-)
+NO_BODY = "Delayboard has no body of this message. Enable body storage on the page of its topology."
 INCOMPLETE = (
     "Delayboard did not record every property of this message, so it cannot publish a copy."
 )
@@ -22,7 +20,7 @@ def rebuild(row: ScheduledMessage) -> Message | str:
     """
     kept = ScheduledBody.objects.filter(message=row).first()
     if kept is None:
-        return NOT_KEPT
+        return NO_BODY
     properties = read_properties(bytes(kept.properties))
     message = Message(row.exchange, row.routing_key, properties, bytes(kept.body))
     return message if content_of(message) == row.content_id else INCOMPLETE

@@ -90,13 +90,13 @@ class Tombstones:
         if not self._by_key or (name and name not in self._by_key):
             return None
         content = content_of(message)
-        own, soon = message.tag(CHANGE_HEADER), timezone.now() + LEAD
+        own, until = message.tag(CHANGE_HEADER), timezone.now() + LEAD
         changes = [
             one
             for one in self._by_key.get(name or content, ())
             if one.content_id == content
             and one.pk not in self.handed_over
-            and (one.due_at <= soon or not self._is_at_due_time)
+            and (one.due_at <= until or not self._is_at_due_time)
             and not (own.isdecimal() and one.pk <= int(own))
         ]
         waiting = [one for one in changes if one.state in OPEN]
@@ -170,7 +170,7 @@ def fail(change: ScheduledChange, error: str) -> None:
     )
 
 
-def give_up(changes: QuerySet[ScheduledChange], why: str) -> None:
+def abandon(changes: QuerySet[ScheduledChange], why: str) -> None:
     """Those whose messages should have come by now."""
     now = timezone.now()
     missed = changes.filter(state__in=OPEN, due_at__lt=now - GRACE)
@@ -187,7 +187,7 @@ class ChangedMessages:
         self._tombstones = Tombstones(self._changes, is_at_due_time=False)
 
     def reload(self) -> None:
-        give_up(
+        abandon(
             self._changes, "The message did not pass the forwarder. It may have been delivered."
         )
         self._tombstones.reload()

@@ -154,9 +154,9 @@ class Run:
         """
         source, names = self._row.source, [place.queue for place in places]
         until = time.monotonic() + REPORT_SECONDS
-        while held := read_depths(source, names, "messages_unacknowledged"):
+        while unacknowledged := read_depths(source, names, "messages_unacknowledged"):
             if time.monotonic() > until or self.is_over:
-                queue, number = next(iter(held.items()))
+                queue, number = next(iter(unacknowledged.items()))
                 return (
                     f"Another consumer received messages of “{queue}” and did not acknowledge "
                     f"them: {number}. Stop the consumer."
@@ -219,8 +219,8 @@ class Run:
         """To the target, with what is left of its delay. Raises ParamsError."""
         if mark.due_at is None:
             return publish
-        left = remaining_delay(mark.due_at, datetime.now(UTC))
-        route = self._destinations.topology.pattern.route(self._params, left, mark.destination)
+        delay = remaining_delay(mark.due_at, datetime.now(UTC))
+        route = self._destinations.topology.pattern.route(self._params, delay, mark.destination)
         return replace(publish, exchange=route.exchange, routing_key=route.routing_key)
 
     def _make_malformed(self, message: Message, headers: Mapping[str, str]) -> Publish:

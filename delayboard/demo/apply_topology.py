@@ -23,7 +23,7 @@ def apply_topology(
 
     A new one stores the bodies of its messages with `keep_bodies`.
 
-    Raises BrokerError, and Refusal when other things have the names.
+    Raises BrokerError, and Refusal when other objects have the names.
     """
     rows = Topology.objects.filter(broker=broker, kind=kind)
     topology = rows.filter(params=PATTERNS[kind].store(params)).order_by("-pk").first()

@@ -38,15 +38,15 @@ class Holder:
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, int] = {}
-        weakref.finalize(self, _close, self._held)
+        self._open: dict[int, int] = {}
+        weakref.finalize(self, _close, self._open)
 
     def take(self, port: int) -> bool:
         """Whether the port is free, and held by nobody else; then it is ours.
 
         One that is ours already is waited for: a node that was killed may still be closing it.
         """
-        if port in self._held:
+        if port in self._open:
             return _is_free_in_time(port, time.monotonic() + CLOSING_SECONDS)
         if not is_free(port):
             return False
@@ -58,7 +58,7 @@ class Holder:
         except BlockingIOError:
             os.close(descriptor)
             return False
-        self._held[port] = descriptor
+        self._open[port] = descriptor
         return True
 
 
@@ -70,8 +70,8 @@ def _is_free_in_time(port: int, deadline: float) -> bool:
     return True
 
 
-def _close(held: dict[int, int]) -> None:
-    for descriptor in held.values():
+def _close(descriptors: dict[int, int]) -> None:
+    for descriptor in descriptors.values():
         os.close(descriptor)
 
 

@@ -68,7 +68,7 @@ HOLD = ReminderFlow(hold_queues.KIND, hold_queues_params.Params(REMINDERS, (KEY,
 def remind(broker: Broker, stop: Event) -> None:
     """Set up what is missing, then send reminders and take those that are due, until `stop`.
 
-    Raises BrokerError, and Refusal when other things have the names.
+    Raises BrokerError, and Refusal when other objects have the names.
     """
     flows = prepare(broker)
     connection.close()
@@ -115,7 +115,7 @@ def send(channel: Publisher, flow: ReminderFlow, delay: timedelta) -> None:
     route = flow.pattern.route(flow.params, delay, flow.target)
     body = json.dumps({"remind": random.choice(["Ada", "Grace", "Edsger"]), "of": "an invoice"})
     properties = build_properties(
-        route.stamped(time.time_ns() // 1_000_000),
+        route.make_headers(time.time_ns() // 1_000_000),
         content_type="application/json",
         delivery_mode=2,
         message_id=str(uuid.uuid4()),

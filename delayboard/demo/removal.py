@@ -91,8 +91,8 @@ def remove_demo(user: Any, broker: Broker) -> None:
             provision.remove(user, topology, typed_name=topology.name)
         with Management(broker.address) as management:
             # Traffic that still ran may have declared hold queues again.
-            held = [str(queue["name"]) for queue in management.queues()]
-            late = [name for name in held if name.endswith(f".{REMINDERS}.{KEY}")]
+            names = [str(queue["name"]) for queue in management.queues()]
+            late = [name for name in names if name.endswith(f".{REMINDERS}.{KEY}")]
             for name in (*QUEUES, *late):
                 management.delete_queue(name, only_if_empty=False)
             management.delete_exchange(REMINDERS)

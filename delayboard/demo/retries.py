@@ -159,9 +159,9 @@ def send(
 ) -> None:
     """By the pattern's own route. Raises BrokerError."""
     route = trade.pattern.route(trade.params, delay, trade.queue)
-    stamped = route.stamped(time.time_ns() // 1_000_000)
-    steered = edit_properties(properties, set_headers=stamped)
-    channel.publish_by(route, Publish(route.exchange, route.routing_key, steered, body))
+    stamped = route.make_headers(time.time_ns() // 1_000_000)
+    make_headers = edit_properties(properties, set_headers=stamped)
+    channel.publish_by(route, Publish(route.exchange, route.routing_key, make_headers, body))
 
 
 def handle_message(

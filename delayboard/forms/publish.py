@@ -43,7 +43,7 @@ TEXTS = (
     "app_id",
 )
 # A time passes, and each message has its own id.
-NOT_KEPT = ("publication_id", "due_at")
+NOT_STORED = ("publication_id", "due_at")
 BY_EXCHANGE = ("exchange", "routing_key")
 # The fields that only one mode has.
 MODES = {
@@ -198,7 +198,7 @@ class PublishForm(PublishFields):
     @property
     def typed(self) -> dict[str, Any]:
         """What a template keeps: the values of all fields but the time and the id."""
-        names = [name for name in self.fields if name not in NOT_KEPT]
+        names = [name for name in self.fields if name not in NOT_STORED]
         return {name: self[name].value() for name in names} | {
             "headers": [list(row[:3]) for row in make_rows(self["headers"].value())]
         }
@@ -239,8 +239,8 @@ class PublishForm(PublishFields):
     def outgoing(self) -> OutgoingMessage:
         """The message of a valid form."""
         data = self.cleaned_data
-        topology, way, asked = data.get("topology"), data.get("route"), data["delay"]
-        route = way or Route(data["exchange"], data["routing_key"])
+        topology, delay_route, asked = data.get("topology"), data.get("route"), data["delay"]
+        route = delay_route or Route(data["exchange"], data["routing_key"])
         target = note = ""
         if topology is not None:
             target = self._target(topology.pattern.targets(topology.parsed))
@@ -253,7 +253,7 @@ class PublishForm(PublishFields):
             data["body"],
             data["headers"],
             _make_properties(data),
-            way=way,
+            delay_route=delay_route,
             topology=topology,
             target=target,
             note=note,

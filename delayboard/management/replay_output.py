@@ -16,10 +16,10 @@ REASONS = 5
 NARROW = 200
 
 
-def make_printable(text: str) -> str:
-    """On one line, with nothing that a terminal would obey."""
+def make_printable(text: str, most: int = NARROW) -> str:
+    """At most so many characters on one line, with nothing that a terminal would obey."""
     shown = "".join(sign if sign.isprintable() else "�" for sign in text)
-    return shown if len(shown) <= NARROW else f"{shown[: NARROW - 1]}…"
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def format_line(kind: str, **values: Any) -> str:

@@ -24,7 +24,7 @@ from delayboard.now.throughput import flow_lines
 from delayboard.now.topology_lines import TopologyLine, make_lines
 from topology import latest
 from topology.findings.counts import make_counts
-from topology.graph.isolate_names import isolated
+from topology.graph.isolate_names import isolate_names
 from topology.graph.live_values import make_version
 from topology.models import AuditEntry, Broker
 from topology.operations.finding_rows import count_open
@@ -110,7 +110,7 @@ class Overview:
             found |= line.cells
         for trouble in (*self.troubles, *self.warnings):
             if trouble.key:
-                found[f"trouble/{trouble.key}"] = isolated(trouble.sentence)
+                found[f"trouble/{trouble.key}"] = isolate_names(trouble.sentence)
         return found
 
     @property

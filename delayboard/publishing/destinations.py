@@ -87,7 +87,7 @@ class Destinations:
     def take(self, target: str) -> None:
         """From now on messages are on their way to it."""
         declares = delay_levels.route(self._params, timedelta(0), target).declares
-        if all(self._seen.definitions.get(thing.identity) for thing in declares):
+        if all(self._seen.definitions.get(obj.identity) for obj in declares):
             return
         self.unbound.add(target)
         self._taken |= declares
@@ -124,8 +124,8 @@ class Destinations:
     def check_again(self) -> None:
         """Raises Refusal when the levels do not exist, BrokerError from the broker."""
         with Management(self.topology.broker.address) as management:
-            things = delay_levels.definitions(self._params)
-            self._seen = latest.for_action(self.topology.broker, management, things)
+            objects = delay_levels.definitions(self._params)
+            self._seen = latest.for_action(self.topology.broker, management, objects)
         self._checked_at = time.monotonic()
         if wrong := levels_problem(self._params, self._seen):
             raise Refusal(wrong)

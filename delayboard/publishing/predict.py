@@ -39,7 +39,7 @@ class Prediction:
         """The queues of the copy that arrives first, to be stored: when it reaches each (ms)."""
         first = min(self.walk.delivered, key=lambda outcome: outcome.after, default=None)
         return [
-            {"queue": hop.queue, "after_ms": milliseconds(hop.after), "is_wait": bool(hop.stays)}
+            {"queue": hop.queue, "after_ms": milliseconds(hop.after), "is_wait": bool(hop.wait)}
             for hop in (first.hops if first else ())
         ]
 

@@ -18,7 +18,7 @@ def predict_message(broker: Broker, snapshot: Snapshot, outgoing: OutgoingMessag
         snapshot,
         outgoing.exchange,
         outgoing.routing_key,
-        headers=outgoing.steered(now_ms),
+        headers=outgoing.make_headers(now_ms),
         expiration=outgoing.properties.get("expiration"),
         declares=outgoing.declares,
         forwarders=forwarders_at(broker),

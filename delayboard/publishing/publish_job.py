@@ -121,7 +121,7 @@ def stop_job(user: Any, job: PublishJob) -> bool:
 def make_job_version(job: PublishJob) -> str:
     """Changes when more than a number of its page changes."""
     own = job.work
-    return make_version(str(own.state), own.error, own.cancel_wanted, job.returned_why)
+    return make_version(str(own.state), own.error, own.cancel_requested, job.returned_why)
 
 
 def read_id_base(job: PublishJob) -> str:
@@ -137,7 +137,7 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     try:
         _publish(messages, stop, alive)
     except work.Stopped:
-        if Work.objects.filter(pk=claimed.pk, cancel_wanted=True).exists():
+        if Work.objects.filter(pk=claimed.pk, cancel_requested=True).exists():
             _end(job, lease, WorkState.CANCELLED)
     except (Refusal, Failed) as error:
         _end(job, lease, WorkState.FAILED, str(error))
@@ -184,8 +184,8 @@ class Messages:
     def take(self, room: int) -> list[Step[int]]:
         """Store the next numbers and return their messages. Raises Stopped and BrokerError."""
         job, again = self.job, self._again
-        left = len(again) + job.number - job.begun
-        number = min(room, self._limiter.allows(time.monotonic()), left)
+        remaining = len(again) + job.number - job.begun
+        number = min(room, self._limiter.allows(time.monotonic()), remaining)
         if number <= 0 or self.failure:
             return []
         self.declare_again()
@@ -210,7 +210,7 @@ class Messages:
     def make(self, number: int, marks: dict[str, Any]) -> Publish:
         """The message with this number, as it is published now."""
         now_ms = time.time_ns() // 1_000_000
-        headers = {**self.route.stamped(now_ms), PUBLISHED_AT_HEADER: now_ms, **marks}
+        headers = {**self.route.make_headers(now_ms), PUBLISHED_AT_HEADER: now_ms, **marks}
         properties = edit_properties(
             self._properties,
             set_headers=headers,
@@ -327,7 +327,12 @@ def _outgoing(job: PublishJob) -> OutgoingMessage:
     except ParamsError as error:
         raise Refusal(f"“{topology.name}” was edited: {error}") from error
     return OutgoingMessage(
-        route.exchange, route.routing_key, b"", way=route, topology=topology, target=job.target
+        route.exchange,
+        route.routing_key,
+        b"",
+        delay_route=route,
+        topology=topology,
+        target=job.target,
     )
 
 

@@ -47,7 +47,7 @@ NOT_OBSERVED = (
 class OutgoingMessage:
     """A message that an operator publishes; `properties` by their AMQP names.
 
-    Through a topology it has its `way` there, and in `note` a remark on the requested delay.
+    `delay_route` is its route through a topology, with `note` a remark on the requested delay.
     """
 
     exchange: str
@@ -55,7 +55,7 @@ class OutgoingMessage:
     body: bytes
     headers: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
-    way: Route | None = None
+    delay_route: Route | None = None
     topology: Topology | None = None
     target: str = ""
     note: str = ""
@@ -64,15 +64,15 @@ class OutgoingMessage:
 
     @property
     def route(self) -> Route:
-        return self.way or Route(self.exchange, self.routing_key)
+        return self.delay_route or Route(self.exchange, self.routing_key)
 
     @property
     def declares(self) -> Definitions:
         return self.route.declares
 
-    def steered(self, now_ms: int) -> dict[str, Any]:
+    def make_headers(self, now_ms: int) -> dict[str, Any]:
         """Its headers and those of its way, which come first, published at this moment (ms)."""
-        return {**self.headers, **self.route.stamped(now_ms)}
+        return {**self.headers, **self.route.make_headers(now_ms)}
 
 
 class AlreadySent(Exception):
@@ -121,10 +121,10 @@ def send(
 
 def leave_intercepted(outgoing: OutgoingMessage, broker: Broker) -> OutgoingMessage:
     """The message without the declares of bindings that an interception replaces."""
-    if outgoing.way is None:
+    if outgoing.delay_route is None:
         return outgoing
     declares = without_intercepted(outgoing.declares, broker)
-    return replace(outgoing, way=replace(outgoing.way, declares=declares))
+    return replace(outgoing, delay_route=replace(outgoing.delay_route, declares=declares))
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def _publish(outgoing: OutgoingMessage, tracking: uuid.UUID) -> Publish:
     now_ms = time.time_ns() // 1_000_000
     headers = {
         **outgoing.headers,
-        **outgoing.route.stamped(now_ms),
+        **outgoing.route.make_headers(now_ms),
         TRACKING_HEADER: str(tracking),
         PUBLISHED_AT_HEADER: now_ms,
     }

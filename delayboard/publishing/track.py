@@ -19,7 +19,7 @@ GIVE_UP_AFTER = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Track:
-    """`mark` is one of sending, waiting, arrived, late, lost, unseen; `is_settled` ends it."""
+    """`mark`: sending, waiting, arrived, late, lost, not_observed; `is_settled` ends it."""
 
     mark: str
     sentence: str
@@ -90,7 +90,7 @@ def track(publication: Publication, now: datetime) -> Track:
             if outcome == Sent.UNKNOWN
             else "The broker confirmed the message. "
         )
-        return Track("unseen", doubt + publication.unobservable_why, True, seen)
+        return Track("not_observed", doubt + publication.unobservable_why, True, seen)
     return _waiting(publication, seen, now)
 
 
@@ -118,11 +118,11 @@ def _waiting(publication: Publication, seen: Observation | None, now: datetime) 
     silent = _recorder_problem(publication)
     due = seen.due_at if seen and seen.due_at else publication.due_at
     if due is None:
-        return Track("unseen", f"{begun}. {publication.prediction}", is_settled=True)
+        return Track("not_observed", f"{begun}. {publication.prediction}", is_settled=True)
     if now < due + OVERDUE_AFTER:
-        left = format_delay(timedelta(seconds=max(0, round((due - now).total_seconds()))))
+        remaining = format_delay(timedelta(seconds=max(0, round((due - now).total_seconds()))))
         entered = "The message waits in the delay" if seen else begun
-        return Track("waiting", f"{entered}, due in {left}.{silent}", False, seen)
+        return Track("waiting", f"{entered}, due in {remaining}.{silent}", False, seen)
     is_abandoned = now > due + GIVE_UP_AFTER
     late = format_delay(timedelta(seconds=round((now - due).total_seconds())))
     return Track(

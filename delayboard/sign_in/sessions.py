@@ -121,9 +121,9 @@ def _row_of(key: str | None) -> str | None:
 def _remaining(data: dict[str, Any]) -> float:
     """Seconds until the session's absolute end."""
     most, now = float(settings.SESSION_MAX_HOURS * 3600), time.time()
-    left: float = data.get(SIGNED_IN_AT, now) + most - now
+    remaining: float = data.get(SIGNED_IN_AT, now) + most - now
     ends_in: float = data.get(ENDS_AT, now + most) - now
-    return max(0.0, min(left, ends_in))
+    return max(0.0, min(remaining, ends_in))
 
 
 def begin(sender: Any, request: HttpRequest, **kwargs: Any) -> None:

@@ -116,8 +116,8 @@ def changes_of(
     found = [(one, one.message, True) for one in stood_for]
     for one in changes.filter(message=row).order_by("pk"):
         others = alike.filter(headers_json__contains=CHANGE_HEADER).order_by("pk")
-        stands = (other for other in others if _headers_of(other).get(CHANGE_HEADER) == str(one.pk))
-        found.append((one, next(stands, None), False))
+        copies = (other for other in others if _headers_of(other).get(CHANGE_HEADER) == str(one.pk))
+        found.append((one, next(copies, None), False))
     return found
 
 
@@ -156,10 +156,10 @@ def relative_text(then: datetime, now: datetime) -> str:
     seconds = (now - then).total_seconds()
     if abs(seconds) < 1:
         return "now"
-    left, words = int(abs(seconds)), []
-    first = next(place for place, (_, size) in enumerate(UNITS) if left >= size)
+    remaining, words = int(abs(seconds)), []
+    first = next(place for place, (_, size) in enumerate(UNITS) if remaining >= size)
     for unit, size in UNITS[first : first + (2 if first < 2 else 1)]:
-        count, left = divmod(left, size)
+        count, remaining = divmod(remaining, size)
         if count:
             words.append(f"{count}{unit}")
     span = " ".join(words)

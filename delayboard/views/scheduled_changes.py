@@ -123,8 +123,8 @@ def _request(
     good = len(verdicts) - len(problems)
     # With the reasons: what the dry run showed may be different by now.
     sentence = " ".join((f"{good} of {len(rows)} changes are requested.", *dict.fromkeys(problems)))
-    say = messages.success if not problems else messages.warning if good else messages.error
-    say(request, sentence)
+    add_message = messages.success if not problems else messages.warning if good else messages.error
+    add_message(request, sentence)
     return redirect("scheduled_changes")
 
 

@@ -91,9 +91,9 @@ class Supervisor:
         tasks = list_tasks(self.owner, only=self._only)
         for key in [key for key in self._running if key not in tasks]:
             self._running.pop(key).stop.set()
-        gone = BackgroundTask.objects.exclude(key__in=tasks)
-        if not self._only and gone.exists():
-            gone.delete()
+        deleted = BackgroundTask.objects.exclude(key__in=tasks)
+        if not self._only and deleted.exists():
+            deleted.delete()
         for key, task in tasks.items():
             if key not in self._running or not self._running[key].is_alive:
                 self._running[key] = self._start(task)

@@ -29,9 +29,9 @@ class BindingWatch:
 
         Returns missing (destinations without a binding), stuck and waiting (messages).
         """
-        gone = MissingBinding.objects.exclude(topology__state=State.APPLIED)
-        if gone.exists():
-            gone.delete()
+        deleted = MissingBinding.objects.exclude(topology__state=State.APPLIED)
+        if deleted.exists():
+            deleted.delete()
         by_broker: dict[int, list[Topology]] = {}
         for topology in Topology.objects.filter(state=State.APPLIED).select_related("broker"):
             with suppress(ParamsError, KeyError):

@@ -162,10 +162,10 @@ def _add(found: Counted, name: str, copies: list[MessageEvent], kinds: set[str])
         left = trips[retries[-1]].get("delivered")
         has_ended = kinds & {"parked", "died"}
         outcome = "exhausted" if has_ended else "recovered" if left else "open"
-        way = (retries[0], retries[-1], outcome)
-        found.outcomes[way] += 1
+        triple = (retries[0], retries[-1], outcome)
+        found.outcomes[triple] += 1
         for dimension, value in _groups(trips[retries[0]]["scheduled"]):
-            found.groups[dimension, value, *way] += 1
+            found.groups[dimension, value, *triple] += 1
         if left and outcome == "recovered":
             took = left.recorded_at - trips[retries[0]]["scheduled"].recorded_at
             found.recoveries[_bucket(took)] += 1

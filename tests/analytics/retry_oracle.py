@@ -34,26 +34,26 @@ def count(events: Iterable[MessageEvent], begin: datetime, end: datetime) -> Cou
         waited = ms(event.requested_delay_ms if event.kind == "delivered" else 0)
         if begin <= event.recorded_at - waited < end:
             by_key[event.key].append(event)
-    told = Counted()
+    reported = Counted()
     for copies in by_key.values():
-        _add(told, copies, begin)
-    return told
+        _add(reported, copies, begin)
+    return reported
 
 
-def _add(told: Counted, copies: list[MessageEvent], begin: datetime) -> None:
+def _add(reported: Counted, copies: list[MessageEvent], begin: datetime) -> None:
     has_id = bool(copies[0].message_id)
     retries = [event for event in copies if _is_retry(event)]
-    told.messages += _most(has_id, ((e.kind, e.attempt) for e in copies))
-    told.retried += _most(has_id, ((e.kind, e.attempt) for e in retries))
+    reported.messages += _most(has_id, ((e.kind, e.attempt) for e in copies))
+    reported.retried += _most(has_id, ((e.kind, e.attempt) for e in retries))
     for attempt in {event.attempt for event in retries}:
         kinds = (e.kind for e in retries if e.attempt == attempt)
-        told.attempts[attempt] += _most(has_id, kinds)
+        reported.attempts[attempt] += _most(has_id, kinds)
     recorded = Counter(
         (e.death_queue, e.death_reason) for e in copies if e.kind == "scheduled" and e.death_reason
     )
     proven = _proven(copies, begin, has_id=has_id)
     for death in {*recorded, *proven}:
-        told.deaths[death] += max(recorded[death], proven[death])
+        reported.deaths[death] += max(recorded[death], proven[death])
 
 
 def _proven(

@@ -15,7 +15,7 @@ PARKED = [retries.Arrived("2026-11-20", "rejected", 3), retries.Arrived("2026-11
 FIGURES: list[dict[str, Any]] = [
     lateness.over_time(DAYS, ("SLO 1 s", 1000.0), lateness.DAYS),
     lateness.by_delay(DAYS),
-    lateness.distribution([lateness.Bucket(None, 2, "early"), lateness.Bucket(1.0, 5, "1.0 ms")]),
+    lateness.distribution([lateness.Bucket(2, "early"), lateness.Bucket(5, "1.0 ms")]),
     retries.survival([(1, 0.4), (2, 0.1)]),
     retries.failures([retries.Share("00:00", 2, 8), retries.Share("01:00", 0, 0)]),
     retries.dead_letters(PARKED, ["2026-11-20", "2026-11-21"]),

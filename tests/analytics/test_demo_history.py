@@ -68,11 +68,11 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
     made = sections(found)
     assert [key for key in ("lateness", *CHARTS) if not made[key].rows] == []
     sentences = summarize(found.period, found.total, found.days, found.suspects)
-    told = {sentence.headline: sentence for sentence in sentences}
-    assert "between 02:00 and 04:00 (UTC)" in told["Late deliveries."].text
-    assert told["Late deliveries."].first == days[history.LATE_NIGHT]
-    assert "orders" in told["More failures."].text
-    assert "Missing days." not in told
+    reported = {sentence.headline: sentence for sentence in sentences}
+    assert "between 02:00 and 04:00 (UTC)" in reported["Late deliveries."].text
+    assert reported["Late deliveries."].first == days[history.LATE_NIGHT]
+    assert "orders" in reported["More failures."].text
+    assert "Missing days." not in reported
 
     page = admin_client.get(reverse("analytics:reports"), {"range": "28"}).content.decode()
     assert "computed from events that the demo generated" in page

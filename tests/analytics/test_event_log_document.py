@@ -74,8 +74,8 @@ def test_the_document_names_exactly_the_kinds_and_sources() -> None:
 
 
 def test_the_document_names_every_source_of_a_publishing_time_there_is_a_line_of() -> None:
-    told = {orjson.loads(line)["published_at_source"] for line in lines_of(TODAY)} - {""}
-    assert {row[0] for row in rows("When it was published")} == told
+    reported = {orjson.loads(line)["published_at_source"] for line in lines_of(TODAY)} - {""}
+    assert {row[0] for row in rows("When it was published")} == reported
 
 
 def test_the_numbers_of_the_document_are_those_of_the_code() -> None:
@@ -97,9 +97,9 @@ def test_the_examples_of_jq_answer_as_the_document_says(
 
 def test_the_examples_of_duckdb_answer_as_the_document_says(golden_log: Path) -> None:
     database = duckdb.connect()
-    told = examples("sql")
-    assert len(told) == 4
-    for query, answer in told:
+    reported = examples("sql")
+    assert len(reported) == 4
+    for query, answer in reported:
         if not answer:
             database.execute(query)
             continue

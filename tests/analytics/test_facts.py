@@ -103,15 +103,15 @@ def test_facts_that_are_stated_at_once_share_rows_and_are_drained_each(
 ) -> None:
     number = 2 * facts.LINES + 1
     odd = Message("e\x00", "k\ud800", Properties(message_id="zero \x00, half \udcff"), b"")
-    told = [
+    reported = [
         facts.Stated(PARKED_MESSAGE, f"c{n}", 5, 2, replay_id=f"r-{n}") for n in range(number - 1)
     ]
-    told.append(facts.Stated(odd, "odd", 0, 0, exchange="to", routing_key="there"))
-    facts.state_all(broker=broker, kind="replayed", of=(("dead", one) for one in told), at=NOON)
+    reported.append(facts.Stated(odd, "odd", 0, 0, exchange="to", routing_key="there"))
+    facts.state_all(broker=broker, kind="replayed", of=(("dead", one) for one in reported), at=NOON)
     assert Fact.objects.count() == 3
     assert write_batch(EventLog(event_log, "facts")) == number
     events = list(read_day(event_log, NOON.date()))
-    assert [event.content_id for event in events] == [one.content_id for one in told]
+    assert [event.content_id for event in events] == [one.content_id for one in reported]
     assert len({event.event_id for event in events}) == number
     assert {(e.kind, e.broker, e.recorded_at, e.published_at) for e in events} == {
         ("replayed", "main", NOON, NOON)
@@ -127,8 +127,8 @@ def test_many_are_stated_as_each_alone_is(broker: Broker) -> None:
     state_one(broker, queue="dead")
     properties = PARKED_MESSAGE.properties
     known = content_id(kept_by_streams(properties), PARKED_MESSAGE.body)
-    told = facts.Stated(PARKED_MESSAGE, known, len(PARKED_MESSAGE.body), 2)
-    facts.state_all(broker=broker, kind="parked", of=[("dead", told)], at=NOON)
+    reported = facts.Stated(PARKED_MESSAGE, known, len(PARKED_MESSAGE.body), 2)
+    facts.state_all(broker=broker, kind="parked", of=[("dead", reported)], at=NOON)
     (_, one), (_, other) = facts.oldest(10)
     assert one.event_id != other.event_id
     assert replace(one, event_id="") == replace(other, event_id="")

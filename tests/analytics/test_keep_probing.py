@@ -159,7 +159,7 @@ def test_disabling_ends_although_the_queue_and_the_exchange_are_deleted(
     monkeypatch.setattr(keep_probing, "Consumer", MagicMock(side_effect=NotFound("No queue.")))
     monkeypatch.setattr(keep_probing, "send_probe", lambda topology: None)
     monkeypatch.setattr(probes, "Management", management)
-    pair.own([thing.identity for thing in pair.probe_definitions])
+    pair.own([obj.identity for obj in pair.probe_definitions])
     pair.save()
     sent(pair, timedelta(0))
     with pytest.raises(NotFound, match="No queue"):

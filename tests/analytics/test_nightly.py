@@ -148,13 +148,13 @@ def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> 
     def almost_over(*_: int) -> None:
         Run.objects.update(lease_until=datetime.now(UTC))
 
-    told = launch.run_day
+    reported = launch.run_day
     leases = []
 
     def pulsing(*arguments: Any, pulse: launch.Pulse, **named: Any) -> launch.Result:
         pulse(1, 2)
         leases.append(Run.objects.get().lease_until)
-        return told(*arguments, pulse=pulse, **named)
+        return reported(*arguments, pulse=pulse, **named)
 
     monkeypatch.setattr(launch, "run_day", pulsing)
     nightly.run_day(DAY, progress=almost_over)
@@ -197,11 +197,11 @@ def test_a_stopped_worker_leaves_the_day_wanted(
     nightly.request_run(DAY)
     monkeypatch.setenv("FAKE_JOB", f"hang {tmp_path / 'pids'}")
     stop = Event()
-    told = launch.run_day
+    reported = launch.run_day
 
     def stopped_meanwhile(*arguments: Any, **named: Any) -> launch.Result:
         stop.set()
-        return told(*arguments, **named)
+        return reported(*arguments, **named)
 
     monkeypatch.setattr(launch, "run_day", stopped_meanwhile)
     assert nightly.run_requested(stop) == 0

@@ -104,12 +104,12 @@ def test_copies_that_the_pattern_does_not_know_are_counted_and_kept_out(
 def test_a_copy_that_cannot_be_read_does_not_stop_the_others(
     recorder: Recorder, event_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = recorder.topology.pattern.read
+    reported = recorder.topology.pattern.read
 
     def picky(params: Any, copy: Any) -> Any:
         if copy.headers.get("x-death"):
             raise ValueError("never seen such deaths")
-        return told(params, copy)
+        return reported(params, copy)
 
     monkeypatch.setattr(recorder.topology.pattern, "read", picky)
     recorder.put_away(a_failing_round())
@@ -181,20 +181,20 @@ def test_a_batch_delivered_again_after_a_failure_is_indexed_once(
 
 def test_only_a_short_batch_after_a_short_one_holds_copies_that_did_not_wait() -> None:
     backlog = Backlog()
-    told = []
+    reported = []
     for is_full in (False, False, True, False, False):
         backlog.take(is_full=is_full)
-        told.append(backlog.is_caught_up)
-    assert told == [False, True, False, False, True]
+        reported.append(backlog.is_caught_up)
+    assert reported == [False, True, False, False, True]
 
 
 def test_copies_that_were_read_after_a_pause_of_the_process_did_wait() -> None:
     backlog = Backlog()
-    told = []
+    reported = []
     for was_held_up in (False, False, True, False):
         backlog.take(is_full=False, was_held_up=was_held_up)
-        told.append(backlog.is_caught_up)
-    assert told == [False, True, False, True]
+        reported.append(backlog.is_caught_up)
+    assert reported == [False, True, False, True]
 
 
 def test_a_first_reading_has_no_gap(topology: Topology) -> None:

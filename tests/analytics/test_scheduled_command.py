@@ -55,7 +55,7 @@ def test_a_program_gets_a_line_for_each_message_and_a_summary(waiting: Topology)
     assert all(tuple(message) == ("kind", *FIELDS) for message in messages)
     assert messages[0]["overdue_ms"] >= 55_000
     assert messages[1]["overdue_ms"] is None
-    assert messages[1]["hops_left"] == 1
+    assert messages[1]["remaining_hops"] == 1
     assert summary == {
         "kind": "summary",
         "waiting": 2,

@@ -72,12 +72,12 @@ def test_a_tap_that_nobody_reads_is_told_so_that_an_empty_list_is_not_believed(
     viewer: Client, topology: Topology
 ) -> None:
     Topology.objects.update(state=State.APPLIED, applied_at=NOW - timedelta(hours=1))
-    told = "The recorder does not read the tap"
-    assert told in page(viewer)
+    reported = "The recorder does not read the tap"
+    assert reported in page(viewer)
     Recording.objects.create(topology=topology, read_at=datetime.now(UTC))
-    assert told not in page(viewer)
+    assert reported not in page(viewer)
     Recording.objects.update(read_at=datetime.now(UTC) - timedelta(minutes=1))
-    assert told in page(viewer)
+    assert reported in page(viewer)
 
 
 def test_a_user_without_a_grant_sees_no_message(topology: Topology) -> None:

@@ -46,11 +46,11 @@ def other(topology: Topology) -> Topology:
         broker=broker, slug="bills", kind="retry_pair", name="bills", params=params
     )
     for row, name in ((topology, "main-1"), (other, "other-1")):
-        projection.project(row, [an_entry(name, LATER, **told())])
+        projection.project(row, [an_entry(name, LATER, **reported())])
     return other
 
 
-def told(body: bytes = BODY) -> dict[str, Any]:
+def reported(body: bytes = BODY) -> dict[str, Any]:
     return {
         "headers_json": json.dumps(HEADERS),
         "published_by": "sales-desk",
@@ -174,7 +174,7 @@ def test_a_body_is_hidden_as_far_as_it_can_be_read(
     topology: Topology, other: Topology, body: bytes, is_whole: bool
 ) -> None:
     hide(body="card")
-    projection.project(topology, [an_entry("odd", LATER, **told(body))])
+    projection.project(topology, [an_entry("odd", LATER, **reported(body))])
     text = message_page(reader(Role.VIEWER), "odd", look=True)
     assert "4111" not in text
     assert ("A redaction rule hides the whole body" in text) is is_whole
@@ -241,7 +241,7 @@ def test_rules_are_read_once_for_a_page(topology: Topology, other: Topology) -> 
     client = reader(Role.VIEWER)
     counted = []
     for number in (0, 20):
-        entries = [an_entry(f"more-{n}", LATER + ms(n), **told()) for n in range(number)]
+        entries = [an_entry(f"more-{n}", LATER + ms(n), **reported()) for n in range(number)]
         projection.project(other, entries)
         with CaptureQueriesContext(connection) as queries:
             shown(client)

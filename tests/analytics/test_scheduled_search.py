@@ -175,6 +175,6 @@ def test_nothing_to_do_changes_nothing(topology: Topology, many: list[ScheduledM
     ],
 )
 def test_the_index_is_asked_for_what_tells_most(sample: list[str], threes: list[str]) -> None:
-    told = text_index.rare_trigrams("tenant-7", sample)
-    assert set(threes) <= set(told)
-    assert len(told) <= max(text_index.MOST_TRIGRAMS, len(threes))
+    reported = text_index.rare_trigrams("tenant-7", sample)
+    assert set(threes) <= set(reported)
+    assert len(reported) <= max(text_index.MOST_TRIGRAMS, len(threes))

@@ -145,7 +145,7 @@ def test_a_torn_line_is_read_from_the_stream_again(topology: Topology, event_log
 
 
 @pytest.mark.parametrize(
-    ("came", "told"),
+    ("came", "reported"),
     [
         ([5, 6, 7], []),
         ([7, 8], [(5, 6)]),
@@ -154,10 +154,10 @@ def test_a_torn_line_is_read_from_the_stream_again(topology: Topology, event_log
     ],
 )
 def test_a_leap_of_more_than_one_offset_is_told(
-    topology: Topology, came: list[int], told: list[tuple[int, int]]
+    topology: Topology, came: list[int], reported: list[tuple[int, int]]
 ) -> None:
     position = streams.Position(topology, "s", offset=4)
-    assert list(position.leaps([an_entry(offset) for offset in came])) == told
+    assert list(position.leaps([an_entry(offset) for offset in came])) == reported
 
 
 def test_a_leap_is_a_gap_with_its_number_and_stays_one_when_the_batch_fails_twice(

@@ -52,11 +52,11 @@ def levels(broker: Broker) -> Topology:
     return made
 
 
-def at(moment: datetime, *things: Binding | Queue | Exchange, stuck: int = 0) -> Snapshot:
+def at(moment: datetime, *objects: Binding | Queue | Exchange, stuck: int = 0) -> Snapshot:
     """The levels and a queue of the destination at a moment; so many are stuck in the lowest."""
     numbers = {queue.name: QueueNumbers(messages=0, ready=0, unacked=0) for queue in LEVELS.queues}
     numbers[LOWEST] = QueueNumbers(messages=stuck, ready=0, unacked=0)
-    there = LEVELS | Definitions.of([Queue("sales"), *things])
+    there = LEVELS | Definitions.of([Queue("sales"), *objects])
     return replace(a_snapshot(there, numbers), taken_at=moment)
 
 

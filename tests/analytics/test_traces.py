@@ -40,7 +40,7 @@ DEATH = {
 EXPIRED = {"x-death": [DEATH]}
 
 
-def a_copy(key: str, *, read_again: bool = False, **told: Any) -> Message:
+def a_copy(key: str, *, read_again: bool = False, **reported: Any) -> Message:
     """A copy as RabbitMQ makes it (tried on 3.10.8, 4.0.5 and 4.3.6)."""
     headers = {
         "exchange_name": "",
@@ -52,12 +52,12 @@ def a_copy(key: str, *, read_again: bool = False, **told: Any) -> Message:
         "channel": 1,
         "user": "shop",
     }
-    headers |= told
+    headers |= reported
     return Message("amq.rabbitmq.trace", key, Properties(headers=headers), b"hi", read_again)
 
 
-def a_publish(**told: Any) -> Message:
-    return a_copy("publish.", **{"routed_queues": [HELD]} | told)
+def a_publish(**reported: Any) -> Message:
+    return a_copy("publish.", **{"routed_queues": [HELD]} | reported)
 
 
 def a_delivery(headers: dict[str, Any], *, again: int = 0, **properties: Any) -> Message:
@@ -71,7 +71,7 @@ def a_trace(copy: Message) -> Trace:
     return trace
 
 
-def told(copy: Message, *watched: Watched, keeps_deaths: bool = False) -> Any:
+def reported(copy: Message, *watched: Watched, keeps_deaths: bool = False) -> Any:
     return event_of_trace(
         a_trace(copy),
         watched,
@@ -135,7 +135,7 @@ def test_the_reading_of_our_own_taps_is_known() -> None:
 
 
 def test_a_publish_into_a_hold_queue_is_scheduled() -> None:
-    event = told(a_publish(), HOLDS)
+    event = reported(a_publish(), HOLDS)
     assert (event.kind, event.source, event.topology) == ("scheduled", "firehose", "holds")
     assert (event.due_at, event.requested_delay_ms) == (NOON + 5 * SECOND, 5000)
     assert (event.queue, event.destination, event.attempt) == (HELD, "orders", 1)
@@ -160,12 +160,12 @@ def test_the_queues_of_a_publish_after_a_failure_elsewhere_are_found() -> None:
 
 def test_a_publish_that_reached_no_queue_waits_nowhere() -> None:
     for routed in ([], ["delayboard.tap.x"], None):
-        event = told(a_publish(routed_queues=routed), HOLDS)
+        event = reported(a_publish(routed_queues=routed), HOLDS)
         assert (event.kind, event.topology, event.queue) == ("published", "", "")
 
 
 def test_a_delivery_out_of_a_hold_queue_is_delivered_and_as_caught_up_as_its_recorder() -> None:
-    event = told(a_delivery(EXPIRED, message_id="m1"), HOLDS)
+    event = reported(a_delivery(EXPIRED, message_id="m1"), HOLDS)
     assert (event.kind, event.topology, event.destination) == ("delivered", "holds", "orders")
     assert (event.death_queue, event.death_reason, event.deaths) == (HELD, "expired", 1)
     assert (event.attempt, event.caught_up, event.published_by) == (1, True, "")
@@ -183,7 +183,7 @@ def test_a_delivery_out_of_a_hold_queue_is_delivered_and_as_caught_up_as_its_rec
 
 
 def test_a_delivery_is_no_publish_that_was_recorded() -> None:
-    assert told(a_delivery({}), HOLDS).published_at is None
+    assert reported(a_delivery({}), HOLDS).published_at is None
 
 
 def _delay_queues_of(queue: str) -> delay_queues_params.Params:
@@ -193,16 +193,16 @@ def _delay_queues_of(queue: str) -> delay_queues_params.Params:
 def test_what_passes_a_topology_without_a_delay_is_its_own_where_all_is_wanted() -> None:
     everything = replace(HOLDS, phases=frozenset({"entry", "exit", "publish"}))
     past = a_publish(routing_keys=["orders"], routed_queues=["orders"])
-    event = told(past, everything)
+    event = reported(past, everything)
     assert (event.kind, event.topology, event.attempt) == ("published", "holds", 0)
-    event = told(a_delivery({}), everything)
+    event = reported(a_delivery({}), everything)
     assert (event.kind, event.topology, event.attempt) == ("delivered", "holds", 0)
     assert (event.queue, event.requested_delay_ms) == ("orders", 0)
-    assert told(past, HOLDS).topology == ""
+    assert reported(past, HOLDS).topology == ""
     other = a_publish(routing_keys=["bills"], routed_queues=["bills"])
-    assert told(other, everything).topology == ""
+    assert reported(other, everything).topology == ""
     free = replace(everything, params=hold_queues_params.Params("", ()))
-    assert told(past, free).topology == ""
+    assert reported(past, free).topology == ""
 
 
 def test_a_delay_of_one_topology_goes_before_what_passes_another() -> None:
@@ -210,7 +210,7 @@ def test_a_delay_of_one_topology_goes_before_what_passes_another() -> None:
     other = Watched(
         "other", PATTERNS["delay_queues"], _delay_queues_of(HELD), frozenset({"entry", "publish"})
     )
-    assert told(a_publish(), other, replace(HOLDS, params=past)).topology == "holds"
+    assert reported(a_publish(), other, replace(HOLDS, params=past)).topology == "holds"
 
 
 def test_entry_and_exit_of_a_message_without_an_id_have_one_content() -> None:
@@ -232,52 +232,52 @@ def test_entry_and_exit_of_a_message_without_an_id_have_one_content() -> None:
 def test_what_a_consumer_gave_back_leaves_once(
     again: int, properties: dict[str, Any], deaths: list[Any], topology: str
 ) -> None:
-    event = told(a_delivery({"x-death": deaths}, again=again, **properties), HOLDS)
+    event = reported(a_delivery({"x-death": deaths}, again=again, **properties), HOLDS)
     assert (event.topology, event.redelivered) == (topology, bool(again))
 
 
 def test_a_copy_that_was_read_again_is_marked() -> None:
-    assert told(a_copy("publish.", routed_queues=[HELD], read_again=True), HOLDS).redelivered
-    assert not told(a_publish(), HOLDS).redelivered
+    assert reported(a_copy("publish.", routed_queues=[HELD], read_again=True), HOLDS).redelivered
+    assert not reported(a_publish(), HOLDS).redelivered
 
 
 def test_later_rounds_are_numbered_by_their_deaths() -> None:
     third = {"x-death": [{**DEATH, "count": 3}]}
-    assert told(a_delivery(third), HOLDS).attempt == 3
+    assert reported(a_delivery(third), HOLDS).attempt == 3
     properties = {"properties": {"headers": third}}
-    assert told(a_publish(**properties), HOLDS, keeps_deaths=True).attempt == 4
-    assert told(a_publish(**properties), HOLDS).attempt == 1
+    assert reported(a_publish(**properties), HOLDS, keeps_deaths=True).attempt == 4
+    assert reported(a_publish(**properties), HOLDS).attempt == 1
 
 
 def test_what_a_tap_sees_is_of_no_topology() -> None:
     seen_by_tap = replace(HOLDS, phases=frozenset({"entry"}))
-    event = told(a_delivery(EXPIRED), seen_by_tap)
+    event = reported(a_delivery(EXPIRED), seen_by_tap)
     assert (event.kind, event.topology, event.queue) == ("delivered", "", "orders")
     assert (event.death_queue, event.destination) == (HELD, "")
-    assert told(a_publish(), replace(HOLDS, phases=frozenset({"exit"}))).topology == ""
-    assert told(a_publish()).topology == ""
+    assert reported(a_publish(), replace(HOLDS, phases=frozenset({"exit"}))).topology == ""
+    assert reported(a_publish()).topology == ""
 
 
 def test_only_a_publish_enters_and_only_a_delivery_leaves() -> None:
     from_hold = a_copy("deliver." + HELD, redelivered=0)
-    assert told(from_hold, HOLDS).topology == ""
+    assert reported(from_hold, HOLDS).topology == ""
     republished = a_publish(
         routing_keys=["orders"], routed_queues=["orders"], properties={"headers": EXPIRED}
     )
-    assert told(republished, HOLDS, keeps_deaths=True).topology == ""
+    assert reported(republished, HOLDS, keeps_deaths=True).topology == ""
 
 
 def test_the_first_topology_that_knows_it_owns_it() -> None:
     pair = retry_pair.parse({"name": "orders", "delay": "5s"})
     other = Watched("pair", PATTERNS["retry_pair"], pair, frozenset({"entry", "exit"}))
-    assert told(a_publish(), other, HOLDS).topology == "holds"
+    assert reported(a_publish(), other, HOLDS).topology == "holds"
 
 
 @pytest.mark.parametrize("deaths", [5, [5], [{"count": "x"}], [{"queue": None}], "x"])
 def test_headers_that_nobody_foresaw_stop_nothing(deaths: Any) -> None:
     hostile = {"x-death": deaths, "x-last-death-queue": 5, "\ud800": b"\xff"}
     for copy in (a_delivery(hostile), a_publish(properties={"headers": hostile})):
-        assert told(copy, HOLDS, keeps_deaths=True).source == "firehose"
+        assert reported(copy, HOLDS, keeps_deaths=True).source == "firehose"
 
 
 @pytest.mark.parametrize(
@@ -290,11 +290,11 @@ def test_headers_that_nobody_foresaw_stop_nothing(deaths: Any) -> None:
     ],
 )
 def test_who_published_is_the_user_and_the_host(connection: str | None, by: str) -> None:
-    assert told(a_publish(connection=connection), HOLDS).published_by == by
+    assert reported(a_publish(connection=connection), HOLDS).published_by == by
 
 
 def test_a_body_is_kept_where_bodies_are_kept() -> None:
     keeping = replace(HOLDS, keep_bytes=2)
-    assert told(a_publish(), keeping).body_base64 == "aGk="
-    assert told(a_publish(), HOLDS).body_base64 == ""
-    assert told(a_publish(routed_queues=[]), keeping).body_base64 == ""
+    assert reported(a_publish(), keeping).body_base64 == "aGk="
+    assert reported(a_publish(), HOLDS).body_base64 == ""
+    assert reported(a_publish(routed_queues=[]), keeping).body_base64 == ""

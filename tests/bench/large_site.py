@@ -65,15 +65,15 @@ def _looks(broker: Any) -> dict[str, float]:
     from topology.patterns.retry_pair.pattern import retry_pair
 
     found = {}
-    for name, things in (
+    for name, objects in (
         ("a pair", retry_pair.definitions(retry_pair_params.Params("work-8"))),
         ("28 levels", delay_levels.definitions(delay_levels_params.Params())),
     ):
         with Management(broker.address) as management:
             began = time.perf_counter()
-            seen = latest.for_action(broker, management, things)
+            seen = latest.for_action(broker, management, objects)
         found[f"look before a change of {name}, seconds"] = time.perf_counter() - began
-        assert {thing.identity for thing in things} <= {t.identity for t in seen.declared}
+        assert {obj.identity for obj in objects} <= {t.identity for t in seen.declared}
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pika
 
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues import params as hold_queues_params
@@ -28,19 +28,19 @@ CONNECTIONS = 6
 
 def multitude() -> Definitions:
     """A thousand retry pairs, delay levels, hold queues, and the rest what nobody recognizes."""
-    things = Definitions.of([*_known(), Queue(COUNTED)])
-    names = [f"service-{n % 97}.work.{n}" for n in range(EACH - len(things.queues))]
-    sources = [f"events.{n}" for n in range(EACH - len(things.exchanges))]
-    rest: list[Thing] = [*map(Queue, names)]
+    objects = Definitions.of([*_known(), Queue(COUNTED)])
+    names = [f"service-{n % 97}.work.{n}" for n in range(EACH - len(objects.queues))]
+    sources = [f"events.{n}" for n in range(EACH - len(objects.exchanges))]
+    rest: list[BrokerObject] = [*map(Queue, names)]
     rest += [Exchange(name, "topic" if n % 2 else "direct") for n, name in enumerate(sources)]
-    for number in range(BINDINGS - len(things.bindings)):
+    for number in range(BINDINGS - len(objects.bindings)):
         queue, lap = names[number % len(names)], number // len(names)
         rest.append(Binding(sources[number * 7 % len(sources)], queue, f"order.{lap}.{number}"))
-    return things | Definitions.of(rest)
+    return objects | Definitions.of(rest)
 
 
-def _known() -> list[Thing]:
-    found: list[Thing] = []
+def _known() -> list[BrokerObject]:
+    found: list[BrokerObject] = []
     for number in range(PAIRS):
         found += retry_pair.definitions(retry_pair_params.Params(f"work-{number}"))
     levels = delay_levels_params.Params()
@@ -53,20 +53,20 @@ def _known() -> list[Thing]:
     return found
 
 
-def fill(amqp_url: str, things: Definitions) -> None:
+def fill(amqp_url: str, objects: Definitions) -> None:
     """Declare it all over several connections, without waiting for each answer."""
-    _declare(amqp_url, sorted(things.exchanges, key=lambda x: x.name), _exchange)
-    _declare(amqp_url, sorted(things.queues, key=lambda q: q.name), _queue)
-    _declare(amqp_url, sorted(things.bindings, key=lambda b: b.identity), _bind)
+    _declare(amqp_url, sorted(objects.exchanges, key=lambda x: x.name), _exchange)
+    _declare(amqp_url, sorted(objects.queues, key=lambda q: q.name), _queue)
+    _declare(amqp_url, sorted(objects.bindings, key=lambda b: b.identity), _bind)
 
 
-def _declare(amqp_url: str, things: Sequence[Any], act: Callable[[Any, Any], None]) -> None:
+def _declare(amqp_url: str, objects: Sequence[Any], act: Callable[[Any, Any], None]) -> None:
     def work(number: int) -> None:
         connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
         channel = connection.channel()
-        for thing in things[number::CONNECTIONS]:
+        for obj in objects[number::CONNECTIONS]:
             # Without a callback pika's inner channel asks for no answer; its outer one cannot.
-            act(channel._impl, thing)
+            act(channel._impl, obj)
         # Answered when everything before it is done; a refusal closed the channel by then.
         channel.basic_qos(prefetch_count=1)
         connection.close()

@@ -40,16 +40,18 @@ def pairs(number: int) -> Definitions:
 def large_vhost() -> Definitions:
     """10,000 exchanges, 10,000 queues and 30,000 bindings; 10,000 of them leave one topic exchange
     and 10,000 one direct exchange. Half of the queues are delays that end in the other half."""
-    things: list[Exchange | Queue | Binding] = [Exchange("events", "topic"), Exchange("delivery")]
-    things += [Exchange(f"x{n}", "fanout") for n in range(9_998)]
+    objects: list[Exchange | Queue | Binding] = [Exchange("events", "topic"), Exchange("delivery")]
+    objects += [Exchange(f"x{n}", "fanout") for n in range(9_998)]
     for place in range(5_000):
-        things.append(Queue(f"work{place}"))
+        objects.append(Queue(f"work{place}"))
         ends = {"x-dead-letter-exchange": "delivery", "x-dead-letter-routing-key": f"work{place}"}
-        things.append(Queue(f"hold{place}", arguments=Arguments({"x-message-ttl": 60_000, **ends})))
+        objects.append(
+            Queue(f"hold{place}", arguments=Arguments({"x-message-ttl": 60_000, **ends}))
+        )
         keys = (f"eu.{place}.#", f"*.{place}.*.done")
-        things += [Binding("events", f"hold{place}", key) for key in keys]
+        objects += [Binding("events", f"hold{place}", key) for key in keys]
         keys = (f"work{place}", f"again{place}")
-        things += [Binding("delivery", f"work{place}", key) for key in keys]
-    things += [Binding(f"x{n}", f"x{n + 1}", "", False) for n in range(9_997)]
-    things += [Binding("x9997", f"work{n}", "") for n in range(3)]
-    return Definitions.of(things)
+        objects += [Binding("delivery", f"work{place}", key) for key in keys]
+    objects += [Binding(f"x{n}", f"x{n + 1}", "", False) for n in range(9_997)]
+    objects += [Binding("x9997", f"work{n}", "") for n in range(3)]
+    return Definitions.of(objects)

@@ -32,13 +32,13 @@ def half_built(vhost: Vhost) -> str:
     whole = delay_levels.definitions(params)
     lost = sorted(binding.identity for binding in whole.bindings)[:2]
     with Management(address_of(vhost)) as management:
-        for thing in whole.without(lost):
-            if isinstance(thing, Exchange):
-                management.declare_exchange(thing)
-            elif isinstance(thing, Queue):
-                management.declare_queue(thing)
+        for obj in whole.without(lost):
+            if isinstance(obj, Exchange):
+                management.declare_exchange(obj)
+            elif isinstance(obj, Queue):
+                management.declare_queue(obj)
             else:
-                management.bind(thing)
+                management.bind(obj)
     return delay_levels.title(params)
 
 

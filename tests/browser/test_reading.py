@@ -33,7 +33,7 @@ class Slow(ThreadingHTTPServer):
         self.let = threading.Event()
         self.depth = 1
 
-    def told(self, path: str) -> Any:
+    def reported(self, path: str) -> Any:
         if path == "/api/overview":
             return {"rabbitmq_version": "4.3.6", "node": "a@b"}
         if path.startswith("/api/queues/"):
@@ -48,7 +48,7 @@ class Slow(ThreadingHTTPServer):
 class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, Slow)
-        body = json.dumps(self.server.told(self.path)).encode()
+        body = json.dumps(self.server.reported(self.path)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -25,11 +25,11 @@ from delayboard.models.publication import Sent
 from tests.topology.builders import NOON, a_queue
 from topology.broker.properties.read import build_properties
 from topology.deaths import Death
-from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import TAP_PREFIX, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.message import Message
 from topology.models import Broker
 
-SHOP: list[Thing] = [
+SHOP: list[BrokerObject] = [
     Exchange("orders"),
     Exchange("news", "fanout"),
     a_queue("orders", dlx="", key="dead"),
@@ -42,7 +42,7 @@ SHOP: list[Thing] = [
 ]
 
 
-def shop(*more: Thing) -> Definitions:
+def shop(*more: BrokerObject) -> Definitions:
     """A work queue `orders`, its dead letters in `dead`, a fanout `news`, a delay `hold`."""
     return Definitions.of([*SHOP, *more])
 

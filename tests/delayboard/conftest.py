@@ -41,7 +41,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
     """What the broker holds when a replay looks; tests may change it."""
     seen = {"now": TAPPED}
     monkeypatch.setattr(
-        latest, "for_action", lambda broker, management, things: a_snapshot(seen["now"])
+        latest, "for_action", lambda broker, management, objects: a_snapshot(seen["now"])
     )
     monkeypatch.setattr(tap_check, "refresh_route", lambda management, known, exchange: seen["now"])
     return seen

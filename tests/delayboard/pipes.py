@@ -57,9 +57,9 @@ class Pipes:
         if self.broken is not None:
             self._waiting.clear()
             raise self.broken
-        told = [(token, self.decide(publish)) for token, publish in self._waiting]
+        reported = [(token, self.decide(publish)) for token, publish in self._waiting]
         self._waiting.clear()
-        return [(token, answer) for token, answer in told if answer is not None]
+        return [(token, answer) for token, answer in reported if answer is not None]
 
     def abandon(self) -> list[tuple[Any, Answer]]:
         return []

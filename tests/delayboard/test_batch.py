@@ -72,13 +72,13 @@ def test_bad_verdicts_are_named_and_need_a_yes(user: User, broker: Broker) -> No
     ends = ("loops", "unroutable", "guarded", "lost", "delivered", "delivered")
     routes = [a_route("x", end, ending=end, is_good=place > 3) for place, end in enumerate(ends)]
     batch = frozen(user, broker, found, *routes)
-    told = (
+    reported = (
         "4 messages have a bad verdict: 1 loop back, 1 reach no queue, 1 were replayed too often, "
         "1 would not arrive. Type “yes” to replay all messages anyway."
     )
     with pytest.raises(BatchError) as raised:
         change_state.start(user, batch, despite_verdict=False)
-    assert str(raised.value) == told
+    assert str(raised.value) == reported
     assert now_of(batch).is_draft
     change_state.start(user, batch, despite_verdict=True)
     bad = {"loops": 1, "unroutable": 1, "guarded": 1, "lost": 1}
@@ -124,8 +124,8 @@ def test_a_paused_one_is_left_alone_until_it_is_resumed(user: User, broker: Brok
     with pytest.raises(BatchError, match="Only a paused replay"):
         change_state.resume(user, batch)
     assert work.claim(("replay",), "worker") is not None
-    told = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
-    assert list(told) == ["replay started", "replay paused", "replay resumed"]
+    reported = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
+    assert list(reported) == ["replay started", "replay paused", "replay resumed"]
 
 
 @pytest.mark.parametrize("state", [BatchState.WATCHING, BatchState.PAUSED])
@@ -152,7 +152,7 @@ def test_a_worker_that_is_at_it_is_asked_to_pause_or_end(user: User, broker: Bro
     change_state.cancel(user, batch)
     row = now_of(batch)
     assert row.work is not None
-    assert (row.state, row.work.cancel_wanted) == (BatchState.RUNNING, True)
+    assert (row.state, row.work.cancel_requested) == (BatchState.RUNNING, True)
     assert states(batch) == ["pending"]
     with pytest.raises(BatchError, match="being cancelled already"):
         change_state.cancel(user, batch)

@@ -211,15 +211,15 @@ def test_a_page_shows_what_the_feed_read_when_it_has_the_version_that_the_page_w
     broker: Broker,
 ) -> None:
     at = timezone.now()
-    told = share_overview([broker], at)
-    assert shared_overview([broker], told.version, at) is told
+    reported = share_overview([broker], at)
+    assert shared_overview([broker], reported.version, at) is reported
     assert shared_overview([broker], "another", at) is None
-    assert shared_overview([broker], told.version, at + SHARED_AGE) is None
-    assert shared_overview([], told.version, at) is None
+    assert shared_overview([broker], reported.version, at + SHARED_AGE) is None
+    assert shared_overview([], reported.version, at) is None
     audit.record(None, "replay started", broker=broker)
     newer = share_overview([broker], at)
-    assert newer.version != told.version
-    assert shared_overview([broker], told.version, at) is newer
+    assert newer.version != reported.version
+    assert shared_overview([broker], reported.version, at) is newer
 
 
 def test_counters_have_their_change_in_the_last_hour(broker: Broker) -> None:

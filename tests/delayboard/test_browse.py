@@ -92,8 +92,8 @@ def test_no_other_type_is_looked_into(kind: str, said: str) -> None:
 def test_consumers_and_a_short_ttl_are_told_before_a_look() -> None:
     queue = a_queue("q", ttl=5000)
     numbers = {"q": QueueNumbers(consumers=1)}
-    told = permission(queue, a_snapshot(Definitions.of([queue]), numbers)).sentences
-    assert ["consumers" in told[1], "expire soon" in told[2]] == [True, True]
+    reported = permission(queue, a_snapshot(Definitions.of([queue]), numbers)).sentences
+    assert ["consumers" in reported[1], "expire soon" in reported[2]] == [True, True]
     slow = a_queue("q", ttl=60_000)
     assert len(permission(slow, a_snapshot(Definitions.of([slow]))).sentences) == 1
 

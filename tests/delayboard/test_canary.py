@@ -26,7 +26,7 @@ from tests.delayboard.builders import a_message, parked, shop
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import a_queue, a_snapshot
 from topology import latest
-from topology.definitions import Binding, Definitions, Exchange, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.models import Broker, State, Topology
 from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_ladder.pattern import retry_ladder
@@ -96,7 +96,7 @@ def test_the_longest_round_is_the_longest_way_through_delays_to_where_it_dies() 
 
 def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
     names = [f"q{n}" for n in range(30)]
-    mesh: list[Thing] = [
+    mesh: list[BrokerObject] = [
         *(a_queue(name, dlx="all", ttl=1000) for name in names),
         Exchange("all", "fanout"),
         *(Binding("all", name, "") for name in names),
@@ -175,7 +175,7 @@ def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None
     batch.items.filter(position=4).update(
         outcome=ReplayOutcome.DIED, attempts=1, state=ItemState.DONE
     )
-    assert canary.check_canary(batch, timezone.now()).what == "stop"
+    assert canary.check_canary(batch, timezone.now()).action == "stop"
 
 
 def test_however_many_were_not_sent_the_first_ones_are_those_that_were(broker: Broker) -> None:
@@ -201,7 +201,7 @@ def test_it_waits_for_its_time(broker: Broker) -> None:
     until = timezone.now() + 60 * SECOND
     batch = watching(broker, ItemState.DONE, canary_goes_on=True, canary_until=until)
     judged = canary.check_canary(batch, timezone.now())
-    assert judged.what == "wait"
+    assert judged.action == "wait"
     assert f"{until:%H:%M:%S}" in judged.why
 
 
@@ -210,15 +210,15 @@ def test_it_goes_on_by_itself_where_a_death_would_have_been_seen(
 ) -> None:
     watch(broker)
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
-    assert canary.check_canary(batch, timezone.now()).what == "go on"
+    assert canary.check_canary(batch, timezone.now()).action == "go on"
     batch.canary_goes_on = False
-    assert canary.check_canary(batch, timezone.now()).what == "ask"
+    assert canary.check_canary(batch, timezone.now()).action == "ask"
 
 
 def test_it_asks_where_nobody_would_have_seen_a_death(broker: Broker, known: Snapshot) -> None:
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
     judged = canary.check_canary(batch, timezone.now())
-    assert judged.what == "ask"
+    assert judged.action == "ask"
     assert "does not observe dead-lettering into “dead”, " in judged.why
 
 
@@ -229,7 +229,7 @@ def test_it_asks_where_the_parker_does_not_run(broker: Broker, known: Snapshot) 
     assert "It is full." in canary.check_canary(batch, timezone.now()).why
     BackgroundTask.objects.filter(pk=background_task.pk).update(beat_at=None)
     judged = canary.check_canary(batch, timezone.now())
-    assert (judged.what, "the worker does not run" in judged.why) == ("ask", True)
+    assert (judged.action, "the worker does not run" in judged.why) == ("ask", True)
 
 
 def test_a_confirmed_queue_that_can_be_looked_at_for_nothing_is_seen(
@@ -242,10 +242,10 @@ def test_a_confirmed_queue_that_can_be_looked_at_for_nothing_is_seen(
         broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
     )
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
-    assert canary.check_canary(batch, timezone.now()).what == "wait"
-    assert canary.check_canary(batch, timezone.now() + canary.PEEKS_TAKE).what == "go on"
+    assert canary.check_canary(batch, timezone.now()).action == "wait"
+    assert canary.check_canary(batch, timezone.now() + canary.PEEKS_TAKE).action == "go on"
     numbers["dead"] = QueueNumbers(messages=300, consumers=0)
-    assert canary.check_canary(batch, timezone.now()).what == "ask"
+    assert canary.check_canary(batch, timezone.now()).action == "ask"
 
 
 def test_it_asks_at_once_when_none_was_taken_and_in_the_end_when_some_were_not(
@@ -254,10 +254,10 @@ def test_it_asks_at_once_when_none_was_taken_and_in_the_end_when_some_were_not(
     watch(broker)
     later = {"canary_until": timezone.now() + 60 * SECOND, "canary_goes_on": True}
     none = watching(broker, ItemState.RETURNED, ItemState.NACKED, **later)
-    assert canary.check_canary(none, timezone.now()).what == "ask"
+    assert canary.check_canary(none, timezone.now()).action == "ask"
     some = watching(broker, ItemState.DONE, ItemState.NACKED, **later)
-    assert canary.check_canary(some, timezone.now()).what == "wait"
-    assert canary.check_canary(some, timezone.now() + 61 * SECOND).what == "ask"
+    assert canary.check_canary(some, timezone.now()).action == "wait"
+    assert canary.check_canary(some, timezone.now() + 61 * SECOND).action == "ask"
 
 
 def test_a_tap_on_the_way_sees_them_arrive_and_the_firehose_only_behind_a_delay(

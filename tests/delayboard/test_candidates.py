@@ -12,7 +12,7 @@ from delayboard.dead_letters.queues.failures import find_failed, note_failures
 from delayboard.dead_letters.queues.feeds import feeds
 from tests.builders import make_broker
 from tests.topology.builders import PAIR, a_queue, a_snapshot
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.table import PATTERNS
 from topology.routing.death_reasons import reasons
 from topology.snapshot import QueueNumbers
@@ -24,28 +24,28 @@ def consumed(*names: str) -> dict[str, QueueNumbers]:
     return {name: QueueNumbers(messages=3, consumers=1) for name in names}
 
 
-def found(*things: Thing, **numbers: QueueNumbers) -> dict[str, Candidate]:
-    snapshot = a_snapshot(Definitions.of(things), numbers)
+def found(*objects: BrokerObject, **numbers: QueueNumbers) -> dict[str, Candidate]:
+    snapshot = a_snapshot(Definitions.of(objects), numbers)
     return {one.queue: one for one in candidates(snapshot, ())}
 
 
-def likely(*things: Thing, **numbers: QueueNumbers) -> list[str]:
-    return [name for name, one in found(*things, **numbers).items() if one.is_likely]
+def likely(*objects: BrokerObject, **numbers: QueueNumbers) -> list[str]:
+    return [name for name, one in found(*objects, **numbers).items() if one.is_likely]
 
 
 def test_what_is_fed_by_failures_and_read_by_nobody_is_proposed_the_deepest_first() -> None:
-    things: list[Thing] = [
+    objects: list[BrokerObject] = [
         *(a_queue(name, dlx="", key=f"{name}.dead") for name in ("a", "b")),
         a_queue("a.dead"),
         a_queue("b.dead"),
         a_queue("lonely"),
     ]
     numbers = {"b.dead": QueueNumbers(messages=9, consumers=0)}
-    told = found(*things, **numbers)
-    assert list(told)[:2] == ["b.dead", "a.dead"]
-    assert [one.is_likely for one in told.values()] == [True, True, False, False, False]
-    assert told["a.dead"].why == "receives failed messages from “a”, has no consumers"
-    assert told["lonely"].why == "no queue dead-letters into this queue"
+    reported = found(*objects, **numbers)
+    assert list(reported)[:2] == ["b.dead", "a.dead"]
+    assert [one.is_likely for one in reported.values()] == [True, True, False, False, False]
+    assert reported["a.dead"].why == "receives failed messages from “a”, has no consumers"
+    assert reported["lonely"].why == "no queue dead-letters into this queue"
 
 
 @pytest.mark.parametrize(
@@ -59,14 +59,14 @@ def test_what_is_fed_by_failures_and_read_by_nobody_is_proposed_the_deepest_firs
 def test_what_is_fed_by_failures_may_be_something_else(
     queue: Queue, numbers: dict[str, QueueNumbers], why: str
 ) -> None:
-    told = found(a_queue("work", dlx="", key="dead"), queue, **numbers)
-    assert (told["dead"].is_likely, told["dead"].why) == (False, why)
+    reported = found(a_queue("work", dlx="", key="dead"), queue, **numbers)
+    assert (reported["dead"].is_likely, reported["dead"].why) == (False, why)
 
 
 def test_where_a_delay_ends_is_a_work_queue_even_while_nobody_consumes_it() -> None:
-    told = found(a_queue("hold", ttl=5000, dlx="", key="work"), a_queue("work"))
-    assert not told["work"].is_likely
-    assert told["work"].why == "end of a delay: receives only expired messages"
+    reported = found(a_queue("hold", ttl=5000, dlx="", key="work"), a_queue("work"))
+    assert not reported["work"].is_likely
+    assert reported["work"].why == "end of a delay: receives only expired messages"
 
 
 def test_neither_side_of_a_retry_pair_is_proposed_managed_or_not() -> None:
@@ -89,25 +89,25 @@ def test_the_parking_of_a_ladder_is_proposed() -> None:
     pattern = PATTERNS["retry_ladder"]
     definitions = pattern.definitions(pattern.EXAMPLE)
     targets = set(pattern.targets(pattern.EXAMPLE))
-    told = candidates(a_snapshot(definitions), targets)
-    assert sum(one.is_likely for one in told) == 1
+    reported = candidates(a_snapshot(definitions), targets)
+    assert sum(one.is_likely for one in reported) == 1
 
 
 def test_own_taps_are_no_candidates_and_feed_nothing() -> None:
-    told = found(a_queue("delayboard.tap.x", dlx="", key="dead"), a_queue("dead"))
-    assert list(told) == ["dead"]
-    assert not told["dead"].is_likely
+    reported = found(a_queue("delayboard.tap.x", dlx="", key="dead"), a_queue("dead"))
+    assert list(reported) == ["dead"]
+    assert not reported["dead"].is_likely
 
 
 def test_names_of_error_queues_come_first_among_the_others() -> None:
     names = ["aaa", "orders_error", "error", "EasyNetQ_Default_Error_Queue_1"]
-    told = found(*(a_queue(name) for name in names))
-    assert list(told)[-1] == "aaa"
-    assert not any(one.is_likely for one in told.values())
+    reported = found(*(a_queue(name) for name in names))
+    assert list(reported)[-1] == "aaa"
+    assert not any(one.is_likely for one in reported.values())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "consumers", "version", "told"),
+    ("arguments", "consumers", "version", "reported"),
     [
         ({}, 0, NEWEST, ("rejected",)),
         ({"ttl": 5}, 0, NEWEST, ("expired",)),
@@ -130,26 +130,26 @@ def test_names_of_error_queues_come_first_among_the_others() -> None:
     ],
 )
 def test_for_which_reasons_messages_can_die(
-    arguments: dict[str, Any], consumers: int, version: tuple[int, ...], told: tuple[str, ...]
+    arguments: dict[str, Any], consumers: int, version: tuple[int, ...], reported: tuple[str, ...]
 ) -> None:
     numbers = QueueNumbers(consumers=consumers)
-    assert reasons(a_queue("q", dlx="", **arguments), numbers, version) == told
+    assert reasons(a_queue("q", dlx="", **arguments), numbers, version) == reported
 
 
-def sentences(target: str, *things: Thing, **numbers: QueueNumbers) -> list[str]:
-    fed = feeds(a_snapshot(Definitions.of(things), numbers))
+def sentences(target: str, *objects: BrokerObject, **numbers: QueueNumbers) -> list[str]:
+    fed = feeds(a_snapshot(Definitions.of(objects), numbers))
     return [feed.sentence for feed in fed.get(target, ())]
 
 
 def test_how_a_queue_is_fed_in_words() -> None:
-    things: list[Thing] = [
+    objects: list[BrokerObject] = [
         Exchange("dlx", "topic"),
         Binding("dlx", "dead", "dead.#"),
         a_queue("dead"),
         a_queue("a", dlx="dlx", key="dead.a", x_max_length=5),
         a_queue("hold", ttl=5, dlx="", key="dead"),
     ]
-    assert sentences("dead", *things) == [
+    assert sentences("dead", *objects) == [
         "From “a” when consumers reject messages (rejected) or the queue is full (maxlen), "
         "through the exchange “dlx” with routing key “dead.a”.",
         "From “hold” when messages expire (expired), through the default exchange.",
@@ -157,12 +157,12 @@ def test_how_a_queue_is_fed_in_words() -> None:
 
 
 def test_many_queues_are_counted() -> None:
-    things = [a_queue("dead"), *(a_queue(f"q{n:02}", dlx="", key="dead") for n in range(20))]
-    (told,) = sentences("dead", *things)
-    assert told.startswith("From “q00”, “q01”, “q02” and 17 more queues when")
+    objects = [a_queue("dead"), *(a_queue(f"q{n:02}", dlx="", key="dead") for n in range(20))]
+    (reported,) = sentences("dead", *objects)
+    assert reported.startswith("From “q00”, “q01”, “q02” and 17 more queues when")
 
 
-def own_keys(exchange_type: str, bound: str, work: Thing) -> list[str]:
+def own_keys(exchange_type: str, bound: str, work: BrokerObject) -> list[str]:
     return sentences(
         "dead",
         Exchange("orders", "topic"),
@@ -184,12 +184,12 @@ def test_messages_that_keep_their_keys_go_where_these_lead() -> None:
     assert own_keys("fanout", "", literal) == [
         "From “work” when consumers reject messages (rejected), through the exchange “dlx”."
     ]
-    (told,) = own_keys("topic", "order.#", literal)
-    assert told.endswith("through the exchange “dlx” with the original routing key.")
+    (reported,) = own_keys("topic", "order.#", literal)
+    assert reported.endswith("through the exchange “dlx” with the original routing key.")
 
 
 def test_a_message_is_followed_through_exchanges_and_alternates() -> None:
-    things: list[Thing] = [
+    objects: list[BrokerObject] = [
         Exchange("dlx", arguments=Arguments({"alternate-exchange": "rest"})),
         Exchange("rest", "fanout"),
         Exchange("behind", "fanout"),
@@ -198,7 +198,7 @@ def test_a_message_is_followed_through_exchanges_and_alternates() -> None:
         a_queue("dead"),
         a_queue("work", dlx="dlx", key="anything"),
     ]
-    assert sentences("dead", *things)
+    assert sentences("dead", *objects)
 
 
 def test_a_dead_letter_exchange_that_is_not_there_feeds_nothing() -> None:
@@ -226,29 +226,38 @@ BINDINGS = st.builds(
 def test_whatever_a_vhost_holds_every_queue_is_told_of_once(
     queues: list[Queue], bindings: list[Binding]
 ) -> None:
-    things: list[Thing] = [Exchange("a", "topic"), Exchange("b", "fanout"), *queues, *bindings]
-    definitions = Definitions.of(things)
-    told = candidates(a_snapshot(definitions), ())
-    assert len(told) == len(definitions.queues)
-    assert all(one.why for one in told)
-    assert all(feed.sentence.endswith(".") for one in told for feed in one.feeds)
+    objects: list[BrokerObject] = [
+        Exchange("a", "topic"),
+        Exchange("b", "fanout"),
+        *queues,
+        *bindings,
+    ]
+    definitions = Definitions.of(objects)
+    reported = candidates(a_snapshot(definitions), ())
+    assert len(reported) == len(definitions.queues)
+    assert all(one.why for one in reported)
+    assert all(feed.sentence.endswith(".") for one in reported for feed in one.feeds)
 
 
 def test_ten_thousand_queues_behind_one_exchange_are_grouped_and_not_multiplied() -> None:
     bound = [f"q{n:05}" for n in range(10_000)]
-    things: list[Thing] = [Exchange("dlx", "topic"), a_queue("dead"), Binding("dlx", "dead", "#")]
-    things += [a_queue(name, dlx="dlx") for name in bound]
-    fed = feeds(a_snapshot(Definitions.of(things)))
+    objects: list[BrokerObject] = [
+        Exchange("dlx", "topic"),
+        a_queue("dead"),
+        Binding("dlx", "dead", "#"),
+    ]
+    objects += [a_queue(name, dlx="dlx") for name in bound]
+    fed = feeds(a_snapshot(Definitions.of(objects)))
     (feed,) = fed["dead"]
     assert len(feed.queues) == 10_000
 
 
 def test_a_queue_for_messages_that_consumers_give_up_is_proposed_by_its_name() -> None:
-    told = found(a_queue("orders_parked"), a_queue("orders"), a_queue("fed.dead", ttl=5000))
-    assert told["orders_parked"].is_given_up
-    assert not told["orders"].is_given_up
-    assert not told["fed.dead"].is_given_up
-    assert not found(a_queue("a_parked"), **consumed("a_parked"))["a_parked"].is_given_up
+    reported = found(a_queue("orders_parked"), a_queue("orders"), a_queue("fed.dead", ttl=5000))
+    assert reported["orders_parked"].is_abandoned
+    assert not reported["orders"].is_abandoned
+    assert not reported["fed.dead"].is_abandoned
+    assert not found(a_queue("a_parked"), **consumed("a_parked"))["a_parked"].is_abandoned
 
 
 @pytest.mark.django_db

@@ -89,7 +89,7 @@ def test_the_property_type_counts_when_no_header_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trace", "told"),
+    ("trace", "reported"),
     [
         ("java.io.IOException: disk\n\tat a.B.c(B.java:1)", "java.io.IOException"),
         ("ValueError: invalid literal", "ValueError"),
@@ -100,8 +100,8 @@ def test_the_property_type_counts_when_no_header_does() -> None:
         (SPRING_TRACE.split("Caused by")[0], SPRING_TRACE.split(":")[0]),
     ],
 )
-def test_the_class_of_a_stack_trace(trace: str, told: str) -> None:
-    assert class_of_trace(trace) == told
+def test_the_class_of_a_stack_trace(trace: str, reported: str) -> None:
+    assert class_of_trace(trace) == reported
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,19 @@ def failure(headers: dict[str, Any]) -> Failure:
 
 
 def test_a_death_that_was_no_expiry_says_where_it_failed() -> None:
-    told = failure(NSERVICEBUS | deaths_header(a_death("orders"), a_death("hold", "expired")))
-    assert (told.died_in, told.reason, told.exchange) == ("orders", "rejected", "orders")
-    assert told.exception == "System.TimeoutException"
+    reported = failure(NSERVICEBUS | deaths_header(a_death("orders"), a_death("hold", "expired")))
+    assert (reported.died_in, reported.reason, reported.exchange) == (
+        "orders",
+        "rejected",
+        "orders",
+    )
+    assert reported.exception == "System.TimeoutException"
 
 
 def test_what_was_delayed_and_then_published_on_failed_where_its_consumer_says() -> None:
-    told = failure(NSERVICEBUS | deaths_header(a_death("nsb.v2.delay-level-03", "expired")))
-    assert (told.died_in, told.reason) == ("Sales", REPUBLISHED)
-    assert told.message_type == "Shop.PlaceOrder"
+    reported = failure(NSERVICEBUS | deaths_header(a_death("nsb.v2.delay-level-03", "expired")))
+    assert (reported.died_in, reported.reason) == ("Sales", REPUBLISHED)
+    assert reported.message_type == "Shop.PlaceOrder"
 
 
 def test_what_only_expired_died_in_the_first_queue_that_it_expired_in() -> None:
@@ -171,12 +175,12 @@ def test_whatever_headers_hold_a_failure_is_texts_that_fit(
     headers: dict[str, Any], kind: str | None
 ) -> None:
     message = Message("", "dead", Properties(headers=headers, type=kind), b"")
-    told = failure_of(message, read_history(headers))
-    for text in (told.died_in, told.exchange, told.exception, told.message_type):
+    reported = failure_of(message, read_history(headers))
+    for text in (reported.died_in, reported.exchange, reported.exception, reported.message_type):
         assert "\x00" not in text
         text.encode()
         assert len(text) <= LONGEST
-    assert len(told.fingerprint) == 32
+    assert len(reported.fingerprint) == 32
 
 
 def test_a_long_trace_is_read_in_no_time() -> None:

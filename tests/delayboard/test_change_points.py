@@ -13,7 +13,7 @@ from delayboard.changes.point import (
     find_point,
     unreadable,
 )
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.hold_queues.params import Params as Holds
 from topology.patterns.pattern import Pattern
@@ -26,7 +26,7 @@ TO_WORK = Binding("delivery", "work", "#.work")
 KEY = "0.1.work"
 
 
-def found(*more: Thing) -> Definitions:
+def found(*more: BrokerObject) -> Definitions:
     return Definitions.of([DELIVERY, WORK, *more])
 
 
@@ -79,7 +79,7 @@ def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: st
     ],
 )
 def test_what_has_not_one_way_through_one_binding_cannot_be_changed(
-    more: tuple[Thing, ...], why: str
+    more: tuple[BrokerObject, ...], why: str
 ) -> None:
     with pytest.raises(Unchangeable, match=why):
         find_point(found(*more), "delivery", KEY)

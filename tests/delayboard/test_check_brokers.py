@@ -14,7 +14,7 @@ from delayboard.worker.check_brokers import BrokerCheck, keep_checking_brokers
 from delayboard.worker.stream_taps import StreamTaps
 from tests.topology.builders import a_queue, a_snapshot
 from topology import latest
-from topology.definitions import Definitions, Thing
+from topology.definitions import BrokerObject, Definitions
 from topology.latest import Latest
 from topology.models import Broker, Drift, FindingPeriod, State, Topology
 from topology.snapshot import Report
@@ -22,8 +22,8 @@ from topology.snapshot import Report
 LOST = a_queue("lost", dlx="not-there")
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, *things: Thing, error: str = "") -> None:
-    snapshot = a_snapshot(Definitions.of(things))
+def answer(monkeypatch: pytest.MonkeyPatch, *objects: BrokerObject, error: str = "") -> None:
+    snapshot = a_snapshot(Definitions.of(objects))
     known = Latest(snapshot, datetime.now(UTC), error)
     monkeypatch.setattr(latest, "fresh_all", lambda brokers, age: [known for _ in brokers])
 

@@ -51,11 +51,11 @@ def test_it_cleans_at_its_start_and_says_what_it_deleted(pair: Topology) -> None
 
 @pytest.mark.django_db
 def test_what_was_deleted_last_stays_known_when_nothing_is_deleted() -> None:
-    told = {"removed": {"KEEP_LOG_DAYS": 5}, "removed_at": "2026-11-01T00:00:00+00:00"}
-    BackgroundTask.objects.create(key=CLEANING, name="Cleaning", details=told)
+    reported = {"removed": {"KEEP_LOG_DAYS": 5}, "removed_at": "2026-11-01T00:00:00+00:00"}
+    BackgroundTask.objects.create(key=CLEANING, name="Cleaning", details=reported)
     last = cleaned()[-1]
-    assert {name: last[name] for name in told} == told
-    assert last["cleaned_at"] != told["removed_at"]
+    assert {name: last[name] for name in reported} == reported
+    assert last["cleaned_at"] != reported["removed_at"]
 
 
 def test_it_stops_in_the_middle_when_the_worker_does(

@@ -100,13 +100,13 @@ def test_one_thread_works_the_state_out_for_all_who_watch(feed: Feed, source: So
 
 
 def test_only_news_is_told_with_growing_numbers(feed: Feed, source: Source) -> None:
-    told = Told()
-    feed.watch(source.subject, told)
+    reported = Told()
+    feed.watch(source.subject, reported)
     for text in ("1", "1", "1", "2", "2", "3"):
         source.read(text)
-    states = [told.next() for _ in range(3)]
+    states = [reported.next() for _ in range(3)]
     assert [(s["cells"]["a"], s["seq"]) for s in states] == [("1", 1), ("2", 2), ("3", 3)]
-    assert told.is_empty()
+    assert reported.is_empty()
 
 
 def test_who_comes_late_gets_the_last_state_at_once(feed: Feed, source: Source) -> None:
@@ -145,20 +145,20 @@ def test_the_thread_ends_with_the_last_who_leaves_and_begins_anew(
 def test_an_error_while_reading_is_logged_and_reading_goes_on(
     feed: Feed, source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = Told()
-    feed.watch(source.subject, told)
+    reported = Told()
+    feed.watch(source.subject, reported)
     source.read("", KeyError("odd"))
     source.read("2")
-    assert told.next()["cells"] == {"a": "2"}
+    assert reported.next()["cells"] == {"a": "2"}
     assert "could not compute the state of brokers/x" in caplog.text
 
 
 def test_subjects_do_not_wait_for_each_other(feed: Feed, source: Source) -> None:
-    frozen, told = Source("brokers/frozen"), Told()
+    frozen, reported = Source("brokers/frozen"), Told()
     feed.watch(frozen.subject, Told())
-    feed.watch(source.subject, told)
+    feed.watch(source.subject, reported)
     source.read("1")
-    assert told.next()["seq"] == 1
+    assert reported.next()["seq"] == 1
     frozen.end()
 
 
@@ -175,9 +175,9 @@ def test_a_subject_of_rows_is_read_for_what_its_pages_show(feed: Feed) -> None:
 
     subject = replace(Source().subject, read_rows=read, seconds=0.01)
     one, other = Told(), Told()
-    for told, keys in ((one, {"a", "b"}), (other, {"b", "c"})):
-        feed.watch(subject, told)
-        feed.note_keys(subject, told, frozenset(keys))
+    for reported, keys in ((one, {"a", "b"}), (other, {"b", "c"})):
+        feed.watch(subject, reported)
+        feed.note_keys(subject, reported, frozenset(keys))
     eventually(lambda: set(one.next()["cells"]) == {"a", "b", "c"}, "both pages are read for")
     feed.leave(subject, one)
     eventually(lambda: set(other.next()["cells"]) == {"b", "c"}, "one page is left")

@@ -138,9 +138,9 @@ def test_a_side_that_nobody_sees_has_no_numbers_unless_the_firehose_is_on(
     assert the_line(pair).status == "Not recorded since 2026-11-20 12:29 UTC"
 
 
-@pytest.mark.parametrize("told", [None, "soon", True, -5])
-def test_an_odd_word_on_being_behind_says_nothing(told: object) -> None:
-    assert find_lag(an_index(behind_seconds=told)) == timedelta(0)
+@pytest.mark.parametrize("reported", [None, "soon", True, -5])
+def test_an_odd_word_on_being_behind_says_nothing(reported: object) -> None:
+    assert find_lag(an_index(behind_seconds=reported)) == timedelta(0)
 
 
 def test_only_applied_topologies_of_these_brokers(pair: Topology, broker: Broker) -> None:

@@ -91,16 +91,16 @@ def test_the_publish_page_predicts_the_arrival_in_the_processing_queue(
     numbers = {"hooks-busy-wait": QueueNumbers(consumers=consumers)}
     route = busy_wait.route(HOOKS, 90 * MINUTE, "hooks")
     outgoing = OutgoingMessage(
-        route.exchange, route.routing_key, b"{}", {"a": 1}, way=route, topology=hooks
+        route.exchange, route.routing_key, b"{}", {"a": 1}, delay_route=route, topology=hooks
     )
     found = predict(
         a_snapshot(there, numbers),
         outgoing.exchange,
         outgoing.routing_key,
-        headers=outgoing.steered(1000),
+        headers=outgoing.make_headers(1000),
         forwarders=forwarders_at(hooks.broker),
         now_ms=1000,
     )
-    assert outgoing.steered(1000) == {"a": 1, "due-at-ms": 1000 + 90 * 60_000}
+    assert outgoing.make_headers(1000) == {"a": 1, "due-at-ms": 1000 + 90 * 60_000}
     assert (found.queue, found.arrives_after) == ("hooks", 90 * MINUTE)
     assert found.sentence == "The message arrives in hooks after 1h30m."

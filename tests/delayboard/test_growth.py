@@ -115,11 +115,11 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
     answers(monkeypatch, {"dead": 7})
     monkeypatch.setattr(sampling, "CHECK_SECONDS", 0)
     monkeypatch.setattr(latest, "fresh_all", lambda brokers, _: [latest.fresh(brokers[0])])
-    stop, told = Event(), []
+    stop, reported = Event(), []
 
     def beat(details: Mapping[str, object]) -> None:
-        told.append(details)
-        if len(told) == 3:
+        reported.append(details)
+        if len(reported) == 3:
             stop.set()
 
     old = NOW - COUNTER_RETENTION
@@ -127,4 +127,4 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
     keep_sampling(stop, beat)
     assert QueueDepth.objects.count() == 1
     assert CounterSample.objects.get().numbers["stuck"] == 0
-    assert [details["sampled"] for details in told] == [1, 1, 1]
+    assert [details["sampled"] for details in reported] == [1, 1, 1]

@@ -128,13 +128,13 @@ def test_the_bars_of_the_next_hour_add_up_to_its_counter(broker: Broker, pair: T
 
 
 def test_what_a_background_task_says_of_itself_is_for_people() -> None:
-    told: dict[str, object] = {
+    reported: dict[str, object] = {
         "behind_bytes": 1_234_567,
         "behind_seconds": 75.34,
         "caught_up": False,
     }
-    told |= {"removed": {}, "trouble": "", "last_at": ""}
-    assert describe_details(told) == "1.2\u00a0MB behind, 75.3 s behind, not caught up"
+    reported |= {"removed": {}, "trouble": "", "last_at": ""}
+    assert describe_details(reported) == "1.2\u00a0MB behind, 75.3 s behind, not caught up"
 
 
 def test_stuck_messages_are_the_first_trouble(broker: Broker, pair: Topology) -> None:

@@ -85,7 +85,7 @@ def as_sent(
     )
 
 
-def told(batch: ReplayBatch, position: int) -> str:
+def reported(batch: ReplayBatch, position: int) -> str:
     return replay_id(batch.uid, position)
 
 
@@ -104,7 +104,7 @@ def seen(batch: ReplayBatch) -> int:
 
 def test_a_message_that_is_parked_again_died_again_as_that_parked_message(broker: Broker) -> None:
     batch = sent(broker)
-    (parked_message,) = back(batch, told(batch, 2))
+    (parked_message,) = back(batch, reported(batch, 2))
     first, second = batch.items.all()
     assert (first.outcome, first.died_as) == ("", None)
     assert (second.outcome, second.died_as, second.outcome_at) == (
@@ -117,8 +117,8 @@ def test_a_message_that_is_parked_again_died_again_as_that_parked_message(broker
 
 def test_one_that_is_parked_twice_counts_once(broker: Broker) -> None:
     batch = sent(broker)
-    one, _ = back(batch, told(batch, 1), told(batch, 1))
-    back(batch, told(batch, 1))
+    one, _ = back(batch, reported(batch, 1), reported(batch, 1))
+    back(batch, reported(batch, 1))
     assert counts(batch) == (0, 1)
     assert batch.items.get(position=1).died_as == one
 
@@ -126,7 +126,7 @@ def test_one_that_is_parked_twice_counts_once(broker: Broker) -> None:
 def test_what_arrived_and_then_died_is_counted_as_dead_only(broker: Broker) -> None:
     batch = sent(broker, delivered=1)
     batch.items.filter(position=1).update(outcome=ReplayOutcome.DELIVERED)
-    back(batch, told(batch, 1))
+    back(batch, reported(batch, 1))
     assert counts(batch) == (0, 1)
 
 
@@ -134,8 +134,8 @@ def test_made_up_ids_count_for_nothing_and_are_parked_all_the_same(broker: Broke
     batch = sent(broker)
     batch.items.filter(position=2).update(attempts=0, state=ItemState.PENDING)
     texts = [
-        told(batch, 2),
-        told(batch, 99),
+        reported(batch, 2),
+        reported(batch, 99),
         f"{batch.uid.hex}-99999999999999",
         f"{batch.uid.hex}-",
         f"{batch.uid}-1",
@@ -152,7 +152,7 @@ def test_made_up_ids_count_for_nothing_and_are_parked_all_the_same(broker: Broke
 def test_an_id_of_another_message_counts_for_nothing(broker: Broker) -> None:
     batch = sent(broker)
     handed(batch)
-    second = told(batch, 2)
+    second = reported(batch, 2)
     (made_up, derived) = parked(
         broker,
         # Who was sent the first one knows its content, and can name all positions.
@@ -169,7 +169,7 @@ def test_an_id_of_another_message_counts_for_nothing(broker: Broker) -> None:
 
 def test_of_several_that_name_an_item_the_one_with_its_content_is_it(broker: Broker) -> None:
     batch = sent(broker)
-    name = told(batch, 2)
+    name = reported(batch, 2)
     _, again = parked(broker, as_sent(2, name, b"other"), as_sent(2, name))
     assert batch.items.get(position=2).died_as == again
     assert counts(batch) == (0, 1)
@@ -178,7 +178,7 @@ def test_of_several_that_name_an_item_the_one_with_its_content_is_it(broker: Bro
 def test_what_a_library_writes_when_it_fails_makes_it_no_other(broker: Broker) -> None:
     batch = sent(broker)
     error = {"NServiceBus.ExceptionInfo.Message": "At 12:00.", ATTEMPT_HEADER: 3}
-    parked(broker, as_sent(2, told(batch, 2), more=error))
+    parked(broker, as_sent(2, reported(batch, 2), more=error))
     assert counts(batch) == (0, 1)
 
 
@@ -191,7 +191,7 @@ def test_without_a_message_id_all_that_was_sent_is_compared(
     stated = {"message_id": None}
     parked_messages = parked(broker, as_sent(1, "", more={"n": 1}, **stated))
     batch = a_batch(broker, parked_messages, BatchState.DONE, [ItemState.DONE])
-    came = as_sent(1, told(batch, 1), more={"n": 1, **headers}, **stated)
+    came = as_sent(1, reported(batch, 1), more={"n": 1, **headers}, **stated)
     parked(broker, came)
     assert counts(batch) == (0, number)
 
@@ -217,7 +217,7 @@ def test_what_steers_it_through_a_delay_makes_it_no_other(
         delay=delay,
     )
     batch.routes.update(routing_key=pattern.targets(params)[0])
-    parked(broker, as_sent(1, told(batch, 1), more={header: value}, message_id=None))
+    parked(broker, as_sent(1, reported(batch, 1), more={header: value}, message_id=None))
     assert counts(batch) == (0, 1)
 
 
@@ -233,7 +233,7 @@ def test_an_edited_item_died_again_as_what_was_sent_instead(
         body=edited,
         edited_at=NOON,
     )
-    came = as_sent(2, told(batch, 2), b"edited" if is_edit else None, {"n": 5})
+    came = as_sent(2, reported(batch, 2), b"edited" if is_edit else None, {"n": 5})
     parked(broker, came)
     assert counts(batch) == (0, number)
 
@@ -241,7 +241,7 @@ def test_an_edited_item_died_again_as_what_was_sent_instead(
 def test_what_cannot_be_compared_any_more_does_not_count(broker: Broker) -> None:
     batch = sent(broker)
     batch.items.update(parked_message=None)
-    back(batch, told(batch, 1))
+    back(batch, reported(batch, 1))
     assert counts(batch) == (0, 0)
 
 
@@ -254,7 +254,7 @@ def test_a_replay_header_of_another_type_is_none(broker: Broker, value: object) 
 def test_the_batch_of_another_broker_is_not_meant(broker: Broker) -> None:
     batch = sent(broker)
     other = make_broker(name="Other")
-    parked(other, a_message(headers={REPLAY_HEADER: told(batch, 1)}))
+    parked(other, a_message(headers={REPLAY_HEADER: reported(batch, 1)}))
     assert counts(batch) == (0, 0)
 
 
@@ -262,7 +262,7 @@ def test_parking_without_replays_asks_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(outcome, "record_returned", lambda *told: asked.append(told))
+    monkeypatch.setattr(outcome, "record_returned", lambda *reported: asked.append(reported))
     parked(broker, a_message(b"1"), a_message(b"2"))
     assert asked == []
 
@@ -320,7 +320,7 @@ def test_a_batch_stops_itself_when_so_many_died_again(
 def test_what_taps_saw_of_it(pair: Topology, events: Sequence[MessageEvent], expected: str) -> None:
     batch = sent(pair.broker)
     for event in events:
-        event.replay_id = told(batch, 1)
+        event.replay_id = reported(batch, 1)
     index(pair, events)
     assert seen(batch) == bool(expected)
     assert outcomes(batch) == [expected, ""]
@@ -334,7 +334,7 @@ def test_a_tap_that_saw_another_message_under_its_id_saw_nothing(
 ) -> None:
     batch = sent(pair.broker)
     handed(batch)
-    index(pair, [an_exit(**FIRST | other, replay_id=told(batch, 1))])
+    index(pair, [an_exit(**FIRST | other, replay_id=reported(batch, 1))])
     assert seen(batch) == 0
     assert not ParkedMessage.objects.filter(state=ParkedState.REPLAYED).exists()
 
@@ -345,13 +345,13 @@ def test_without_a_message_id_a_tap_has_to_have_seen_its_content(
 ) -> None:
     (parked_message,) = parked(pair.broker, as_sent(1, "", more={"n": 1}, message_id=None))
     batch = a_batch(pair.broker, [parked_message], BatchState.DONE, [ItemState.DONE])
-    seen_as = as_sent(1, told(batch, 1), more=headers, message_id=None)
+    seen_as = as_sent(1, reported(batch, 1), more=headers, message_id=None)
     event = an_exit(
         "",
         size_bytes=1,
         content_id=content_of(seen_as),
         headers_json=bounded_headers(headers),
-        replay_id=told(batch, 1),
+        replay_id=reported(batch, 1),
     )
     index(pair, [event])
     assert seen(batch) == number
@@ -359,7 +359,7 @@ def test_without_a_message_id_a_tap_has_to_have_seen_its_content(
 
 def test_a_tracked_message_that_is_replayed_is_followed_as_the_replay(pair: Topology) -> None:
     batch = sent(pair.broker)
-    index(pair, [an_exit(**FIRST, tracking_id="t1", replay_id=told(batch, 1))])
+    index(pair, [an_exit(**FIRST, tracking_id="t1", replay_id=reported(batch, 1))])
     assert seen(batch) == 1
 
 
@@ -367,7 +367,7 @@ def test_what_replays_leave_in_the_index_goes_like_all_that_has_left(
     pair: Topology,
 ) -> None:
     batch = sent(pair.broker)
-    index(pair, [an_exit("a", replay_id=told(batch, 1)), an_exit("b", tracking_id="t")])
+    index(pair, [an_exit("a", replay_id=reported(batch, 1)), an_exit("b", tracking_id="t")])
     later = NOON + timedelta(days=400)
     assert [row.key for row in DELIVERED.expired(later)] == ["a"]
 
@@ -377,7 +377,7 @@ def test_what_was_handed_to_a_delay_is_replayed_when_it_is_seen_to_arrive(
 ) -> None:
     batch = sent(pair.broker, started_by=user)
     handed(batch)
-    index(pair, [made(**FIRST, replay_id=told(batch, 1)) for made in (an_entry, an_exit)])
+    index(pair, [made(**FIRST, replay_id=reported(batch, 1)) for made in (an_entry, an_exit)])
     seen(batch)
     parked_messages = [
         item.parked_message for item in batch.items.select_related("parked_message__group")
@@ -394,7 +394,7 @@ def test_what_was_handed_to_a_delay_is_replayed_when_it_is_seen_to_arrive(
 def test_what_was_handed_to_a_delay_and_died_again_is_replayed(broker: Broker) -> None:
     batch = sent(broker)
     handed(batch)
-    back(batch, told(batch, 1))
+    back(batch, reported(batch, 1))
     batch_follower.Follower().resolve_delayed(batch, timezone.now())
     states = batch.items.values_list("parked_message__state", flat=True)
     assert list(states) == [ParkedState.REPLAYED, ParkedState.DELAYED]
@@ -406,7 +406,10 @@ def test_more_items_than_one_look_holds_are_all_seen(
     monkeypatch.setattr(arrivals, "CHUNK", 2)
     monkeypatch.setattr(batch_follower, "MOST_ITEMS", 4)
     batch = sent(pair.broker, 7)
-    index(pair, [an_exit(f"m{n - 1}", size_bytes=1, replay_id=told(batch, n)) for n in range(1, 8)])
+    index(
+        pair,
+        [an_exit(f"m{n - 1}", size_bytes=1, replay_id=reported(batch, n)) for n in range(1, 8)],
+    )
     follower = batch_follower.Follower()
     assert [follower.record_arrivals(batch) for _ in range(3)] == [4, 3, 0]
 

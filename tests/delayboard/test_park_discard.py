@@ -63,8 +63,11 @@ def test_discarding_is_counted_stated_written_down_and_undone(broker: Broker, us
     assert discard.change_these(user, broker, RESTORE, [one.pk, two.pk]) == 1
     assert counts_are_true()
     assert kinds() == {"discarded": 2, "restored": 1}
-    told = AuditEntry.objects.order_by("pk").values_list("action", "details__parked_messages")
-    assert list(told)[:2] == [("parked messages discarded", 2), ("parked messages discarded", 0)]
+    reported = AuditEntry.objects.order_by("pk").values_list("action", "details__parked_messages")
+    assert list(reported)[:2] == [
+        ("parked messages discarded", 2),
+        ("parked messages discarded", 0),
+    ]
 
 
 def test_a_fact_of_a_discard_is_the_same_as_of_the_parking(broker: Broker, user: User) -> None:

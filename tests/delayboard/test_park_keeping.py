@@ -151,14 +151,14 @@ def test_a_parked_message_that_is_restored_meanwhile_stays(broker: Broker, user:
 
 def test_ended_sessions_without_parked_messages_go(broker: Broker, user: User) -> None:
     long_ago = timezone.now() - timedelta(days=2)
-    told = {"broker": broker, "queue": "dead", "began_at": long_ago}
-    ParkSession.objects.create(**told, ended_at=long_ago)
-    ParkSession.objects.create(**told)
+    reported = {"broker": broker, "queue": "dead", "began_at": long_ago}
+    ParkSession.objects.create(**reported, ended_at=long_ago)
+    ParkSession.objects.create(**reported)
     young = timezone.now() - timedelta(hours=23)
-    idle = ParkSession.objects.create(**(told | {"began_at": young}))
-    killed = ParkSession.objects.create(**told, stored_to=7)
+    idle = ParkSession.objects.create(**(reported | {"began_at": young}))
+    killed = ParkSession.objects.create(**reported, stored_to=7)
     (parked_message,) = some(broker, "a")
-    full = ParkSession.objects.create(**told, ended_at=long_ago)
+    full = ParkSession.objects.create(**reported, ended_at=long_ago)
     ParkedMessage.objects.filter(pk=parked_message.pk).update(session=full)
     clean_parked()
     assert set(ParkSession.objects.values_list("pk", flat=True)) == {idle.pk, killed.pk, full.pk}

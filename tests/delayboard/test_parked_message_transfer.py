@@ -162,8 +162,8 @@ def test_an_import_goes_on_after_it_was_killed(
 
 def a_line(broker: Broker, **changes: Any) -> bytes:
     (parked_message,) = parked(broker, a_message(b"body"))
-    told = serialize.record(parked_message, b"body", NOTHING) | changes
-    return json.dumps({name: v for name, v in told.items() if v is not ...}).encode()
+    reported = serialize.record(parked_message, b"body", NOTHING) | changes
+    return json.dumps({name: v for name, v in reported.items() if v is not ...}).encode()
 
 
 @pytest.mark.parametrize(
@@ -199,13 +199,13 @@ def test_a_malformed_line_is_counted_told_and_stops_nothing(
     broker: Broker, other: Broker, changes: dict[str, Any], said: str
 ) -> None:
     good = a_line(broker)
-    told: list[tuple[int, str]] = []
+    reported: list[tuple[int, str]] = []
     lines = [a_line(broker, **changes), b"\n", b"{", b"[1]", good]
-    tally = import_messages(None, other, "file", lines, lambda *one: told.append(one))
+    tally = import_messages(None, other, "file", lines, lambda *one: reported.append(one))
     assert (tally.lines, tally.added, tally.malformed) == (4, 1, 3)
-    assert tally.wrong == told
-    assert [number for number, _ in told] == [1, 3, 4]
-    assert said in told[0][1]
+    assert tally.wrong == reported
+    assert [number for number, _ in reported] == [1, 3, 4]
+    assert said in reported[0][1]
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ def test_no_line_is_an_error_of_ours(line: bytes) -> None:
         ),
     )
 )
-def test_no_object_is_an_error_of_ours(told: dict[str, Any]) -> None:
+def test_no_object_is_an_error_of_ours(reported: dict[str, Any]) -> None:
     with suppress(LineError):
-        read_line(json.dumps(told).encode())
+        read_line(json.dumps(reported).encode())
 
 
 def test_what_people_wrote_on_a_group_comes_along_but_no_address_to_run(
@@ -272,11 +272,11 @@ def test_a_masked_export_says_so_and_has_nothing_of_what_is_hidden(broker: Broke
     parked(broker, a_message(b'{"card": "4711-secret", "n": 1}', {"token": "secret", "t": "ok"}))
     hidden = Redaction(("token",), ("card",))
     (line,) = lines_of(broker, hidden=hidden)
-    told = json.loads(line)
-    assert told["masked"] is True
-    assert "properties_base64" not in told
+    reported = json.loads(line)
+    assert reported["masked"] is True
+    assert "properties_base64" not in reported
     assert b"secret" not in line
-    assert told["headers"]["t"] == "ok"
+    assert reported["headers"]["t"] == "ok"
     _, row = export.as_csv(matching(None, broker, ""), hidden)
     assert b"secret" not in row
     with pytest.raises(LineError, match="incomplete"):

@@ -113,7 +113,7 @@ def test_what_a_queue_counts_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "limit"),
+    ("reported", "limit"),
     [
         ({"type": "classic"}, None),
         ({"type": "quorum"}, 20),
@@ -131,8 +131,8 @@ def test_what_a_queue_counts_is_no_difference() -> None:
         ({"type": "quorum", "arguments": [], "effective_policy_definition": "odd"}, 20),
     ],
 )
-def test_the_delivery_limit_is_the_least_that_is_said(told: Any, limit: int | None) -> None:
-    assert read(told, 1500).deliveries == limit
+def test_the_delivery_limit_is_the_least_that_is_said(reported: Any, limit: int | None) -> None:
+    assert read(reported, 1500).deliveries == limit
 
 
 def test_large_messages_make_the_prefetch_small() -> None:
@@ -155,8 +155,8 @@ def test_at_a_low_limit_each_is_near_its_end_and_comes_alone(limit: int) -> None
 def test_a_queue_that_destroys_what_is_put_back_is_not_taken_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = {"type": "quorum", "arguments": {"x-delivery-limit": 0}}
-    monkeypatch.setattr(Management, "queue", lambda *args: told)
+    reported = {"type": "quorum", "arguments": {"x-delivery-limit": 0}}
+    monkeypatch.setattr(Management, "queue", lambda *args: reported)
     monkeypatch.setattr(Management, "policies", lambda *args: [])
     monkeypatch.setattr(Management, "operator_policies", lambda *args: [])
     with pytest.raises(Conflict, match="delivery limit 0"):

@@ -71,12 +71,12 @@ def test_each_is_a_fact_with_its_replay(user: User, broker: Broker, pipes: Pipes
     batch = started(user, broker, [b"1", b"2"])
     carried(batch)
     events = [event for _, event in oldest(10)]
-    told = [event for event in events if event.kind == "replayed"]
-    assert [event.replay_id for event in told] == pipes.names
-    assert [(e.exchange, e.routing_key, e.queue) for e in told] == [
+    reported = [event for event in events if event.kind == "replayed"]
+    assert [event.replay_id for event in reported] == pipes.names
+    assert [(e.exchange, e.routing_key, e.queue) for e in reported] == [
         ("orders", "orders", "dead")
     ] * 2
-    assert [e.content_id for e in told] == [
+    assert [e.content_id for e in reported] == [
         parked_message.content_id for parked_message in ParkedMessage.objects.order_by("pk")
     ]
 
@@ -84,8 +84,8 @@ def test_each_is_a_fact_with_its_replay(user: User, broker: Broker, pipes: Pipes
 def test_the_number_of_replays_is_counted_in_the_message(
     user: User, broker: Broker, pipes: Pipes
 ) -> None:
-    told: list[Any] = [2, "x", True, -5]
-    found = parked(broker, *[a_message(b"1", {REPLAYS_HEADER: number}) for number in told])
+    reported: list[Any] = [2, "x", True, -5]
+    found = parked(broker, *[a_message(b"1", {REPLAYS_HEADER: number}) for number in reported])
     batch = frozen(user, broker, found)
     change_state.start(user, batch, despite_verdict=False)
     carried(batch)
@@ -168,7 +168,7 @@ def test_a_decimal_is_not_sent_to_a_stream_tap(
 ) -> None:
     stream = Queue(TAP, arguments=Arguments({"x-queue-type": "stream"}))
     there["now"] = Definitions.of(
-        [*(thing for thing in TAPPED if thing != Queue(TAP)), stream, Binding("orders", TAP, "#")]
+        [*(obj for obj in TAPPED if obj != Queue(TAP)), stream, Binding("orders", TAP, "#")]
     )
     found = parked(broker, a_message(b"1", {"price": Decimal("1.5")}), a_message(b"2"))
     batch = frozen(user, broker, found)

@@ -44,17 +44,17 @@ def options(broker: Broker, *said: str) -> Any:
     ],
 )
 def test_nothing_or_two_things_to_replay_are_a_misuse(said: tuple[str, ...]) -> None:
-    with pytest.raises(CommandError) as told:
+    with pytest.raises(CommandError) as reported:
         replay_arguments.find_action(given(*said))
-    assert told.value.returncode == 2
+    assert reported.value.returncode == 2
 
 
 def test_of_two_choices_only_one_is_taken() -> None:
-    with pytest.raises(CommandError) as told:
+    with pytest.raises(CommandError) as reported:
         replay_arguments.find_action(
             given("--parked-message", "30", "--group", "1", "--parked-from", "dead")
         )
-    assert str(told.value) == "Say only one of --parked-message, --group and --parked-from."
+    assert str(reported.value) == "Say only one of --parked-message, --group and --parked-from."
 
 
 def test_an_empty_search_is_a_choice() -> None:
@@ -80,10 +80,10 @@ def test_an_empty_search_is_a_choice() -> None:
 def test_what_cannot_be_read_is_named_by_its_option(
     broker: Broker, said: tuple[str, ...], sentence: str
 ) -> None:
-    with pytest.raises(CommandError) as told:
+    with pytest.raises(CommandError) as reported:
         replay_arguments.create_draft_of(None, broker, "query", given("--query", "", *said))
-    assert sentence in str(told.value)
-    assert told.value.returncode == 2
+    assert sentence in str(reported.value)
+    assert reported.value.returncode == 2
 
 
 def test_all_that_is_wrong_is_said_at_once(broker: Broker) -> None:
@@ -149,15 +149,15 @@ def test_a_user_needs_to_exist_and_the_role_operator(broker: Broker, user: User)
     make_user("vic", Role.VIEWER, broker)
     with pytest.raises(CommandError, match="“vic” does not have the role operator on Test broker"):
         replay_arguments.find_user("vic", broker)
-    with pytest.raises(CommandError, match="There is no account “bob”") as told:
+    with pytest.raises(CommandError, match="There is no account “bob”") as reported:
         replay_arguments.find_user("bob", broker)
-    assert told.value.returncode == 2
+    assert reported.value.returncode == 2
 
 
 def test_an_unknown_broker_is_a_misuse_that_names_the_known_ones(broker: Broker) -> None:
-    with pytest.raises(CommandError, match=f"Existing brokers: {broker.slug}") as told:
+    with pytest.raises(CommandError, match=f"Existing brokers: {broker.slug}") as reported:
         find_broker("nowhere", replay_arguments.make_usage_error)
-    assert told.value.returncode == 2
+    assert reported.value.returncode == 2
 
 
 def test_what_a_terminal_would_obey_is_not_printed() -> None:

@@ -168,8 +168,8 @@ def test_each_message_is_in_one_of_two_replays_and_the_second_is_told(
     assert errors(second)[0] == f"The message is in replay {first.pk}."
     assert errors(second)[3] == "It was discarded."
     second.refresh_from_db()
-    told = f"1 with “It was discarded.”, 2 with “The message is in replay {first.pk}.”"
-    assert second.state_why == f"Excluded messages: {told}."
+    reported = f"1 with “It was discarded.”, 2 with “The message is in replay {first.pk}.”"
+    assert second.state_why == f"Excluded messages: {reported}."
     for batch in (first, second):
         carried(batch)
     assert pipes.bodies == [b"1", b"2", b"3"]

@@ -43,7 +43,7 @@ def a_topology(broker: Broker, kind: str = "retry_pair", **values: Any) -> Topol
 def waits(topology: Topology, due: int = 60, headers: Any = None, **values: Any) -> Row:
     """A message that is due in so many seconds, as the follower writes it."""
     due_at = NOW + timedelta(seconds=due)
-    told = {
+    reported = {
         "key": f"m{due}",
         "message_id": f"m{due}",
         "content_id": "c",
@@ -54,7 +54,7 @@ def waits(topology: Topology, due: int = 60, headers: Any = None, **values: Any)
         "destination": "orders",
         "headers_json": json.dumps(headers or {}),
     }
-    row = Row.objects.create(broker=topology.broker, topology=topology, **(told | values))
+    row = Row.objects.create(broker=topology.broker, topology=topology, **(reported | values))
     change(topology, {(row.destination, due_at): 1})
     return row
 

@@ -83,7 +83,7 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
     monkeypatch.setattr(sending, "publisher", publisher)
     monkeypatch.setattr(latest, "recent", lambda broker: kept.seen)
     monkeypatch.setattr(sending, "refresh_route", lambda *asked: kept.seen.definitions)
-    monkeypatch.setattr(latest, "for_action", lambda broker, management, things: kept.seen)
+    monkeypatch.setattr(latest, "for_action", lambda broker, management, objects: kept.seen)
     return kept
 
 
@@ -193,11 +193,11 @@ def test_a_crash_while_sending_leaves_a_row_that_says_so_later(
     with pytest.raises(KeyboardInterrupt):
         send(user, broker, OUTGOING, good())
     row = Publication.objects.get()
-    told = []
+    reported = []
     for after in (timedelta(0), LONGEST_SEND - SECOND, LONGEST_SEND + SECOND):
         with time_machine.travel(row.created_at + after, tick=False):
-            told.append(row.outcome)
-    assert told == [Sent.SENDING, Sent.SENDING, Sent.UNKNOWN]
+            reported.append(row.outcome)
+    assert reported == [Sent.SENDING, Sent.SENDING, Sent.UNKNOWN]
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def to_levels(row: Topology, target: str) -> OutgoingMessage:
         route.exchange,
         route.routing_key,
         b"{}",
-        way=route,
+        delay_route=route,
         topology=row,
         target=target,
     )

@@ -41,13 +41,13 @@ def test_a_broker_that_does_not_answer_keeps_its_numbers_and_says_so() -> None:
     assert (stale["cells"], stale["error"]) == (good["cells"], "No answer.")
     unknown = broker_state(Latest(None, NOON, "No answer."))
     assert (unknown["at"], unknown["cells"], unknown["error"]) == ("", {}, "No answer.")
-    assert {told["reading"] for told in (good, stale, unknown)} == {""}
+    assert {reported["reading"] for reported in (good, stale, unknown)} == {""}
 
 
 def test_a_broker_that_is_being_read_for_the_first_time_is_no_trouble() -> None:
-    told = broker_state(Latest(None, NOON, "4s so far.", reading_since=NOON))
-    assert (told["at"], told["cells"]) == ("", {})
-    assert (told["error"], told["reading"]) == ("", "4s so far.")
+    reported = broker_state(Latest(None, NOON, "4s so far.", reading_since=NOON))
+    assert (reported["at"], reported["cells"]) == ("", {})
+    assert (reported["error"], reported["reading"]) == ("", "4s so far.")
 
 
 def test_a_page_is_sent_what_it_shows_once_and_again_when_it_changed() -> None:
@@ -56,10 +56,10 @@ def test_a_page_is_sent_what_it_shows_once_and_again_when_it_changed() -> None:
     shown = Shown()
     assert shown.select_changes(first)["cells"] == {}
     assert shown.watch({"type": "watch", "keys": ["a", "b", "m", "gone"]})
-    told = shown.select_changes(first)
-    assert (told["cells"], told["marks"]) == ({"a": "1", "b": "1"}, {"m": "busy"})
-    told = shown.select_changes(later)
-    assert (told["cells"], told["marks"]) == ({"a": "2"}, {})
+    reported = shown.select_changes(first)
+    assert (reported["cells"], reported["marks"]) == ({"a": "1", "b": "1"}, {"m": "busy"})
+    reported = shown.select_changes(later)
+    assert (reported["cells"], reported["marks"]) == ({"a": "2"}, {})
     assert shown.select_changes(later)["cells"] == {}
     # What was left out meanwhile may have been put anew into the page.
     assert shown.watch({"type": "watch", "keys": ["a"]})
@@ -116,8 +116,8 @@ def test_a_batch_is_told_by_its_counts(broker: Broker) -> None:
     cells = {name.partition("/")[2]: text for name, text in running["cells"].items()}
     counted = ("done", "returned", "nacked", "failed", "cancelled", "pending")
     assert [cells[name] for name in counted] == ["1", "0", "0", "0", "0", "1"]
-    told = (cells["settled"], cells["pace"], cells["remaining"])
-    assert told == ("1", "0.5 per second", "about 2s left")
+    reported = (cells["settled"], cells["pace"], cells["remaining"])
+    assert reported == ("1", "0.5 per second", "about 2s left")
     assert (cells["state"], running["done"]) == ("running", False)
     ended = batch_state(a_replay(broker, BatchState.CANCELLED), NOON)
     assert (ended["cells"]["replay/state"], ended["done"]) == ("cancelled", True)

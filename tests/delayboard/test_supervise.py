@@ -120,7 +120,7 @@ class Failing:
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "has_traceback"),
+    ("error", "reported", "has_traceback"),
     [
         (Unreachable("Nothing listens."), "Nothing listens.", False),
         (KeyError("odd"), "KeyError: 'odd'", True),
@@ -132,7 +132,7 @@ def test_an_error_is_written_down_and_the_background_task_begins_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     error: Exception,
-    told: str,
+    reported: str,
     has_traceback: bool,
 ) -> None:
     go_on = threading.Event()
@@ -150,7 +150,7 @@ def test_an_error_is_written_down_and_the_background_task_begins_again(
             lambda: BackgroundTask.objects.filter(key="a").exclude(last_error="").first(),
             "the error",
         )
-    assert (row.last_error, row.is_failing) == (told, True)
+    assert (row.last_error, row.is_failing) == (reported, True)
     assert row.last_error_at is not None
     assert any(bool(record.exc_info) == has_traceback for record in caplog.records)
     go_on.set()

@@ -136,7 +136,7 @@ def test_a_missed_message_with_a_copy_may_be_duplicated(topology: Topology) -> N
     other = requested(store(topology, message(b"b"), "work", SOON))
     ScheduledChange.objects.update(due_at=timezone.now() - timedelta(minutes=1))
     ScheduledChange.objects.filter(pk=change.pk).update(copy_begun_at=timezone.now())
-    take.give_up(ScheduledChange.objects.all(), "missed")
+    take.abandon(ScheduledChange.objects.all(), "missed")
     rows = ScheduledChange.objects.values_list("pk", "state", "may_be_duplicated")
     assert set(rows) == {
         (change.pk, ChangeState.MISSED, True),

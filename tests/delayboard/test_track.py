@@ -49,10 +49,10 @@ def at(row: Publication, after: timedelta) -> datetime:
     [
         ({"sent": Sent.SENDING}, "sending", "Delayboard is publishing the message.", False),
         ({"sent": Sent.REFUSED, "error": "Full."}, "lost", "not published. Full.", True),
-        ({"unobservable_why": "Nobody looks."}, "unseen", "Nobody looks.", True),
+        ({"unobservable_why": "Nobody looks."}, "not_observed", "Nobody looks.", True),
         (
             {"after": None},
-            "unseen",
+            "not_observed",
             "The broker confirmed the message. The message arrives in orders.",
             True,
         ),

@@ -446,7 +446,7 @@ def test_what_a_delayed_exchange_keeps_is_refused() -> None:
 
 def test_each_parked_message_is_due_by_its_own_header() -> None:
     many = RouteChecker(WAITING, forwarders=[FORWARDER], now_ms=NOW_MS)
-    told = [
+    reported = [
         many.check(
             Target("", FORWARDER.queue, ""),
             "dead",
@@ -454,4 +454,4 @@ def test_each_parked_message_is_due_by_its_own_header() -> None:
         ).after_ms
         for minutes in (3, 1, 3, -5)
     ]
-    assert told == [180_000, 60_000, 180_000, 0]
+    assert reported == [180_000, 60_000, 180_000, 0]

@@ -44,8 +44,8 @@ def test_each_look_updates_the_rows_and_beats(levels: Topology, pair: Topology) 
     stop = threading.Event()
     beats: list[object] = []
 
-    def beat(told: object) -> None:
-        beats.append(told)
+    def beat(reported: object) -> None:
+        beats.append(reported)
         stop.set()
 
     keep_watching_bindings(stop, beat)

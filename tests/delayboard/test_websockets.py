@@ -73,7 +73,7 @@ async def connected(
         await socket.disconnect()
 
 
-async def told(socket: WebsocketCommunicator, *keys: str) -> Any:
+async def reported(socket: WebsocketCommunicator, *keys: str) -> Any:
     """The next state, after the page said what it shows."""
     await socket.send_json_to({"type": "watch", "keys": list(keys)})
     return await socket.receive_json_from(timeout=SOON)
@@ -81,7 +81,7 @@ async def told(socket: WebsocketCommunicator, *keys: str) -> Any:
 
 async def shown(socket: WebsocketCommunicator, *keys: str) -> Any:
     """The first state with values: on a busy machine the broker is read after the first ones."""
-    state = await told(socket, *keys)
+    state = await reported(socket, *keys)
     while not state["cells"]:
         state = await socket.receive_json_from(timeout=SOON)
     return state
@@ -130,7 +130,7 @@ async def test_a_viewer_is_told_the_state(broker: Broker) -> None:
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         accepted, _ = await socket.connect(timeout=SOON)
         assert accepted
-        state = await told(socket)
+        state = await reported(socket)
         assert (state["type"], state["seq"], state["done"]) == ("state", 1, False)
         assert "does not answer. Check the address" in state["error"]
 
@@ -145,7 +145,7 @@ async def test_a_publication_and_a_replay_are_told_too(broker: Broker) -> None:
     ):
         async with connected(f"/ws/{path}/", user) as socket:
             await socket.connect(timeout=SOON)
-            state = await told(socket, key, "queue/other/messages")
+            state = await reported(socket, key, "queue/other/messages")
             assert list(state["cells"]) == [key]
 
 
@@ -160,9 +160,9 @@ class Numbers:
         self.changing: dict[str, int] = {}
 
     def __call__(self, management: Management) -> Snapshot:
-        things = Definitions(queues=frozenset(Queue(f"q{n}") for n in range(MANY)))
+        objects = Definitions(queues=frozenset(Queue(f"q{n}") for n in range(MANY)))
         depths = dict.fromkeys((f"q{n}" for n in range(MANY)), self.depth) | self.changing
-        return a_snapshot(things, {n: QueueNumbers(messages=d) for n, d in depths.items()})
+        return a_snapshot(objects, {n: QueueNumbers(messages=d) for n, d in depths.items()})
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ async def test_the_first_page_is_told_of_the_brokers_it_shows_and_of_no_other(
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/now/{broker.pk}/", user) as socket:
         await socket.connect(timeout=SOON)
-        state = await told(socket, "count/scheduled", "count/overdue")
+        state = await reported(socket, "count/scheduled", "count/overdue")
         assert state["cells"] == {"count/scheduled": "0", "count/overdue": "0"}
     other = await sync_to_async(make_broker)(name="Other")
     for name in (f"{other.pk}", f"{broker.pk},{other.pk}", "0", "x", ",", f"{broker.pk},"):
@@ -251,7 +251,7 @@ async def test_a_right_that_is_taken_away_ends_the_connection(
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
-        await told(socket)
+        await reported(socket)
         if lost == "account":
             await User.objects.filter(pk=user.pk).aupdate(is_active=False)
         elif lost == "password":
@@ -269,7 +269,7 @@ async def test_signing_out_ends_the_connection(
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
-        await told(socket)
+        await reported(socket)
         await Session.objects.all().adelete()
         closed = await socket.receive_output(timeout=SOON)
         assert (closed["type"], closed["code"]) == ("websocket.close", NOT_ALLOWED)
@@ -279,7 +279,7 @@ async def test_leaving_ends_the_thread(broker: Broker) -> None:
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
-        await told(socket)
+        await reported(socket)
         assert running(f"brokers/{broker.slug}") == 1
     find = sync_to_async(eventually)
     assert await find(lambda: running(f"brokers/{broker.slug}") == 0, "the thread ends")

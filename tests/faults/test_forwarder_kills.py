@@ -47,7 +47,7 @@ def delay_all(vhost: Vhost, laps: dict[str, int]) -> None:
     with publisher(address_of(vhost), "test") as channel:
         for name, number in laps.items():
             route = busy_wait.route(PARAMS, number * LAP, "work")
-            stamped = route.stamped(time.time_ns() // 1_000_000)
+            stamped = route.make_headers(time.time_ns() // 1_000_000)
             properties = build_properties(stamped, message_id=name, delivery_mode=2)
             channel.publish(Publish(route.exchange, route.routing_key, properties, b"{}"))
 

@@ -130,8 +130,8 @@ def test_every_action_ends_in_time_with_a_sentence(
             for name, act in todo.items()
         }
         ended = {name: future.result(20) for name, future in tried.items()}
-    for name, (took, told) in ended.items():
-        assert "not answer" in told, name
+    for name, (took, reported) in ended.items():
+        assert "not answer" in reported, name
         assert took < ACTION_SECONDS, name
 
 

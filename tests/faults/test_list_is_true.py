@@ -117,7 +117,7 @@ def test_the_list_is_true_and_says_when_it_is_not(
     messages = traffic.messages
     assert len(messages) == course.messages
     wrong = contradictions(messages, watch.looks, within=WITHIN_SECONDS, blind=watch.blind)
-    assert not wrong, told(wrong)
+    assert not wrong, reported(wrong)
     assert not watch.looks[-1].shown
     assert not Gap.objects.exists()
     assert entries(event_log) == set(messages)
@@ -134,7 +134,7 @@ def has_begun(moment: datetime, *, sign: str = "started_at") -> bool:
     return background_tasks.filter(**{f"{sign}__gte": moment}).count() == 4
 
 
-def told(wrong: Sequence[str]) -> str:
+def reported(wrong: Sequence[str]) -> str:
     return f"{len(wrong)} contradictions, such as:\n" + "\n".join(wrong[:30])
 
 

@@ -107,10 +107,10 @@ def is_empty(vhost: Vhost) -> bool:
     """Nothing ready, and nothing on its way."""
     try:
         with Management(address_of(vhost)) as management:
-            told = management.queue(DEAD)
+            reported = management.queue(DEAD)
     except BrokerError:
         return False
-    return told.get("messages") == 0 and not live_depths(address_of(vhost), [DEAD])[DEAD]
+    return reported.get("messages") == 0 and not live_depths(address_of(vhost), [DEAD])[DEAD]
 
 
 def distinct() -> int:

@@ -49,7 +49,13 @@ def request(vhost: Vhost) -> PublishJob:
         management.declare_queue(Queue("work"))
     way = hold_queues.route(params, DELAY, "work")
     outgoing = OutgoingMessage(
-        way.exchange, way.routing_key, b"{}", way=way, topology=topology, target="work", delay=DELAY
+        way.exchange,
+        way.routing_key,
+        b"{}",
+        delay_route=way,
+        topology=topology,
+        target="work",
+        delay=DELAY,
     )
     snapshot = latest.fresh(broker).snapshot
     assert snapshot is not None

@@ -30,17 +30,17 @@ from topology.operations.connect import try_connection
 LONGEST_SECONDS = 5.0
 
 
-def declare_by_api(address: Address, thing: Any) -> None:
+def declare_by_api(address: Address, obj: Any) -> None:
     with Management(address) as management:
-        if isinstance(thing, Queue):
-            management.declare_queue(thing)
+        if isinstance(obj, Queue):
+            management.declare_queue(obj)
         else:
-            management.declare_exchange(thing)
+            management.declare_exchange(obj)
 
 
-def declare_by_amqp(address: Address, thing: Any) -> None:
+def declare_by_amqp(address: Address, obj: Any) -> None:
     with publisher(address, "test", heartbeat=REQUEST_HEARTBEAT_SECONDS) as channel:
-        channel.declare(Definitions.of([thing]))
+        channel.declare(Definitions.of([obj]))
 
 
 def queue_of(**arguments: Any) -> Queue:
@@ -50,7 +50,7 @@ def queue_of(**arguments: Any) -> Queue:
 
 @every_generation
 @pytest.mark.parametrize(
-    ("thing", "sentence"),
+    ("obj", "sentence"),
     [
         (queue_of(queue_type="sand"), "no queue type “sand”. Choose another"),
         (queue_of(queue_type="classic", delivery_limit=3), "classic queue has no argument"),
@@ -60,11 +60,11 @@ def queue_of(**arguments: Any) -> Queue:
     ids=["queue type", "argument", "argument of a stream", "exchange type"],
 )
 def test_what_this_version_lacks_is_said_the_same_way_over_both_protocols(
-    vhost: Vhost, thing: Any, sentence: str
+    vhost: Vhost, obj: Any, sentence: str
 ) -> None:
     for declare in (declare_by_api, declare_by_amqp):
         with pytest.raises(Unsupported, match=sentence):
-            declare(address_of(vhost), thing)
+            declare(address_of(vhost), obj)
 
 
 @pytest.fixture

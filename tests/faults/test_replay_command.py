@@ -226,15 +226,15 @@ def test_json_lines_tell_the_same(broker: Broker) -> None:
     assert [line["is_good"] for line in messages] == [True, True, False]
     (dry,) = (line for line in ended.lines if line["kind"] == "dry-run")
     assert (dry["selected"], dry["good"]) == (3, 2)
-    told = ended.lines[-1]
-    assert (told["kind"], told["state"], told["selected"], told["done"]) == (
+    reported = ended.lines[-1]
+    assert (reported["kind"], reported["state"], reported["selected"], reported["done"]) == (
         "replay",
         "done",
         3,
         2,
     )
     counts = ("done", "returned", "nacked", "failed", "cancelled", "pending")
-    assert sum(told[name] for name in counts) == 3
+    assert sum(reported[name] for name in counts) == 3
 
 
 def test_with_a_user_their_rights_and_name_hold(broker: Broker) -> None:

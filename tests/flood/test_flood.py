@@ -75,13 +75,13 @@ def test_the_recorder_catches_up_within_a_minute_of_20_000_a_second_for_a_minute
     applied_pair(vhost, delay="1h")
     flood = Flood(address_of(vhost), "orders-retry", "orders", RATE, seconds=60)
     seen = under_flood(flood, broker_node, event_log, patience=60)
-    told = "\n".join(map(str, seen))
+    reported = "\n".join(map(str, seen))
     # How fast a small machine's broker takes it in is not ours to prove.
-    assert flood.sent == RATE * 60, told
-    assert seen[-1].lag < 1, told
+    assert flood.sent == RATE * 60, reported
+    assert seen[-1].lag < 1, reported
     assert times_recorded(event_log, flood.sent) == {1: 60 * RATE}
     # A million events held back would be a gigabyte.
     third = len(seen) // 3
     first, last = seen[:third], seen[-third:]
     grown = median(s.memory for s in last) - median(s.memory for s in first)
-    assert grown < 30, told
+    assert grown < 30, reported

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.graph.delay_levels.diagram import Levels
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
@@ -27,15 +27,15 @@ def pair(name: str = "orders") -> Definitions:
         return Arguments({k: renamed(v) if isinstance(v, str) else v for k, v in old.items()})
 
     return Definitions.of(
-        replace(thing, name=renamed(thing.name), arguments=arguments(thing.arguments))
-        if isinstance(thing, (Exchange, Queue))
+        replace(obj, name=renamed(obj.name), arguments=arguments(obj.arguments))
+        if isinstance(obj, (Exchange, Queue))
         else replace(
-            thing,
-            source=renamed(thing.source),
-            destination=renamed(thing.destination),
-            routing_key=renamed(thing.routing_key),
+            obj,
+            source=renamed(obj.source),
+            destination=renamed(obj.destination),
+            routing_key=renamed(obj.routing_key),
         )
-        for thing in plain
+        for obj in plain
     )
 
 
@@ -83,26 +83,26 @@ def ladder_of(levels: int, unit: timedelta = timedelta(seconds=1)) -> Levels:
 
 def level_set(levels: Levels = LADDER) -> Definitions:
     """The definitions of a set, built by hand: at-least-once quorum queues, no destination."""
-    things: list[Thing] = [Exchange(levels.delivery, "topic")]
+    objects: list[BrokerObject] = [Exchange(levels.delivery, "topic")]
     for level, name in enumerate(levels.names):
         below = levels.names[level - 1] if level else levels.delivery
         skipped = "*." * (len(levels.names) - 1 - level)
-        things += [
+        objects += [
             Exchange(name, "topic"),
             Queue(name, arguments=_level_arguments(levels, level, below)),
             Binding(name, name, f"{skipped}1.#"),
             Binding(name, below, f"{skipped}0.#", destination_is_queue=False),
         ]
-    return Definitions.of(things)
+    return Definitions.of(objects)
 
 
 def bound(*names: str, levels: Levels = LADDER, in_queues: bool = True) -> Definitions:
     """Destinations of these names, bound to the delivery exchange."""
-    things: list[Thing] = []
+    objects: list[BrokerObject] = []
     for name in names:
         end = Queue(name) if in_queues else Exchange(name, "fanout")
-        things += [end, Binding(levels.delivery, name, f"#.{name}", in_queues)]
-    return Definitions.of(things)
+        objects += [end, Binding(levels.delivery, name, f"#.{name}", in_queues)]
+    return Definitions.of(objects)
 
 
 def _level_arguments(levels: Levels, level: int, below: str) -> Arguments:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.graph.pictures import delay_queue, pair, seen
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.graph.build import Fact, Graph, build, facts, sentence
 from topology.graph.edges import forwarder_edges
 from topology.message import Forwarder
@@ -91,8 +91,8 @@ def test_what_stands_beside_a_part_is_drawn_as_it_is_and_leads_no_further() -> N
 
 
 def test_a_forwarder_is_two_arrows_to_what_may_be_missing() -> None:
-    ways = forwarder_edges([Forwarder("w", "work", "room", "due")])
-    graph = build(Definitions.of([Queue("w"), Queue("room")]), ways=ways)
+    extra_edges = forwarder_edges([Forwarder("w", "work", "room", "due")])
+    graph = build(Definitions.of([Queue("w"), Queue("room")]), extra_edges=extra_edges)
     assert edges(graph) == {
         ("queue/w", "queue/work", "forwarder", "when due"),
         ("queue/w", "queue/room", "forwarder", "not yet due"),
@@ -124,25 +124,25 @@ def test_the_default_exchange_is_drawn_only_where_a_queue_dies_through_it() -> N
 
 
 def test_several_keys_between_two_ends_are_one_arrow() -> None:
-    things: list[Thing] = [
+    objects: list[BrokerObject] = [
         Exchange("x", "topic"),
         Queue("q"),
         Binding("x", "q", "b"),
         Binding("x", "q", "a"),
     ]
-    (edge,) = build(Definitions.of(things)).edges
+    (edge,) = build(Definitions.of(objects)).edges
     assert (edge.keys, edge.label) == (("a", "b"), "a, b")
 
 
 def test_a_fanout_arrow_has_no_key_and_a_headers_arrow_has_its_arguments() -> None:
-    things: list[Thing] = [
+    objects: list[BrokerObject] = [
         Exchange("all", "fanout"),
         Exchange("some", "headers"),
         Queue("q"),
         Binding("all", "q", "ignored"),
         Binding("some", "q", "", arguments=Arguments({"x-match": "all", "kind": "pdf"})),
     ]
-    labels = {edge.source: edge.label for edge in build(Definitions.of(things)).edges}
+    labels = {edge.source: edge.label for edge in build(Definitions.of(objects)).edges}
     assert labels == {"exchange/all": "", "exchange/some": "kind=pdf, x-match=all"}
 
 

@@ -116,8 +116,8 @@ def test_a_busy_wait_shows_what_its_forwarder_does_with_the_processing_queue(
     diagram = draw(topology(busy_wait.KIND, params), seen(busy_wait.definitions(params) | work))
     (forwarder,) = busy_wait.forwarders(params)
     onward = f"queue {forwarder.onward}" + ("" if is_there else " (missing)")
-    told = {(fact.source, fact.target) for fact in diagram.facts if "forwarder" in fact.what}
-    assert told == {
+    reported = {(fact.source, fact.target) for fact in diagram.facts if "forwarder" in fact.what}
+    assert reported == {
         (f"queue {forwarder.queue}", onward),
         (f"queue {forwarder.queue}", f"queue {forwarder.back}"),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topology.graph.isolate_names import isolated
+from topology.graph.isolate_names import isolate_names
 
 FSI, PDI = "\u2068", "\u2069"
 HEBREW = "\u05d0\u05d1"
@@ -31,4 +31,4 @@ HEBREW = "\u05d0\u05d1"
 def test_a_name_from_right_to_left_is_set_apart_and_what_nobody_sees_is_shown(
     sentence: str, shown: str
 ) -> None:
-    assert isolated(sentence) == shown
+    assert isolate_names(sentence) == shown

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.graph.pictures import HOSTILE, LONG, delay_queue, pair, seen
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.graph.build import build, with_badges
 from topology.graph.layout.dot import LayoutError, arrange, arrange_by_dot
 from topology.graph.layout.geometry import Box, Direction, Layout
@@ -65,24 +65,27 @@ def test_a_retry_pair_of_short_names_fits_a_phone_almost_at_full_size() -> None:
 
 
 @pytest.mark.parametrize("direction", ["down", "right", None])
-@pytest.mark.parametrize("things", [EVERYTHING, FAN, Definitions(), Definitions.of([Queue("q")])])
+@pytest.mark.parametrize("objects", [EVERYTHING, FAN, Definitions(), Definitions.of([Queue("q")])])
 def test_dot_places_everything_without_overlaps(
-    direction: Direction | None, things: Definitions
+    direction: Direction | None, objects: Definitions
 ) -> None:
-    graph = build(things)
+    graph = build(objects)
     layout = arrange_by_dot(graph, direction=direction) if direction else arrange(graph)
     assert_sound(layout, len(graph.nodes), len(graph.edges))
     assert layout.note == ""
 
 
-@pytest.mark.parametrize("things", [EVERYTHING, FAN, pair(), Definitions()])
-def test_rows_place_everything_without_overlaps(things: Definitions) -> None:
-    nodes = build(things).nodes
+@pytest.mark.parametrize("objects", [EVERYTHING, FAN, pair(), Definitions()])
+def test_rows_place_everything_without_overlaps(objects: Definitions) -> None:
+    nodes = build(objects).nodes
     assert_sound(arrange_rows(nodes), len(nodes), 0)
 
 
 def test_a_loop_reads_from_where_work_comes_in_also_when_dot_draws_it() -> None:
-    inlet: list[Thing] = [Exchange("zz"), Binding("zz", "orders", "#", destination_is_queue=False)]
+    inlet: list[BrokerObject] = [
+        Exchange("zz"),
+        Binding("zz", "orders", "#", destination_is_queue=False),
+    ]
     layout = arrange_by_dot(build(pair() | Definitions.of(inlet)), direction="down")
     height = {box.node.id: box.y for box in layout.boxes}
     assert height["exchange/zz"] < height["exchange/orders"] < height["queue/orders"]
@@ -131,14 +134,14 @@ def test_a_picture_is_there_even_when_dot_is_not(
 
 
 def holds(count: int, ends: int = 1) -> Definitions:
-    things: list[Thing] = [Exchange("orders", "topic")]
+    objects: list[BrokerObject] = [Exchange("orders", "topic")]
     for number in range(count):
         wait = delay_queue(f"delay.{number}", "created", 100 - number)
         dies = Arguments({**wait.arguments, "x-dead-letter-exchange": "orders"})
-        things.append(Queue(wait.name, arguments=dies))
+        objects.append(Queue(wait.name, arguments=dies))
     for number in range(ends):
-        things += [Queue(f"work{number}"), Binding("orders", f"work{number}", "created")]
-    return Definitions.of(things)
+        objects += [Queue(f"work{number}"), Binding("orders", f"work{number}", "created")]
+    return Definitions.of(objects)
 
 
 @pytest.mark.parametrize(("count", "ends"), [(7, 1), (8, 0), (9, 4), (30, 1)])
@@ -152,9 +155,11 @@ def test_many_queues_that_die_into_one_exchange_stand_in_columns(count: int, end
     assert height[f"delay.{count - 1}"] < height["delay.0"], "the shortest wait is on top"
 
 
-@pytest.mark.parametrize("things", [[Queue("work")], list(pair()), list(FAN)])
-def test_a_badge_on_the_uppermost_box_stands_inside_the_picture(things: list[Thing]) -> None:
-    graph = build(Definitions.of(things))
+@pytest.mark.parametrize("objects", [[Queue("work")], list(pair()), list(FAN)])
+def test_a_badge_on_the_uppermost_box_stands_inside_the_picture(
+    objects: list[BrokerObject],
+) -> None:
+    graph = build(Definitions.of(objects))
     plain = arrange(graph)
     layout = arrange(with_badges(graph, {node.id: "1: at once" for node in graph.nodes}, {}))
     assert_sound(layout, len(graph.nodes), len(graph.edges))

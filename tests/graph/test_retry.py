@@ -26,7 +26,7 @@ RETRYING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("changes", "badge", "told"),
+    ("changes", "badge", "reported"),
     [
         ({}, "10s–1m, limit 5", "after 10s to 1m, at most 5 times"),
         ({"x_delivery_limit": 1}, "10s–1m, limit 1", "after 10s to 1m, once at most"),
@@ -35,10 +35,12 @@ RETRYING: dict[str, Any] = {
         ({"x_delayed_retry_max": "odd"}, "10s, limit 5", "after 10s, at most 5 times"),
     ],
 )
-def test_the_waits_and_the_limit_are_told(changes: dict[str, Any], badge: str, told: str) -> None:
+def test_the_waits_and_the_limit_are_told(
+    changes: dict[str, Any], badge: str, reported: str
+) -> None:
     retry = retry_of(a_queue("work", **(RETRYING | changes)))
     assert retry is not None
-    assert (retry.badge, retry.sentence) == (badge, f"returned messages are redelivered {told}")
+    assert (retry.badge, retry.sentence) == (badge, f"returned messages are redelivered {reported}")
 
 
 @pytest.mark.parametrize(

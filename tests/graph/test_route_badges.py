@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import Binding, Definitions, Exchange, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.findings.chain import chain_of
 from topology.findings.find import find
 from topology.graph.build import build, with_badges
@@ -30,7 +30,7 @@ COPIES = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "things", "marked"),
+    ("rule", "objects", "marked"),
     [
         ("F01", [a_queue("work", dlx="gone")], {"exchange/gone": LOST}),
         ("F02", [Exchange("x"), a_queue("work", dlx="x", key="k")], {"exchange/x": LOST}),
@@ -45,9 +45,9 @@ COPIES = [
     ],
 )
 def test_the_broken_place_of_a_finding_is_marked(
-    rule: str, things: list[Thing], marked: dict[str, str]
+    rule: str, objects: list[BrokerObject], marked: dict[str, str]
 ) -> None:
-    snapshot = a_snapshot(Definitions.of(things))
+    snapshot = a_snapshot(Definitions.of(objects))
     one = next(found for found in find(snapshot) if found.rule.id == rule)
     chain = chain_of(one, snapshot)
     assert chain is not None

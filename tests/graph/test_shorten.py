@@ -19,23 +19,23 @@ def chain(*names: str) -> list[Exchange | Binding]:
 
 
 def test_exchanges_that_only_hand_on_become_one_arrow() -> None:
-    things = [*chain("a", "b", "c", "d"), a_queue("q"), Binding("d", "q", "k")]
-    short = shorten(build(Definitions.of(things)))
+    objects = [*chain("a", "b", "c", "d"), a_queue("q"), Binding("d", "q", "k")]
+    short = shorten(build(Definitions.of(objects)))
     assert [node.id for node in short.nodes] == ["exchange/a", "queue/q"]
     (edge,) = short.edges
     assert (edge.source, edge.target, edge.label) == ("exchange/a", "queue/q", "over 3 exchanges")
 
 
 def test_where_a_way_forks_or_comes_together_the_exchange_stays() -> None:
-    things = [*chain("a", "b"), *(a_queue(name) for name in "qrs"), Binding("a", "q", "k")]
-    things += [Binding("b", "r", "k"), Binding("b", "s", "k")]
-    graph = build(Definitions.of(things))
+    objects = [*chain("a", "b"), *(a_queue(name) for name in "qrs"), Binding("a", "q", "k")]
+    objects += [Binding("b", "r", "k"), Binding("b", "s", "k")]
+    graph = build(Definitions.of(objects))
     assert shorten(graph) == graph
 
 
 def test_what_dies_goes_straight_to_where_it_waits_next() -> None:
-    things = [a_queue("q", ttl=5, dlx="a"), *chain("a", "b"), a_queue("r"), Binding("b", "r", "k")]
-    short = shorten(build(Definitions.of(things)))
+    objects = [a_queue("q", ttl=5, dlx="a"), *chain("a", "b"), a_queue("r"), Binding("b", "r", "k")]
+    short = shorten(build(Definitions.of(objects)))
     (edge,) = short.edges
     assert (edge.source, edge.target, edge.kind) == ("queue/q", "queue/r", "dead-letter")
     assert edge.label == "after 5ms"
@@ -53,11 +53,11 @@ def test_the_way_through_delay_levels_is_short_enough_to_be_looked_at() -> None:
     found = delay_levels.definitions(params) | route.declares | Definitions.of([a_queue("orders")])
     passed = {"nsb.v2.delay-delivery", *(f"nsb.v2.delay-level-{n:02}" for n in range(21))}
     way = Definitions.of(
-        thing
-        for thing in found
-        if (isinstance(thing, Exchange) and thing.name in passed)
-        or thing.identity in {("queue", "orders"), ("queue", "nsb.v2.delay-level-20")}
-        or (isinstance(thing, Binding) and thing.source in passed and "0.#" in thing.routing_key)
-        or (isinstance(thing, Binding) and thing.destination in ("orders", "nsb.v2.delay-level-20"))
+        obj
+        for obj in found
+        if (isinstance(obj, Exchange) and obj.name in passed)
+        or obj.identity in {("queue", "orders"), ("queue", "nsb.v2.delay-level-20")}
+        or (isinstance(obj, Binding) and obj.source in passed and "0.#" in obj.routing_key)
+        or (isinstance(obj, Binding) and obj.destination in ("orders", "nsb.v2.delay-level-20"))
     )
     assert len(shorten(build(way)).nodes) <= 6

@@ -74,8 +74,8 @@ def recording(broker: Broker, topology: Topology | None = None) -> Iterator[dict
     """
     stop, counters, failed = Event(), dict[str, object](), list[BaseException]()
 
-    def beat(told: Mapping[str, object]) -> None:
-        counters.update(told)
+    def beat(reported: Mapping[str, object]) -> None:
+        counters.update(reported)
 
     def run() -> None:
         try:

@@ -134,7 +134,7 @@ def test_what_was_built_by_hand_is_found_with_what_is_missing(vhost: Vhost, brok
     plan = found["delay_levels"].plan
     assert plan is not None
     (missing,) = plan.select("create")
-    assert missing.thing.identity[1:4] == (level(13), "exchange", level(12))
+    assert missing.object.identity[1:4] == (level(13), "exchange", level(12))
     assert plan.is_applicable
     for kind in ("hold_queues", "retry_pair"):
         assert is_complete(found[kind])

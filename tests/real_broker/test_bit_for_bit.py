@@ -133,7 +133,7 @@ def every_type() -> bytes:
     return pack(">H", 1 << 13) + table(headers)
 
 
-def told(properties: Properties) -> dict[str, Any]:
+def reported(properties: Properties) -> dict[str, Any]:
     """The bytes of all that is set; of tables without the order, which 4.x does not keep."""
     raw = properties.raw
     reader = Reader(raw)
@@ -194,14 +194,14 @@ def there_and_back(
     channel.publish(Publish("", "dead", read_properties(raw), body))
     first = taken(source)
     without = strip_for_replay(first.properties, {})
-    assert told(without) == told(read_properties(raw))
+    assert reported(without) == reported(read_properties(raw))
     assert first.body == body
     kept = parked(broker, first)
     assert (kept.properties.raw, kept.body) == (first.properties.raw, body)
     assert kept.content_id == first.content_id
     channel.publish(Publish("", "dead", strip_for_replay(kept.properties, {}), kept.body))
     again = taken(source)
-    assert told(strip_for_replay(again.properties, {})) == told(without)
+    assert reported(strip_for_replay(again.properties, {})) == reported(without)
     assert again.body == body
     assert again.content_id == first.content_id
 

@@ -62,7 +62,7 @@ def waiting(vhost: Vhost) -> Iterator[ForwarderCounts]:
                 address_of(vhost),
                 FORWARDER,
                 stop=stop,
-                beat=lambda told: None,
+                beat=lambda reported: None,
                 passing=passing,
                 window=500,
             )
@@ -84,7 +84,7 @@ def delay(vhost: Vhost, laps: Mapping[str, int], **headers: Any) -> dict[str, in
     with publisher(address_of(vhost), "test") as channel:
         for name, number in laps.items():
             route = busy_wait.route(WORK, number * LAP, "work")
-            stamped = route.stamped(time.time_ns() // 1_000_000)
+            stamped = route.make_headers(time.time_ns() // 1_000_000)
             dues[name] = stamped["due-at-ms"]
             properties = build_properties(stamped | headers, message_id=name, delivery_mode=2)
             channel.publish(Publish(route.exchange, route.routing_key, properties, name.encode()))
@@ -126,11 +126,15 @@ def test_messages_arrive_after_any_number_of_laps_never_early_and_none_is_droppe
         assert headers["due-at-ms"] == dues[name_of(delivery)]
         assert (headers["tag"], delivery.message.body) == ("kept", name_of(delivery).encode())
         assert not {name for name in headers if name.startswith(("x-death", "x-first", "x-last"))}
-    told = passing.counters()
-    assert (told["passed"], told["returned"], told["without_due_header"]) == (len(laps), 0, 0)
+    reported = passing.counters()
+    assert (reported["passed"], reported["returned"], reported["without_due_header"]) == (
+        len(laps),
+        0,
+        0,
+    )
     # A slow machine makes fewer and longer laps.
     assert passing.looped >= 7
-    assert isinstance(told["late_p99_ms"], int)
+    assert isinstance(reported["late_p99_ms"], int)
 
 
 def test_a_long_one_does_not_hold_up_short_ones(vhost: Vhost, management: Management) -> None:
@@ -199,17 +203,17 @@ def test_without_the_processing_queue_nothing_is_lost_and_it_goes_on_when_it_is_
 ) -> None:
     delay(vhost, {"due": 1, "later": 80})
     management.delete_queue("work", only_if_empty=False)
-    passing, told = ForwarderCounts(), list[Mapping[str, object]]()
+    passing, reported = ForwarderCounts(), list[Mapping[str, object]]()
     with pytest.raises(Returned, match="The queue “work” does not exist, so its messages remain"):
         wait(
             address_of(vhost),
             FORWARDER,
             stop=Event(),
-            beat=told.append,
+            beat=reported.append,
             passing=passing,
             window=500,
         )
-    assert passing.returned == told[-1]["returned"] == 1
+    assert passing.returned == reported[-1]["returned"] == 1
     management.declare_queue(Queue("work"))
     with waiting(vhost):
         got = arrived(vhost, 2)
@@ -230,7 +234,7 @@ def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
             address_of(vhost),
             FORWARDER,
             stop=Event(),
-            beat=lambda told: None,
+            beat=lambda reported: None,
             passing=ForwarderCounts(),
             window=500,
         )
@@ -243,7 +247,7 @@ def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
 
 
 def test_a_forwarder_whose_own_queue_goes_says_so(vhost: Vhost, management: Management) -> None:
-    told: list[Mapping[str, object]] = []
+    reported: list[Mapping[str, object]] = []
     failed: list[BrokerError] = []
 
     def run() -> None:
@@ -252,7 +256,7 @@ def test_a_forwarder_whose_own_queue_goes_says_so(vhost: Vhost, management: Mana
                 address_of(vhost),
                 FORWARDER,
                 stop=Event(),
-                beat=told.append,
+                beat=reported.append,
                 passing=ForwarderCounts(),
                 window=500,
             )
@@ -261,7 +265,7 @@ def test_a_forwarder_whose_own_queue_goes_says_so(vhost: Vhost, management: Mana
 
     thread = Thread(target=run, daemon=True)
     thread.start()
-    eventually(lambda: told, "it is at work")
+    eventually(lambda: reported, "it is at work")
     management.delete_queue(FORWARDER.queue, only_if_empty=False)
     thread.join(60)
     (error,) = failed
@@ -308,12 +312,12 @@ def test_the_firehose_tells_one_entry_and_one_exit_however_many_laps_lie_between
         (delivery,) = arrived(vhost, 1)
         eventually(lambda: seen(event_log, topology=topology.slug, kind="delivered"), "it is told")
     assert passing.looped > 1
-    told = sorted(seen(event_log, topology=topology.slug), key=lambda event: event.recorded_at)
-    assert [(event.kind, event.message_id) for event in told] == [
+    reported = sorted(seen(event_log, topology=topology.slug), key=lambda event: event.recorded_at)
+    assert [(event.kind, event.message_id) for event in reported] == [
         ("scheduled", "m"),
         ("delivered", "m"),
     ]
-    entry, leaving = told
+    entry, leaving = reported
     # In whole laps.
     asked = LAP * ceil((dues["m"] - now_ms) * MS / LAP)
     assert entry.requested_delay_ms == leaving.requested_delay_ms == asked / MS

@@ -17,12 +17,12 @@ from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.deaths import newest_death
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.message import Publish
 from topology.routing.consumer import failures_until_death
 
 CRASHING = a_queue("crashing", dlx="dlx", key="failed", type="quorum", x_delivery_limit=1)
-THINGS: list[Thing] = [
+THINGS: list[BrokerObject] = [
     Exchange("dlx", "topic"),
     Binding("dlx", "dead", "failed.#"),
     Binding("dlx", "policed.dead", "policed"),
@@ -40,23 +40,23 @@ THINGS: list[Thing] = [
 @pytest.fixture
 def management(vhost: Vhost) -> Iterator[Management]:
     with Management(address_of(vhost)) as session:
-        for thing in Definitions.of(THINGS):
-            match thing:
+        for obj in Definitions.of(THINGS):
+            match obj:
                 case Exchange():
-                    session.declare_exchange(thing)
+                    session.declare_exchange(obj)
                 case Queue():
-                    session.declare_queue(thing)
+                    session.declare_queue(obj)
                 case Binding():
-                    session.bind(thing)
+                    session.bind(obj)
         yield session
 
 
-def told(management: Management) -> dict[str, Candidate]:
+def reported(management: Management) -> dict[str, Candidate]:
     return {one.queue: one for one in candidates(observe(management), ())}
 
 
 def proposed(management: Management, queue: str) -> Candidate | None:
-    found = told(management)[queue]
+    found = reported(management)[queue]
     return found if found.is_likely else None
 
 
@@ -108,7 +108,7 @@ def test_what_dies_in_a_proposed_queue_died_as_it_is_told(
         ("crashing", "delivery_limit"),
         ("hold", "expired"),
     }
-    found = told(management)
+    found = reported(management)
     assert found["dead"].is_likely
     assert seen <= reasons_told(found["dead"])
     likely = {name for name, one in found.items() if one.is_likely}
@@ -118,7 +118,7 @@ def test_what_dies_in_a_proposed_queue_died_as_it_is_told(
 def test_what_a_policy_gives_counts_as_what_was_declared(
     vhost: Vhost, management: Management, broker_node: PrivateNode
 ) -> None:
-    assert not told(management)["policed.dead"].is_likely
+    assert not reported(management)["policed.dead"].is_likely
     policy = {
         "pattern": "^policed$",
         "apply-to": "queues",

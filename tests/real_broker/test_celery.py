@@ -89,7 +89,7 @@ def test_a_worker_s_levels_are_recognised_whole_with_their_destination(
     (use,) = delay_levels.recognize(found)
     assert use.params == Params("celery", queue_type=levels, destinations="exchanges")
     assert delay_levels.destinations(use.params, found) == [BOUND]
-    wanted = {thing.identity for thing in delay_levels.definitions(use.params)}
+    wanted = {obj.identity for obj in delay_levels.definitions(use.params)}
     assert use.claims == wanted | {BOUND.identity}
     assert use.claims == {t.identity for t in found if "celery_delayed" in str(t.identity)}
 

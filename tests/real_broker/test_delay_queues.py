@@ -149,8 +149,8 @@ def test_the_example_counts_its_attempts_climbs_the_delays_and_parks_at_last(
     """Run as it stands; one message fails until it is parked, and one beside it does not."""
     applied(vhost, SHORT)
     publish(vhost, (timedelta(0), b"bad"), (timedelta(0), b"good"))
-    told = run_example(vhost)
-    assert [(what, body) for what, body, _ in told] == [
+    reported = run_example(vhost)
+    assert [(what, body) for what, body, _ in reported] == [
         ("tried", "bad"),
         ("tried", "good"),
         ("tried", "bad"),
@@ -158,10 +158,10 @@ def test_the_example_counts_its_attempts_climbs_the_delays_and_parks_at_last(
         ("informed", "bad"),
         ("tried", "over"),
     ]
-    first, second, third = (at for what, body, at in told if (what, body) == ("tried", "bad"))
+    first, second, third = (at for what, body, at in reported if (what, body) == ("tried", "bad"))
     assert second - first >= ONE.total_seconds()
     assert third - second >= TWO.total_seconds()
-    assert told[4] == ["informed", "bad", {"attempt": 3}]
+    assert reported[4] == ["informed", "bad", {"attempt": 3}]
     with Consumer(address_of(vhost), "work_parked") as consumer:
         ((delivery, _),) = arrivals(consumer, 1)
     assert delivery.message.body == b"bad"

@@ -43,7 +43,12 @@ ATTEMPTS = {
 def pass_on(vhost: Vhost, forwarder: Forwarder, stop: threading.Event) -> None:
     passing = ForwarderCounts()
     wait(
-        address_of(vhost), forwarder, stop=stop, beat=lambda told: None, passing=passing, window=500
+        address_of(vhost),
+        forwarder,
+        stop=stop,
+        beat=lambda reported: None,
+        passing=passing,
+        window=500,
     )
 
 

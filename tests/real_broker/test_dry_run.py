@@ -78,14 +78,14 @@ ARRIVES = re.compile(r"rrives in (\S+?)(?: at once| after |\.)")
 @pytest.fixture
 def broker(vhost: Vhost) -> Broker:
     with Management(address_of(vhost)) as management:
-        for thing in THERE:
-            match thing:
+        for obj in THERE:
+            match obj:
                 case Exchange():
-                    management.declare_exchange(thing)
+                    management.declare_exchange(obj)
                 case Queue():
-                    management.declare_queue(thing)
+                    management.declare_queue(obj)
                 case Binding():
-                    management.bind(thing)
+                    management.bind(obj)
     return make_broker(vhost)
 
 
@@ -149,12 +149,12 @@ def found_in(broker: Broker, queues: Iterable[str]) -> Counter[tuple[str, str]]:
 
 def foretold(batch: ReplayBatch) -> Counter[tuple[str, str]]:
     """What the dry run says: where each copy arrives."""
-    told: Counter[tuple[str, str]] = Counter()
+    reported: Counter[tuple[str, str]] = Counter()
     for item in batch.items.select_related("route"):
         assert item.route is not None
         for queue in ARRIVES.findall(item.route.verdict):
-            told[queue, item.message_id] += 1
-    return told
+            reported[queue, item.message_id] += 1
+    return reported
 
 
 ENDED = {"unroutable": {ItemState.RETURNED, ItemState.FAILED}, "refused": {ItemState.FAILED}}
@@ -223,11 +223,11 @@ def test_each_message_goes_where_the_dry_run_says(user: User, broker: Broker) ->
             mode=TargetMode.FIRST_QUEUE,
         )
     )
-    told = sum(map(foretold, drafts), Counter[tuple[str, str]]())
+    reported = sum(map(foretold, drafts), Counter[tuple[str, str]]())
     for draft in drafts:
         sent(user, draft)
     endings = sum(map(check_states, drafts), Counter[str]())
-    assert found_in(broker, ENDS) == told
+    assert found_in(broker, ENDS) == reported
     assert set(endings) == {"delivered", "loops", "lost", "unroutable", "refused", "guarded"}
 
 
@@ -273,13 +273,13 @@ def test_through_a_delay_it_arrives_as_the_dry_run_says(
         key="jobs" if kind == retry_pair.KIND else "",
     )
     assert {route.after_ms for route in draft.routes.all()} == {delay_ms}
-    told = foretold(draft)
-    assert told.total() == 2
+    reported = foretold(draft)
+    assert reported.total() == 2
     sent(user, draft)
     assert check_states(draft) == {"delivered": 2}
-    ends = sorted({queue for queue, _ in told})
+    ends = sorted({queue for queue, _ in reported})
     eventually(lambda: sum(live_depths(broker.address, ends).values()) == 2, f"both are in {ends}")
-    assert found_in(broker, ends) == told
+    assert found_in(broker, ends) == reported
 
 
 def test_an_edited_message_goes_where_its_own_verdict_says(user: User, broker: Broker) -> None:
@@ -291,10 +291,10 @@ def test_an_edited_message_goes_where_its_own_verdict_says(user: User, broker: B
         exchange="sorter",
     )
     edit_message(user, draft.items.get(position=2), set_headers={"kind": Typed("", "pdf")})
-    told = foretold(draft)
+    reported = foretold(draft)
     sent(user, draft)
     assert check_states(draft) == {"unroutable": 2, "delivered": 1}
-    assert found_in(broker, ENDS) == told == {("audit", "m2"): 1}
+    assert found_in(broker, ENDS) == reported == {("audit", "m2"): 1}
 
 
 def test_a_tap_of_ours_is_never_taken_for_an_arrival(user: User, broker: Broker) -> None:

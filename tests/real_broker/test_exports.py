@@ -20,7 +20,7 @@ from tests.builders import address_of, make_broker, make_pair
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.exports.permissions import Permissions, of_consumer, of_delayboard, of_publisher
 from topology.models import Topology
 from topology.operations import provision
@@ -59,20 +59,20 @@ def least(broker_node: PrivateNode, vhost: Vhost) -> Callable[[tuple[str, str, s
     return give
 
 
-def declare(things: Definitions, vhost: Vhost) -> None:
+def declare(objects: Definitions, vhost: Vhost) -> None:
     with Management(address_of(vhost)) as management:
-        for thing in things:
-            _declare(thing, management)
+        for obj in objects:
+            _declare(obj, management)
 
 
-def _declare(thing: Thing, management: Management) -> None:
-    match thing:
+def _declare(obj: BrokerObject, management: Management) -> None:
+    match obj:
         case Exchange():
-            management.declare_exchange(thing)
+            management.declare_exchange(obj)
         case Queue():
-            management.declare_queue(thing)
+            management.declare_queue(obj)
         case Binding():
-            management.bind(thing)
+            management.bind(obj)
 
 
 def less(permissions: Permissions) -> list[Permissions]:
@@ -91,17 +91,17 @@ def publish(pattern: Pattern, params: object, vhost: Vhost, found: Definitions) 
         channel.confirm_delivery()
         for delay, target, _ in pattern.trials(params, found):
             route = pattern.route(params, delay, target)
-            for thing in route.declares:
-                _declare_by_amqp(thing, channel)
+            for obj in route.declares:
+                _declare_by_amqp(obj, channel)
             channel.basic_publish(route.exchange, route.routing_key, b"")
 
 
-def _declare_by_amqp(thing: Thing, channel: BlockingChannel) -> None:
-    match thing:
+def _declare_by_amqp(obj: BrokerObject, channel: BlockingChannel) -> None:
+    match obj:
         case Queue():
-            channel.queue_declare(thing.name, durable=True, arguments=dict(thing.arguments))
+            channel.queue_declare(obj.name, durable=True, arguments=dict(obj.arguments))
         case Binding(destination_is_queue=True):
-            channel.queue_bind(thing.destination, thing.source, thing.routing_key)
+            channel.queue_bind(obj.destination, obj.source, obj.routing_key)
 
 
 def consume(queue: str, vhost: Vhost) -> None:
@@ -146,9 +146,9 @@ def test_a_publisher_needs_each_of_its_permissions(
 def test_a_consumer_needs_to_read_its_queue_alone(
     vhost: Vhost, least: Callable[[tuple[str, str, str]], Vhost]
 ) -> None:
-    things = retry_pair.definitions(PAIR)
-    declare(things, vhost)
-    permissions = of_consumer(retry_pair, PAIR, things)
+    objects = retry_pair.definitions(PAIR)
+    declare(objects, vhost)
+    permissions = of_consumer(retry_pair, PAIR, objects)
     consume("orders", least(permissions.patterns()))
     with pytest.raises(REFUSED, match=WANT_OF_PERMISSION):
         consume("orders", least(Permissions().patterns()))
@@ -205,6 +205,6 @@ def test_a_broker_imports_exported_definitions_as_the_plan_has_them(
     call_api(broker_node, "POST", f"definitions/{vhost.name}", document)
     with Management(address_of(vhost)) as management:
         plan = provision.plan_for(topology, observe(management))
-    created = {change.thing.identity for change in plan.select("create")}
+    created = {change.object.identity for change in plan.select("create")}
     assert plan.is_applicable
-    assert created == {thing.identity for thing in topology.tap}
+    assert created == {obj.identity for obj in topology.tap}

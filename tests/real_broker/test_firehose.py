@@ -76,9 +76,9 @@ def seen_by(node: PrivateNode, vhost: Vhost, name: str, tags: str, **may: str) -
 
 def about(node: PrivateNode, vhost: Vhost) -> dict[str, Any]:
     """What of a vhost an operator sets."""
-    told = call_api(node, "GET", f"vhosts/{vhost.name}")
+    reported = call_api(node, "GET", f"vhosts/{vhost.name}")
     names = ("description", "tags", "default_queue_type", "protected_from_deletion", "metadata")
-    return {name: told.get(name) for name in names}
+    return {name: reported.get(name) for name in names}
 
 
 def test_switching_changes_nothing_else_of_the_vhost(

@@ -58,9 +58,9 @@ def add(client: Client, vhost: Vhost) -> str:
 def test_the_four_mistakes_among_200_queues_are_shown_to_an_account_that_may_only_look(
     broker_node: PrivateNode, vhost: Vhost, account: Any
 ) -> None:
-    things = Definitions.of([*healthy(200), *MISTAKES])
+    objects = Definitions.of([*healthy(200), *MISTAKES])
     path = f"definitions/{vhost.name}"
-    call_api(broker_node, "POST", path, Example.of(things).definitions())
+    call_api(broker_node, "POST", path, Example.of(objects).definitions())
     account("management", NOTHING)
     before = call_api(broker_node, "GET", path)
     client, began = signed_in(Role.ADMIN), time.monotonic()

@@ -74,7 +74,7 @@ def test_the_topology_declares_nothing_but_its_tap_and_verifies(
     params = Params("orders", ("created",), (timedelta(seconds=5), timedelta(minutes=1)))
     before = observe(management).declared
     topology = applied(vhost, params)
-    made = {thing.identity for thing in observe(management).declared} - {t.identity for t in before}
+    made = {obj.identity for obj in observe(management).declared} - {t.identity for t in before}
     assert made == {
         ("queue", topology.tap_queue),
         Binding("orders", topology.tap_queue, "created").identity,

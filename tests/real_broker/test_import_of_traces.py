@@ -176,9 +176,9 @@ def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     known = [event for event in events if event]
     today = datetime.combine(datetime.now(UTC).date(), time(), UTC)
     of_ours = [event for event in known if event.topology == topology.slug]
-    told = count(of_ours, today, today + timedelta(days=1))
-    assert (told.messages, told.retried, told.attempts) == (40, 15, {1: 15, 2: 3})
-    assert told.deaths == {("orders", "rejected"): 18}
+    reported = count(of_ours, today, today + timedelta(days=1))
+    assert (reported.messages, reported.retried, reported.attempts) == (40, 15, {1: 15, 2: 3})
+    assert reported.deaths == {("orders", "rejected"): 18}
     # Spark starts for long, and counts the same lines whichever broker they came from.
     if request.node.callspec.params["broker_node"] != NEWEST:
         return

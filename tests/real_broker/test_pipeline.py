@@ -31,13 +31,13 @@ def moved(source: Any, wire: Any, window: int = 10, **more: Any) -> None:
     move(source, wire, window=window, is_stopping=lambda: False, **more)
 
 
-def declare(vhost: Vhost, *things: Queue | Exchange) -> None:
+def declare(vhost: Vhost, *objects: Queue | Exchange) -> None:
     with Management(address_of(vhost)) as management:
-        for thing in things:
-            if isinstance(thing, Queue):
-                management.declare_queue(thing)
+        for obj in objects:
+            if isinstance(obj, Queue):
+                management.declare_queue(obj)
             else:
-                management.declare_exchange(thing)
+                management.declare_exchange(obj)
 
 
 def depth(vhost: Vhost, queue: str) -> int:

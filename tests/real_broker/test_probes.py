@@ -53,16 +53,16 @@ def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep_probing, "BACKLOG", DELAY / 5)
 
 
-def declare(vhost: Vhost, *things: Exchange | Queue | Binding) -> None:
+def declare(vhost: Vhost, *objects: Exchange | Queue | Binding) -> None:
     with Management(address_of(vhost)) as management:
-        for thing in Definitions.of(things):
-            match thing:
+        for obj in Definitions.of(objects):
+            match obj:
                 case Exchange():
-                    management.declare_exchange(thing)
+                    management.declare_exchange(obj)
                 case Queue():
-                    management.declare_queue(thing)
+                    management.declare_queue(obj)
                 case Binding():
-                    management.bind(thing)
+                    management.bind(obj)
 
 
 def pair(vhost: Vhost) -> tuple[Topology, str]:
@@ -175,7 +175,7 @@ def test_a_topology_with_probes_is_deleted_with_their_queue(vhost: Vhost, event_
     made.refresh_from_db()
     assert ("queue", made.probe_queue) in {t.identity for t in preview_removal(made).deletes}
     remove(None, made, typed_name=made.name)
-    assert [thing for thing in seen(vhost) if "orders" in str(thing)] == []
+    assert [obj for obj in seen(vhost) if "orders" in str(obj)] == []
     assert not Probe.overdue().exists()
 
 

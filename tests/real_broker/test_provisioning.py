@@ -69,7 +69,7 @@ def test_a_missing_binding_is_found_and_applying_again_puts_it_back(
     management.unbind(lost)
     verdict = provision.check(None, topology)
     assert not verdict.holds
-    assert [change.thing for change in verdict.plan.select("create")] == [lost]
+    assert [change.object for change in verdict.plan.select("create")] == [lost]
     assert "has no queue for the key" in verdict.checks[0].sentence
     assert provision.apply(None, topology).created == 1
 
@@ -119,7 +119,7 @@ def test_teardown_deletes_only_what_the_plan_created(vhost: Vhost, management: M
     topology = applied_pair(vhost)
     done = provision.remove(None, topology)
     assert names(observe(management)) == {"orders"}
-    assert [thing.identity for thing in done.keeps] == [("exchange", "orders")]
+    assert [obj.identity for obj in done.keeps] == [("exchange", "orders")]
     topology.refresh_from_db()
     assert topology.state == State.DELETED
 

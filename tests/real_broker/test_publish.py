@@ -75,8 +75,8 @@ def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) ->
         assert row.sent == "confirmed"
 
         def settled() -> Track | None:
-            told = track(row, datetime.now(UTC))
-            return told if told.is_settled else None
+            reported = track(row, datetime.now(UTC))
+            return reported if reported.is_settled else None
 
         followed = eventually(settled, "the arrival is observed")
     assert followed.mark == "arrived"

@@ -46,11 +46,11 @@ def applied(
     topology = create_topology(None, make_broker(vhost), quorum_retry.KIND, params)
     before = observe(management)
     if before.version_tuple < (4, 3):
-        told = (
+        reported = (
             f"RabbitMQ {before.version} does not delay retries .* Use a retry ladder"
             ".* Delayboard changed nothing"
         )
-        with pytest.raises(Refusal, match=told):
+        with pytest.raises(Refusal, match=reported):
             provision.apply(None, topology)
         assert observe(management).declared == before.declared
         return None

@@ -263,8 +263,8 @@ def test_all_of_it_is_found_by_how_it_is_built(
     broker_node: PrivateNode, found: dict[tuple[str, str], Found]
 ) -> None:
     newest = {("quorum_retry", "fragile"): True} if is_newest(broker_node) else {}
-    told = {name: one.use.params is not None for name, one in found.items()}
-    assert told == WANTED | newest
+    reported = {name: one.use.params is not None for name, one in found.items()}
+    assert reported == WANTED | newest
     assert "or both form a busy wait" in found["delay_queues", "calls.waiting"].use.remarks[0]
     for name in ("mail", "orders"):
         assert found["retry_pair", name].queues[0] == name

@@ -39,7 +39,7 @@ from tests.real_broker.replaying import (
     shop,
     states,
 )
-from tests.real_broker.test_bit_for_bit import every_type, told
+from tests.real_broker.test_bit_for_bit import every_type, reported
 from topology import latest
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
@@ -195,10 +195,10 @@ def test_every_type_of_header_and_all_properties_come_back_as_they_were(
     first, second = arrived(vhost, number=2)
     for message, published in ((first, every), (second, full)):
         # A quorum queue counts each delivery anew.
-        came = told(strip_for_replay(message.properties, {}))
+        came = reported(strip_for_replay(message.properties, {}))
         for name in (REPLAY_HEADER, REPLAYS_HEADER):
             assert came["headers"].pop(name.encode())
-        assert came == told(strip_for_replay(published, {}))
+        assert came == reported(strip_for_replay(published, {}))
     assert (first.body, second.body) == (bytes(range(256)), b"\xff\xfe")
     assert second.properties.user_id is None
 

@@ -157,8 +157,8 @@ def test_its_taps_tell_every_climb_once(vhost: Vhost, ladder: Topology) -> None:
     readings = [
         retry_ladder.read(PARAMS, Copy(one.exchange, one.routing_key, one.headers)) for one in seen
     ]
-    told = [(r.phase, r.delay // MS, r.attempt, r.death_queue) for r in readings if r]
-    assert told == [
+    reported = [(r.phase, r.delay // MS, r.attempt, r.death_queue) for r in readings if r]
+    assert reported == [
         ("entry", 200, 1, "orders"),
         ("exit", 200, 1, "orders-rung-1"),
         ("entry", 400, 2, "orders"),

@@ -112,7 +112,7 @@ def attempts(vhost: Vhost, consumer: Consumer, params: Params, *, parks: bool) -
 @pytest.mark.parametrize("parks", [False, True], ids=["dropped", "parked"])
 @pytest.mark.parametrize(
     "values",
-    [{}, {"preset": "article"}, {"way_back": "separate"}],
+    [{}, {"preset": "article"}, {"return_path": "separate"}],
     ids=["durable", "article", "separate"],
 )
 def test_a_message_that_always_fails_is_seen_three_times_a_delay_apart_and_then_given_up(
@@ -141,9 +141,9 @@ def test_a_message_that_always_fails_is_seen_three_times_a_delay_apart_and_then_
     [
         {},
         {"preset": "article"},
-        {"preset": "article", "way_back": "separate"},
+        {"preset": "article", "return_path": "separate"},
         {"split": "key", "timeouts": "mail.# 500ms, sms.* 700ms"},
-        {"split": "header", "header": "kind", "timeouts": "slow 600ms", "way_back": "separate"},
+        {"split": "header", "header": "kind", "timeouts": "slow 600ms", "return_path": "separate"},
         {"split": "header", "header": "kind", "timeouts": "slow 600ms", "unmatched": "lost"},
     ],
     ids=["durable", "article", "separate", "by key", "by header", "lossy"],
@@ -157,7 +157,7 @@ def test_a_variant_stands_as_declared_is_recognised_verifies_and_goes_away_whole
     assert provision.plan_for(topology, snapshot).is_empty
     (use,) = retry_loop.recognize(snapshot.declared)
     assert (use.params, use.missing) == (params, ())
-    assert use.claims == {thing.identity for thing in retry_loop.definitions(params)}
+    assert use.claims == {obj.identity for obj in retry_loop.definitions(params)}
     verdict = provision.check(None, topology)
     assert verdict.holds, [check.sentence for check in verdict.checks if not check.holds]
     provision.remove(None, topology)
@@ -202,7 +202,7 @@ def test_without_a_separate_return_the_other_queue_gets_the_message_again(
 def test_with_separate_returns_only_the_queue_that_failed_gets_it_again(
     vhost: Vhost, broker: Broker
 ) -> None:
-    shared = {"input_exchange": "in", "way_back": "separate"}
+    shared = {"input_exchange": "in", "return_path": "separate"}
     both = [loop(**shared), loop(name="b", **shared)]
     for params in both:
         applied(broker, params)
@@ -225,7 +225,7 @@ def test_with_separate_returns_only_the_queue_that_failed_gets_it_again(
 def test_with_a_shared_dead_exchange_what_b_rejects_goes_to_a_and_that_is_told(
     vhost: Vhost, management: Management, broker: Broker
 ) -> None:
-    shared = {"input_exchange": "in", "way_back": "separate", "dead_exchange": "dead"}
+    shared = {"input_exchange": "in", "return_path": "separate", "dead_exchange": "dead"}
     a, b = loop(**shared), loop(name="b", **shared)
     applied(broker, a)
     applied(broker, b)
@@ -311,7 +311,7 @@ def test_a_delayed_publish_arrives_after_each_delay_on_offer_and_never_before(
 @pytest.mark.parametrize(
     ("params", "key", "delay"),
     [
-        (loop(way_back="separate"), "", 0.4),
+        (loop(return_path="separate"), "", 0.4),
         (BY_KEY, "mail", 0.3),
         (BY_KEY, "other", 0.55),
         (BY_HEADER, "", 0.55),

@@ -46,7 +46,7 @@ def test_a_restart_takes_transient_exchanges_before_4_3_and_applying_puts_them_b
         snapshot = observe(management)
         for params, topology in topologies.items():
             own = retry_loop.definitions(params)
-            gone = {thing for thing in own if snapshot.declared.get(thing.identity) is None}
+            gone = {obj for obj in own if snapshot.declared.get(obj.identity) is None}
             is_taken = params.preset == "article" and snapshot.version_tuple < (4, 3)
             assert gone == ({*own.exchanges, *own.bindings} if is_taken else set())
             eventually(partial(is_applied, topology), "every queue has come up again")

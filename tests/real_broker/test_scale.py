@@ -121,10 +121,10 @@ def _policies_are_seen(node: PrivateNode, address: Address) -> None:
     assert (counted.message_ttl_ms, other.message_ttl_ms) == (500_000, 900_000)
     assert snapshot.policies[COUNTED] == "short"
 
-    def told() -> bool:
+    def reported() -> bool:
         """The broker puts a policy in force queue by queue."""
         seen = call_api(node, "GET", f"queues/{vhost}/{COUNTED}")
         given = seen["effective_policy_definition"], seen["policy"]
         return given == ({"message-ttl": 500_000}, "short")
 
-    eventually(told, "the broker says the same", seconds=60)
+    eventually(reported, "the broker says the same", seconds=60)

@@ -125,9 +125,9 @@ def running(batch: ReplayBatch) -> Iterator[None]:
 
 
 def counts(batch: ReplayBatch) -> dict[str, int]:
-    told = batch.counts()
-    assert sum(told.values()) == batch.selected
-    return {name: number for name, number in told.items() if number}
+    reported = batch.counts()
+    assert sum(reported.values()) == batch.selected
+    return {name: number for name, number in reported.items() if number}
 
 
 def test_all_that_lay_in_the_queue_goes_stripped_and_named(vhost: Vhost) -> None:

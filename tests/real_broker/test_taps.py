@@ -86,9 +86,9 @@ def crash(*_: Any, **__: Any) -> None:
     raise Crash
 
 
-def crash_after(told: Callable[..., Any]) -> Callable[..., Any]:
+def crash_after(reported: Callable[..., Any]) -> Callable[..., Any]:
     def act(*arguments: Any, **named: Any) -> None:
-        told(*arguments, **named)
+        reported(*arguments, **named)
         raise Crash
 
     return act

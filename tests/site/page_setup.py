@@ -23,9 +23,9 @@ from topology.models import Broker, Role, Topology
 from topology.snapshot import QueueNumbers, Snapshot
 
 
-def know(broker: Broker, *things: Any, error: str = "", **numbers: int) -> Snapshot:
+def know(broker: Broker, *objects: Any, error: str = "", **numbers: int) -> Snapshot:
     """Fill what this process knows of a broker, for longer than any test takes."""
-    definitions = Definitions.of(things)
+    definitions = Definitions.of(objects)
     now = datetime.now(UTC)
     snapshot = Snapshot(
         version="3.10.8",

@@ -78,9 +78,9 @@ def test_a_replay_that_cannot_be_prepared_is_explained(
     )
     address = reverse("replay_prepare", args=["test-broker"])
     answer = looked.post(address, {"name": "parked", "message": chosen} | values)
-    told = [str(message) for message in get_messages(answer.wsgi_request)]
-    assert len(told) == 1
-    assert said in told[0]
+    reported = [str(message) for message in get_messages(answer.wsgi_request)]
+    assert len(reported) == 1
+    assert said in reported[0]
     assert ReplayBatch.objects.count() == 0
 
 

@@ -324,8 +324,8 @@ def test_a_name_that_nobody_sees_has_something_to_see_beside_it(broker: Broker) 
     odd = a_queue("  ", dlx="", key="a\u202eb"), a_queue("a\u202eb", ttl=5, dlx="", key="  ")
     know(broker, *odd, Queue("\u3000"), Exchange("a\u200b"))
     text = page(broker)
-    for told in ("(blank: U+0020)", "(blank: U+3000)", "(contains U+200B)"):
-        assert f'<span class="invisible">{told}</span>' in text
+    for reported in ("(blank: U+0020)", "(blank: U+3000)", "(contains U+200B)"):
+        assert f'<span class="invisible">{reported}</span>' in text
     assert "(blank: U+0020)" in one(broker, name="  ")
 
 

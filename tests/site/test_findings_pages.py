@@ -34,9 +34,9 @@ def listed(broker: Broker, **query: str) -> str:
     return text_of(signed_in(Role.VIEWER, broker).get(address, query))
 
 
-def opened(broker: Broker, *things: Any) -> str:
+def opened(broker: Broker, *objects: Any) -> str:
     """The page of the worst finding."""
-    key = find(know(broker, *things))[0].key
+    key = find(know(broker, *objects))[0].key
     address = reverse("topology:finding", args=[broker.slug, key])
     return text_of(signed_in(Role.VIEWER, broker).get(address))
 
@@ -75,16 +75,16 @@ def test_a_finding_shows_the_setting_the_remedy_and_the_path(broker: Broker) -> 
 
 
 def test_a_finding_in_a_managed_topology_leads_to_its_plan(pair: Topology) -> None:
-    left = (thing for thing in pair.definitions if thing.identity != ("queue", "orders"))
+    left = (obj for obj in pair.definitions if obj.identity != ("queue", "orders"))
     text = opened(pair.broker, *left)
     assert "No queue gets a message that dies in “orders-retry”" in text
     assert f'<a href="{reverse("topology:topology", args=[pair.slug])}">orders</a>' in text
 
 
 def test_a_finding_in_discovered_levels_leads_to_their_differences(broker: Broker) -> None:
-    things = read_export(EXAMPLES[levels.INCOMPLETE.id].failing.definitions())[""].definitions
-    know(broker, *things)
-    found = next(one for one in find(know(broker, *things)) if one.rule is levels.INCOMPLETE)
+    objects = read_export(EXAMPLES[levels.INCOMPLETE.id].failing.definitions())[""].definitions
+    know(broker, *objects)
+    found = next(one for one in find(know(broker, *objects)) if one.rule is levels.INCOMPLETE)
     address = reverse("topology:finding", args=[broker.slug, found.key])
     text = text_of(signed_in(Role.VIEWER, broker).get(address))
     assert "?kind=delay_levels&amp;name=f22.delay-level" in text
@@ -246,7 +246,7 @@ def test_the_history_has_when_findings_appeared_and_went(broker: Broker) -> None
 
 
 def test_the_page_of_a_topology_lists_its_findings(pair: Topology) -> None:
-    left = (thing for thing in pair.definitions if thing.identity != ("queue", "orders"))
+    left = (obj for obj in pair.definitions if obj.identity != ("queue", "orders"))
     know(pair.broker, *left, LOST)
     page = reverse("topology:topology", args=[pair.slug])
     text = text_of(signed_in(Role.VIEWER, pair.broker).get(page))
@@ -256,7 +256,7 @@ def test_the_page_of_a_topology_lists_its_findings(pair: Topology) -> None:
 
 def test_the_list_of_topologies_counts_the_findings_of_each(pair: Topology) -> None:
     address = reverse("topology:topologies")
-    left = [thing for thing in pair.definitions if thing.identity != ("queue", "orders")]
+    left = [obj for obj in pair.definitions if obj.identity != ("queue", "orders")]
     Topology.objects.update(state=State.APPLIED)
     client = signed_in(Role.VIEWER, pair.broker)
     seen = know(pair.broker, *left, LOST)

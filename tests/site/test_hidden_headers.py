@@ -60,12 +60,12 @@ def of(client: Client, name: str, *args: Any, **query: str) -> str:
 
 def pages(parked_message: ParkedMessage, role: Role) -> dict[str, str]:
     client = signed_in(role)
-    told = {
+    reported = {
         "rows": of(client, "parked_messages"),
         "groups": text_of(client.get(reverse("dead_letters"))),
         "group": of(client, "message_group", parked_message.group_id),
     }
-    return told | (
+    return reported | (
         {"parked_message": of(client, "parked_message", parked_message.pk)}
         if role > Role.VIEWER
         else {}
@@ -84,12 +84,12 @@ def test_no_page_tells_what_is_hidden(
     for text in pages(parked_message, role).values():
         assert all(secret in text for secret in (*CAUSES, *PLACES[:1]))
     hide(pattern)
-    told = pages(parked_message, role)
-    assert HIDDEN in told["group"]
-    for name, text in told.items():
+    reported = pages(parked_message, role)
+    assert HIDDEN in reported["group"]
+    for name, text in reported.items():
         for secret in hidden:
             assert secret not in text, (name, secret)
-    assert all(value in told["group"] for value in shown)
+    assert all(value in reported["group"] for value in shown)
 
 
 def test_who_may_see_all_sees_all(parked_message: ParkedMessage) -> None:
@@ -109,11 +109,11 @@ def test_no_export_tells_what_is_hidden(
         answer = client.get(reverse("parked_messages_export", args=["test-broker"]), {"as": form})
         text = b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
         assert all(secret not in text for secret in hidden), form
-        assert all(told in text for told in shown), form
+        assert all(reported in text for reported in shown), form
         if form == "jsonl":
-            told = json.loads(text)
-            assert told["masked"] is True
-            assert told["group"]["fingerprint"] == HIDDEN
+            reported = json.loads(text)
+            assert reported["masked"] is True
+            assert reported["group"]["fingerprint"] == HIDDEN
         else:
             (row,) = csv.DictReader(io.StringIO(text))
             assert HIDDEN in row.values()

@@ -39,7 +39,7 @@ def page(client: Client, **query: str) -> str:
 
 
 def a_group(broker: Broker, number: int = 1, **values: object) -> MessageGroup:
-    told = {
+    reported = {
         "fingerprint": f"{number:032}",
         "died_in": "orders",
         "reason": "rejected",
@@ -49,7 +49,7 @@ def a_group(broker: Broker, number: int = 1, **values: object) -> MessageGroup:
         "first_at": NOW - timedelta(days=3),
         "last_at": NOW - timedelta(minutes=number),
     }
-    return MessageGroup.objects.create(broker=broker, **(told | values))
+    return MessageGroup.objects.create(broker=broker, **(reported | values))
 
 
 def names(text: str) -> list[str]:
@@ -207,13 +207,13 @@ def test_a_link_may_lead_into_the_own_network(operator: Client, broker: Broker, 
 def test_what_people_write_is_kept_and_audited(operator: Client, broker: Broker) -> None:
     group = a_group(broker)
     make_user("ann", Role.VIEWER, broker)
-    told = {
+    reported = {
         "note": "  first line\r\nanother line",
         "owner": "ann",
         "link": "https://tracker.test/7",
     }
     edit = address_of(group, "message_group_edit")
-    assert "Saved." in text_of(operator.post(edit, told, follow=True))
+    assert "Saved." in text_of(operator.post(edit, reported, follow=True))
     group.refresh_from_db()
     assert group.note == "first line\nanother line"
     assert group.owner is not None
@@ -232,7 +232,7 @@ def test_what_people_write_is_kept_and_audited(operator: Client, broker: Broker)
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("reported", "said"),
     [
         ({"link": "javascript:alert(1)"}, "must begin with http"),
         ({"link": "ftp://tracker.test/"}, "must begin with http"),
@@ -242,10 +242,10 @@ def test_what_people_write_is_kept_and_audited(operator: Client, broker: Broker)
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_a_sentence(
-    operator: Client, broker: Broker, told: dict[str, str], said: str
+    operator: Client, broker: Broker, reported: dict[str, str], said: str
 ) -> None:
     group = a_group(broker, note="as it was")
-    text = text_of(operator.post(address_of(group, "message_group_edit"), told, follow=True))
+    text = text_of(operator.post(address_of(group, "message_group_edit"), reported, follow=True))
     assert "Nothing was saved." in text
     assert said in text
     group.refresh_from_db()

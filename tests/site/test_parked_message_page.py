@@ -139,8 +139,8 @@ def test_rounds_tell_the_first_and_that_the_last_is_not_known(broker: Broker) ->
     headers = deaths_header(
         a_death(count=4), a_death("retry", "expired", count=3, first_at=later, exchange="again")
     )
-    told = {"x-last-death-queue": "orders", "x-last-death-reason": "rejected"}
-    said = plain(page(broker, one(broker, headers=headers | told)))
+    reported = {"x-last-death-queue": "orders", "x-last-death-reason": "rejected"}
+    said = plain(page(broker, one(broker, headers=headers | reported)))
     assert "rejected in orders , 4 times" in said
     assert "Last rejected in orders" in said
     assert "7 deaths in total." in said

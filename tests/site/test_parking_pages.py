@@ -129,7 +129,7 @@ def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Cli
 
 
 @pytest.mark.parametrize(
-    ("state", "stated", "told"),
+    ("state", "stated", "reported"),
     [
         (WorkState.DONE, {"requested": 3, "parked": 3}, "All messages are stored in Delayboard"),
         (WorkState.DONE, {"requested": 0}, "The queue was empty."),
@@ -148,10 +148,10 @@ def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Cli
     ],
 )
 def test_the_end_is_told_as_it_was(
-    row: DeadLetterQueue, client: Client, state: WorkState, stated: dict[str, Any], told: str
+    row: DeadLetterQueue, client: Client, state: WorkState, stated: dict[str, Any], reported: str
 ) -> None:
     parking = a_parking(row.broker, state, **stated)
-    assert told in text_of(client.get(reverse("parking", args=[row.broker.slug, parking.pk])))
+    assert reported in text_of(client.get(reverse("parking", args=[row.broker.slug, parking.pk])))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_many_have_a_page_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("stated", "told"),
+    ("stated", "reported"),
     [
         (None, "no worker is running"),
         ({"beat_at": True, "details": {"parked": 1234, "repeats": 2}}, "1 234 parked"),
@@ -240,14 +240,14 @@ def test_many_have_a_page_of_their_own(
     ],
 )
 def test_the_part_of_a_queue_says_how_its_parker_does(
-    row: DeadLetterQueue, stated: dict[str, Any] | None, told: str
+    row: DeadLetterQueue, stated: dict[str, Any] | None, reported: str
 ) -> None:
     row.parks_automatically = True
     row.save()
     if stated is not None:
         values = {**stated, "beat_at": timezone.now()}
         BackgroundTask.objects.create(key=parker_key(row.pk), name="Parker", **values)
-    assert told in part(row, may_operate=True)
+    assert reported in part(row, may_operate=True)
     assert "Stop automatic parking" in part(row, may_operate=True)
 
 

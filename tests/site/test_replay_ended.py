@@ -51,11 +51,11 @@ def test_the_end_of_a_queues_replay_does_not_contradict_itself(broker: Broker) -
         broker, BatchState.DONE, done=1759, cancelled=241, doubled=1000, state_why=gone
     )
     text = page(batch)
-    told = words(text)
-    assert "1 759 of 2 000 messages were replayed. 241 were no longer in" in told
-    assert "remain parked" not in told
-    assert "At most 1 000 messages may be duplicated" in told
-    assert "another delayboard-replay-id" in told
+    reported = words(text)
+    assert "1 759 of 2 000 messages were replayed. 241 were no longer in" in reported
+    assert "remain parked" not in reported
+    assert "At most 1 000 messages may be duplicated" in reported
+    assert "another delayboard-replay-id" in reported
     assert "show=doubled" not in text
 
 
@@ -74,7 +74,7 @@ def test_a_running_replay_of_a_queue_says_at_most(broker: Broker) -> None:
 def test_the_draft_of_a_queues_replay_promises_what_it_does(broker: Broker) -> None:
     batch = straight(broker, BatchState.DRAFT, selected=0, canary=3, rate=5.0)
     text = page(batch)
-    told = words(text)
+    reported = words(text)
     promises = (
         "The replay pauses when",
         "canary of 3",
@@ -82,9 +82,9 @@ def test_the_draft_of_a_queues_replay_promises_what_it_does(broker: Broker) -> N
         "oldest first",
     )
     for promise in promises:
-        assert promise not in told
-    assert "at most 5 messages per second" in told
-    assert "sent again with a new replay id" in told
+        assert promise not in reported
+    assert "at most 5 messages per second" in reported
+    assert "sent again with a new replay id" in reported
     assert 'name="order"' not in text
     journal = words(page(a_batch(broker, some(broker), canary=3)))
     for promise in promises:
@@ -118,11 +118,11 @@ def test_the_reason_of_each_message_that_was_not_replayed_is_listed(broker: Brok
     batch.refresh_from_db()
     batch.items.filter(state=ItemState.PENDING).update(state=ItemState.RETURNED)
     ReplayBatch.objects.filter(pk=batch.pk).update(state=BatchState.DONE, returned=1)
-    told = words(page(batch))
-    assert "None of the 4 messages was replayed. The list below shows why." in told
+    reported = words(page(batch))
+    assert "None of the 4 messages was replayed. The list below shows why." in reported
     reason = f"The message is in replay {first.pk}."
-    assert f"Excluded messages: 3 with “{reason}”." in told
-    assert told.count(reason) == 4
+    assert f"Excluded messages: 3 with “{reason}”." in reported
+    assert reported.count(reason) == 4
 
 
 def test_paused_within_the_undo_window_says_until_when_it_can_be_taken_back(
@@ -131,18 +131,18 @@ def test_paused_within_the_undo_window_says_until_when_it_can_be_taken_back(
     until = timezone.now() + timedelta(minutes=5)
     batch = a_batch(broker, some(broker), BatchState.PAUSED, publish_at=until, undo_seconds=300)
     text = page(batch)
-    told = words(text)
-    assert "Delayboard published no message yet." in told
-    assert f"until {until:%Y-%m-%d %H:%M:%S}" in told
-    assert "After this time it publishes immediately" in told
-    assert "Cancel remaining messages" not in told
+    reported = words(text)
+    assert "Delayboard published no message yet." in reported
+    assert f"until {until:%Y-%m-%d %H:%M:%S}" in reported
+    assert "After this time it publishes immediately" in reported
+    assert "Cancel remaining messages" not in reported
     ReplayBatch.objects.update(publish_at=timezone.now() - timedelta(minutes=1))
     assert "The undo time ended 1m ago. “Resume replay” publishes immediately" in words(page(batch))
     batch.items.filter(position=1).update(state=ItemState.DONE)
     ReplayBatch.objects.update(done=1)
-    told = words(page(batch))
-    assert "Delayboard published no message yet" not in told
-    assert "Cancel remaining messages" in told
+    reported = words(page(batch))
+    assert "Delayboard published no message yet" not in reported
+    assert "Cancel remaining messages" in reported
 
 
 def test_resuming_within_the_undo_window_waits_for_its_end(broker: Broker) -> None:

@@ -91,7 +91,7 @@ def test_a_dry_run_is_summed_up_with_the_bad_ones_first(broker: Broker) -> None:
     a_bad_route(batch, "guarded", items_number=1)
     a_route(batch, routing_key="hold", after_ms=5000, items_number=4)
     text = page(batch, Role.VIEWER)
-    told = [
+    reported = [
         "16 of 23 messages would not arrive.",
         "<strong>12</strong> would return to the source queue",
         "<strong>3</strong> would be unroutable: no queue matches",
@@ -99,7 +99,7 @@ def test_a_dry_run_is_summed_up_with_the_bad_ones_first(broker: Broker) -> None:
         "<strong>4</strong> would be sent to a delay",
         "<strong>3</strong> would arrive",
     ]
-    places = [text.index(sentence) for sentence in told]
+    places = [text.index(sentence) for sentence in reported]
     assert places == sorted(places)
     assert 'class="part-error"' in text
     assert "Starting a replay needs the role operator" in text

@@ -33,8 +33,8 @@ def test_the_page_shows_the_table_and_what_there_is(
     monkeypatch.setenv("KEEP_GAPS_DAYS", "never")
     write_log(log, [an_entry(at=NOON)])
     text = page()
-    for told in ("KEEP_LOG_DAYS", "90 days", "1 file<", "forever", "2026-11-20"):
-        assert told in text
+    for reported in ("KEEP_LOG_DAYS", "90 days", "1 file<", "forever", "2026-11-20"):
+        assert reported in text
     assert "The worker is not running, so Delayboard deletes no data." in text
 
 
@@ -48,12 +48,12 @@ def test_where_the_log_lies_is_told_to_those_who_see_every_broker(
 
 def test_the_page_says_when_it_was_cleaned_and_what_was_deleted() -> None:
     now = timezone.now()
-    told = {"cleaned_at": now.isoformat(), "removed_at": now.isoformat()}
+    reported = {"cleaned_at": now.isoformat(), "removed_at": now.isoformat()}
     background_task = BackgroundTask.objects.create(
         key=CLEANING,
         name="Cleaning",
         beat_at=now,
-        details=told | {"removed": {"KEEP_LOG_DAYS": 77}},
+        details=reported | {"removed": {"KEEP_LOG_DAYS": 77}},
     )
     text = page()
     assert "and every hour" in text

@@ -95,18 +95,18 @@ def test_what_rules_hide_is_neither_shown_nor_searched(applied: Topology) -> Non
         kind=RedactionKind.HEADER, pattern="x-death", broker=applied.broker
     )
     waits(applied, 60, REJECTED | {"token": "s3cret"}, attempt=2)
-    told = "rejected 2 times in a"
+    reported = "rejected 2 times in a"
     for role in (Role.VIEWER, Role.OPERATOR):
         text = page(applied.broker, signed_in(role))
         assert "m60" in text
         assert "redacted" in text
-        assert told not in text
+        assert reported not in text
         text = page(applied.broker, signed_in(role), text="s3cret")
         assert "Text search is not available" in text
         assert "m60" not in text
         assert "m60" in page(applied.broker, signed_in(role), destination="orders")
     admin = signed_in(Role.ADMIN)
-    assert told in page(applied.broker, admin, text="s3cret")
+    assert reported in page(applied.broker, admin, text="s3cret")
 
 
 def test_rules_of_another_broker_hide_nothing_here(applied: Topology) -> None:

@@ -38,11 +38,11 @@ def test_a_plan_in_conflict_shows_both_sides_and_cannot_be_applied(pair: Topolog
 
 def replaced(pair: Topology, *, ttl: int = 60_000) -> str:
     """The page of a pair that was applied, and whose retry queue has another TTL since."""
-    pair.own([thing.identity for thing in pair.definitions])
+    pair.own([obj.identity for obj in pair.definitions])
     pair.state = State.APPLIED
     pair.save()
     arguments = Arguments({"x-message-ttl": ttl, "x-dead-letter-exchange": "orders"})
-    others = [thing for thing in pair.definitions if thing.identity != ("queue", "orders-retry")]
+    others = [obj for obj in pair.definitions if obj.identity != ("queue", "orders-retry")]
     waiting: dict[str, Any] = {"orders-retry": 3}
     know(pair.broker, *others, Queue("orders-retry", arguments=arguments), **waiting)
     client = signed_in(Role.OPERATOR, pair.broker)
@@ -109,7 +109,7 @@ def edit_address(pair: Topology) -> str:
 
 
 @pytest.mark.parametrize(
-    ("state", "things", "said"),
+    ("state", "objects", "said"),
     [
         (State.PLANNED, False, "Plan"),
         (State.PLANNED, True, "All objects already exist"),
@@ -120,10 +120,10 @@ def edit_address(pair: Topology) -> str:
     ],
 )
 def test_a_topology_says_how_it_stands(
-    pair: Topology, state: State, things: bool, said: str
+    pair: Topology, state: State, objects: bool, said: str
 ) -> None:
     Topology.objects.filter(pk=pair.pk).update(state=state)
-    know(pair.broker, *(pair.definitions if things else ()))
+    know(pair.broker, *(pair.definitions if objects else ()))
     client = signed_in(Role.ADMIN)
     text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
     assert said in text
@@ -139,7 +139,7 @@ def test_a_teardown_over_messages_or_on_production_asks_for_the_name(
     pair: Topology, messages: int, production: bool, asks: bool
 ) -> None:
     Broker.objects.update(is_production=production)
-    pair.own([thing.identity for thing in pair.definitions])
+    pair.own([obj.identity for obj in pair.definitions])
     pair.save()
     know(pair.broker, *pair.definitions, orders=messages)
     page = reverse("topology:topology_settings", args=[pair.slug])
@@ -150,7 +150,7 @@ def test_a_teardown_over_messages_or_on_production_asks_for_the_name(
 
 
 def test_a_teardown_under_which_others_are_bound_is_not_offered(pair: Topology) -> None:
-    pair.own([thing.identity for thing in pair.definitions])
+    pair.own([obj.identity for obj in pair.definitions])
     pair.save()
     know(pair.broker, *pair.definitions, Queue("<audit>"), Binding("orders", "<audit>", ""))
     page = reverse("topology:topology_settings", args=[pair.slug])

@@ -97,15 +97,15 @@ def test_the_command_tells_the_same_and_as_json(
     know(broker, *SHOP)
     monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
     call_command("walk", broker.slug, "", "hold")
-    told = capsys.readouterr().out
-    assert "at once: waits 1m30s in hold, through the default exchange with 'hold'" in told
-    assert "delivered: the message waits for a consumer" in told
+    reported = capsys.readouterr().out
+    assert "at once: waits 1m30s in hold, through the default exchange with 'hold'" in reported
+    assert "delivered: the message waits for a consumer" in reported
     call_command("walk", broker.slug, "", "hold", "--json")
     answer = json.loads(capsys.readouterr().out)
     ends = {(o["ending"], o["queue"], o["after_ms"]) for o in answer["outcomes"]}
     assert ends == {("delivered", "work", 90_000), ("delivered", "copies", 90_000)}
     assert answer["routed"] is True
-    assert [hop["stays_ms"] for hop in answer["outcomes"][0]["hops"]] == [90_000, None]
+    assert [hop["wait_ms"] for hop in answer["outcomes"][0]["hops"]] == [90_000, None]
 
 
 HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))

@@ -75,8 +75,8 @@ def test_what_is_no_export_is_refused_in_one_sentence(
 
 def test_a_tool_that_cannot_hold_an_object_is_named(pair: Topology, monkeypatch: Any) -> None:
     know(pair.broker)
-    things = [Exchange("x@y"), Queue("q")]
-    monkeypatch.setattr(type(pair.pattern), "definitions", staticmethod(lambda params: things))
+    objects = [Exchange("x@y"), Queue("q")]
+    monkeypatch.setattr(type(pair.pattern), "definitions", staticmethod(lambda params: objects))
     client = signed_in(Role.VIEWER, pair.broker)
     address = reverse("topology:topology_export", args=[pair.slug])
     answer = client.get(address, {"format": "terraform"})

@@ -24,8 +24,8 @@ from topology.views.diagram import FORWARDER_NOTE
 pytestmark = pytest.mark.django_db
 
 
-def typed(*things: Any) -> list[Any]:
-    return [thing.with_type() if isinstance(thing, Queue) else thing for thing in things]
+def typed(*objects: Any) -> list[Any]:
+    return [obj.with_type() if isinstance(obj, Queue) else obj for obj in objects]
 
 
 def shown(broker: Broker, **query: str) -> str:

@@ -59,8 +59,8 @@ class OpenPage:
     def read(self) -> dict[str, float]:
         """The figures of this page by name: heap in MB after a collection, nodes, and counters."""
         self._cdp.send("HeapProfiler.collectGarbage")
-        told: Any = self._cdp.send("Performance.getMetrics")
-        metrics = {each["name"]: float(each["value"]) for each in told["metrics"]}
+        reported: Any = self._cdp.send("Performance.getMetrics")
+        metrics = {each["name"]: float(each["value"]) for each in reported["metrics"]}
         silent = not self.has_news
         self._heard = self._news
         figures = {

@@ -152,7 +152,7 @@ class Soak:
 
     def _watch(self, pages: OpenPages, seconds: float) -> None:
         meter = Meter(self._installation, self._broker, pages)
-        began = told = time.monotonic()
+        began = reported = time.monotonic()
         with self._file.open("w") as lines:
             for number in range(1, int(seconds // SAMPLE_SECONDS) + 1):
                 self._wait(began + number * SAMPLE_SECONDS, pages)
@@ -160,8 +160,8 @@ class Soak:
                 self._outcome.samples.append(sample)
                 lines.write(json.dumps(asdict(sample)) + "\n")
                 lines.flush()
-                if time.monotonic() - told >= TELL_SECONDS - 1:
-                    told = time.monotonic()
+                if time.monotonic() - reported >= TELL_SECONDS - 1:
+                    reported = time.monotonic()
                     say(progress(sample))
 
     def _settle(self, traffic: Traffic, pages: OpenPages) -> None:

@@ -56,7 +56,7 @@ TAP = tap_definitions("delayboard.tap.orders", retry_pair.taps(PARAMS), "classic
 
 EVERYTHING = PAIR | TAP
 
-ALL_OURS = [thing.identity for thing in EVERYTHING]
+ALL_OURS = [obj.identity for obj in EVERYTHING]
 
 
 class FakeBroker:
@@ -66,10 +66,10 @@ class FakeBroker:
         self.calls: list[tuple[str, Any]] = []
         self._fails_at = fails_at
 
-    def _note(self, verb: str, thing: Any) -> None:
+    def _note(self, verb: str, obj: Any) -> None:
         if len(self.calls) + 1 == self._fails_at:
             raise Unreachable("gone")
-        self.calls.append((verb, thing))
+        self.calls.append((verb, obj))
 
     def declare_exchange(self, exchange: Exchange) -> None:
         self._note("exchange", exchange.name)

@@ -21,7 +21,7 @@ from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.test_provision import API, broker_says, last_entry, takes_changes
 from topology.broker.errors import Refused, Unreachable
-from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Identity, Queue
 from topology.models import Broker, Role, State, Topology
 from topology.operations import adopt, provision
 from topology.operations.ownership import Refusal
@@ -163,7 +163,7 @@ def test_what_was_created_for_it_is_not_deleted_while_a_queue_of_others_leads_in
 def test_an_incomplete_one_is_adopted_and_its_plan_has_what_is_missing(broker: Broker) -> None:
     row = adopted(broker, INCOMPLETE)
     plan = provision.plan_for(row, a_snapshot(INCOMPLETE))
-    assert [change.thing for change in plan.select("create")] == [LOST]
+    assert [change.object for change in plan.select("create")] == [LOST]
     takes_changes()
     assert provision.apply(None, row).created == 1
     row.refresh_from_db()
@@ -189,7 +189,7 @@ def test_one_with_differences_is_adopted_and_cannot_be_applied(broker: Broker) -
     ],
 )
 def test_what_is_not_there_is_not_adopted(
-    broker: Broker, there: list[Thing], kind: str, name: str, sentence: str
+    broker: Broker, there: list[BrokerObject], kind: str, name: str, sentence: str
 ) -> None:
     broker_says(others=tuple(there))
     with pytest.raises(Refusal, match=sentence):
@@ -216,8 +216,8 @@ def test_recording_makes_the_tap_and_nothing_else(broker: Broker, there: Definit
     takes_changes()
     made = provision.start_recording(None, row)
     tap = row.tap_with("classic")
-    assert {change.thing.identity for change in made.plan.changes} == {t.identity for t in tap}
-    assert row.owned_identities == {thing.identity for thing in tap}
+    assert {change.object.identity for change in made.plan.changes} == {t.identity for t in tap}
+    assert row.owned_identities == {obj.identity for obj in tap}
     assert (row.state, row.tap_type, row.has_tap) == (State.APPLIED, "classic", True)
     assert row.is_adopted
     assert recorder_key(row.slug) in wanted_background_tasks("me")
@@ -279,9 +279,9 @@ def test_what_was_due_before_it_was_recorded_is_not_overdue_for_ever(
     assert (early.left_at, late.left_at) == (early.due_at, None)
 
 
-def seen_as(*things: Thing) -> list[tuple[str, str]]:
+def seen_as(*objects: BrokerObject) -> list[tuple[str, str]]:
     """How the pair among these things is said to be."""
-    snapshot = a_snapshot(Definitions.of(things))
+    snapshot = a_snapshot(Definitions.of(objects))
     (one,) = adopt.match_managed(make_broker(), recognize(snapshot).found, snapshot)
     return one.states
 

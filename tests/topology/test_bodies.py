@@ -179,14 +179,14 @@ def test_of_very_many_packed_pieces_the_first_are_unpacked() -> None:
 
 
 def test_packed_pieces_longer_than_what_is_fed_at_once() -> None:
-    told = random.Random(1).randbytes(3 * bodies.FED_BYTES)
-    packed = gzip.compress(told) + gzip.compress(b"end")
-    assert unpack(packed) == Unpacked(told + b"end", "gzip")
+    reported = random.Random(1).randbytes(3 * bodies.FED_BYTES)
+    packed = gzip.compress(reported) + gzip.compress(b"end")
+    assert unpack(packed) == Unpacked(reported + b"end", "gzip")
     torn = unpack(packed[: 2 * bodies.FED_BYTES])
-    assert told.startswith(torn.data)
+    assert reported.startswith(torn.data)
     assert torn.notes == ("The compressed data is incomplete.",)
     damaged = unpack(packed + b"rest")
-    assert damaged.data == told + b"end"
+    assert damaged.data == reported + b"end"
     assert damaged.notes == (
-        f"Delayboard cannot decompress the data after the first {len(told) + 3} bytes.",
+        f"Delayboard cannot decompress the data after the first {len(reported) + 3} bytes.",
     )

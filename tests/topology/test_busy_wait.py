@@ -72,7 +72,7 @@ def test_delays_are_rounded_up_to_whole_laps(asked: timedelta, given: timedelta)
     route = busy_wait.route(HOOKS, asked, "hooks")
     assert route.due_after == given
     due = 1_000_000 + given // timedelta(milliseconds=1)
-    assert route.stamped(1_000_000) == ({"due-at-ms": due} if asked else {})
+    assert route.make_headers(1_000_000) == ({"due-at-ms": due} if asked else {})
 
 
 def test_the_form_and_the_page_say_the_price_and_the_rounding() -> None:
@@ -111,7 +111,7 @@ def test_a_walk_through_the_forwarder_takes_any_number_of_laps(
     outcome = only(walked)
     assert (outcome.ending, outcome.queue, outcome.after) == ("delivered", "hooks", laps * MINUTE)
     assert outcome.spread == timedelta(0)
-    stays = [hop.stays for hop in outcome.hops if hop.queue == "hooks-delay"]
+    stays = [hop.wait for hop in outcome.hops if hop.queue == "hooks-delay"]
     assert sum((stay or timedelta(0) for stay in stays), timedelta(0)) == laps * MINUTE
     assert len(outcome.hops) == (3 if laps == 1 else 5)
 
@@ -158,7 +158,7 @@ def test_what_comes_at_an_uncertain_time_is_passed_on_within_a_lap_of_its_due_ti
         "",
         "slow",
         headers=headers,
-        expiration_ms=1000,
+        expiration="1000",
         forwarders=FORWARDERS,
     )
     outcome = only(walked)
@@ -196,9 +196,9 @@ def verdict(consumers: int, there: Definitions = STANDING) -> Verification:
 
 
 def test_verify_walks_each_delay_and_asks_for_a_forwarder() -> None:
-    told = verdict(consumers=1)
-    assert told.holds
-    assert [check.sentence for check in told.checks] == [
+    reported = verdict(consumers=1)
+    assert reported.holds
+    assert [check.sentence for check in reported.checks] == [
         "A probe would arrive in hooks after 1m.",
         "A probe would arrive in hooks after 2m.",
         "A probe would arrive in hooks after 4m.",
@@ -210,9 +210,9 @@ def test_verify_walks_each_delay_and_asks_for_a_forwarder() -> None:
 
 
 def test_verify_says_when_the_processing_queue_is_missing() -> None:
-    told = verdict(1, STANDING.without([("queue", "hooks")]))
-    assert "until the queue “hooks” exists" in told.checks[0].sentence
-    assert not told.holds
+    reported = verdict(1, STANDING.without([("queue", "hooks")]))
+    assert "until the queue “hooks” exists" in reported.checks[0].sentence
+    assert not reported.holds
     assert "The queue “hooks” does not exist" in busy_wait.target_problem(
         HOOKS, "hooks", Definitions()
     )
@@ -277,7 +277,7 @@ def test_a_copy_that_is_none_of_it_or_does_not_tell_its_delay_is_not_read(copy: 
 
 def test_another_due_header_is_used_throughout() -> None:
     params = Params("hooks", (MINUTE,), "expires")
-    assert busy_wait.route(params, MINUTE, "hooks").stamped(5) == {"expires": 60_005}
+    assert busy_wait.route(params, MINUTE, "hooks").make_headers(5) == {"expires": 60_005}
     assert busy_wait.forwarders(params)[0].due_header == "expires"
     assert '"expires"' in busy_wait.consumer_example(params)
     assert busy_wait.read(params, Copy("", "hooks-delay", {"expires": 5})) is not None

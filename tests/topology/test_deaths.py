@@ -76,8 +76,8 @@ def test_in_one_second_the_list_is_read_backwards_and_said_to_be_a_guess() -> No
 
 def test_the_first_death_is_known_from_its_own_headers() -> None:
     entries = [entry("first", "rejected"), entry("then")]
-    told = {"x-first-death-queue": "first", "x-first-death-reason": "rejected"}
-    assert order({"x-death": entries, **told}) == [("first", False), ("then", True)]
+    reported = {"x-first-death-queue": "first", "x-first-death-reason": "rejected"}
+    assert order({"x-death": entries, **reported}) == [("first", False), ("then", True)]
 
 
 def test_without_a_time_an_entry_stands_last_and_is_a_guess() -> None:

@@ -108,12 +108,12 @@ def test_union_and_difference_are_those_of_sets(one: Definitions, other: Definit
 
 @given(strategies.definitions())
 def test_what_is_bound_comes_after_both_ends_and_in_one_order_only(found: Definitions) -> None:
-    things = list(found)
-    kinds = [(Exchange, Queue, Binding).index(type(thing)) for thing in things]
+    objects = list(found)
+    kinds = [(Exchange, Queue, Binding).index(type(obj)) for obj in objects]
     assert kinds == sorted(kinds)
-    assert list(Definitions.of(reversed(things))) == things
-    assert len(found) == len(things)
-    assert found.without(thing.identity for thing in things) == Definitions()
+    assert list(Definitions.of(reversed(objects))) == objects
+    assert len(found) == len(objects)
+    assert found.without(obj.identity for obj in objects) == Definitions()
 
 
 def test_a_tap_and_its_bindings_are_left_out_and_nothing_else() -> None:

@@ -260,10 +260,10 @@ def test_a_message_enters_at_its_highest_level_and_leaves_below_its_lowest() -> 
 
 def test_a_chain_with_a_wrong_rung_is_recognised_with_what_is_missing() -> None:
     declared = delay_levels.definitions(V2)
-    for thing in declared:
-        (use,) = delay_levels.recognize(declared.without([thing.identity]))
+    for obj in declared:
+        (use,) = delay_levels.recognize(declared.without([obj.identity]))
         assert use.params == V2
-        assert use.claims == {other.identity for other in declared} - {thing.identity}
+        assert use.claims == {other.identity for other in declared} - {obj.identity}
         (missing,) = use.missing
         assert missing.endswith(" is missing.")
 

@@ -154,7 +154,7 @@ def test_those_of_two_work_queues_are_told_apart() -> None:
     others = delay_queues.definitions(Params("orders_dlq_10", (5 * SECOND,)))
     first, second = delay_queues.recognize(OWN | WORK | others)
     assert first.params == ORDERS
-    assert first.claims == {thing.identity for thing in OWN}
+    assert first.claims == {obj.identity for obj in OWN}
     assert (second.name, second.missing) == ("orders_dlq_10", ())
 
 

@@ -30,8 +30,8 @@ def exchange(kind: str = "direct", **changes: Any) -> Exchange:
 
 
 def test_it_is_declared_as_the_readme_of_the_plugin_says() -> None:
-    things = [exchange(), Binding("later", "work", "k"), Binding("later", "other", "other")]
-    assert set(OWN) == set(things)
+    objects = [exchange(), Binding("later", "work", "k"), Binding("later", "other", "other")]
+    assert set(OWN) == set(objects)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_foreign_one_is_found_with_its_bindings_and_without_our_tap() -> None:
     tap = tap_definitions("delayboard.tap.later", delayed_exchange.taps(LATER), "classic")
     (use,) = delayed_exchange.recognize(OWN | QUEUES | tap)
     assert (use.name, use.params, use.missing) == ("later", LATER, ())
-    assert use.claims == {thing.identity for thing in OWN}
+    assert use.claims == {obj.identity for obj in OWN}
 
 
 def test_no_other_pattern_takes_one_for_its_own() -> None:
@@ -162,7 +162,7 @@ def test_no_other_pattern_takes_one_for_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("things", "missing"),
+    ("objects", "missing"),
     [
         ([exchange("headers"), Binding("later", "work", "")], ()),
         ([exchange("x-random"), Binding("later", "work", "")], ()),
@@ -175,11 +175,11 @@ def test_no_other_pattern_takes_one_for_its_own() -> None:
     ],
 )
 def test_one_that_no_parameters_rebuild_is_shown_all_the_same(
-    things: list[Any], missing: tuple[str, ...]
+    objects: list[Any], missing: tuple[str, ...]
 ) -> None:
-    (use,) = delayed_exchange.recognize(Definitions.of(things))
+    (use,) = delayed_exchange.recognize(Definitions.of(objects))
     assert (use.params, use.missing) == (None, missing)
-    assert use.claims == {thing.identity for thing in things}
+    assert use.claims == {obj.identity for obj in objects}
 
 
 def test_one_that_was_declared_otherwise_says_so() -> None:

@@ -10,7 +10,7 @@ from django.core.management import call_command
 
 from tests.builders import make_broker, make_pair
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import Binding, Definitions, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Queue
 from topology.models import State, Topology
 from topology.operations.edit_topology import preview_edit
 from topology.operations.ownership import Refusal
@@ -30,7 +30,7 @@ def edit(
     kind: str,
     old: dict[str, str],
     new: dict[str, str],
-    *others: Thing,
+    *others: BrokerObject,
     numbers: QueueNumbers = NONE,
     owns: bool = True,
 ) -> Edit:
@@ -38,8 +38,8 @@ def edit(
     before, after = (pattern.definitions(pattern.parse(texts)) for texts in (old, {**old, **new}))
     there = before | Definitions.of(others)
     snapshot = a_snapshot(there, {queue.name: numbers for queue in there.queues})
-    kept = {thing.identity for thing in others if isinstance(thing, Binding)}
-    owned = {thing.identity for thing in before} | kept if owns else set()
+    kept = {obj.identity for obj in others if isinstance(obj, Binding)}
+    owned = {obj.identity for obj in before} | kept if owns else set()
     plan = make_plan(after, snapshot)
     found = plan_replacements(plan, owned, snapshot)
     return plan_edit(before, plan, found, owned, snapshot)
@@ -60,7 +60,7 @@ def test_another_delay_replaces_the_queue() -> None:
 
 def test_delays_on_offer_are_created_and_deleted() -> None:
     found = edit("delay_queues", DELAYS, {"delays": "10s, 2m"}, numbers=ONE)
-    assert [change.thing.identity for change in found.plan.changes] == [("queue", "work_dlq_120")]
+    assert [change.object.identity for change in found.plan.changes] == [("queue", "work_dlq_120")]
     (removal,) = found.removals
     assert removal.refusal == ""
     assert removal.steps[0].startswith("Stop publishing to “work_dlq_60”.")
@@ -83,7 +83,7 @@ def test_rungs_take_other_delays_and_another_number() -> None:
     (reroute,) = more.reroutes
     rerouted = ["orders-ladder", "orders.try.2", "orders-rung-3"]
     assert (reroute.stored, reroute.old) == (rerouted, "orders-parking")
-    created = [change.thing for change in more.plan.changes]
+    created = [change.object for change in more.plan.changes]
     assert Binding("orders-ladder", "orders-parking", "orders.try.3") in created
     # Both at once would double a message.
     assert reroute.binding not in created
@@ -107,7 +107,7 @@ def test_a_binding_that_an_earlier_edit_kept_is_switched_too() -> None:
         ("orders.try.2", "orders-parking", "orders-rung-3"),
     }
     rerouted = {one.binding for one in again.reroutes}
-    assert not rerouted & {change.thing for change in again.plan.changes}
+    assert not rerouted & {change.object for change in again.plan.changes}
     old = {"name": "later", "type": "direct", "queues": "k=work"}
     kept = Binding("later", "bills", "b")
     found = edit("delayed_exchange", old, {"queues": "k=work b=books b=cards"}, kept)
@@ -129,7 +129,7 @@ def test_rungs_are_removed_one_at_a_time() -> None:
 def test_another_key_is_bound_beside_the_former_one() -> None:
     found = edit("retry_pair", PAIR, {"routing_key": "other"}, numbers=ONE)
     assert found.refusals == ()
-    assert {change.thing.identity for change in found.plan.changes} == {
+    assert {change.object.identity for change in found.plan.changes} == {
         Binding("orders", "orders", "other").identity,
         Binding("orders-retry", "orders-retry", "other").identity,
     }

@@ -40,8 +40,8 @@ def test_what_is_exported_is_planned_with_the_same_objects(pattern: Pattern) -> 
 def test_what_exists_is_skipped_and_what_belongs_to_nothing_is_counted() -> None:
     broker = make_broker()
     pair = make_pair(broker)
-    things = [*pair.pattern.definitions(pair.parsed), Queue("of-nobody")]
-    imported = import_definitions(None, broker, raw_definitions(things))
+    objects = [*pair.pattern.definitions(pair.parsed), Queue("of-nobody")]
+    imported = import_definitions(None, broker, raw_definitions(objects))
     assert imported.planned == ()
     assert "already exists" in imported.skipped[0]
     assert imported.sentence == (

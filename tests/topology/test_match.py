@@ -20,8 +20,8 @@ def routed(found: Definitions, exchange: str, *keys: str, **headers: Any) -> lis
     return list(match(Index(found), exchange, keys, headers).queues)
 
 
-def vhost(*things: Exchange | Queue | Binding) -> Definitions:
-    return Definitions.of([Queue("a"), Queue("b"), *things])
+def vhost(*objects: Exchange | Queue | Binding) -> Definitions:
+    return Definitions.of([Queue("a"), Queue("b"), *objects])
 
 
 def into(source: str, target: str, key: str = "", **arguments: Any) -> Binding:

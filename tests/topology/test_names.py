@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases import CASES
-from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import TAP_PREFIX, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.models import Topology
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.delay_queues.pattern import delay_queues
@@ -72,8 +72,8 @@ def test_no_text_makes_a_check_fail_and_what_passes_can_be_written_and_shown(tex
     name_problem(text, 255).encode()
 
 
-def of(*things: Thing) -> Definitions:
-    return Definitions.of(things)
+def of(*objects: BrokerObject) -> Definitions:
+    return Definitions.of(objects)
 
 
 ODD = ["  ", "a\u202eb", "a\x00b"]
@@ -97,7 +97,7 @@ def renamed(kind: str, name: str) -> tuple[Definitions, str]:
     built = pattern.definitions(params)
     if kind == "hold_queues":
         built |= pattern.route(params, params.delays[0], "k").declares
-    return Definitions.of(_renamed(thing, name) for thing in built), pattern.title(params)
+    return Definitions.of(_renamed(obj, name) for obj in built), pattern.title(params)
 
 
 def _renamed(value: Any, name: str) -> Any:
@@ -120,9 +120,9 @@ def _renamed(value: Any, name: str) -> Any:
     return value
 
 
-def _texts(thing: Thing, name: str) -> Any:
-    stated = {key: _renamed(value, name) for key, value in thing.arguments.items()}
-    return type(thing.arguments)(stated)
+def _texts(obj: BrokerObject, name: str) -> Any:
+    stated = {key: _renamed(value, name) for key, value in obj.arguments.items()}
+    return type(obj.arguments)(stated)
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -149,13 +149,13 @@ def test_a_ladder_with_an_empty_key_is_shown_as_it_is_and_not_rebuilt_with_anoth
         for rung in (1, 2)
     ]
     work = a_queue("orders", dlx="orders-ladder")
-    ways = [
+    extra_edges = [
         Binding("orders", "orders", ""),
         *(Binding("orders", "orders", f".try.{rung}") for rung in (1, 2)),
         Binding("orders-ladder", "orders-rung-1", ""),
         Binding("orders-ladder", "orders-rung-2", ".try.1"),
     ]
-    found = of(Exchange("orders"), Exchange("orders-ladder"), work, *rungs, *ways)
+    found = of(Exchange("orders"), Exchange("orders-ladder"), work, *rungs, *extra_edges)
     (use,) = retry_ladder.recognize(found)
     assert (use.name, use.params) == ("orders", None)
     assert {queue.identity for queue in (work, *rungs)} <= use.claims

@@ -29,7 +29,6 @@ def seen(
         bindings or [],
         alarms=["disk on a"],
         taken_at=NOON,
-        poll_seconds=0.5,
     )
 
 
@@ -44,9 +43,7 @@ def test_an_alternate_exchange_of_a_policy_is_in_force_unless_an_argument_names_
         {"name": "p", "definition": {"alternate-exchange": "spare"}},
         {"name": "q", "definition": {"alternate-exchange": 5}},
     ]
-    snapshot = read_snapshot(
-        {}, [], exchanges, [], alarms=[], taken_at=NOON, poll_seconds=0.1, policies=policies
-    )
+    snapshot = read_snapshot({}, [], exchanges, [], alarms=[], taken_at=NOON, policies=policies)
     found = {x.name: x.arguments.get("alternate-exchange") for x in snapshot.definitions.exchanges}
     assert found == {"plain": "spare", "stated": "own", "other": None}
     assert not any(x.name == "plain" and x.arguments for x in snapshot.declared.exchanges)
@@ -90,11 +87,7 @@ def test_an_answer_without_any_field_is_a_vhost_without_anything() -> None:
     snapshot = seen()
     assert len(snapshot.definitions) == 0
     assert (snapshot.version, snapshot.node, snapshot.exchange_types) == ("", "", frozenset())
-    assert (snapshot.taken_at, snapshot.alarms, snapshot.poll_seconds) == (
-        NOON,
-        ("disk on a",),
-        0.5,
-    )
+    assert (snapshot.taken_at, snapshot.alarms) == (NOON, ("disk on a",))
 
 
 def test_a_queue_is_read_with_its_numbers() -> None:

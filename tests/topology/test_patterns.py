@@ -68,14 +68,13 @@ def walked_by(pattern: Pattern, params: Any, route: Route, found: Definitions | 
         found,
         route.exchange,
         route.routing_key,
-        headers=route.stamped(0),
-        expiration_ms=route.expiration_ms,
+        headers=route.make_headers(0),
         forwarders=pattern.forwarders(params),
     )
 
 
 def copy_of(route: Route) -> Copy:
-    return Copy(route.exchange, route.routing_key, route.stamped(0))
+    return Copy(route.exchange, route.routing_key, route.make_headers(0))
 
 
 def test_a_use_is_recognised_by_what_was_declared_and_claims_exactly_that(kind: str) -> None:
@@ -83,7 +82,7 @@ def test_a_use_is_recognised_by_what_was_declared_and_claims_exactly_that(kind: 
         declared = built(pattern, params)
         (use,) = pattern.recognize(standing(pattern, params))
         assert (use.kind, use.params) == (kind, params)
-        assert use.claims == {thing.identity for thing in declared}
+        assert use.claims == {obj.identity for obj in declared}
 
     for_all(law, kind)
 
@@ -182,10 +181,17 @@ def test_taps_are_at_exchanges_of_the_topology_and_the_example_is_python(kind: s
 
 
 def test_every_pattern_explains_itself(kind: str) -> None:
-    told = PATTERNS[kind].EXPLANATION
-    texts = (told.title, told.summary, told.mechanism, told.guarantee, told.cost, told.source)
+    reported = PATTERNS[kind].EXPLANATION
+    texts = (
+        reported.title,
+        reported.summary,
+        reported.mechanism,
+        reported.guarantee,
+        reported.cost,
+        reported.source,
+    )
     assert all(texts)
-    assert told.hazards
+    assert reported.hazards
 
 
 @pytest.mark.parametrize(
@@ -203,7 +209,7 @@ def test_parameters_that_make_no_sound_topology_are_refused_with_a_sentence(
 
 @given(strategies.definitions())
 def test_nothing_is_recognised_twice_in_any_vhost_and_claims_exist(found: Definitions) -> None:
-    there = {thing.identity for thing in found}
+    there = {obj.identity for obj in found}
     for pattern in PATTERNS.values():
         uses = pattern.recognize(found)
         assert all(use.claims <= there for use in uses)
@@ -220,7 +226,7 @@ UNRELATED = [
 ]
 
 
-@pytest.mark.parametrize("things", UNRELATED)
-def test_nothing_is_recognised_where_there_is_none(things: list[Any]) -> None:
+@pytest.mark.parametrize("objects", UNRELATED)
+def test_nothing_is_recognised_where_there_is_none(objects: list[Any]) -> None:
     for pattern in PATTERNS.values():
-        assert list(pattern.recognize(Definitions.of(things))) == []
+        assert list(pattern.recognize(Definitions.of(objects))) == []

@@ -15,10 +15,10 @@ from tests.topology.builders import (
 from topology.definitions import (
     Arguments,
     Binding,
+    BrokerObject,
     Definitions,
     Exchange,
     Queue,
-    Thing,
     show_value,
 )
 from topology.patterns.pattern import Tap
@@ -32,17 +32,15 @@ def test_a_plan_signs_every_wanted_thing_and_creates_what_is_missing(
     wanted: Definitions, there: Definitions
 ) -> None:
     plan = make_plan(wanted, a_snapshot(there))
-    assert [change.thing for change in plan.changes] == list(wanted)
-    identities = {thing.identity for thing in there}
-    after = identities | {thing.identity for thing in wanted}
+    assert [change.object for change in plan.changes] == list(wanted)
+    identities = {obj.identity for obj in there}
+    after = identities | {obj.identity for obj in wanted}
     missing = [
-        thing
-        for thing in wanted
-        if thing.identity not in identities and after.issuperset(ends(thing))
+        obj for obj in wanted if obj.identity not in identities and after.issuperset(ends(obj))
     ]
-    assert [change.thing for change in plan.select("create")] == missing
-    equal = [thing for thing in wanted if thing in there.exchanges | there.queues | there.bindings]
-    assert [change.thing for change in plan.select("present")] == equal
+    assert [change.object for change in plan.select("create")] == missing
+    equal = [obj for obj in wanted if obj in there.exchanges | there.queues | there.bindings]
+    assert [change.object for change in plan.select("present")] == equal
     assert all(change.differences for change in plan.select("conflict"))
     assert make_plan(wanted, a_snapshot(wanted)).is_empty
 
@@ -62,11 +60,11 @@ def test_a_plan_signs_every_wanted_thing_and_creates_what_is_missing(
     ],
 )
 def test_a_conflict_shows_both_sides(
-    wanted: Thing, found: Thing, differences: list[tuple[str, str, str]]
+    wanted: BrokerObject, found: BrokerObject, differences: list[tuple[str, str, str]]
 ) -> None:
     plan = make_plan(Definitions.of([wanted]), a_snapshot(Definitions.of([found])))
     (change,) = plan.changes
-    assert change.differences == tuple(Difference(*told) for told in differences)
+    assert change.differences == tuple(Difference(*reported) for reported in differences)
     assert change.sign == ("conflict" if differences else "present")
     assert plan.is_applicable == (not differences)
 
@@ -79,7 +77,7 @@ def test_a_plan_compares_with_what_was_declared_and_not_with_what_a_policy_makes
 
 
 @pytest.mark.parametrize(
-    ("thing", "words"),
+    ("obj", "words"),
     [
         (Exchange("x", "topic"), "topic exchange x"),
         (a_queue("q", type="quorum"), "quorum queue q"),
@@ -87,8 +85,8 @@ def test_a_plan_compares_with_what_was_declared_and_not_with_what_a_policy_makes
         (Binding("x", "y", "", False), "binding from x to exchange y"),
     ],
 )
-def test_a_thing_has_a_title(thing: Thing, words: str) -> None:
-    assert title(thing) == Change("create", thing).title == words
+def test_a_thing_has_a_title(obj: BrokerObject, words: str) -> None:
+    assert title(obj) == Change("create", obj).title == words
 
 
 def test_values_are_shown_in_words() -> None:

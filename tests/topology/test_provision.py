@@ -17,7 +17,7 @@ from tests.topology.builders import NOON, a_snapshot
 from topology import latest
 from topology.broker.errors import Unreachable
 from topology.broker.management.client import Management
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.models import AuditEntry, Broker, Role, State, Topology
 from topology.operations import provision
 from topology.operations.ownership import Refusal, alone_with, own, own_declared
@@ -41,27 +41,27 @@ PARAMS = retry_pair_params.Params("orders", timedelta(seconds=5))
 
 
 def broker_says(
-    topology: Topology | None = None, *, messages: int = 0, others: tuple[Thing, ...] = ()
+    topology: Topology | None = None, *, messages: int = 0, others: tuple[BrokerObject, ...] = ()
 ) -> None:
     """The management API of a vhost in which nothing stands, or all of a topology."""
-    things = [*(topology.definitions if topology else []), *others]
+    objects = [*(topology.definitions if topology else []), *others]
     queues: list[dict[str, Any]] = []
     exchanges: list[dict[str, Any]] = []
     bindings: list[dict[str, Any]] = []
-    for thing in things:
-        if isinstance(thing, Binding):
+    for obj in objects:
+        if isinstance(obj, Binding):
             bindings.append(
                 {
-                    "source": thing.source,
-                    "destination": thing.destination,
+                    "source": obj.source,
+                    "destination": obj.destination,
                     "destination_type": "queue",
-                    "routing_key": thing.routing_key,
-                    "properties_key": thing.routing_key,
+                    "routing_key": obj.routing_key,
+                    "properties_key": obj.routing_key,
                 }
             )
         else:
-            row = {"name": thing.name, "durable": True, "arguments": dict(thing.arguments)}
-            exchanges.append(row | {"type": thing.type}) if isinstance(thing, Exchange) else (
+            row = {"name": obj.name, "durable": True, "arguments": dict(obj.arguments)}
+            exchanges.append(row | {"type": obj.type}) if isinstance(obj, Exchange) else (
                 queues.append(row | {"messages": messages})
             )
     responses.get(f"{API}/overview", json={"rabbitmq_version": "3.10.8"})
@@ -160,7 +160,7 @@ def test_applying_creates_owns_and_records() -> None:
     assert applied.created == len(topology.definitions) == len(applied.plan.changes)
     assert topology.state == State.APPLIED
     assert topology.applied_at is not None
-    assert topology.owned_identities == {thing.identity for thing in topology.definitions}
+    assert topology.owned_identities == {obj.identity for obj in topology.definitions}
     assert (last_entry().action, last_entry().outcome) == ("topology applied", "done")
 
 
@@ -211,7 +211,7 @@ def test_a_check_verifies_and_records() -> None:
 
 def owned_pair(broker: Broker) -> Topology:
     topology = make_pair(broker)
-    topology.own([thing.identity for thing in topology.definitions])
+    topology.own([obj.identity for obj in topology.definitions])
     topology.state = State.APPLIED
     topology.save()
     return topology
@@ -319,7 +319,7 @@ def test_a_teardown_sees_what_a_quorum_queue_keeps_back_though_the_listing_is_an
     second = timedelta(seconds=1)
     params = quorum_retry_params.Params("orders", "failed", second, second, 5)
     topology = create_topology(make_user("ann", Role.ADMIN), make_broker(), "quorum_retry", params)
-    topology.own([thing.identity for thing in topology.definitions])
+    topology.own([obj.identity for obj in topology.definitions])
     topology.state = State.APPLIED
     topology.save()
     broker_says(topology)
@@ -337,7 +337,7 @@ def test_a_teardown_sees_what_a_quorum_queue_keeps_back_though_the_listing_is_an
 def test_a_teardown_goes_by_what_the_broker_counts_at_once(counted: dict[str, int]) -> None:
     """Its statistics are seconds old: they say 0 of a message that was just published."""
     topology = make_pair(make_broker())
-    topology.own([thing.identity for thing in topology.definitions])
+    topology.own([obj.identity for obj in topology.definitions])
     topology.save()
     broker_says(topology)
     counted["orders-retry"] = 3
@@ -398,7 +398,7 @@ def test_a_route_does_not_disown_what_was_declared_after_it_was_read() -> None:
 
 def test_an_identity_is_owned_once_and_read_back_as_it_was() -> None:
     topology = make_pair(make_broker())
-    identities = [thing.identity for thing in topology.definitions]
+    identities = [obj.identity for obj in topology.definitions]
     topology.own(identities)
     topology.own(identities[:2])
     topology.save()

@@ -44,8 +44,8 @@ def test_what_fails_too_often_or_is_rejected_for_good_is_parked(does: Any) -> No
     walked = walk(WHOLE, "o", "k", version=(4, 3, 6), consumers={"o": Consumer(does)})
     (outcome,) = walked.outcomes
     assert (outcome.ending, outcome.queue) == ("delivered", "o-parking")
-    told = "“o” delays each redelivery."
-    assert (told in outcome.doubts) == (does == "crashes")
+    reported = "“o” delays each redelivery."
+    assert (reported in outcome.doubts) == (does == "crashes")
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_what_fails_too_often_or_is_rejected_for_good_is_parked(does: Any) -> No
 def test_a_broker_before_4_3_is_refused_with_its_version_and_what_to_use_instead(
     version: tuple[int, ...], said: str
 ) -> None:
-    told = quorum_retry.obstacle(PARAMS, version, ("direct",))
-    assert said in told
-    assert bool(told) == bool(said)
-    assert not told or "Use a retry ladder" in told
+    reported = quorum_retry.obstacle(PARAMS, version, ("direct",))
+    assert said in reported
+    assert bool(reported) == bool(said)
+    assert not reported or "Use a retry ladder" in reported
 
 
 def test_no_delay_is_on_offer_and_asking_for_one_says_why() -> None:
@@ -74,7 +74,9 @@ def test_no_delay_is_on_offer_and_asking_for_one_says_why() -> None:
     assert quorum_retry.longest(PARAMS) == timedelta(0)
     with pytest.raises(ParamsError, match="cannot delay a new message"):
         quorum_retry.route(PARAMS, MS, "o")
-    assert any("does not delay new messages" in told for told in quorum_retry.EXPLANATION.hazards)
+    assert any(
+        "does not delay new messages" in reported for reported in quorum_retry.EXPLANATION.hazards
+    )
     assert any("delays only returned messages" in field.help for field in quorum_retry.FIELDS)
 
 
@@ -104,7 +106,7 @@ def test_a_part_that_is_gone_is_said_and_the_rest_is_claimed() -> None:
     found = WHOLE.without([("queue", "o-parking"), ("exchange", "o")])
     (use,) = quorum_retry.recognize(found)
     assert use.params == PARAMS
-    assert use.claims == {thing.identity for thing in found}
+    assert use.claims == {obj.identity for obj in found}
     assert use.missing == (
         "The exchange “o” is missing.",
         "The queue “o-parking” is missing.",
@@ -179,8 +181,8 @@ def test_it_takes_no_other_pattern_for_its_own() -> None:
 def test_messages_go_to_the_work_queue_and_what_waits_is_said_to_be_unseen() -> None:
     assert quorum_retry.target_problem(PARAMS, "o", WHOLE) == ""
     assert "always go to" in quorum_retry.target_problem(PARAMS, "x", WHOLE)
-    (told,) = quorum_retry.remarks(PARAMS, WHOLE)
-    assert "no tap can observe" in told
+    (reported,) = quorum_retry.remarks(PARAMS, WHOLE)
+    assert "no tap can observe" in reported
 
 
 @pytest.mark.parametrize(("retry", "call"), [("failed", "basic_reject"), ("returned", "nack")])

@@ -13,7 +13,7 @@ from tests.topology import strategies
 from tests.topology.builders import TAP, a_queue, a_snapshot, is_complete
 from tests.topology.pattern_cases import CASES
 from tests.topology.test_patterns import standing
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.delay_levels import params as delay_levels_params
@@ -66,7 +66,7 @@ def test_each_kind_is_found_with_its_parameters_and_is_complete() -> None:
         ("retry_pair", PAIR),
     ]
     assert all(is_complete(one) for one in seen.found)
-    assert [thing.identity for thing in seen.foreign] == [("exchange", "shop")]
+    assert [obj.identity for obj in seen.foreign] == [("exchange", "shop")]
 
 
 @pytest.mark.parametrize("kind", sorted(PATTERNS))
@@ -88,7 +88,7 @@ def test_an_empty_vhost_has_nothing() -> None:
 
 @pytest.mark.parametrize("lost", list(retry_pair.definitions(PAIR)), ids=str)
 def test_a_pair_without_one_thing_is_found_while_its_time_and_its_names_are_left(
-    lost: Thing,
+    lost: BrokerObject,
 ) -> None:
     whole = retry_pair.definitions(PAIR)
     if isinstance(lost, Exchange | Queue):
@@ -96,19 +96,19 @@ def test_a_pair_without_one_thing_is_found_while_its_time_and_its_names_are_left
         gone = [lost, *ends]
     else:
         gone = [lost]
-    left = whole.without([thing.identity for thing in gone])
+    left = whole.without([obj.identity for obj in gone])
     uses = [one.use for one in recognize(a_snapshot(left)).found]
     if lost.identity == ("queue", "orders-retry"):
         assert uses == []
         return
     (use,) = uses
     assert use.params == PAIR
-    assert use.claims == {thing.identity for thing in left}
+    assert use.claims == {obj.identity for obj in left}
     assert len(use.missing) == len(gone)
 
 
 @pytest.mark.parametrize(
-    "things",
+    "objects",
     [
         [a_queue("a-retry", ttl=5, dlx="a", key="a"), Exchange("a"), a_queue("a", dlx="a-retry")],
         [
@@ -127,8 +127,8 @@ def test_a_pair_without_one_thing_is_found_while_its_time_and_its_names_are_left
         ],
     ],
 )
-def test_what_only_has_the_names_of_a_pair_is_none(things: list[Thing]) -> None:
-    assert list(retry_pair.recognize(Definitions.of(things))) == []
+def test_what_only_has_the_names_of_a_pair_is_none(objects: list[BrokerObject]) -> None:
+    assert list(retry_pair.recognize(Definitions.of(objects))) == []
 
 
 def test_what_is_missing_and_what_differs_is_told_thing_by_thing() -> None:
@@ -139,9 +139,9 @@ def test_what_is_missing_and_what_differs_is_told_thing_by_thing() -> None:
     snapshot = a_snapshot(whole.without([("queue", name), lost.identity]) | Definitions.of([odd]))
     found = only_found(snapshot)
     assert found.plan is not None
-    assert [change.thing for change in found.plan.select("create")] == [lost]
-    told = [(one.name, one.wanted, one.declared) for one in departures(found, snapshot)]
-    assert told == [
+    assert [change.object for change in found.plan.select("create")] == [lost]
+    reported = [(one.name, one.wanted, one.declared) for one in departures(found, snapshot)]
+    assert reported == [
         ("x-dead-letter-strategy", "at-least-once", "not set"),
         ("x-message-ttl", "32000", "1"),
         ("x-overflow", "reject-publish", "not set"),
@@ -167,9 +167,13 @@ def test_a_ttl_given_by_a_policy_is_found_and_named() -> None:
     snapshot = with_policy(declared, "orders-retry", **{"x-message-ttl": 5000})
     found = only_found(snapshot)
     assert found.use.params == PAIR
-    (told,) = departures(found, snapshot)
-    assert (told.name, told.wanted, told.declared) == ("x-message-ttl", "5000", "not set")
-    assert (told.in_force, told.policy, told.is_made_up_for) == ("5000", "ttls", True)
+    (reported,) = departures(found, snapshot)
+    assert (reported.name, reported.wanted, reported.declared) == (
+        "x-message-ttl",
+        "5000",
+        "not set",
+    )
+    assert (reported.in_force, reported.policy, reported.is_made_up_for) == ("5000", "ttls", True)
 
 
 def test_a_set_that_a_policy_breaks_is_found_by_what_was_declared() -> None:
@@ -184,17 +188,17 @@ def test_a_ttl_that_a_policy_cuts_short_is_told_though_the_declaration_is_right(
     name = "nsb.v2.delay-level-20"
     whole = delay_levels.definitions(LEVELS)
     snapshot = with_policy(whole, name, **{"x-message-ttl": 60_000})
-    (told,) = departures(only_found(snapshot), snapshot)
-    assert (told.name, told.in_force, told.policy) == ("x-message-ttl", "60000", "ttls")
-    assert told.wanted == told.declared == str(2**20 * 1000)
-    assert not told.is_made_up_for
+    (reported,) = departures(only_found(snapshot), snapshot)
+    assert (reported.name, reported.in_force, reported.policy) == ("x-message-ttl", "60000", "ttls")
+    assert reported.wanted == reported.declared == str(2**20 * 1000)
+    assert not reported.is_made_up_for
 
 
 def test_a_policy_without_a_name_is_an_operators() -> None:
     whole = delay_levels.definitions(LEVELS)
     snapshot = with_policy(whole, "nsb.v2.delay-level-20", **{"x-message-ttl": 60_000})
-    (told,) = departures(only_found(snapshot), replace(snapshot, policies={}))
-    assert told.policy == "an operator policy"
+    (reported,) = departures(only_found(snapshot), replace(snapshot, policies={}))
+    assert reported.policy == "an operator policy"
 
 
 def test_what_waits_is_counted_in_the_delays_only() -> None:
@@ -221,7 +225,7 @@ class Seeing:
 
 
 @pytest.mark.parametrize(
-    ("kept", "left_out"),
+    ("kept", "excluded"),
     [
         (a_use("retry_pair", "p", "a", "b"), a_use("retry_loop", "l", "b")),
         (a_use("retry_loop", "l", "a"), a_use("unheard of", "u", "a")),
@@ -229,17 +233,17 @@ class Seeing:
     ],
 )
 def test_a_thing_is_claimed_once_by_the_whole_and_the_more_particular(
-    monkeypatch: pytest.MonkeyPatch, kept: Use, left_out: Use
+    monkeypatch: pytest.MonkeyPatch, kept: Use, excluded: Use
 ) -> None:
     snapshot = a_snapshot(Definitions.of([a_queue("a"), a_queue("b")]))
-    for uses in ((kept, left_out), (left_out, kept)):
+    for uses in ((kept, excluded), (excluded, kept)):
         seeing = {str(number): Seeing(use) for number, use in enumerate(uses)}
         monkeypatch.setattr(recognition, "PATTERNS", seeing)
         recognition._structure.cache_clear()
         seen = recognize(snapshot)
         assert [one.use for one in seen.found] == [kept]
-        assert list(seen.overlapping) == [left_out]
-        foreign = {thing.identity for thing in seen.foreign}
+        assert list(seen.overlapping) == [excluded]
+        foreign = {obj.identity for obj in seen.foreign}
         assert foreign == {("queue", "a"), ("queue", "b")} - kept.claims
     recognition._structure.cache_clear()
 
@@ -274,13 +278,13 @@ def test_uses_of_one_kind_share_things_while_each_keeps_a_queue_of_its_own(
 @given(strategies.definitions())
 def test_everything_is_claimed_served_or_foreign_and_no_two_of_them(found: Definitions) -> None:
     seen = recognize(a_snapshot(found))
-    foreign = {thing.identity for thing in seen.foreign}
+    foreign = {obj.identity for obj in seen.foreign}
     served = {one.queue.identity for one in seen.served}
     uses = [one.use for one in seen.found]
     claims = {identity for use in (*uses, *seen.overlapping) for identity in use.claims}
     assert not foreign & claims | foreign & served | served & claims
     brokers = {x.identity for x in found.exchanges if x.name.startswith("amq.")}
-    everything = {thing.identity for thing in found.without_taps()}
+    everything = {obj.identity for obj in found.without_taps()}
     assert everything - brokers == (foreign | served | claims) - brokers
 
 
@@ -298,7 +302,7 @@ def test_kinds_share_nothing_and_uses_of_one_kind_keep_a_queue_each(found: Defin
 LOOP = retry_loop.parse({"name": "a", "input_exchange": "in", "delay": "5s"})
 ON_THE_SAME_INPUT = replace(LOOP, input_queue="b_input_q")
 WITH_THE_SAME_INPUT = retry_loop.parse({"name": "b", "input_exchange": "in", "delay": "9s"})
-SEPARATE = {"input_exchange": "in", "way_back": "separate"}
+SEPARATE = {"input_exchange": "in", "return_path": "separate"}
 WITH_THE_SAME_DEAD_SIDE = replace(
     retry_loop.parse({"name": "b", "delay": "5s", **SEPARATE}), dead_exchange=LOOP.dead_exchange
 )
@@ -324,27 +328,31 @@ def test_work_queues_that_nobody_claims_are_told_and_are_no_strangers() -> None:
         | Definitions.of([Queue("mails"), Queue("paid"), Queue("other")])
     )
     seen = recognize(a_snapshot(whole))
-    told = [(one.queue.name, one.use.kind, one.use.name) for one in seen.served]
-    assert told == [("mails", "delay_queues", "mails"), ("paid", "busy_wait", "paid")]
-    assert [thing.identity for thing in seen.foreign] == [("queue", "other")]
+    reported = [(one.queue.name, one.use.kind, one.use.name) for one in seen.served]
+    assert reported == [("mails", "delay_queues", "mails"), ("paid", "busy_wait", "paid")]
+    assert [obj.identity for obj in seen.foreign] == [("queue", "other")]
 
 
 def crowd(part: float = 1) -> Definitions:
     """10,000 queues, 10,000 exchanges and about 30,000 bindings, of pairs, levels and others, or
     such a part of them."""
     many, several, few = (round(number * part) for number in (3440, 2000, 20))
-    things: list[Thing] = []
+    objects: list[BrokerObject] = []
     for number in range(several):
-        things += retry_pair.definitions(retry_pair_params.Params(f"team.job-{number}"))
+        objects += retry_pair.definitions(retry_pair_params.Params(f"team.job-{number}"))
         hold = hold_queues_params.Params(f"in.{number}", ("k",), (timedelta(seconds=5),))
-        things += [*held(hold), Exchange(f"in.{number}", "topic")]
+        objects += [*held(hold), Exchange(f"in.{number}", "topic")]
     for number in range(few):
-        things += delay_levels.definitions(delay_levels_params.Params("own", f"shop{number}"))
+        objects += delay_levels.definitions(delay_levels_params.Params("own", f"shop{number}"))
     for number in range(many):
-        things += [Exchange(f"event.{number}", "fanout"), a_queue(f"work.{number}", dlx="dead")]
-        things += [Binding(f"event.{number}", f"work.{n % many}", "") for n in (number, number + 1)]
-        things += [Binding("hub", f"work.{number}", key) for key in ("a.#", "b", "*.c", "d", "e.e")]
-    return Definitions.of([*things, Exchange("hub", "topic"), Exchange("dead", "fanout")])
+        objects += [Exchange(f"event.{number}", "fanout"), a_queue(f"work.{number}", dlx="dead")]
+        objects += [
+            Binding(f"event.{number}", f"work.{n % many}", "") for n in (number, number + 1)
+        ]
+        objects += [
+            Binding("hub", f"work.{number}", key) for key in ("a.#", "b", "*.c", "d", "e.e")
+        ]
+    return Definitions.of([*objects, Exchange("hub", "topic"), Exchange("dead", "fanout")])
 
 
 def test_a_vhost_of_ten_thousand_queues_is_recognised_whole() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues import params as hold_queues_params
@@ -26,8 +26,8 @@ LEVELS = delay_levels.definitions(delay_levels_params.Params("own", "NAME", 6))
 LOOP = retry_loop.definitions(retry_loop.parse({"name": "a", "delay": "5s"}))
 
 
-def of(*things: Thing) -> Definitions:
-    return Definitions.of(things)
+def of(*objects: BrokerObject) -> Definitions:
+    return Definitions.of(objects)
 
 
 def only(found: Definitions) -> Use:
@@ -67,7 +67,7 @@ def test_a_pair_is_found_by_the_way_that_its_messages_take(found: Definitions) -
     use = only(found)
     assert (use.kind, use.name, use.params, use.missing) == ("retry_pair", "mail", None, ())
     assert use.has_foreign_names
-    assert use.claims == {thing.identity for thing in found}
+    assert use.claims == {obj.identity for obj in found}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_waits_in_a_foreign_pair_is_counted_and_an_exchange_of_many_is_not_
     assert (found.waiting, found.queues) == (3, ("mail", "mail.waiting"))
     assert ("exchange", "failed") not in found.use.claims
     strangers = [("exchange", "failed"), ("queue", "audit"), next(iter(others.bindings)).identity]
-    assert [thing.identity for thing in seen.foreign] == strangers
+    assert [obj.identity for obj in seen.foreign] == strangers
 
 
 def test_several_waits_of_one_work_queue_are_one_use() -> None:
@@ -119,7 +119,7 @@ def test_a_pair_whose_way_back_is_gone_says_so() -> None:
     assert use.missing == (
         "The exchange “again” is missing, so RabbitMQ drops messages after their delay.",
     )
-    assert use.claims == {thing.identity for thing in left}
+    assert use.claims == {obj.identity for obj in left}
 
 
 def test_a_pair_of_ours_that_lost_both_exchanges_is_shown_with_what_is_missing() -> None:
@@ -200,9 +200,9 @@ def test_levels_under_other_names_are_found_with_their_destinations() -> None:
     (found,) = seen.found
     use = found.use
     assert (use.kind, use.name, use.params, use.missing) == ("delay_levels", "late", None, ())
-    assert use.claims == {thing.identity for thing in FOREIGN} | {bound.identity}
+    assert use.claims == {obj.identity for obj in FOREIGN} | {bound.identity}
     assert (found.waiting, use.has_foreign_names) == (12, True)
-    assert [thing.identity for thing in seen.foreign] == [("queue", "sales")]
+    assert [obj.identity for obj in seen.foreign] == [("queue", "sales")]
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_a_hold_queue_under_another_name_is_shown_and_not_taken_for_a_delay_queu
     held = a_queue("wait-5s", ttl=5000, dlx="shop", key="new", x_expires=60_000)
     by_name = a_queue("wait-9s", ttl=9000, dlx="", key="work", x_expires=60_000)
     seen = recognize(a_snapshot(of(held, by_name, a_queue("work"))))
-    told = [(one.use.kind, one.use.name, one.use.params) for one in seen.found]
-    assert told == [("hold_queues", "shop", None), ("hold_queues", "wait-9s", None)]
+    reported = [(one.use.kind, one.use.name, one.use.params) for one in seen.found]
+    assert reported == [("hold_queues", "shop", None), ("hold_queues", "wait-9s", None)]
     ours = hold_queues_params.Params("shop", ("new",), (timedelta(seconds=5),))
     both = hold_queues.route(ours, ours.delays[0], "new").declares | of(held)
     names = [one.use.name for one in recognize(a_snapshot(both)).found]

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.topology.builders import ALL_OURS, NOON, PAIR, a_queue, a_snapshot
-from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Identity, Queue
 from topology.patterns.delay_queues import params as delay_queues
 from topology.provisioning.plan import make_plan
 from topology.provisioning.replacement import Replacement, plan_replacements
@@ -20,15 +20,15 @@ OLD = a_queue("orders-retry", ttl=9000, dlx="orders")
 
 
 def replacement(
-    *old: Thing,
+    *old: BrokerObject,
     wanted: Definitions = PAIR,
     owned: Iterable[Identity] = ALL_OURS,
     numbers: QueueNumbers | None = THREE,
-    left_out: Iterable[Identity] = (),
+    excluded: Iterable[Identity] = (),
 ) -> Replacement:
     """Of a vhost in which these things are in place of those that should be there."""
-    there = wanted.without([*(thing.identity for thing in old), *left_out]) | Definitions.of(old)
-    name = next(thing.name for thing in old if isinstance(thing, Queue))
+    there = wanted.without([*(obj.identity for obj in old), *excluded]) | Definitions.of(old)
+    name = next(obj.name for obj in old if isinstance(obj, Queue))
     snapshot = a_snapshot(there, {name: numbers} if numbers else {})
     (found,) = plan_replacements(make_plan(wanted, snapshot), list(owned), snapshot)
     return found
@@ -92,15 +92,15 @@ def test_a_queue_that_is_reached_by_its_name_stays() -> None:
 
 def test_without_the_dead_letter_exchange_nothing_is_begun() -> None:
     gone = [("exchange", "orders"), Binding("orders", "orders", "orders").identity]
-    assert "The exchange “orders” does not exist" in replacement(OLD, left_out=gone).refusal
+    assert "The exchange “orders” does not exist" in replacement(OLD, excluded=gone).refusal
 
 
 def test_a_name_that_leaves_no_room_for_a_temporary_queue_is_a_reason() -> None:
     wanted = replace(
         OLD, name="q" * 240, arguments=Arguments({**OLD.arguments, "x-message-ttl": 1})
     )
-    things = Definitions.of([wanted, Binding("in", wanted.name, ""), *PAIR.exchanges])
+    objects = Definitions.of([wanted, Binding("in", wanted.name, ""), *PAIR.exchanges])
     found = replacement(
-        replace(OLD, name=wanted.name), wanted=things, owned=[wanted.identity], left_out=()
+        replace(OLD, name=wanted.name), wanted=objects, owned=[wanted.identity], excluded=()
     )
     assert "is too long for a temporary queue" in found.refusal

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.topology.builders import a_queue
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.pattern import Copy, ParamsError, Reading
 from topology.patterns.retry_ladder import params as retry_ladder_params
 from topology.patterns.retry_ladder.pattern import retry_ladder
@@ -67,9 +67,9 @@ def test_what_is_published_with_the_delay_of_a_rung_goes_on_to_the_next_one() ->
 def test_a_message_that_expires_in_the_work_queue_is_lost_as_the_hazards_say(
     version: tuple[int, ...],
 ) -> None:
-    (outcome,) = walk(LADDER, "o", "a.b", version=version, expiration_ms=5).outcomes
+    (outcome,) = walk(LADDER, "o", "a.b", version=version, expiration="5").outcomes
     assert (outcome.ending, [hop.queue for hop in outcome.hops]) == ("dropped", ["o", "o-rung-1"])
-    assert any("own expiration" in told for told in retry_ladder.EXPLANATION.hazards)
+    assert any("own expiration" in reported for reported in retry_ladder.EXPLANATION.hazards)
 
 
 @pytest.mark.parametrize("key", ["a", "a.try.1", "*.try.1", "#", "a.b.c", "try.1", ".try."])
@@ -172,8 +172,8 @@ def test_a_copy_is_read_by_the_rung_that_its_key_leads_to(
     assert retry_ladder.read(PARAMS, copy) == reading
 
 
-def without(*things: Thing) -> Definitions:
-    return LADDER.without(thing.identity for thing in things)
+def without(*objects: BrokerObject) -> Definitions:
+    return LADDER.without(obj.identity for obj in objects)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def without(*things: Thing) -> Definitions:
     ],
 )
 def test_a_ladder_with_a_part_gone_is_found_and_what_is_missing_is_said(
-    gone: Thing, sentence: str
+    gone: BrokerObject, sentence: str
 ) -> None:
     found = without(gone)
     (use,) = retry_ladder.recognize(found)
     assert use.params == PARAMS
     assert use.missing == (sentence,)
-    assert use.claims == {thing.identity for thing in found}
+    assert use.claims == {obj.identity for obj in found}
 
 
 def test_a_ladder_without_a_middle_rung_cannot_be_rebuilt_but_is_shown() -> None:
@@ -205,7 +205,7 @@ def test_a_ladder_without_a_middle_rung_cannot_be_rebuilt_but_is_shown() -> None
     (use,) = retry_ladder.recognize(found)
     assert (use.name, use.params) == ("o", None)
     assert use.missing == ("The queue of rung 2 is missing.",)
-    assert use.claims <= {thing.identity for thing in found}
+    assert use.claims <= {obj.identity for obj in found}
     assert {("queue", "o"), ("queue", "o-rung-3"), ("exchange", "o-ladder")} <= use.claims
 
 
@@ -231,11 +231,11 @@ def test_a_ladder_that_others_built_is_found_by_structure_with_all_that_is_its_o
     found = foreign()
     (use,) = retry_ladder.recognize(found)
     assert (use.kind, use.name, use.params, use.missing) == ("retry_ladder", "work", None, ())
-    assert use.claims == {thing.identity for thing in found}
+    assert use.claims == {obj.identity for obj in found}
 
 
 def test_foreign_ladders_that_share_both_exchanges_are_told_apart_by_their_keys() -> None:
-    other: list[Thing] = [
+    other: list[BrokerObject] = [
         a_queue("a second", dlx="retries"),
         a_queue("wait for it", ttl=5, dlx="in", key="j.try.1"),
         Binding("in", "a second", "j.#"),
@@ -250,7 +250,7 @@ def test_foreign_ladders_that_share_both_exchanges_are_told_apart_by_their_keys(
 
 
 def test_rungs_for_two_keys_of_one_work_queue_are_one_use() -> None:
-    other: list[Thing] = [
+    other: list[BrokerObject] = [
         a_queue("wait for it", ttl=5, dlx="in", key="j.try.2"),
         Binding("retries", "wait for it", "j.try.1"),
     ]
@@ -290,12 +290,12 @@ def test_a_queue_that_pretends_to_be_a_rung_does_not_take_its_place() -> None:
     pretends = a_queue("a", ttl=7, dlx="o", key="a.b.try.2")
     (use,) = retry_ladder.recognize(LADDER | Definitions.of([pretends]))
     assert use.params == PARAMS
-    assert use.claims == {thing.identity for thing in LADDER}
+    assert use.claims == {obj.identity for obj in LADDER}
 
 
 def test_a_stranger_that_fails_into_a_rung_too_does_not_hide_the_parking_queue() -> None:
     params = retry_ladder_params.Params("o", (SECOND,), "k", "failed orders")
-    strangers: list[Thing] = [
+    strangers: list[BrokerObject] = [
         Exchange("a"),
         a_queue("a", dlx="a"),
         Binding("a", "o-rung-1", "k"),
@@ -304,7 +304,7 @@ def test_a_stranger_that_fails_into_a_rung_too_does_not_hide_the_parking_queue()
     own = retry_ladder.definitions(params)
     (use,) = retry_ladder.recognize(own | Definitions.of(strangers))
     assert use.params == params
-    assert use.claims == {thing.identity for thing in own}
+    assert use.claims == {obj.identity for obj in own}
 
 
 def test_two_ladders_of_one_exchange_have_one_name_and_are_one_use() -> None:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from tests.topology.builders import a_queue
-from topology.definitions import TAP_PREFIX, Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import (
+    TAP_PREFIX,
+    Arguments,
+    Binding,
+    BrokerObject,
+    Definitions,
+    Exchange,
+    Queue,
+)
 from topology.patterns.pattern import Copy, ParamsError, Reading
 from topology.patterns.retry_loop import pattern as retry_loop_pattern
 from topology.patterns.retry_loop.form import parse
@@ -20,13 +28,13 @@ from topology.routing.walk import Consumer, walk
 
 PLAIN = parse({"name": "service_a"})
 ARTICLE = parse({"name": "service_a", "preset": "article"})
-SEPARATE = parse({"name": "service_a", "way_back": "separate"})
+SEPARATE = parse({"name": "service_a", "return_path": "separate"})
 BY_KEY = parse({"name": "s", "split": "key", "timeouts": "mail.# 5s, sms.* 30s"})
 BY_HEADER = parse({"name": "s", "split": "header", "header": "kind", "timeouts": "slow 30s"})
 EVERY_KIND = [PLAIN, ARTICLE, SEPARATE, BY_KEY, BY_HEADER]
 
-A_SEPARATE = parse({"name": "a", "input_exchange": "in", "way_back": "separate", "delay": "5s"})
-B_SEPARATE = parse({"name": "b", "input_exchange": "in", "way_back": "separate", "delay": "5s"})
+A_SEPARATE = parse({"name": "a", "input_exchange": "in", "return_path": "separate", "delay": "5s"})
+B_SEPARATE = parse({"name": "b", "input_exchange": "in", "return_path": "separate", "delay": "5s"})
 
 
 def seconds(number: float) -> timedelta:
@@ -148,7 +156,7 @@ def test_every_variant_is_recognised_as_a_broker_shows_it_taps_and_all(params: P
     tap = tap_definitions(f"{TAP_PREFIX}x", retry_loop.taps(params), "classic")
     (use,) = retry_loop.recognize(as_observed(declared) | tap)
     assert (use.name, use.params, use.missing) == (params.input_queue, params, ())
-    assert use.claims == {thing.identity for thing in declared}
+    assert use.claims == {obj.identity for obj in declared}
 
 
 def test_two_loops_with_separate_returns_share_their_input_exchange_and_are_both_recognised() -> (
@@ -205,7 +213,7 @@ def test_a_loop_without_one_of_its_exchanges_is_found_by_the_rest(
     left = whole.without([identity, *bindings])
     (use,) = retry_loop.recognize(left)
     assert (use.params, list(use.missing)) == (PLAIN, missing)
-    assert use.claims == {thing.identity for thing in left}
+    assert use.claims == {obj.identity for obj in left}
 
 
 @pytest.mark.parametrize("binding", list(retry_loop.definitions(PLAIN).bindings))
@@ -254,7 +262,7 @@ def test_timeouts_that_take_the_same_message_have_no_parameters_but_claims() -> 
     second = Binding("s_dead_letter_exchange", "s_input_q_dead_30s", "mail.*")
     (use,) = retry_loop.recognize(found | Definitions.of([second]))
     assert use.params is None
-    assert use.claims == {thing.identity for thing in found} | {second.identity}
+    assert use.claims == {obj.identity for obj in found} | {second.identity}
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-match": "any", "a": "1", "b": "2"}, {"kind": 5}])
@@ -270,7 +278,7 @@ def test_bindings_by_no_header_or_by_several_are_shown_without_breaking(
 
 @pytest.mark.parametrize("ttl", [0, -5, 10**30, True, "500", 2.5])
 def test_a_hostile_ttl_is_no_loop_and_no_error(ttl: Any) -> None:
-    things: list[Thing] = [
+    objects: list[BrokerObject] = [
         Exchange("i", "fanout"),
         Exchange("d", "fanout"),
         a_queue("work", dlx="d"),
@@ -278,7 +286,7 @@ def test_a_hostile_ttl_is_no_loop_and_no_error(ttl: Any) -> None:
         Binding("i", "work", ""),
         Binding("d", "dead", ""),
     ]
-    assert list(retry_loop.recognize(Definitions.of(things))) == []
+    assert list(retry_loop.recognize(Definitions.of(objects))) == []
 
 
 def test_a_retry_pair_is_no_retry_loop_and_the_other_way_round() -> None:
@@ -305,7 +313,7 @@ S = parse(
         "split": "key",
         "timeouts": "mail.# 5s, sms.* 30s",
         "dead_queue": "rest",
-        "way_back": "separate",
+        "return_path": "separate",
         "input_exchange": "in",
         "dead_exchange": "dead",
         "return_exchange": "back",
@@ -408,7 +416,7 @@ def test_a_message_that_expires_in_the_input_queue_is_foreseen_to_be_lost_on_its
 ) -> None:
     """Every version cuts a ring in which nobody rejected anything."""
     found = retry_loop.definitions(PLAIN)
-    walked = walk(found, PLAIN.input_exchange, "", version=version, expiration_ms=5)
+    walked = walk(found, PLAIN.input_exchange, "", version=version, expiration="5")
     (outcome,) = walked.outcomes
     assert outcome.ending == "dropped"
     assert any("own expiration" in hazard for hazard in retry_loop.EXPLANATION.hazards)
@@ -467,5 +475,5 @@ def test_the_example_retries_until_the_input_queue_rejected_it_so_often(
     head, _, _ = retry_loop.consumer_example(PLAIN).partition("for method")
     names: dict[str, Any] = {}
     exec(head, names)
-    told = type("Properties", (), {"headers": headers})
-    assert names["can_retry"](told) is expected
+    reported = type("Properties", (), {"headers": headers})
+    assert names["can_retry"](reported) is expected

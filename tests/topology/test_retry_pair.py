@@ -36,7 +36,7 @@ def test_names_that_no_parameters_rebuild_are_shown_without_any(work: str, hold:
     there = ring(work, hold, ttl=5)
     (use,) = retry_pair.recognize(there)
     assert (use.name, use.params, use.missing, use.has_foreign_names) == (work, None, (), True)
-    assert use.claims == {thing.identity for thing in there}
+    assert use.claims == {obj.identity for obj in there}
 
 
 def test_a_pair_whose_exchanges_have_other_names_is_found_with_what_it_claims() -> None:
@@ -53,7 +53,7 @@ def test_a_pair_among_strangers_is_found_alone() -> None:
     )
     (use,) = retry_pair.recognize(own | strangers)
     assert use.params == params
-    assert use.claims == {thing.identity for thing in own}
+    assert use.claims == {obj.identity for obj in own}
 
 
 def died(queue: str, reason: str, **counts: int) -> dict[str, Any]:

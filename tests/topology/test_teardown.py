@@ -16,14 +16,14 @@ from tests.topology.builders import (
     nothing,
 )
 from topology.broker.errors import Unreachable
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.provisioning.plan import title
 from topology.provisioning.teardown import Occupied, plan_teardown, tear_down
 from topology.snapshot import QueueNumbers
 
 
-def titles(things: tuple[Thing, ...]) -> list[str]:
-    return [title(thing) for thing in things]
+def titles(objects: tuple[BrokerObject, ...]) -> list[str]:
+    return [title(obj) for obj in objects]
 
 
 def test_queues_with_a_ttl_go_first_then_the_others_then_bindings_then_exchanges() -> None:
@@ -48,7 +48,7 @@ def test_what_another_made_or_is_bound_to_is_kept() -> None:
         "direct exchange orders-retry",
         "classic queue orders",
     ]
-    assert not {"audit"} & {getattr(thing, "name", "") for thing in teardown.deletes}
+    assert not {"audit"} & {getattr(obj, "name", "") for obj in teardown.deletes}
 
 
 def test_a_queue_into_which_another_binds_is_kept() -> None:
@@ -78,7 +78,7 @@ def test_bindings_of_others_are_named_but_not_our_own_nor_those_of_taps() -> Non
             Binding("elsewhere", "audit", "#"),
         ]
     )
-    bound = {thing.identity for thing in EVERYTHING.bindings}
+    bound = {obj.identity for obj in EVERYTHING.bindings}
     ours = [identity for identity in ALL_OURS if identity not in bound]
     teardown = plan_teardown(EVERYTHING, ours, a_snapshot(EVERYTHING | foreign))
     assert teardown.foreign_sentences == [
@@ -171,7 +171,7 @@ def test_the_broker_is_asked_to_keep_a_classic_queue_that_filled_meanwhile(
     teardown = plan_teardown(wanted, owned, a_snapshot(wanted), disposable=[tap])
     broker = FakeBroker()
     tear_down(teardown, broker, nothing, disposable=[tap], even_with_messages=forced)  # type: ignore[arg-type]
-    asked = dict(thing for verb, thing in broker.calls if verb == "delete queue")
+    asked = dict(obj for verb, obj in broker.calls if verb == "delete queue")
     assert asked == {"orders": only_if_empty, "orders-retry": only_if_empty, tap: False, "q": False}
     assert [verb for verb, _ in broker.calls][-2:] == ["delete exchange"] * 2
 

@@ -29,18 +29,18 @@ def verdict(there: Definitions, numbers: dict[str, QueueNumbers] | None = None) 
 
 
 def test_what_stands_as_it_should_holds() -> None:
-    told = verdict(EVERYTHING)
-    assert told.holds
-    assert [check.sentence for check in told.checks] == [
+    reported = verdict(EVERYTHING)
+    assert reported.holds
+    assert [check.sentence for check in reported.checks] == [
         "A probe would arrive in orders after 5s.",
         "The delay queue orders-retry has no consumers.",
     ]
 
 
 def test_a_tap_that_is_missing_does_not_hold_though_the_probe_arrives() -> None:
-    told = verdict(PAIR)
-    assert not told.holds
-    assert all(check.holds for check in told.checks)
+    reported = verdict(PAIR)
+    assert not reported.holds
+    assert all(check.holds for check in reported.checks)
 
 
 @pytest.mark.parametrize(
@@ -61,23 +61,23 @@ def test_a_tap_that_is_missing_does_not_hold_though_the_probe_arrives() -> None:
 def test_what_is_missing_is_told_by_what_becomes_of_a_probe(
     missing: tuple[str, str], sentence: str
 ) -> None:
-    told = verdict(EVERYTHING.without([missing]))
-    assert sentence in [check.sentence for check in told.checks if not check.holds]
-    assert not told.holds
+    reported = verdict(EVERYTHING.without([missing]))
+    assert sentence in [check.sentence for check in reported.checks if not check.holds]
+    assert not reported.holds
 
 
 def test_a_policy_that_shortens_the_delay_is_seen_by_the_probe() -> None:
     shorter = a_queue("orders-retry", ttl=2000, dlx="orders")
-    told = verdict(EVERYTHING.without([("queue", "orders-retry")]) | Definitions.of([shorter]))
-    assert told.checks[0].sentence == "A probe would arrive in orders after 2s, not 5s."
+    reported = verdict(EVERYTHING.without([("queue", "orders-retry")]) | Definitions.of([shorter]))
+    assert reported.checks[0].sentence == "A probe would arrive in orders after 2s, not 5s."
 
 
 def test_a_consumer_of_a_delay_queue_takes_messages_before_their_time() -> None:
-    told = verdict(EVERYTHING, {"orders-retry": QueueNumbers(consumers=2)})
-    assert told.checks[1].sentence == (
+    reported = verdict(EVERYTHING, {"orders-retry": QueueNumbers(consumers=2)})
+    assert reported.checks[1].sentence == (
         "2 consumers read the delay queue orders-retry. Messages leave it before they are due."
     )
-    assert not told.holds
+    assert not reported.holds
 
 
 def verdict_of_others(consumers: int, *missing: tuple[str, str]) -> Verification:
@@ -93,9 +93,9 @@ def verdict_of_others(consumers: int, *missing: tuple[str, str]) -> Verification
 
 
 def test_what_a_forwarder_of_others_does_is_not_checked_and_said_so() -> None:
-    told = verdict_of_others(consumers=1)
-    assert told.holds
-    assert [check.sentence for check in told.checks] == [
+    reported = verdict_of_others(consumers=1)
+    assert reported.holds
+    assert [check.sentence for check in reported.checks] == [
         (
             "A probe would arrive in hooks-busy-wait after 1m. An external consumer reads this "
             "queue."
@@ -107,16 +107,16 @@ def test_what_a_forwarder_of_others_does_is_not_checked_and_said_so() -> None:
 
 
 def test_a_forwarder_of_others_that_is_not_at_work_is_not_replaced_by_ours() -> None:
-    told = verdict_of_others(consumers=0)
-    assert [check.sentence for check in told.checks if not check.holds] == [
+    reported = verdict_of_others(consumers=0)
+    assert [check.sentence for check in reported.checks if not check.holds] == [
         "hooks-busy-wait has no consumer, so no message leaves the delay. Start an external "
         "consumer."
     ]
 
 
 def test_a_queue_that_others_should_read_and_that_is_missing_does_not_hold() -> None:
-    told = verdict_of_others(0, ("queue", "hooks-busy-wait"))
-    first, *_, last = [check.sentence for check in told.checks if not check.holds]
+    reported = verdict_of_others(0, ("queue", "hooks-busy-wait"))
+    first, *_, last = [check.sentence for check in reported.checks if not check.holds]
     assert first.startswith("A probe would not arrive in hooks-busy-wait: ")
     assert last == "The forwarder's queue hooks-busy-wait does not exist."
 
@@ -131,11 +131,11 @@ def test_a_destination_without_a_binding_and_stuck_messages_do_not_hold() -> Non
     pattern = PATTERNS[delay_levels.KIND]
 
     def failed(problems: dict[str, str]) -> list[str]:
-        told = verify(pattern, params, wanted, snapshot, problems=problems)
+        reported = verify(pattern, params, wanted, snapshot, problems=problems)
         assert not any(
-            "would arrive in a destination" in c.sentence for c in told.checks if problems
+            "would arrive in a destination" in c.sentence for c in reported.checks if problems
         )
-        return [check.sentence for check in told.checks if not check.holds]
+        return [check.sentence for check in reported.checks if not check.holds]
 
     assert failed({"sales": "Destination “sales” has no binding."}) == [
         "Destination “sales” has no binding."
@@ -151,8 +151,8 @@ def test_a_destination_that_is_bound_again_holds() -> None:
     bound = Definitions.of([Queue("sales"), Binding("shop.delay-delivery", "sales", "#.sales")])
     numbers = {queue.name: QueueNumbers(0, 0, 0, 0) for queue in wanted.queues}
     snapshot = a_snapshot(wanted | bound, numbers)
-    told = verify(
+    reported = verify(
         PATTERNS[delay_levels.KIND], params, wanted, snapshot, problems={"sales": "No binding."}
     )
-    assert told.holds
-    assert "A route to destination “sales” exists again." in [c.sentence for c in told.checks]
+    assert reported.holds
+    assert "A route to destination “sales” exists again." in [c.sentence for c in reported.checks]

@@ -23,8 +23,8 @@ MEMBERS = frozenset(
 ORDERS = Group("retry_pair/orders", "orders", "Retry pair", MEMBERS, waiting=7)
 
 
-def surveyed(*things: Exchange | Queue | Binding, **numbers: QueueNumbers) -> Survey:
-    whole = PAIR | TAP | Definitions.of(things)
+def surveyed(*objects: Exchange | Queue | Binding, **numbers: QueueNumbers) -> Survey:
+    whole = PAIR | TAP | Definitions.of(objects)
     counts = {queue.name: QueueNumbers(0, 0, 0, 0) for queue in whole.queues} | numbers
     return survey(a_snapshot(whole, counts), [ORDERS])
 
@@ -94,13 +94,13 @@ def test_a_topology_that_lacks_something_is_incomplete() -> None:
 
 
 def test_what_two_share_is_drawn_with_the_first_and_both_lead_there() -> None:
-    things = Definitions.of(
+    objects = Definitions.of(
         [Exchange("x"), a_queue("a", dlx="x"), a_queue("b", dlx="x"), Binding("x", "a", "")]
     )
     groups = [
         Group(f"g/{name}", name, "k", frozenset({f"queue/{name}", "exchange/x"})) for name in "ab"
     ]
-    whole = survey(a_snapshot(things), groups)
+    whole = survey(a_snapshot(objects), groups)
     seen = overview(whole, most=500)
     assert [(card.title, card.exchanges, card.queues) for card in seen.cards] == [
         ("a", 1, 1),
@@ -114,14 +114,14 @@ def test_what_two_share_is_drawn_with_the_first_and_both_lead_there() -> None:
 
 
 def test_a_forwarder_s_way_leads_to_the_queue_that_it_works_for() -> None:
-    ways = forwarder_edges([Forwarder("wait", "work", "room", "due")])
-    group = Group("g/w", "w", "k", frozenset({"queue/wait", "queue/room"}), ways=ways)
+    extra_edges = forwarder_edges([Forwarder("wait", "work", "room", "due")])
+    group = Group("g/w", "w", "k", frozenset({"queue/wait", "queue/room"}), extra_edges=extra_edges)
     there = Definitions.of([Queue("wait"), Queue("room")])
     gone = overview(survey(a_snapshot(there), [group]), most=9)
     assert links(gone) == {("g/w", MISSING, "forwarder")}
     whole = survey(a_snapshot(there | Definitions.of([Queue("work")])), [group])
     assert links(overview(whole, most=9)) == {("g/w", QUEUES, "forwarder")}
-    assert [way.target for way in whole.ways({"queue/work"})] == ["queue/work"]
+    assert [way.target for way in whole.extra_edges({"queue/work"})] == ["queue/work"]
 
 
 def test_a_part_has_the_queues_that_die_into_it() -> None:
@@ -171,9 +171,9 @@ def test_few_boxes_have_arrows_and_many_stand_in_rows_that_do_not_overlap() -> N
     groups = [
         Group(f"g/{n}", f"g{n}", "k", frozenset({f"queue/q{n}"})) for n in range(MOST_LINKED + 1)
     ]
-    things: list[Exchange | Queue | Binding] = [Queue(f"q{n}") for n in range(MOST_LINKED + 1)]
-    things += [Exchange("x"), Binding("x", "q1", "")]
-    layout = arrange_cards(overview(survey(a_snapshot(Definitions.of(things)), groups), most=500))
+    objects: list[Exchange | Queue | Binding] = [Queue(f"q{n}") for n in range(MOST_LINKED + 1)]
+    objects += [Exchange("x"), Binding("x", "q1", "")]
+    layout = arrange_cards(overview(survey(a_snapshot(Definitions.of(objects)), groups), most=500))
     assert layout.lines == ()
     assert "the diagram omits arrows" in layout.note
     places = [(box.left, box.top) for box in layout.boxes]

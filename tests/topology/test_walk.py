@@ -41,37 +41,44 @@ def only(walked: Walk) -> RouteOutcome:
 
 @pytest.mark.parametrize(
     ("of_the_queue", "of_the_message", "after"),
-    [(500, None, 500), (None, 300, 300), (500, 300, 300), (300, 500, 300), (0, None, 0), (5, 0, 0)],
+    [
+        (500, None, 500),
+        (None, "300", 300),
+        (500, "300", 300),
+        (300, "500", 300),
+        (0, None, 0),
+        (5, "0", 0),
+    ],
 )
 def test_a_message_waits_for_the_smaller_of_both_times(
-    of_the_queue: int | None, of_the_message: int | None, after: int
+    of_the_queue: int | None, of_the_message: str | None, after: int
 ) -> None:
     found = Definitions.of([queue("hold", of_the_queue, "", "work"), queue("work")])
-    walked = walk(found, "", "hold", expiration_ms=of_the_message)
+    walked = walk(found, "", "hold", expiration=of_the_message)
     assert ends(walked) == [("delivered", "work", ms(after))]
-    assert [(hop.queue, hop.stays) for hop in walked.hops] == [("hold", ms(after)), ("work", None)]
+    assert [(hop.queue, hop.wait) for hop in walked.hops] == [("hold", ms(after)), ("work", None)]
 
 
 def test_the_messages_own_expiration_ends_with_its_first_death() -> None:
     found = Definitions.of(
         [queue("first", None, "", "second"), queue("second", 900, "", "work"), queue("work")]
     )
-    walked = walk(found, "", "first", expiration_ms=100)
+    walked = walk(found, "", "first", expiration="100")
     assert ends(walked) == [("delivered", "work", ms(1000))]
     assert walked.hops[1].why == "expired in first after 100ms"
 
 
 def test_a_dead_letter_keeps_its_key_unless_the_queue_has_another_for_it() -> None:
-    things: list[Any] = [
+    objects: list[Any] = [
         Exchange("x"),
         queue("work"),
         queue("other"),
         Binding("x", "work", "k"),
         Binding("x", "other", "hold"),
     ]
-    keeps = Definitions.of([*things, queue("hold", 1, "x")])
+    keeps = Definitions.of([*objects, queue("hold", 1, "x")])
     assert only(walk(keeps, "", "hold")).queue == "other"
-    replaces = Definitions.of([*things, queue("hold", 1, "x", "k")])
+    replaces = Definitions.of([*objects, queue("hold", 1, "x", "k")])
     assert only(walk(replaces, "", "hold")).queue == "work"
 
 
@@ -161,13 +168,13 @@ def test_further_keys_route_too_and_headers_are_asked() -> None:
 
 def test_a_way_that_branches_beyond_measure_is_given_up_and_says_so() -> None:
     """Forty floors of two queues: a million million ways, none of which ends before the last."""
-    things: list[Any] = [queue("end0"), queue("end1")]
+    objects: list[Any] = [queue("end0"), queue("end1")]
     for floor in range(40):
-        things.append(Exchange(f"x{floor}", "fanout"))
+        objects.append(Exchange(f"x{floor}", "fanout"))
         for side in range(2):
-            things.append(queue(f"f{floor}s{side}", 1, f"x{floor + 1}"))
-            things.append(Binding(f"x{floor}", f"f{floor}s{side}", ""))
-    walked = walk(Definitions.of(things), "x0", "k")
+            objects.append(queue(f"f{floor}s{side}", 1, f"x{floor + 1}"))
+            objects.append(Binding(f"x{floor}", f"f{floor}s{side}", ""))
+    walked = walk(Definitions.of(objects), "x0", "k")
     assert len(walked.outcomes) == 1
     assert walked.outcomes[-1].ending == "uncertain"
     assert "too many branches" in walked.outcomes[-1].why
@@ -178,17 +185,17 @@ def test_a_way_that_branches_beyond_measure_is_given_up_and_says_so() -> None:
     strategies.definitions(),
     st.sampled_from((*strategies.EXCHANGES, "")),
     strategies.keys | st.sampled_from(strategies.QUEUES),
-    st.none() | st.integers(0, 50),
+    st.none() | st.integers(0, 50).map(str),
 )
 def test_every_walk_ends_and_tells_of_every_copy(
-    found: Definitions, exchange: str, key: str, expiration_ms: int | None
+    found: Definitions, exchange: str, key: str, expiration: str | None
 ) -> None:
-    walked = walk(found, exchange, key, expiration_ms=expiration_ms)
+    walked = walk(found, exchange, key, expiration=expiration)
     assert 1 <= len(walked.outcomes) <= MAXIMUM_OUTCOMES + len(strategies.QUEUES) + 1
     assert walked.is_routed == bool(match(Index(found), exchange, [key], {}).queues)
     assert len(walked.hops) <= MAXIMUM_COPIES * len(strategies.QUEUES)
     for outcome in walked.outcomes:
-        stays = [hop.stays or timedelta(0) for hop in outcome.hops]
+        stays = [hop.wait or timedelta(0) for hop in outcome.hops]
         assert outcome.after == sum(stays, timedelta(0))
         names = [hop.queue for hop in outcome.hops]
         assert len(set(names)) == len(names)

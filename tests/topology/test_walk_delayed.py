@@ -206,7 +206,7 @@ def test_the_way_through_a_delayed_exchange_is_shown_with_its_binding() -> None:
     snapshot = a_snapshot(DIRECT, version="4.2.0")
     answer = ask(Question("later", "k", {"x-delay": 40}), snapshot)
     assert answer.walk.delivered[0].hops[0].why == "stored by the exchange “later” for 40ms"
-    assert answer.way == DIRECT
+    assert answer.path == DIRECT
 
 
 def test_the_pattern_speaks_of_the_same_type_header_and_bound() -> None:

@@ -45,8 +45,8 @@ def test_times_only_grow_and_every_end_is_where_its_way_leads(
         assert outcome.queue == (outcome.hops[-1].queue if outcome.hops else "")
         assert outcome.latest is None or outcome.latest >= outcome.after
         for before, hop in zip(outcome.hops, outcome.hops[1:], strict=False):
-            assert before.stays is not None
-            assert hop.after == before.after + before.stays
+            assert before.wait is not None
+            assert hop.after == before.after + before.wait
 
 
 @settings(deadline=None)

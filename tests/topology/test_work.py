@@ -221,4 +221,4 @@ def test_what_has_ended_cannot_be_cancelled() -> None:
     work.lease_of(row).end(WorkState.DONE)
     work.cancel(row)
     row.refresh_from_db()
-    assert (row.state, row.cancel_wanted) == (WorkState.DONE, False)
+    assert (row.state, row.cancel_requested) == (WorkState.DONE, False)

@@ -29,8 +29,8 @@ def only(walked: Walk) -> RouteOutcome:
     return outcome
 
 
-def of(*things: Exchange | Queue | Binding) -> Definitions:
-    return Definitions.of(things)
+def of(*objects: Exchange | Queue | Binding) -> Definitions:
+    return Definitions.of(objects)
 
 
 def topic_matches(pattern: str, key: str) -> bool:

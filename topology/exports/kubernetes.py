@@ -9,24 +9,24 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.exports.names import NotExportable, resource_name
 
 # A part of a DNS name (RFC 1123).
 LONGEST_NAME = 63
 
 
-def as_kubernetes(things: Definitions, vhost: str) -> str:
+def as_kubernetes(objects: Definitions, vhost: str) -> str:
     """YAML, for a RabbitmqCluster of the name “rabbitmq”. Raises NotExportable."""
     documents = []
-    for thing in things:
+    for obj in objects:
         document = {
             "apiVersion": "rabbitmq.com/v1beta1",
-            "kind": type(thing).__name__,
-            "metadata": {"name": resource_name(thing.identity, "-", LONGEST_NAME)},
+            "kind": type(obj).__name__,
+            "metadata": {"name": resource_name(obj.identity, "-", LONGEST_NAME)},
             "spec": {
                 "vhost": vhost,
-                **_spec(thing),
+                **_spec(obj),
                 "rabbitmqClusterReference": {"name": "rabbitmq"},
             },
         }
@@ -34,33 +34,33 @@ def as_kubernetes(things: Definitions, vhost: str) -> str:
     return "\n---\n".join(documents) + "\n"
 
 
-def _spec(thing: Thing) -> dict[str, Any]:
-    arguments = {"arguments": dict(thing.arguments)} if thing.arguments else {}
-    match thing:
+def _spec(obj: BrokerObject) -> dict[str, Any]:
+    arguments = {"arguments": dict(obj.arguments)} if obj.arguments else {}
+    match obj:
         case Exchange() | Queue():
-            if isinstance(thing, Exchange):
-                _check_exchange(thing)
+            if isinstance(obj, Exchange):
+                _check_exchange(obj)
             return {
-                "name": thing.name,
-                "type": thing.type,
-                "durable": thing.durable,
-                "autoDelete": thing.auto_delete,
+                "name": obj.name,
+                "type": obj.type,
+                "durable": obj.durable,
+                "autoDelete": obj.auto_delete,
                 **arguments,
             }
         case Binding():
             return {
-                "source": thing.source,
-                "destination": thing.destination,
-                "destinationType": "queue" if thing.destination_is_queue else "exchange",
-                "routingKey": thing.routing_key,
+                "source": obj.source,
+                "destination": obj.destination,
+                "destinationType": "queue" if obj.destination_is_queue else "exchange",
+                "routingKey": obj.routing_key,
                 **arguments,
             }
 
 
-def _check_exchange(thing: Exchange) -> None:
-    if thing.internal:
+def _check_exchange(obj: Exchange) -> None:
+    if obj.internal:
         raise NotExportable(
-            f"The exchange “{thing.name}” is internal. The Kubernetes topology operator does not "
+            f"The exchange “{obj.name}” is internal. The Kubernetes topology operator does not "
             "support internal exchanges."
         )
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from shlex import quote
 from typing import Any
 
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.exports.names import NotExportable
 from topology.patterns.pattern import MADE_UP, Pattern
 
@@ -37,22 +37,22 @@ class Permissions:
     def publish(self, exchange: str) -> None:
         self.write.add(exchange or DEFAULT_EXCHANGE)
 
-    def declare(self, things: Iterable[Thing]) -> None:
-        for thing in things:
-            match thing:
+    def declare(self, objects: Iterable[BrokerObject]) -> None:
+        for obj in objects:
+            match obj:
                 case Queue():
-                    self.configure.add(thing.name)
-                    if (onward := thing.dead_letter_exchange) is not None:
-                        self.read.add(thing.name)
+                    self.configure.add(obj.name)
+                    if (onward := obj.dead_letter_exchange) is not None:
+                        self.read.add(obj.name)
                         self.publish(onward)
                 case Exchange():
-                    self.configure.add(thing.name)
-                    if onward := thing.arguments.text("alternate-exchange"):
-                        self.read.add(thing.name)
+                    self.configure.add(obj.name)
+                    if onward := obj.arguments.text("alternate-exchange"):
+                        self.read.add(obj.name)
                         self.publish(onward)
                 case Binding():
-                    self.read.add(thing.source)
-                    self.write.add(thing.destination)
+                    self.read.add(obj.source)
+                    self.write.add(obj.destination)
 
     def patterns(self) -> tuple[str, str, str]:
         """Regular expressions for configure, write and read."""
@@ -90,13 +90,13 @@ def _probes(
 
 
 def of_delayboard(
-    pattern: Pattern, params: Any, found: Definitions, things: Definitions
+    pattern: Pattern, params: Any, found: Definitions, objects: Definitions
 ) -> Permissions:
     """To apply, delete, record, publish and replay; `things` are the topology's and its tap's."""
     permissions = of_publisher(pattern, params, found)
-    permissions.declare(things)
-    permissions.read |= {queue.name for queue in things.queues}
-    permissions.write |= {exchange.name for exchange in things.exchanges} | {DEFAULT_EXCHANGE}
+    permissions.declare(objects)
+    permissions.read |= {queue.name for queue in objects.queues}
+    permissions.write |= {exchange.name for exchange in objects.exchanges} | {DEFAULT_EXCHANGE}
     return permissions
 
 

@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from topology.definitions import Binding, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Exchange, Queue
 
 Raw: TypeAlias = dict[str, Any]
 
 
-def raw_queue(thing: Queue) -> Raw:
+def raw_queue(obj: Queue) -> Raw:
     return {
-        "name": thing.name,
-        "durable": thing.durable,
-        "auto_delete": thing.auto_delete,
-        "arguments": dict(thing.arguments),
+        "name": obj.name,
+        "durable": obj.durable,
+        "auto_delete": obj.auto_delete,
+        "arguments": dict(obj.arguments),
     }
 
 
-def raw_exchange(thing: Exchange) -> Raw:
+def raw_exchange(obj: Exchange) -> Raw:
     return {
-        "name": thing.name,
-        "type": thing.type,
-        "durable": thing.durable,
-        "auto_delete": thing.auto_delete,
-        "internal": thing.internal,
-        "arguments": dict(thing.arguments),
+        "name": obj.name,
+        "type": obj.type,
+        "durable": obj.durable,
+        "auto_delete": obj.auto_delete,
+        "internal": obj.internal,
+        "arguments": dict(obj.arguments),
     }
 
 
-def raw_binding(thing: Binding) -> Raw:
+def raw_binding(obj: Binding) -> Raw:
     return {
-        "source": thing.source,
-        "destination": thing.destination,
-        "destination_type": "queue" if thing.destination_is_queue else "exchange",
-        "routing_key": thing.routing_key,
-        "arguments": dict(thing.arguments),
+        "source": obj.source,
+        "destination": obj.destination,
+        "destination_type": "queue" if obj.destination_is_queue else "exchange",
+        "routing_key": obj.routing_key,
+        "arguments": dict(obj.arguments),
     }
 
 
-def raw_definitions(things: Iterable[Thing]) -> dict[str, list[Raw]]:
+def raw_definitions(objects: Iterable[BrokerObject]) -> dict[str, list[Raw]]:
     """What `rabbitmqctl import_definitions --vhost` and the management page import."""
-    everything = list(things)
+    everything = list(objects)
     return {
         "exchanges": [raw_exchange(one) for one in everything if isinstance(one, Exchange)],
         "queues": [raw_queue(one) for one in everything if isinstance(one, Queue)],

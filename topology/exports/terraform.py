@@ -22,50 +22,50 @@ _HEAD = """terraform {
 """
 
 
-def as_terraform(things: Definitions, vhost: str) -> str:
+def as_terraform(objects: Definitions, vhost: str) -> str:
     """Raises NotExportable."""
     _check_name(vhost)
     blocks = [_HEAD, f'variable "vhost" {{\n  default = {_text(vhost)}\n}}\n']
-    for thing in things:
-        match thing:
+    for obj in objects:
+        match obj:
             case Exchange():
-                blocks.append(_exchange(thing))
+                blocks.append(_exchange(obj))
             case Queue():
-                blocks.append(_queue(thing))
+                blocks.append(_queue(obj))
             case Binding():
-                blocks.append(_binding(thing, things))
+                blocks.append(_binding(obj, objects))
     return "\n".join(blocks)
 
 
-def _exchange(thing: Exchange) -> str:
-    _check_name(thing.name)
-    if thing.internal:
+def _exchange(obj: Exchange) -> str:
+    _check_name(obj.name)
+    if obj.internal:
         raise NotExportable(
-            f"The exchange “{thing.name}” is internal. The Terraform provider does not support "
+            f"The exchange “{obj.name}” is internal. The Terraform provider does not support "
             "internal exchanges."
         )
-    if not all(isinstance(value, str) for value in thing.arguments.values()):
+    if not all(isinstance(value, str) for value in obj.arguments.values()):
         raise NotExportable(
-            f"The exchange “{thing.name}” has an argument that is not text. The Terraform provider "
+            f"The exchange “{obj.name}” has an argument that is not text. The Terraform provider "
             "supports only text arguments of exchanges."
         )
-    settings = [f"type = {_text(thing.type)}", *_flags(thing.durable, thing.auto_delete)]
-    if thing.arguments:
-        pairs = (f"  {_text(key)} = {_text(str(v))}" for key, v in thing.arguments.items())
+    settings = [f"type = {_text(obj.type)}", *_flags(obj.durable, obj.auto_delete)]
+    if obj.arguments:
+        pairs = (f"  {_text(key)} = {_text(str(v))}" for key, v in obj.arguments.items())
         settings += ["arguments = {", *pairs, "}"]
-    return _resource("exchange", thing.identity, thing.name, settings)
+    return _resource("exchange", obj.identity, obj.name, settings)
 
 
-def _queue(thing: Queue) -> str:
-    _check_name(thing.name)
-    settings = [*_flags(thing.durable, thing.auto_delete), *_arguments(thing.arguments)]
-    return _resource("queue", thing.identity, thing.name, settings)
+def _queue(obj: Queue) -> str:
+    _check_name(obj.name)
+    settings = [*_flags(obj.durable, obj.auto_delete), *_arguments(obj.arguments)]
+    return _resource("queue", obj.identity, obj.name, settings)
 
 
-def _binding(thing: Binding, things: Definitions) -> str:
-    kind = "queue" if thing.destination_is_queue else "exchange"
+def _binding(obj: Binding, objects: Definitions) -> str:
+    kind = "queue" if obj.destination_is_queue else "exchange"
     # The provider splits the address of a binding at slashes.
-    for name in (thing.source, thing.destination, thing.routing_key):
+    for name in (obj.source, obj.destination, obj.routing_key):
         if "/" in name:
             raise NotExportable(
                 f"“{name}” contains a slash. The Terraform provider does not support a slash in a "
@@ -73,13 +73,13 @@ def _binding(thing: Binding, things: Definitions) -> str:
             )
     lines = [
         "  vhost = var.vhost",
-        f"  source = {_end(things, ('exchange', thing.source))}",
-        f"  destination = {_end(things, (kind, thing.destination))}",
+        f"  source = {_end(objects, ('exchange', obj.source))}",
+        f"  destination = {_end(objects, (kind, obj.destination))}",
         f"  destination_type = {_text(kind)}",
-        f"  routing_key = {_text(thing.routing_key)}",
-        *(f"  {line}" for line in _arguments(thing.arguments)),
+        f"  routing_key = {_text(obj.routing_key)}",
+        *(f"  {line}" for line in _arguments(obj.arguments)),
     ]
-    return _block("binding", thing.identity, lines)
+    return _block("binding", obj.identity, lines)
 
 
 def _resource(kind: str, identity: Identity, name: str, settings: list[str]) -> str:
@@ -92,9 +92,9 @@ def _block(kind: str, identity: Identity, lines: list[str]) -> str:
     return "\n".join([head, *lines, "}", ""])
 
 
-def _end(things: Definitions, identity: Identity) -> str:
+def _end(objects: Definitions, identity: Identity) -> str:
     """A reference, so that Terraform creates the object first; the name of an object of others."""
-    if things.get(identity) is None:
+    if objects.get(identity) is None:
         return _text(identity[1])
     return f"rabbitmq_{identity[0]}.{resource_name(identity, '_', LONGEST_LABEL)}.name"
 

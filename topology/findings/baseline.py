@@ -27,24 +27,23 @@ def read(document: Any) -> Known:
 
 
 def _is_row(row: Any) -> bool:
-    if not isinstance(row, Mapping) or not isinstance(thing := row.get("object"), list):
+    if not isinstance(row, Mapping) or not isinstance(obj := row.get("object"), list):
         return False
-    texts = (row.get("rule"), row.get("vhost"), *thing)
+    texts = (row.get("rule"), row.get("vhost"), *obj)
     return all(isinstance(text, str) for text in texts)
 
 
 def write(found: Mapping[str, Iterable[Finding]]) -> dict[str, Any]:
     """All of these findings, by vhost."""
     rows = {
-        (one.rule.id, vhost, thing)
+        (one.rule.id, vhost, obj)
         for vhost, findings in found.items()
         for one in findings
-        for thing in one.objects
+        for obj in one.objects
     }
     return {
         "known": [
-            {"rule": rule, "vhost": vhost, "object": list(thing)}
-            for rule, vhost, thing in sorted(rows)
+            {"rule": rule, "vhost": vhost, "object": list(obj)} for rule, vhost, obj in sorted(rows)
         ]
     }
 

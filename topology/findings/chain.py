@@ -13,18 +13,18 @@ from topology.snapshot import Snapshot
 
 def chain_of(finding: Finding, snapshot: Snapshot) -> Answer | None:
     """None where there is nothing to draw, as for an object that is gone."""
-    thing = snapshot.definitions.get(finding.objects[0])
-    if thing is None:
+    obj = snapshot.definitions.get(finding.objects[0])
+    if obj is None:
         return None
     context = Context(snapshot)
-    match thing:
+    match obj:
         case Binding():
-            question = Question(thing.source, thing.routing_key, without_consumers=True)
+            question = Question(obj.source, obj.routing_key, without_consumers=True)
             return ask(question, snapshot, context.index)
-        case Queue() if thing.dead_letter_exchange is not None and thing.type != "stream":
-            walked = context.die(thing, *_how(context, thing))
+        case Queue() if obj.dead_letter_exchange is not None and obj.type != "stream":
+            walked = context.die(obj, *_how(context, obj))
             return Answer(walked, find_path(context.index, walked, {}, context.version))
-    return Answer(Walk(()), snapshot.definitions.only([thing.identity]))
+    return Answer(Walk(()), snapshot.definitions.only([obj.identity]))
 
 
 def _how(context: Context, queue: Queue) -> tuple[Reason, str]:

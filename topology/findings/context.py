@@ -261,10 +261,10 @@ class Context:
         value = show_value(queue.arguments.get(argument)) or "(default exchange)"
         return Evidence(queue.identity, argument, value, self.set_by(queue, argument), sentence)
 
-    def evidence_of(self, thing: Identity, argument: str, value: str, sentence: str) -> Evidence:
+    def evidence_of(self, obj: Identity, argument: str, value: str, sentence: str) -> Evidence:
         """Of anything but a queue; operator policies give exchanges nothing."""
-        declared = self.snapshot.declared.get(thing)
+        declared = self.snapshot.declared.get(obj)
         set_by = ""
         if isinstance(declared, Exchange):
             set_by = "argument" if argument in ("type", *declared.arguments) else "policy"
-        return Evidence(thing, argument, value, set_by, sentence)
+        return Evidence(obj, argument, value, set_by, sentence)

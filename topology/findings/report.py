@@ -26,13 +26,13 @@ _LEVELS = {
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def name_of(thing: Identity) -> str:
+def name_of(obj: Identity) -> str:
     """An object in words: "queue orders"."""
-    if thing[0] == "binding":
-        _, source, kind, target, key, *_ = thing
+    if obj[0] == "binding":
+        _, source, kind, target, key, *_ = obj
         with_key = f" with key {key}" if key else ""
         return f"binding from {source} to {kind} {target}{with_key}"
-    return f"{thing[0]} {thing[1]}"
+    return f"{obj[0]} {obj[1]}"
 
 
 def count_words(findings: Sequence[Finding]) -> str:
@@ -141,8 +141,7 @@ def _sarif_rule(rule: Rule) -> dict[str, Any]:
 
 def _sarif_result(one: Finding, vhost: str, file: str) -> dict[str, Any]:
     names = [
-        {"fullyQualifiedName": f"{vhost}/{name_of(thing)}"}
-        for thing in one.objects[:MOST_LOCATIONS]
+        {"fullyQualifiedName": f"{vhost}/{name_of(obj)}"} for obj in one.objects[:MOST_LOCATIONS]
     ]
     place = {"artifactLocation": {"uri": file}, "region": {"startLine": 1}}
     return {

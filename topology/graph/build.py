@@ -76,21 +76,21 @@ def build(
     *,
     wanted: Definitions | None = None,
     beside: Definitions = NOTHING,
-    ways: Sequence[Edge] = (),
+    extra_edges: Sequence[Edge] = (),
 ) -> Graph:
     """The graph of a vhost or of a part of it.
 
     Drawn as missing: what `wanted` names and `found` does not have, and what a binding, a
-    dead-letter argument or one of the `ways` names and nobody has. A name `beside` the part is
-    drawn as it is there, without its own edges. Taps and probe queues of ours are omitted.
+    dead-letter argument or one of the `extra_edges` names and nobody has. A name `beside` the part
+    is drawn as it is there, without its own edges. Taps and probe queues of ours are omitted.
     """
     definitions = found.definitions if isinstance(found, Snapshot) else found
     drawn = definitions | (_find_missing(definitions, wanted) if wanted else NOTHING)
     drawn = drawn.without_taps().without_probes()
     edges = _mark_missing_bindings(edges_of(drawn), definitions) if wanted else edges_of(drawn)
-    edges = (*edges, *ways)
+    edges = (*edges, *extra_edges)
     ends = sorted({edge.source for edge in edges} | {edge.target for edge in edges})
-    near = _select_named(ends, beside).without(thing.identity for thing in drawn)
+    near = _select_named(ends, beside).without(obj.identity for obj in drawn)
     there = definitions | near
     nodes = {
         node.id: node
@@ -120,13 +120,13 @@ def with_badges(graph: Graph, badges: Mapping[str, str], broken: Mapping[str, st
 def facts(graph: Graph) -> tuple[Fact, ...]:
     """Every arrow of the diagram as a row, in the diagram's words."""
     titles = {node.id: f"{node.kind} {node.title}" for node in graph.nodes}
-    gone = {node.id for node in graph.nodes if node.missing}
+    missing = {node.id for node in graph.nodes if node.missing}
     return tuple(
         Fact(
             source=titles[edge.source],
             what=edge.what,
             key=", ".join(edge.keys),
-            target=titles[edge.target] + (" (missing)" if edge.target in gone else ""),
+            target=titles[edge.target] + (" (missing)" if edge.target in missing else ""),
         )
         for edge in graph.edges
     )
@@ -157,7 +157,7 @@ def _select_named(ends: Iterable[str], beside: Definitions) -> Definitions:
 
 
 def _find_missing(definitions: Definitions, wanted: Definitions) -> Definitions:
-    return wanted.without(thing.identity for thing in definitions)
+    return wanted.without(obj.identity for obj in definitions)
 
 
 def _mark_missing_bindings(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:
@@ -178,13 +178,13 @@ def _mark_missing(edge: Edge, bound: Collection[str] | None, nodes: Collection[s
 
     The box of a missing end is marked, so the arrow's label does not repeat it.
     """
-    gone = set(edge.keys) - set(bound or ())
-    if bound is not None and not gone:
+    missing = set(edge.keys) - set(bound or ())
+    if bound is not None and not missing:
         return edge
     what = "missing binding to" if bound is None else edge.what
     if edge.source not in nodes or edge.target not in nodes:
         return replace(edge, what=what)
-    keys = tuple(f"{key} (missing)" if key in gone else key for key in edge.keys)
+    keys = tuple(f"{key} (missing)" if key in missing else key for key in edge.keys)
     return replace(edge, what=what, keys=keys, label=", ".join(keys) or "missing")
 
 

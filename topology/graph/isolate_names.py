@@ -18,7 +18,7 @@ _BARE = rf"[^\s“”]*[{_RIGHT}](?:[^\s“”]*[^\s“”.,:;!?)])?"
 _EITHER = re.compile(f"{_QUOTED.pattern}|{_BARE}")
 
 
-def isolated(sentence: str) -> str:
+def isolate_names(sentence: str) -> str:
     """The sentence with control characters made visible and right-to-left names set apart.
 
     A quoted name is set apart as a whole, any other word by word.

@@ -45,7 +45,7 @@ def draw(layout: Layout, *, title: str, description: str = "", id: str = "graph"
             root(own, f"graph{readable(layout.width)}", layout.width, layout.height),
             accessible_text(own, title, description or _describe(layout)),
             f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
-            *(way(own, line) for line in layout.lines),
+            *(draw_edge(own, line) for line in layout.lines),
             *(_node(box) for box in layout.boxes),
             *(label(line) for line in layout.lines if line.label),
             "</svg>",
@@ -63,7 +63,7 @@ def _describe(layout: Layout) -> str:
     return " ".join(sentence(box.node) for box in layout.boxes[:40])
 
 
-def way(own: str, line: Line) -> str:
+def draw_edge(own: str, line: Line) -> str:
     """The arrow without its label; the marker begins at the last point of the curve."""
     start, *rest = line.points
     curve = " ".join(p(point) for point in rest)

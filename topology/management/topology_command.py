@@ -110,7 +110,7 @@ def plan_fields(plan: Plan) -> list[dict[str, Any]]:
     return [
         {
             "sign": change.sign,
-            "object": list(change.thing.identity),
+            "object": list(change.object.identity),
             "title": change.title,
             "differences": [
                 {"name": one.name, "planned": one.wanted, "found": one.found}
@@ -145,5 +145,5 @@ def replacement_fields(found: Iterable[Replacement | Removal]) -> list[dict[str,
     ]
 
 
-def object_fields(things: Iterable[Any]) -> list[dict[str, Any]]:
-    return [{"object": list(thing.identity), "title": title(thing)} for thing in things]
+def object_fields(objects: Iterable[Any]) -> list[dict[str, Any]]:
+    return [{"object": list(obj.identity), "title": title(obj)} for obj in objects]

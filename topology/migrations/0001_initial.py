@@ -399,7 +399,7 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
-                ("cancel_wanted", models.BooleanField(default=False)),
+                ("cancel_requested", models.BooleanField(default=False)),
                 ("fence", models.PositiveIntegerField(default=0)),
                 ("owner", models.CharField(blank=True, max_length=100)),
                 ("leased_until_at", models.DateTimeField(null=True)),

@@ -28,7 +28,7 @@ class Work(models.Model):
     subject = models.BigIntegerField(help_text="The row that the work is about.")
     broker = models.ForeignKey(Broker, models.CASCADE, null=True)
     state = models.CharField(max_length=10, choices=WorkState.choices, default=WorkState.WAITING)
-    cancel_wanted = models.BooleanField(default=False)
+    cancel_requested = models.BooleanField(default=False)
     fence = models.PositiveIntegerField(default=0)
     owner = models.CharField(max_length=100, blank=True)
     leased_until_at = models.DateTimeField(null=True)

@@ -63,7 +63,7 @@ def _write(topology: Topology, plan: Plan, snapshot: Snapshot) -> Topology:
     missing, changed = len(plan.select("create")), 0
     for change in plan.select("conflict"):
         # A binding between objects that nobody makes is in conflict, and it is missing.
-        is_missing = snapshot.declared.get(change.thing.identity) is None
+        is_missing = snapshot.declared.get(change.object.identity) is None
         missing, changed = missing + is_missing, changed + (not is_missing)
     numbers = {"objects_count": len(plan.changes), "missing": missing, "changed": changed}
     if not Drift.objects.filter(topology=topology).update(**numbers):

@@ -77,7 +77,7 @@ def _carry_out(
         raise Refusal(f"{' '.join(found.refusals)} Delayboard changed nothing.")
     if problem := unconfirmed(topology, typed_name):
         raise Refusal(problem)
-    created = [change.thing.identity for change in found.plan.changes]
+    created = [change.object.identity for change in found.plan.changes]
     own(topology, [*created, *(one.binding.identity for one in found.reroutes)])
     apply_plan(found.plan, management)
     with transaction.atomic():

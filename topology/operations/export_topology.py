@@ -18,14 +18,14 @@ def export_topology(topology: Topology, form: str, found: Definitions) -> str:
     `found` is what the broker has, for the names of free destinations. Raises NotExportable, and
     ParamsError for a row that no longer reads.
     """
-    things, vhost = topology.pattern.definitions(topology.parsed), topology.broker.vhost
+    objects, vhost = topology.pattern.definitions(topology.parsed), topology.broker.vhost
     match form:
         case "definitions":
-            return json.dumps(raw_definitions(things), indent=2, ensure_ascii=False) + "\n"
+            return json.dumps(raw_definitions(objects), indent=2, ensure_ascii=False) + "\n"
         case "terraform":
-            return as_terraform(things, vhost)
+            return as_terraform(objects, vhost)
         case "kubernetes":
-            return as_kubernetes(things, vhost)
+            return as_kubernetes(objects, vhost)
     return _permissions(topology, found)
 
 

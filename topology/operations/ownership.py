@@ -76,7 +76,7 @@ def unconfirmed(topology: Topology, typed_name: str) -> str:
 def begin(topology: Topology, plan: Plan) -> None:
     with _locked(topology) as row:
         refuse_deleted(row)
-        row.own([change.thing.identity for change in plan.select("create")])
+        row.own([change.object.identity for change in plan.select("create")])
         row.state = State.APPLYING
         row.tap_type = row.tap_type or DEFAULT_TAP
 
@@ -89,13 +89,13 @@ def own_declared(
     Queues that a route created and that no longer exist are removed from the record; not those
     that were recorded after `topology` was read, because `found` may be older than they are.
     """
-    there = {thing.identity for thing in found}
+    there = {obj.identity for obj in found}
     recorded = topology.owned_identities
-    fresh = frozenset(thing.identity for thing in declares if thing.identity not in there)
+    fresh = frozenset(obj.identity for obj in declares if obj.identity not in there)
     with _locked(topology) as row:
-        kept = {thing.identity for thing in row.definitions} | there | fresh
-        gone = (row.owned_identities & recorded) - kept
-        row.disown([identity for identity in gone if identity[0] == "queue"])
+        kept = {obj.identity for obj in row.definitions} | there | fresh
+        removed = (row.owned_identities & recorded) - kept
+        row.disown([identity for identity in removed if identity[0] == "queue"])
         row.own(fresh)
     return fresh
 

@@ -91,7 +91,7 @@ def remove_probe_queue(topology: Topology, lease: work.Lease) -> None:
         for queue in wanted.queues:
             if queue.identity in owned:
                 management.delete_queue(queue.name, only_if_empty=False)
-        disown(topology, [thing.identity for thing in wanted])
+        disown(topology, [obj.identity for obj in wanted])
         with transaction.atomic():
             Topology.objects.filter(pk=topology.pk).update(probing=Probing.OFF)
             lease.end(WorkState.DONE)

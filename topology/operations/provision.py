@@ -126,7 +126,7 @@ def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAU
 
 def create_owned(
     topology: Topology,
-    things: Definitions,
+    objects: Definitions,
     management: Management,
     snapshot: Snapshot | None = None,
 ) -> Applied:
@@ -134,11 +134,11 @@ def create_owned(
 
     Raises Refusal when they cannot be created, BrokerError when the broker fails.
     """
-    snapshot = snapshot or latest.for_action(topology.broker, management, things)
-    plan = make_plan(things, snapshot)
+    snapshot = snapshot or latest.for_action(topology.broker, management, objects)
+    plan = make_plan(objects, snapshot)
     if not plan.is_applicable:
         raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
-    own(topology, [change.thing.identity for change in plan.select("create")])
+    own(topology, [change.object.identity for change in plan.select("create")])
     return Applied(apply_plan(plan, management), plan)
 
 
@@ -178,7 +178,7 @@ def _await_routing(topology: Topology, management: Management, snapshot: Snapsho
 def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
     """What routes declared for it is ours too: bound destinations, hold queues."""
     wanted = topology.definitions
-    beside = topology.owned_identities - {thing.identity for thing in wanted}
+    beside = topology.owned_identities - {obj.identity for obj in wanted}
     declared = snapshot.declared.only(beside)
     return plan_teardown(
         wanted | declared,
@@ -315,10 +315,10 @@ def _count_waiting(topology: Topology, management: Management, snapshot: Snapsho
 def describe_occupied(teardown: Teardown) -> str:
     """How many messages are in the way, where, and until when the last of them waits."""
     parts = []
-    for held in teardown.occupied:
-        last = held.latest_due_at
+    for occupied in teardown.occupied:
+        last = occupied.latest_due_at
         until = f", last due {last:%Y-%m-%d %H:%M:%S} UTC" if last else ""
-        parts.append(f"{held.messages} in {held.queue}{until}")
+        parts.append(f"{occupied.messages} in {occupied.queue}{until}")
     return (
         f"The topology holds {teardown.messages} messages ({'; '.join(parts)}). Drain or park "
         "them, or type the topology name to delete them."
@@ -340,14 +340,14 @@ def _delete(
     topology: Topology, teardown: Teardown, management: Management, *, forced: bool
 ) -> None:
     """What is deleted is no longer ours, also when the broker fails half-way."""
-    gone: list[Identity] = []
+    deleted: list[Identity] = []
     try:
         tear_down(
             teardown,
             management,
-            lambda done, total: gone.append(teardown.deletes[done - 1].identity),
+            lambda done, total: deleted.append(teardown.deletes[done - 1].identity),
             disposable=_own_taps(topology),
             even_with_messages=forced,
         )
     finally:
-        disown(topology, gone)
+        disown(topology, deleted)

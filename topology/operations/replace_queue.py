@@ -271,7 +271,7 @@ class _Removing(_Emptying):
             return self._set(ReplacementStep.DRAINING)
         elif source := self._source(name):
             self.obstacle = f"“{name}” still receives messages from “{source}”."
-        elif self._is_empty(name) and self._is_gone(name):
+        elif self._is_empty(name) and self._is_deleted(name):
             disown(topology, [identity])
             self.is_done = True
         return False
@@ -283,7 +283,7 @@ class _Removing(_Emptying):
             return next(filter(None, found), "")
         return ""
 
-    def _is_gone(self, name: str) -> bool:
+    def _is_deleted(self, name: str) -> bool:
         try:
             return self._remove(declared_queue(self._management.queue(name)))
         except NotFound:

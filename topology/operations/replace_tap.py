@@ -98,4 +98,4 @@ def delete_read_streams(topology: Topology, management: Management) -> None:
     """Raises BrokerError; another call continues."""
     for name in read_streams(topology):
         management.delete_queue(name, only_if_empty=False)
-        disown(topology, [thing.identity for thing in topology.with_tap("stream", name).tap])
+        disown(topology, [obj.identity for obj in topology.with_tap("stream", name).tap])

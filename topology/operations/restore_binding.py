@@ -73,7 +73,7 @@ def _bindings(topology: Topology, destination: str) -> list[Binding]:
         declares = topology.pattern.route(params, SHORTEST, destination).declares
     except ParamsError as error:
         raise Refusal(str(error)) from error
-    return [thing for thing in declares if isinstance(thing, Binding)]
+    return [obj for obj in declares if isinstance(obj, Binding)]
 
 
 def _to_what_exists(wanted: list[Binding], broker: Broker, snapshot: Snapshot) -> Definitions:

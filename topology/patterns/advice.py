@@ -81,11 +81,11 @@ def _find_better(kind: str, params: Any, version: tuple[int, ...]) -> tuple[str,
             "message.",
         )
     if kind == DELAYED_EXCHANGE:
-        gone = "does not run on this version" if version >= LAST_WITH_PLUGIN else "is archived"
+        state = "does not run on this version" if version >= LAST_WITH_PLUGIN else "is archived"
         return (
             DELAY_LEVELS,
             levels,
-            f"The plugin {gone} and keeps its messages on one node. Delay levels use queues.",
+            f"The plugin {state} and keeps its messages on one node. Delay levels use queues.",
         )
     if kind == HOLD_QUEUES and isinstance(params, HoldParams) and not params.delays:
         return (

@@ -60,7 +60,6 @@ def _aio_pika(route: Route) -> CodeExample:
         f"await destination.bind({_text(one.source)}, {_text(one.routing_key)})\n"
         for one in route.declares.bindings
     )
-    expires = f", expiration={route.expiration_ms / 1000:g}" if route.expiration_ms else ""
     exchange = (
         f"exchange = await channel.get_exchange({_text(route.exchange)})\n"
         if route.exchange
@@ -69,7 +68,7 @@ def _aio_pika(route: Route) -> CodeExample:
     code = (
         f"channel = await connection.channel(publisher_confirms=True)\n{binds}{exchange}"
         "message = aio_pika.Message(\n"
-        f"    body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT{expires}\n"
+        f"    body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT\n"
         ")\n"
         f"await exchange.publish(message, {_text(route.routing_key)}, mandatory=True)\n"
     )
@@ -83,14 +82,12 @@ def _spring(route: Route) -> CodeExample:
         f"    {_text(one.source)}, {_text(one.routing_key)}, null));\n"
         for one in route.declares.bindings
     )
-    lines = ["message.getMessageProperties().setDeliveryMode(MessageDeliveryMode.PERSISTENT);"]
-    if route.expiration_ms:
-        lines.append(f'message.getMessageProperties().setExpiration("{route.expiration_ms}");')
-    inner = "".join(f"    {line}\n" for line in lines)
     code = (
         f"{binds}rabbitTemplate.setMandatory(true);\n"
         f"rabbitTemplate.convertAndSend({_text(route.exchange)}, {_text(route.routing_key)}, body,"
-        f" message -> {{\n{inner}    return message;\n}});\n"
+        " message -> {\n"
+        "    message.getMessageProperties().setDeliveryMode(MessageDeliveryMode.PERSISTENT);\n"
+        "    return message;\n});\n"
     )
     return CodeExample("Spring AMQP", code)
 
@@ -101,12 +98,11 @@ def _amqplib(route: Route) -> CodeExample:
         f"({_text(one.destination)}, {_text(one.source)}, {_text(one.routing_key)});\n"
         for one in route.declares.bindings
     )
-    expires = f', expiration: "{route.expiration_ms}"' if route.expiration_ms else ""
     code = (
         "const channel = await connection.createConfirmChannel();\n"
         f"{binds}"
         f"channel.publish({_text(route.exchange)}, {_text(route.routing_key)}, body,\n"
-        f"  {{ persistent: true, mandatory: true{expires} }});\n"
+        "  { persistent: true, mandatory: true });\n"
         "await channel.waitForConfirms();\n"
     )
     return CodeExample("amqplib", code)

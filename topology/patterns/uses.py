@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from topology.definitions import Binding, Definitions, Identity, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Identity, Queue
 from topology.patterns.pattern import Use
 
 
 def find_missing(wanted: Definitions, found: Definitions) -> tuple[str, ...]:
-    """One sentence for each wanted thing that is missing or was declared differently."""
-    return tuple(sentence for thing in wanted if (sentence := _explain_difference(thing, found)))
+    """One sentence for each wanted object that is missing or was declared differently."""
+    return tuple(sentence for obj in wanted if (sentence := _explain_difference(obj, found)))
 
 
-def _explain_difference(wanted: Thing, found: Definitions) -> str:
+def _explain_difference(wanted: BrokerObject, found: Definitions) -> str:
     there = found.get(wanted.identity)
     if there is None:
         return f"The {_describe(wanted)} is missing."
@@ -25,17 +25,17 @@ def _explain_difference(wanted: Thing, found: Definitions) -> str:
     )
 
 
-def _state_type(thing: Thing) -> Thing:
+def _state_type(obj: BrokerObject) -> BrokerObject:
     """An absent queue type is the classic one."""
-    return thing.with_type() if isinstance(thing, Queue) else thing
+    return obj.with_type() if isinstance(obj, Queue) else obj
 
 
-def _describe(thing: Thing) -> str:
-    if isinstance(thing, Binding):
-        kind = "queue" if thing.destination_is_queue else "exchange"
-        key = f" with the key “{thing.routing_key}”" if thing.routing_key else ""
-        return f"binding from “{thing.source}” to the {kind} “{thing.destination}”{key}"
-    return f"{'queue' if isinstance(thing, Queue) else 'exchange'} “{thing.name}”"
+def _describe(obj: BrokerObject) -> str:
+    if isinstance(obj, Binding):
+        kind = "queue" if obj.destination_is_queue else "exchange"
+        key = f" with the key “{obj.routing_key}”" if obj.routing_key else ""
+        return f"binding from “{obj.source}” to the {kind} “{obj.destination}”{key}"
+    return f"{'queue' if isinstance(obj, Queue) else 'exchange'} “{obj.name}”"
 
 
 def find_foreign(
@@ -58,7 +58,7 @@ def make_managed_use(
     kind: str, name: str, params: Any, wanted: Definitions, found: Definitions
 ) -> Use:
     """A use with parameters; it claims what is there of its definitions."""
-    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
+    claims = frozenset(obj.identity for obj in wanted if found.get(obj.identity))
     return Use(kind, name, params, claims, find_missing(wanted, found))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topology.broker.management.client import Management
-from topology.definitions import Binding, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Exchange, Queue
 from topology.provisioning.plan import Plan
 
 
@@ -21,15 +21,15 @@ def apply_plan(plan: Plan, management: Management) -> int:
         raise PlanConflict("The plan conflicts with existing objects. Delayboard changed nothing.")
     missing = plan.select("create")
     for change in missing:
-        _declare(change.thing, management)
+        _declare(change.object, management)
     return len(missing)
 
 
-def _declare(thing: Thing, management: Management) -> None:
-    match thing:
+def _declare(obj: BrokerObject, management: Management) -> None:
+    match obj:
         case Exchange():
-            management.declare_exchange(thing)
+            management.declare_exchange(obj)
         case Queue():
-            management.declare_queue(thing)
+            management.declare_queue(obj)
         case Binding():
-            management.bind(thing)
+            management.bind(obj)

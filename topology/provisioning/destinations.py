@@ -56,9 +56,9 @@ def is_bound(declares: Definitions, found: Definitions) -> bool:
     """Whether the bindings that a route declares exist, to a queue or to an exchange."""
     there = {(one.source, one.destination, one.routing_key) for one in found.bindings}
     return all(
-        (thing.source, thing.destination, thing.routing_key) in there
-        for thing in declares
-        if isinstance(thing, Binding)
+        (obj.source, obj.destination, obj.routing_key) in there
+        for obj in declares
+        if isinstance(obj, Binding)
     )
 
 

@@ -84,21 +84,20 @@ def plan_edit(
     snapshot: Snapshot,
 ) -> Edit:
     """`plan` and `replacements` are of the new definitions, `old` are those in force."""
-    wanted = Definitions.of(change.thing for change in plan.changes)
+    wanted = Definitions.of(change.object for change in plan.changes)
     # A former binding to the tap only copies what is no entry or exit any more.
     bindings = old.without_taps().bindings
     unneeded = [
-        thing
-        for thing in old
-        if wanted.get(thing.identity) is None
-        and (not isinstance(thing, Binding) or thing in bindings)
+        obj
+        for obj in old
+        if wanted.get(obj.identity) is None and (not isinstance(obj, Binding) or obj in bindings)
     ]
     wanted = wanted.without_taps()
     unneeded += _find_former_bindings(old, wanted, owned, snapshot)
     reroutes = tuple(find_reroutes((one for one in unneeded if isinstance(one, Binding)), wanted))
     former = {one.former.identity for one in reroutes}
     leftover = snapshot.declared.only(
-        thing.identity for thing in unneeded if thing.identity not in former
+        obj.identity for obj in unneeded if obj.identity not in former
     )
     kept = tuple(
         one
@@ -113,9 +112,9 @@ def plan_edit(
         if queue.identity in owned
     )
     replaced = {one.queue.identity for one in replacements}
-    others = Plan(tuple(one for one in plan.changes if one.thing.identity not in replaced))
+    others = Plan(tuple(one for one in plan.changes if one.object.identity not in replaced))
     rerouted = {one.binding.identity for one in reroutes}
-    created = Plan(tuple(c for c in plan.select("create") if c.thing.identity not in rerouted))
+    created = Plan(tuple(c for c in plan.select("create") if c.object.identity not in rerouted))
     in_use = (one.refusal for one in removals if one.refusal)
     refusals = (
         *conflict_sentences(others),
@@ -187,11 +186,11 @@ def _removal_refusals(
 
 def _leftover_refusals(leftover: Definitions) -> Iterator[str]:
     """Between two bindings a message would take both ways or none."""
-    for thing in leftover:
-        if isinstance(thing, Queue):
+    for obj in leftover:
+        if isinstance(obj, Queue):
             continue
         yield (
-            f"The change would remove the {title(thing)}, and messages that use it would be lost "
+            f"The change would remove the {title(obj)}, and messages that use it would be lost "
             "or doubled. Edit in smaller steps, or create a new topology and move the publishers."
         )
         return

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from topology.definitions import (
     Binding,
+    BrokerObject,
     Definitions,
     Exchange,
     Identity,
     Queue,
-    Thing,
     show_value,
 )
 from topology.snapshot import Snapshot
@@ -22,7 +22,7 @@ Sign = Literal["create", "present", "conflict"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One argument or attribute in which a declared thing differs from the wanted one."""
+    """One argument or attribute in which a declared object differs from the wanted one."""
 
     name: str
     wanted: str
@@ -34,12 +34,12 @@ class Change:
     """The result for one object: to be created, present already, or in conflict."""
 
     sign: Sign
-    thing: Thing
+    object: BrokerObject
     differences: tuple[Difference, ...] = ()
 
     @property
     def title(self) -> str:
-        return title(self.thing)
+        return title(self.object)
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,22 @@ def make_plan(wanted: Definitions, snapshot: Snapshot) -> Plan:
 
 def compare(wanted: Definitions, declared: Definitions) -> Plan:
     """The same for what was declared, without a snapshot around it."""
-    made = frozenset(thing.identity for thing in wanted)
-    return Plan(tuple(_change(thing, declared, made) for thing in wanted))
+    made = frozenset(obj.identity for obj in wanted)
+    return Plan(tuple(_change(obj, declared, made) for obj in wanted))
 
 
-def _change(wanted: Thing, declared: Definitions, made: Collection[Identity]) -> Change:
-    """A binding between things that are not there and that nobody makes is a conflict."""
+def _change(wanted: BrokerObject, declared: Definitions, made: Collection[Identity]) -> Change:
+    """A binding between objects that do not exist and are not created is a conflict."""
     found = declared.get(wanted.identity)
     if found is None:
-        gone = [end for end in ends(wanted) if end not in made and declared.get(end) is None]
-        missing = tuple(Difference(f"{kind} {name}", "exists", "missing") for kind, name in gone)
+        unbound = [end for end in ends(wanted) if end not in made and declared.get(end) is None]
+        missing = tuple(Difference(f"{kind} {name}", "exists", "missing") for kind, name in unbound)
         return Change("conflict" if missing else "create", wanted, missing)
     differences = tuple(_differences(wanted, found))
     return Change("conflict" if differences else "present", wanted, differences)
 
 
-def _differences(wanted: Thing, found: Thing) -> Iterable[Difference]:
+def _differences(wanted: BrokerObject, found: BrokerObject) -> Iterable[Difference]:
     if isinstance(wanted, Binding):
         return
     for name, value in attributes(wanted).items():
@@ -106,7 +106,7 @@ def conflict_sentences(plan: Plan) -> list[str]:
     """The conflicts as sentences, for those who see no table of them."""
     return [
         _missing_end(change, difference)
-        if isinstance(change.thing, Binding)
+        if isinstance(change.object, Binding)
         else f"The {change.title} already exists with {difference.name} {difference.found} instead "
         f"of {difference.wanted}."
         for change in plan.select("conflict")
@@ -118,39 +118,39 @@ def _missing_end(change: Change, difference: Difference) -> str:
     return f"The {difference.name} does not exist, so Delayboard cannot create the {change.title}."
 
 
-def ends(thing: Thing) -> tuple[tuple[str, str], ...]:
+def ends(obj: BrokerObject) -> tuple[tuple[str, str], ...]:
     """The identities of what a binding binds; nothing for an exchange or a queue.
 
     An exchange and a queue may share a name.
     """
-    if not isinstance(thing, Binding):
+    if not isinstance(obj, Binding):
         return ()
-    kind = "queue" if thing.destination_is_queue else "exchange"
-    return ("exchange", thing.source), (kind, thing.destination)
+    kind = "queue" if obj.destination_is_queue else "exchange"
+    return ("exchange", obj.source), (kind, obj.destination)
 
 
-def attributes(thing: Thing) -> Mapping[str, Any]:
+def attributes(obj: BrokerObject) -> Mapping[str, Any]:
     """What a declare states beside the arguments."""
-    match thing:
+    match obj:
         case Exchange():
             return {
-                "type": thing.type,
-                "durable": thing.durable,
-                "auto-delete": thing.auto_delete,
-                "internal": thing.internal,
+                "type": obj.type,
+                "durable": obj.durable,
+                "auto-delete": obj.auto_delete,
+                "internal": obj.internal,
             }
         case Queue():
-            return {"durable": thing.durable, "auto-delete": thing.auto_delete}
+            return {"durable": obj.durable, "auto-delete": obj.auto_delete}
     return {}
 
 
-def title(thing: Thing) -> str:
-    match thing:
+def title(obj: BrokerObject) -> str:
+    match obj:
         case Exchange():
-            return f"{thing.type} exchange {thing.name}"
+            return f"{obj.type} exchange {obj.name}"
         case Queue():
-            return f"{thing.type} queue {thing.name}"
+            return f"{obj.type} queue {obj.name}"
         case Binding():
-            kind = "queue" if thing.destination_is_queue else "exchange"
-            key = f" with key {thing.routing_key}" if thing.routing_key else ""
-            return f"binding from {thing.source} to {kind} {thing.destination}{key}"
+            kind = "queue" if obj.destination_is_queue else "exchange"
+            key = f" with key {obj.routing_key}" if obj.routing_key else ""
+            return f"binding from {obj.source} to {kind} {obj.destination}{key}"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from topology.definitions import Definitions, Exchange, Identity, Queue, Thing, show_value
+from topology.definitions import BrokerObject, Definitions, Exchange, Identity, Queue, show_value
 from topology.patterns.pattern import Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.durations_in_names import untrue_names
@@ -57,7 +57,7 @@ class Recognition:
     """
 
     found: tuple[Found, ...]
-    foreign: tuple[Thing, ...]
+    foreign: tuple[BrokerObject, ...]
     overlapping: tuple[Use, ...] = ()
     served: tuple[Served, ...] = ()
     waiting: int | None = None
@@ -142,10 +142,10 @@ def departures(found: Found, snapshot: Snapshot) -> list[Departure]:
 
 
 def _departures(change: Change, snapshot: Snapshot) -> Iterator[Departure]:
-    thing = change.thing
-    name_of = title(snapshot.declared.get(thing.identity) or thing)
-    queue = snapshot.definitions.queue(thing.name) if isinstance(thing, Queue) else None
-    declared = snapshot.declared.queue(thing.name) if isinstance(thing, Queue) else None
+    obj = change.object
+    name_of = title(snapshot.declared.get(obj.identity) or obj)
+    queue = snapshot.definitions.queue(obj.name) if isinstance(obj, Queue) else None
+    declared = snapshot.declared.queue(obj.name) if isinstance(obj, Queue) else None
     policy = ""
     if queue is not None and queue != declared:
         policy = snapshot.policies.get(queue.name) or "an operator policy"
@@ -157,7 +157,7 @@ def _departures(change: Change, snapshot: Snapshot) -> Iterator[Departure]:
         yield Departure(name_of, each.name, each.wanted, each.found, *seen)
     if queue is None or declared is None or not policy:
         return
-    for name, value in thing.arguments.items():
+    for name, value in obj.arguments.items():
         holds, stated = (
             show_value(queue.arguments.get(name)),
             show_value(declared.arguments.get(name)),
@@ -187,9 +187,9 @@ def _structure(definitions: Definitions, declared: Definitions) -> Recognition:
     served = _find_served(chosen, definitions, declared, taken)
     known = taken | {one.queue.identity for one in served}
     foreign = (
-        thing
-        for thing in declared.without_taps().without_probes()
-        if thing.identity not in known and not _is_the_brokers(thing)
+        obj
+        for obj in declared.without_taps().without_probes()
+        if obj.identity not in known and not _is_the_brokers(obj)
     )
     found = [_make_found(use, definitions, declared) for use in chosen]
     return Recognition(_add_shared_delays(found), tuple(foreign), tuple(overlapping), served)
@@ -280,6 +280,6 @@ def _sum_messages(delays: Collection[str], snapshot: Snapshot) -> int | None:
     return sum(known) if counts and len(known) == len(counts) else None
 
 
-def _is_the_brokers(thing: Thing) -> bool:
+def _is_the_brokers(obj: BrokerObject) -> bool:
     """The exchanges that every vhost has; what is bound to them is somebody's."""
-    return isinstance(thing, Exchange) and thing.name.startswith("amq.")
+    return isinstance(obj, Exchange) and obj.name.startswith("amq.")

@@ -72,9 +72,9 @@ def plan_replacements(
     """One for each queue of the plan that exists with other arguments."""
     found = snapshot.definitions
     return tuple(
-        _make_replacement(change.thing, there, owned, snapshot)
+        _make_replacement(change.object, there, owned, snapshot)
         for change in plan.select("conflict")
-        if isinstance(change.thing, Queue) and (there := found.queue(change.thing.name))
+        if isinstance(change.object, Queue) and (there := found.queue(change.object.name))
     )
 
 

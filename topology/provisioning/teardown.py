@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from topology.broker.management.client import Management
-from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing, is_tap
+from topology.definitions import (
+    Binding,
+    BrokerObject,
+    Definitions,
+    Exchange,
+    Identity,
+    Queue,
+    is_tap,
+)
 from topology.provisioning.plan import ends
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -33,10 +41,10 @@ class Teardown:
     on into it: while there are any, nothing may be deleted.
     """
 
-    deletes: tuple[Thing, ...]
-    keeps: tuple[Thing, ...]
+    deletes: tuple[BrokerObject, ...]
+    keeps: tuple[BrokerObject, ...]
     occupied: tuple[Occupied, ...]
-    foreign: tuple[Thing, ...] = ()
+    foreign: tuple[BrokerObject, ...] = ()
 
     @property
     def messages(self) -> int:
@@ -49,7 +57,7 @@ class Teardown:
 
     @property
     def foreign_sentences(self) -> list[str]:
-        return [_foreign_sentence(thing) for thing in self.foreign]
+        return [_foreign_sentence(obj) for obj in self.foreign]
 
 
 def plan_teardown(
@@ -66,21 +74,21 @@ def plan_teardown(
     """
     present = [t for t in wanted if snapshot.declared.get(t.identity) is not None]
     there = [t for t in present if t.identity in owned]
-    expected = {*owned, *(thing.identity for thing in wanted)}
-    ours = {thing.identity for thing in there}
+    expected = {*owned, *(obj.identity for obj in wanted)}
+    ours = {obj.identity for obj in there}
     touching = (b for b in snapshot.declared.bindings if not ours.isdisjoint(ends(b)))
     binding = [b for b in touching if not is_tap(b.destination) and b.identity not in expected]
     foreign = sorted(
         [*binding, *_find_sources(ours, snapshot.definitions)], key=lambda t: t.identity
     )
-    needed = {end for thing in foreign for end in (*ends(thing), _leads_into(thing))}
+    needed = {end for obj in foreign for end in (*ends(obj), _leads_into(obj))}
     deletes = sorted((t for t in there if t.identity not in needed), key=_order)
     keeps = [t for t in present if t not in deletes]
     occupied = [
         held
-        for thing in deletes
-        if isinstance(thing, Queue) and thing.name not in disposable
-        if (held := _make_occupied(thing, snapshot)) is not None
+        for obj in deletes
+        if isinstance(obj, Queue) and obj.name not in disposable
+        if (held := _make_occupied(obj, snapshot)) is not None
     ]
     return Teardown(tuple(deletes), tuple(keeps), tuple(occupied), tuple(foreign))
 
@@ -108,49 +116,49 @@ def tear_down(
     Numbers in a snapshot are seconds old, so classic queues are deleted with if-empty (quorum
     queues do not support it: 540, 3.10.8 to 4.3.5).
     """
-    for done, thing in enumerate(teardown.deletes, start=1):
-        if isinstance(thing, Queue):
-            careless = even_with_messages or thing.name in disposable or thing.type != "classic"
-            management.delete_queue(thing.name, only_if_empty=not careless)
-        elif isinstance(thing, Exchange):
-            management.delete_exchange(thing.name)
+    for done, obj in enumerate(teardown.deletes, start=1):
+        if isinstance(obj, Queue):
+            careless = even_with_messages or obj.name in disposable or obj.type != "classic"
+            management.delete_queue(obj.name, only_if_empty=not careless)
+        elif isinstance(obj, Exchange):
+            management.delete_exchange(obj.name)
         else:
-            management.unbind(thing)
+            management.unbind(obj)
         pulse(done, len(teardown.deletes))
 
 
-def _find_sources(ours: AbstractSet[Identity], found: Definitions) -> list[Thing]:
+def _find_sources(ours: AbstractSet[Identity], found: Definitions) -> list[BrokerObject]:
     """The queues and exchanges that are not ours and hand on into what is; taps hold copies."""
     handing: list[Exchange | Queue] = [*found.exchanges, *found.queues]
     leading = (t for t in handing if _leads_into(t) in ours and t.identity not in ours)
     return [t for t in leading if isinstance(t, Exchange) or not is_tap(t.name)]
 
 
-def _leads_into(thing: Thing) -> Identity | None:
+def _leads_into(obj: BrokerObject) -> Identity | None:
     """The dead-letter target of a queue, or the alternate exchange of an exchange.
 
     None when nothing states it: through the default exchange without a dead-letter routing key, a
     queue dead-letters each message by the message's own key.
     """
-    if isinstance(thing, Exchange):
-        alternate = thing.arguments.text("alternate-exchange")
+    if isinstance(obj, Exchange):
+        alternate = obj.arguments.text("alternate-exchange")
         return ("exchange", alternate) if alternate else None
-    if isinstance(thing, Binding) or thing.dead_letter_exchange is None:
+    if isinstance(obj, Binding) or obj.dead_letter_exchange is None:
         return None
-    if thing.dead_letter_exchange:
-        return ("exchange", thing.dead_letter_exchange)
-    key = thing.dead_letter_routing_key
+    if obj.dead_letter_exchange:
+        return ("exchange", obj.dead_letter_exchange)
+    key = obj.dead_letter_routing_key
     return ("queue", key) if key else None
 
 
-def _foreign_sentence(thing: Thing) -> str:
-    if isinstance(thing, Binding):
-        return _bound_sentence(thing)
-    kind, name = _leads_into(thing) or ("", "")
+def _foreign_sentence(obj: BrokerObject) -> str:
+    if isinstance(obj, Binding):
+        return _bound_sentence(obj)
+    kind, name = _leads_into(obj) or ("", "")
     does = (
-        f"queue “{thing.name}” dead-letters into"
-        if isinstance(thing, Queue)
-        else f"exchange “{thing.name}” sends unroutable messages to"
+        f"queue “{obj.name}” dead-letters into"
+        if isinstance(obj, Queue)
+        else f"exchange “{obj.name}” sends unroutable messages to"
     )
     return f"{does} the {kind} “{name}”: delete or change it first"
 
@@ -162,17 +170,17 @@ def _bound_sentence(binding: Binding) -> str:
     return f"{bound}: unbind it first"
 
 
-def _order(thing: Thing) -> tuple[int, int, Identity]:
+def _order(obj: BrokerObject) -> tuple[int, int, Identity]:
     """Delay queues, the longest wait first, other queues, bindings, exchanges.
 
     Messages go down a chain of delays, so that one which cannot be deleted still has its way on.
     A queue takes its bindings along, and what dies meanwhile finds its way; were the bindings
     first, it would be lost.
     """
-    if isinstance(thing, Queue):
-        waits = thing.message_ttl_ms
-        return (1, 0, thing.identity) if waits is None else (0, -waits, thing.identity)
-    return (2 if isinstance(thing, Binding) else 3), 0, thing.identity
+    if isinstance(obj, Queue):
+        waits = obj.message_ttl_ms
+        return (1, 0, obj.identity) if waits is None else (0, -waits, obj.identity)
+    return (2 if isinstance(obj, Binding) else 3), 0, obj.identity
 
 
 def _make_occupied(queue: Queue, snapshot: Snapshot) -> Occupied | None:

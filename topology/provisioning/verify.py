@@ -149,8 +149,7 @@ def _walk_route(route: Route, there: Definitions, forwarders: Sequence[Forwarder
         there.without_taps() | route.declares,
         route.exchange,
         route.routing_key,
-        headers=route.stamped(0),
-        expiration_ms=route.expiration_ms,
+        headers=route.make_headers(0),
         forwarders=forwarders,
     )
 

@@ -85,10 +85,10 @@ def _end_laps(copy: Copy, forwarder: Forwarder, due: int, lap_ms: int) -> Copy:
     if spread != 0:
         back_at = due
         spread = None if spread is None else max(lap_ms, copy.after + spread - due)
-    gone = replace(copy, why=sentences.forwarder_return(forwarder.queue, laps))
+    returned = replace(copy, why=sentences.forwarder_return(forwarder.queue, laps))
     return replace(
-        gone,
-        hops=(*gone.hops, gone.hop(forwarder.back, back_at - gone.after)),
+        returned,
+        hops=(*returned.hops, returned.hop(forwarder.back, back_at - returned.after)),
         after=back_at,
         spread=spread,
         keys=(forwarder.queue,),

@@ -42,14 +42,14 @@ class Copy:
         """What a consumer reads in x-death."""
         return self.deaths or published_deaths(self.headers)
 
-    def hop(self, queue: str, stays: int | None) -> Hop:
-        """A stay of so many milliseconds in this queue, None when it ends there."""
+    def hop(self, queue: str, wait: int | None) -> Hop:
+        """A wait of so many milliseconds in this queue, None when it ends there."""
         return Hop(
             exchange=self.exchange,
             routing_key=self.keys[0],
             queue=queue,
             after=timedelta(milliseconds=self.after),
-            stays=duration(stays),
+            wait=duration(wait),
             why=self.why,
             spread=duration(self.spread),
         )

@@ -1,4 +1,4 @@
-"""What a walk found: stays in queues with their times, and the end of every copy."""
+"""What a walk found: waits in queues with their times, and the end of every copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW = timedelta(0)
 class Hop:
     """A wait in a queue: reached through an exchange with a key, at least `after` the start.
 
-    `stays` is the shortest wait, None when the route ends there; `why` is the reason for the hop.
+    `wait` is the shortest wait, None when the route ends there; `why` is the reason for the hop.
     `spread` is how much later than `after` the message may arrive, None without a bound.
     """
 
@@ -26,7 +26,7 @@ class Hop:
     routing_key: str
     queue: str
     after: timedelta
-    stays: timedelta | None
+    wait: timedelta | None
     why: str
     spread: timedelta | None = NOW
 

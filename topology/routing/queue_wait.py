@@ -13,7 +13,7 @@ from topology.routing.outcome import Ending
 
 
 @dataclass(frozen=True)
-class Stays:
+class Remains:
     """It goes no further."""
 
     ending: Ending
@@ -48,7 +48,7 @@ class Dies:
 
 def wait_in_queue(
     queue: Queue, copy: Copy, consumer: Consumer | None, version: tuple[int, ...]
-) -> Stays | Dies:
+) -> Remains | Dies:
     """Streams and consumers that ack end the way; so does a queue without a time to live.
 
     The smaller of the queue's and the message's time counts, from its arrival on. A time of 0 lets
@@ -57,7 +57,7 @@ def wait_in_queue(
     """
     ttl = smaller_of(queue.message_ttl_ms, copy.expiration_ms)
     if queue.type == "stream":
-        return Stays("delivered", sentences.WAITS)
+        return Remains("delivered", sentences.WAITS)
     if ttl == 0 and queue.type == "quorum":
         ttl = 1
     does = consumer.action(queue.name, copy.visible_deaths) if consumer else None
@@ -75,9 +75,9 @@ def wait_in_queue(
     return replace(found, doubts=(*found.doubts, *(doubt for doubt in doubts if doubt)))
 
 
-def _wait_for_ttl(queue: Queue, copy: Copy, ttl: int | None) -> Stays | Dies:
+def _wait_for_ttl(queue: Queue, copy: Copy, ttl: int | None) -> Remains | Dies:
     if ttl is None:
-        return Stays("delivered", sentences.WAITS)
+        return Remains("delivered", sentences.WAITS)
     spread, doubts = _find_delay_by_head(queue, ttl)
     how = sentences.expires(queue.name, ttl)
     return Dies("expired", ttl, how, spread, copy.failed, doubts)
@@ -93,15 +93,15 @@ def _find_delay_by_head(queue: Queue, ttl: int) -> tuple[int | None, tuple[str, 
     return 0, ()
 
 
-def _consume(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) -> Stays | Dies:
+def _consume(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) -> Remains | Dies:
     if does == "acks":
-        return Stays("delivered", sentences.TAKEN)
+        return Remains("delivered", sentences.TAKEN)
     if does == "rejects":
         failed = copy.failed + (queue.type == "quorum")
         return Dies("rejected", 0, sentences.rejection(queue.name), failed=failed)
     failures = failures_until_death(queue, does, copy.failed, version)
     if failures is None:
-        return Stays("stuck", sentences.never_answered(queue.name))
+        return Remains("stuck", sentences.never_answered(queue.name))
     how = sentences.exceeded_limit(queue.name, failures)
     died = Dies("delivery_limit", 0, how, failed=copy.failed + failures)
     if version < (4, 3) or queue.arguments.text("x-delayed-retry-type") in (None, "disabled"):
@@ -109,8 +109,8 @@ def _consume(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) -> 
     return replace(died, spread=None, doubts=(sentences.delayed_retries(queue.name),))
 
 
-def _add_doubt(found: Stays | Dies, queue: Queue, ttl: int) -> Stays | Dies:
-    if isinstance(found, Stays) and found.ending == "stuck":
+def _add_doubt(found: Remains | Dies, queue: Queue, ttl: int) -> Remains | Dies:
+    if isinstance(found, Remains) and found.ending == "stuck":
         how = sentences.expires(queue.name, ttl)
         return Dies(
             "expired", ttl, how, None, doubts=(sentences.no_expiry_while_unacked(queue.name),)

@@ -19,7 +19,7 @@ from topology.routing.matching.index import Index
 from topology.routing.matching.match import keys_of
 from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import RouteOutcome, Walk
-from topology.routing.queue_wait import Dies, Stays, wait_in_queue
+from topology.routing.queue_wait import Dies, Remains, wait_in_queue
 from topology.routing.walk import follow, leave, read_expiration
 
 
@@ -81,8 +81,8 @@ def _make_copy(start: Copy, message: Message, around: Circumstances) -> Copy:
     )
 
 
-def _subtract_waited(found: Stays | Dies, waited: timedelta | None) -> Stays | Dies:
-    if isinstance(found, Stays) or found.reason != "expired":
+def _subtract_waited(found: Remains | Dies, waited: timedelta | None) -> Remains | Dies:
+    if isinstance(found, Remains) or found.reason != "expired":
         return found
     if waited is None:
         return replace(found, ms=0, spread=add_times(found.spread, found.ms))

@@ -76,9 +76,9 @@ def self_dead_lettering(queue: str) -> str:
 
 
 def goes_round(queues: Sequence[str]) -> str:
-    ring = ", ".join(f"“{name}”" for name in queues)
+    cycle = ", ".join(f"“{name}”" for name in queues)
     return (
-        f"the message cycles forever through {ring} and “{queues[0]}” because no consumer "
+        f"the message cycles forever through {cycle} and “{queues[0]}” because no consumer "
         "acknowledges it"
     )
 
@@ -149,10 +149,10 @@ def may_be_full(queue: Queue) -> str:
     return f"“{queue.name}” holds at most {' or '.join(bounds)}. When the queue is full, {then}."
 
 
-def may_be_deleted(queue: Queue, stays_ms: int | None) -> str:
+def may_be_deleted(queue: Queue, wait_ms: int | None) -> str:
     """ "" for a queue that is not deleted while the message is in it, or that no broker takes."""
     unused = queue.arguments.number("x-expires")
-    is_short = stays_ms is not None and unused is not None and stays_ms < unused
+    is_short = wait_ms is not None and unused is not None and wait_ms < unused
     if unused is None or not 0 < unused <= MAXIMUM_TTL_MS or is_short:
         return ""
     return (

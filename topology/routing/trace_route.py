@@ -38,12 +38,12 @@ class Answer:
     """The walk, the exchanges, queues and bindings that it passes, and the forwarders at work."""
 
     walk: Walk
-    way: Definitions
+    path: Definitions
     forwarders: tuple[Forwarder, ...] = ()
 
     @property
     def identities(self) -> frozenset[Identity]:
-        return frozenset(thing.identity for thing in self.way)
+        return frozenset(obj.identity for obj in self.path)
 
 
 def ask(
@@ -73,8 +73,8 @@ def ask(
         forwarders=forwarders,
         now_ms=now_ms,
     )
-    way = find_path(index, walked, question.headers, snapshot.version_tuple)
-    return Answer(walked, way, tuple(forwarders))
+    path = find_path(index, walked, question.headers, snapshot.version_tuple)
+    return Answer(walked, path, tuple(forwarders))
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _hop(hop: Hop) -> dict[str, Any]:
         "routing_key": hop.routing_key,
         "queue": hop.queue,
         "after_ms": milliseconds(hop.after),
-        "stays_ms": None if hop.stays is None else milliseconds(hop.stays),
+        "wait_ms": None if hop.wait is None else milliseconds(hop.wait),
         "why": hop.why,
     }
 

@@ -27,7 +27,7 @@ from topology.routing.matching.index import Index
 from topology.routing.matching.match import Matched, keys_of, match
 from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import Cause, Ending, Hop, RouteOutcome, Walk
-from topology.routing.queue_wait import Dies, Stays, wait_in_queue
+from topology.routing.queue_wait import Dies, Remains, wait_in_queue
 
 __all__ = ["Consumer", "Ending", "Hop", "Index", "RouteOutcome", "Walk", "walk"]
 
@@ -46,7 +46,6 @@ def walk(
     version: tuple[int, ...] = NEWEST,
     headers: Mapping[str, Any] | None = None,
     expiration: str | None = None,
-    expiration_ms: int | None = None,
     consumed: AbstractSet[str] = frozenset(),
     consumers: Mapping[str, Consumer] | None = None,
     forwarders: Sequence[Forwarder] = (),
@@ -57,9 +56,9 @@ def walk(
     `found` has policies folded into the arguments, as Snapshot.definitions does; pass an Index for
     many walks. `consumers` is what they do by queue, `consumed` the queues whose consumer acks.
     `headers` brings CC, BCC and, to brokers before 4.0, x-death. `expiration` is the property as
-    it is, `expiration_ms` the same as a number. `forwarders` run where they consume, whatever else
-    `consumers` contains; their due header counts from the publish, as in Route.stamped(0), or is
-    UTC with that time in `now_ms`. When the route branches too often, the last outcome is
+    it is. `forwarders` run where they consume, whatever else
+    `consumers` contains; their due header counts from the publish, as in Route.make_headers(0), or
+    is UTC with that time in `now_ms`. When the route branches too often, the last outcome is
     `uncertain`, and its sentence says that it was not followed further.
     """
     around = Circumstances(
@@ -74,8 +73,7 @@ def walk(
     try:
         if target is not None and target.internal:
             raise ValueError(sentences.internal(exchange))
-        if expiration is not None:
-            expiration_ms = read_expiration(expiration)
+        expiration_ms = None if expiration is None else read_expiration(expiration)
         keys = keys_of(routing_key, stated)
     except ValueError as error:
         return Walk((start.ends("dropped", sentences.publish_refusal(str(error))),))
@@ -121,7 +119,7 @@ def _route(
     matched = match(around.index, copy.exchange, copy.keys, copy.headers, around.version)
     queues, ended = _route_now(copy, matched, around)
     reached = [(copy, queue) for queue in queues]
-    for exchange in matched.keeping:
+    for exchange in matched.storing:
         later, lost = _route_later(copy, exchange, around)
         reached += later
         ended += lost
@@ -173,7 +171,7 @@ def _route_now(
     """
     index, unclear = around.index, _end_uncertain(copy, matched)
     if not matched.queues:
-        if matched.keeping and not copy.holder:
+        if matched.storing and not copy.holder:
             return [], unclear
         nowhere = sentences.no_queue(copy.exchange, copy.keys)
         return [], unclear or [_end_unrouted(copy, nowhere)]
@@ -210,7 +208,7 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | RouteOutcom
     if state in copy.passed:
         names = [hop.queue for hop in copy.hops]
         last_lap = names[len(names) - 1 - names[::-1].index(queue.name) :]
-        again = Stays("stuck", sentences.goes_round(last_lap))
+        again = Remains("stuck", sentences.goes_round(last_lap))
         return leave(copy, queue, again, around.version)
     consumer = around.consumers.get(queue.name)
     passed = replace(copy, passed=copy.passed | {state})
@@ -220,7 +218,7 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | RouteOutcom
 
 
 def leave(
-    copy: Copy, queue: Queue, found: Stays | Dies, version: tuple[int, ...]
+    copy: Copy, queue: Queue, found: Remains | Dies, version: tuple[int, ...]
 ) -> Copy | RouteOutcome:
     """The end in this queue, or the dead letter: without its expiration, and with one death more.
 
@@ -229,15 +227,15 @@ def leave(
     """
     hop = copy.hop(queue.name, found.ms if isinstance(found, Dies) else None)
     there = replace(copy, hops=(*copy.hops, hop), doubts=(*copy.doubts, *found.doubts))
-    if isinstance(found, Stays):
+    if isinstance(found, Remains):
         return there.ends(found.ending, found.why)
-    gone = replace(there, after=copy.after + found.ms, spread=add_times(copy.spread, found.spread))
+    dead = replace(there, after=copy.after + found.ms, spread=add_times(copy.spread, found.spread))
     if queue.dead_letter_exchange is None:
         nowhere = sentences.dead_letters_nowhere(found.how)
-        return gone.ends("dropped", nowhere, cause="no_dead_letter_exchange")
+        return dead.ends("dropped", nowhere, cause="no_dead_letter_exchange")
     key = queue.dead_letter_routing_key
     return replace(
-        gone,
+        dead,
         exchange=queue.dead_letter_exchange,
         keys=copy.keys if key is None else (key,),
         headers=dead_letter_headers(copy.headers, queue.name, found.reason, copy.exchange, version),
@@ -246,7 +244,7 @@ def leave(
         deaths=record(copy.deaths, queue.name, found.reason, version),
         failed=found.failed,
         holder=queue.name if stores_stuck_messages(queue) else "",
-        doubts=(*gone.doubts, *_doubt_strategy(queue)),
+        doubts=(*dead.doubts, *_doubt_strategy(queue)),
     )
 
 

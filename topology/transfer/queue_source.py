@@ -16,7 +16,7 @@ from topology.transfer.move import Step
 # So long a message is waited for when nothing is on the way (seconds).
 WAIT_SECONDS = 0.2
 # What is on the way, or waits for its ack, holds at most so many bytes, and one message more.
-HELD_BYTES = 32_000_000
+UNACKED_BYTES = 32_000_000
 
 Mark = TypeVar("Mark")
 
@@ -58,7 +58,7 @@ class QueueSource(Generic[Mark]):
         self._unsettled = 0
         self._later: set[int] = set()
         self._held = 0
-        self._held_since: float | None = None
+        self._unacked_since: float | None = None
         self.refusal: Answer | None = None
 
     @property
@@ -69,12 +69,12 @@ class QueueSource(Generic[Mark]):
     @property
     def is_full(self) -> bool:
         """Whether what is on the way has so many bytes that nothing more is taken."""
-        return self._bytes > HELD_BYTES
+        return self._bytes > UNACKED_BYTES
 
     @property
-    def held_seconds(self) -> float:
+    def unacked_seconds(self) -> float:
         """How long the first of what is held to the end has been; 0 when nothing is."""
-        since = self._held_since
+        since = self._unacked_since
         return 0.0 if since is None else time.monotonic() - since
 
     def exclude(self) -> None:
@@ -96,8 +96,8 @@ class QueueSource(Generic[Mark]):
             self._held = 0
             self._intake.more()
         room = room if self._left is None else min(room, self._left)
-        is_on_way = self._unsettled > len(self._later)
-        for arrival in self._intake.arrivals(room, 0.0 if is_on_way else WAIT_SECONDS):
+        is_in_flight = self._unsettled > len(self._later)
+        for arrival in self._intake.arrivals(room, 0.0 if is_in_flight else WAIT_SECONDS):
             self._open[arrival.tag] = len(arrival.body)
             self._bytes += len(arrival.body)
             if (decided := self._decide(arrival)) is None:
@@ -138,8 +138,8 @@ class QueueSource(Generic[Mark]):
         self._bytes -= self._open[tag]
         self._open[tag] = 0
         self._held += 1
-        if self._held_since is None:
-            self._held_since = time.monotonic()
+        if self._unacked_since is None:
+            self._unacked_since = time.monotonic()
 
     def _ack(self, confirmed: list[int]) -> None:
         """All below the first that has no answer at once, what is above it one by one."""

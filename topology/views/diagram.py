@@ -10,7 +10,7 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Identity, Queue
 from topology.graph.build import Fact, Graph, build, facts, with_badges
 from topology.graph.delay_levels.build import build_ladder
 from topology.graph.delay_levels.diagram import Ladder, Levels, fold
@@ -71,7 +71,7 @@ def draw(topology: Topology, snapshot: Snapshot | None, *, all_levels: bool = Tr
         return _hold_queues(topology.pattern, params, snapshot, title, name)
     beside = snapshot.definitions if snapshot else _with_work(wanted, forwarders)
     found = _part(snapshot, wanted) if snapshot else wanted
-    graph = build(found, wanted=wanted, beside=beside, ways=forwarder_edges(forwarders))
+    graph = build(found, wanted=wanted, beside=beside, extra_edges=forwarder_edges(forwarders))
     return draw_graph(graph, title, name)
 
 
@@ -83,22 +83,22 @@ def draw_example(kind: str) -> Diagram:
     drawn = _with_work(_example(pattern, pattern.EXAMPLE), forwarders)
     if kind == delay_levels.KIND:
         return _ladder(build_ladder(_levels(pattern.EXAMPLE), drawn, drawn), title, name)
-    return draw_graph(build(drawn, ways=forwarder_edges(forwarders)), title, name)
+    return draw_graph(build(drawn, extra_edges=forwarder_edges(forwarders)), title, name)
 
 
 def draw_path(
     answer: Answer, snapshot: Snapshot, broker: Broker, objects: Sequence[Identity] = ()
 ) -> Diagram:
     """What a walk passes, with the order and the times of its stays, and where it breaks."""
-    found = replace(snapshot, definitions=answer.way)
-    there = {f"queue/{queue.name}" for queue in answer.way.queues}
-    ways = [
+    found = replace(snapshot, definitions=answer.path)
+    there = {f"queue/{queue.name}" for queue in answer.path.queues}
+    extra_edges = [
         edge for edge in forwarder_edges(answer.forwarders) if {edge.source, edge.target} <= there
     ]
-    drawn = build(found, beside=snapshot.definitions, ways=ways)
+    drawn = build(found, beside=snapshot.definitions, extra_edges=extra_edges)
     broken = broken_places(answer.walk, snapshot.definitions, objects)
     graph = with_badges(shorten(drawn), route_steps(answer.walk), broken)
-    title, name = f"Route through {broker.name}", f"way-{broker.pk}"
+    title, name = f"Route through {broker.name}", f"route-{broker.pk}"
     return draw_graph(graph, title, name, direction="down")
 
 
@@ -140,25 +140,25 @@ def _hold_queues(
     drawn = queues[:MOST_MEMBERS]
     more = len(queues) - len(drawn)
     note = f"The diagram omits {more} queues with longer delays." if more else ""
-    part = replace(snapshot, definitions=_with_ways(snapshot.definitions, drawn))
+    part = replace(snapshot, definitions=_add_routes(snapshot.definitions, drawn))
     graph = build(part, beside=snapshot.definitions)
     return draw_graph(graph, title, name, note)
 
 
-def _with_ways(there: Definitions, queues: Sequence[Queue]) -> Definitions:
+def _add_routes(there: Definitions, queues: Sequence[Queue]) -> Definitions:
     """The queues, the exchanges they die into, and the bindings that take on what died."""
-    ways = {(queue.dead_letter_exchange, queue.dead_letter_routing_key) for queue in queues}
-    ends = {exchange for exchange, _ in ways if exchange}
+    routes = {(queue.dead_letter_exchange, queue.dead_letter_routing_key) for queue in queues}
+    ends = {exchange for exchange, _ in routes if exchange}
     exchanges = [exchange for exchange in there.exchanges if exchange.name in ends]
     wide = {exchange.name for exchange in exchanges if exchange.type != "direct"}
     bindings = [
         binding
         for binding in there.bindings
         if binding.source in ends
-        and (binding.source in wide or (binding.source, binding.routing_key) in ways)
+        and (binding.source in wide or (binding.source, binding.routing_key) in routes)
     ]
     behind = {b.destination for b in bindings if b.destination_is_queue}
-    behind |= {key for exchange, key in ways if exchange == "" and key}
+    behind |= {key for exchange, key in routes if exchange == "" and key}
     beyond = [queue for queue in there.queues if queue.name in behind]
     return Definitions.of([*queues, *exchanges, *bindings, *beyond])
 
@@ -187,7 +187,7 @@ def _with_work(drawn: Definitions, forwarders: Sequence[Forwarder] = ()) -> Defi
     leading = {binding.source for binding in whole.bindings}
     ends = {binding.destination for binding in whole.bindings if binding.destination_is_queue}
     ends |= {forwarder.onward for forwarder in forwarders}
-    bound: list[Thing] = []
+    bound: list[BrokerObject] = []
     for queue in drawn.queues:
         exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
         if exchange is None or not key or exchange in leading:
@@ -200,8 +200,8 @@ def _with_work(drawn: Definitions, forwarders: Sequence[Forwarder] = ()) -> Defi
 
 
 def _part(snapshot: Snapshot, wanted: Definitions) -> Snapshot:
-    """The topology's own things as they are, and what is bound to them."""
-    names = {thing.name for thing in wanted if not isinstance(thing, Binding)}
+    """The topology's own objects as they are, and what is bound to them."""
+    names = {obj.name for obj in wanted if not isinstance(obj, Binding)}
     there = snapshot.definitions
     bindings = [b for b in there.bindings if b.source in names or b.destination in names]
     ends = names | {end for b in bindings for end in (b.source, b.destination)}

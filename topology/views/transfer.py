@@ -67,8 +67,8 @@ def definitions_import(request: HttpRequest, broker: Broker) -> HttpResponse:
     except (ValueError, RecursionError):
         messages.error(request, "Nothing was imported. The file is not JSON.")
         return back
-    say = messages.success if imported.planned else messages.warning
-    say(request, imported.sentence)
+    add_message = messages.success if imported.planned else messages.warning
+    add_message(request, imported.sentence)
     for sentence in imported.skipped[:MOST_SENTENCES]:
         messages.warning(request, sentence)
     if len(imported.planned) == 1:

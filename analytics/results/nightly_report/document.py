@@ -19,7 +19,7 @@ from analytics.results.hours import zone_name
 from analytics.results.period import CUSTOM, Period
 from analytics.results.read import Report, report
 from analytics.results.sections.section import Section
-from topology.graph.isolate_names import isolated
+from topology.graph.isolate_names import isolate_names
 from topology.models import Broker
 
 STYLES = ("tokens", "elements", "layout", "parts", "tables", "reports")
@@ -92,7 +92,7 @@ def _lines(found: Report) -> Iterator[str]:
     yield f"Delayboard report of {found.period.first} ({zone})"
     run = _run(found)
     if run and run.error:
-        yield isolated(" ".join(run.error.split()))
+        yield isolate_names(" ".join(run.error.split()))
     if found.is_empty:
         yield "No figures for this day."
         return
@@ -100,7 +100,7 @@ def _lines(found: Report) -> Iterator[str]:
     yield from ("", "Summary")
     sentences = [f"{one.headline} {one.text}" for one in made["sentences"]]
     for sentence in sentences or ["No rule found an unusual change."]:
-        yield f"- {isolated(sentence)}"
+        yield f"- {isolate_names(sentence)}"
     yield from ("", "Key figures (change since the day before)")
     yield from _aligned([[one.label, one.value, one.change] for one in made["key_figures"]], (1, 2))
     for key in IN_TEXT:
@@ -114,7 +114,7 @@ def _table(section: Section) -> Iterator[str]:
         yield section.empty
         return
     head = [column.label for column in section.columns]
-    rows = [[isolated(text) for text, _ in row] for row in section.cells]
+    rows = [[isolate_names(text) for text, _ in row] for row in section.cells]
     numbers = [place for place, column in enumerate(section.columns) if column.kind != "text"]
     yield from _aligned([head, *rows], numbers)
 

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from analytics.results.definitions import DEFINITIONS
 from topology.delays import format_delay
-from topology.graph.isolate_names import isolated
+from topology.graph.isolate_names import isolate_names
 from topology.graph.live_values import count_text
 
 Value: TypeAlias = str | int | float | None
@@ -114,7 +114,7 @@ class Section:
 
 def _row_html(row: Sequence[tuple[str, bool]], link: str) -> Iterator[str]:
     for place, (text, is_number) in enumerate(row):
-        shown = text if is_number else escape(isolated(text))
+        shown = text if is_number else escape(isolate_names(text))
         if link and not place:
             shown = f'<a href="{escape(link)}">{shown}</a>'
         kind = ' class="number"' if is_number else ""

@@ -31,7 +31,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Line:
-    """`hops` is how many waits its delay consists of, `hops_left` how many are not over.
+    """`hops` is how many waits its delay consists of, `remaining_hops` how many are not over.
 
     None when unknown. `overdue_by` is None while it is not overdue. `is_stuck`: it is due, and
     RabbitMQ keeps it because it cannot route it. `is_unobserved`: it is due, and deliveries of its
@@ -42,7 +42,7 @@ class Line:
     row: ScheduledMessage
     overdue_by: timedelta | None
     hops: int | None
-    hops_left: int | None
+    remaining_hops: int | None
     hidden: Redaction = NOTHING
     is_stuck: bool = False
     is_unobserved: bool = False
@@ -148,7 +148,7 @@ class Reader:
             row=row,
             overdue_by=by if by > OVERDUE_AFTER and (known.is_seen or is_stuck) else None,
             hops=None if waits is None else len(waits),
-            hops_left=None
+            remaining_hops=None
             if waits is None
             else _count_remaining(waits, row.entered_at or now, now),
             hidden=NOTHING if self._hidden is None else self._hidden[row.broker_id],
@@ -193,7 +193,7 @@ def _known(topology: Topology | None, *, is_seen: bool) -> _Known:
 
 def _count_remaining(waits: Iterable[timedelta], entered_at: datetime, now: datetime) -> int:
     left, end_at = 0, entered_at
-    for stay in waits:
-        end_at += stay
+    for wait in waits:
+        end_at += wait
         left += end_at > now
     return left

@@ -42,9 +42,9 @@ def keep_up() -> int:
     while time.monotonic() < until:
         now = datetime.now(UTC)
         added, are_more = _add(now) if _has_settled(now) else (0, False)
-        removed, are_more_gone = _remove(now) if _is_due(now) else (0, False)
+        removed, are_more_settled = _remove(now) if _is_due(now) else (0, False)
         done += added + removed
-        if not are_more and not are_more_gone:
+        if not are_more and not are_more_settled:
             break
     return done
 
@@ -146,18 +146,18 @@ def _remove(now: datetime) -> tuple[int, bool]:
     columns = ("pk", "message__topology", "message__due_at", "message__left_at")
     looked_at = list(rows.values_list(*columns)[:STEP])
     not_observed, stuck = _not_observed(), _stuck(now, [pk for pk, *_ in looked_at])
-    gone, late, long_late = [], [], []
+    settled, late, long_late = [], [], []
     for pk, topology, due_at, left_at in looked_at:
         if left_at is not None or (topology in not_observed and pk not in stuck):
-            gone.append(pk)
+            settled.append(pk)
         elif now - due_at < LONG:
             late.append(pk)
         else:
             long_late.append(pk)
-    ScheduledText.objects.filter(pk__in=gone).delete()
+    ScheduledText.objects.filter(pk__in=settled).delete()
     ScheduledText.objects.filter(pk__in=late).update(check_at=now + LONG / 10)
     ScheduledText.objects.filter(pk__in=long_late).update(check_at=now + LONG)
-    return len(gone), len(looked_at) == STEP
+    return len(settled), len(looked_at) == STEP
 
 
 def _stuck(now: datetime, ids: Collection[int]) -> set[int]:

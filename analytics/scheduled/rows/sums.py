@@ -58,8 +58,8 @@ class Group:
         if delivered_before is None:
             return self._up_to(points)
         later = [point and max(point, delivered_before) for point in points]
-        *numbers, gone = self._up_to([*later, delivered_before])
-        return [max(0, number - gone) for number in numbers]
+        *numbers, delivered = self._up_to([*later, delivered_before])
+        return [max(0, number - delivered) for number in numbers]
 
     def _up_to(self, points: Points) -> list[int]:
         moments = {point for point in points if point is not None}

@@ -226,11 +226,11 @@ def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
         waiting[pk] += number
         overdue[pk] += late
     overdue.update(_of_today(scope, scope.ids, scope.now))
-    gone, kept = _count_presumed_delivered(scope), _number_by_topology(scope.stored)
+    delivered, kept = _count_presumed_delivered(scope), _number_by_topology(scope.stored)
     return {
         pk: (
-            max(0, waiting[pk] - gone[pk]) + kept[pk],
-            max(0, overdue[pk] - gone[pk]) + kept[pk],
+            max(0, waiting[pk] - delivered[pk]) + kept[pk],
+            max(0, overdue[pk] - delivered[pk]) + kept[pk],
         )
         for pk in scope.ids
     }
@@ -310,12 +310,12 @@ def still_to_come(scope: Scope, width: int) -> QuerySet[DueCount]:
 
 def _count_presumed_delivered(scope: Scope) -> Counter[int]:
     """Topology -> how many count as delivered and are due on the day of their time."""
-    gone = Counter[int]()
+    delivered = Counter[int]()
     for at in set(scope.delivered_before.values()):
         ids = [pk for pk, its_at in scope.delivered_before.items() if its_at == at]
-        gone.update(_of_today(scope, ids, at))
-        gone.update(_rows_by_topology(scope, ids, floor(at, MINUTE), at))
-    return gone
+        delivered.update(_of_today(scope, ids, at))
+        delivered.update(_rows_by_topology(scope, ids, floor(at, MINUTE), at))
+    return delivered
 
 
 def _of_today(scope: Scope, ids: Collection[int], at: datetime) -> Counter[int]:

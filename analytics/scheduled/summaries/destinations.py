@@ -110,7 +110,7 @@ def _destinations(topology: Topology) -> list[str]:
 
 def _owned(topology: Topology) -> set[str]:
     """The destinations that Delayboard bound for a message, whether they are bound still or not."""
-    own = {thing.identity for thing in topology.definitions if isinstance(thing, Binding)}
+    own = {obj.identity for obj in topology.definitions if isinstance(obj, Binding)}
     return {one[3] for one in topology.owned_identities if one[0] == "binding" and one not in own}
 
 
@@ -128,7 +128,7 @@ def _rows(check: DestinationCheck, owned: Collection[str]) -> list[MissingBindin
     found = []
     for row in rows:
         _count(check, row, oldest.get(row.destination))
-        if _is_worth_keeping(check, row, is_owned=row.destination in owned):
+        if _is_worth_storing(check, row, is_owned=row.destination in owned):
             found.append(row)
     unknown = _unknown(check, [row for row in found if row.from_at is not None])
     return [*found, *([unknown] if unknown else [])]
@@ -201,7 +201,7 @@ def _count(check: DestinationCheck, row: MissingBinding, oldest: datetime | None
         row.stuck = due.filter(due_at__lt=row.restored_at or check.at).count()
 
 
-def _is_worth_keeping(check: DestinationCheck, row: MissingBinding, *, is_owned: bool) -> bool:
+def _is_worth_storing(check: DestinationCheck, row: MissingBinding, *, is_owned: bool) -> bool:
     """Whether a message is stuck or waits, or may still turn out to be; or the binding is ours."""
     is_young = check.at - (row.restored_at or row.since_at) <= COUNTED_WITHIN
     if row.restored_at is not None:

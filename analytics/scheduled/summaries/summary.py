@@ -39,12 +39,12 @@ def of_counts(scope: Scope, filters: Filter) -> Summary:
     if filters.from_at is not None:
         points.append(filters.from_at)
     waiting, overdue, past, *numbers = counts.before(scope, points)
-    soon, (last, *first) = numbers[: len(ends)], numbers[len(ends) :]
+    due_by_end, (last, *first) = numbers[: len(ends)], numbers[len(ends) :]
     asked = max(0, last - sum(first))
     stuck = counts.count_stuck(scope)
     if filters.is_stuck:
         asked = counts.count_stuck(scope, filters.from_at, until) if stuck else 0
-    return Summary(waiting, overdue, tuple(number - past for number in soon), asked, stuck)
+    return Summary(waiting, overdue, tuple(number - past for number in due_by_end), asked, stuck)
 
 
 def of_matches(matches: Sequence[Match], scope: Scope) -> Summary:

@@ -41,14 +41,12 @@ class Step:
 
 
 def build_history(
-    message: Message, history: History, *, queue: str = "", then: Sequence[Step] = ()
+    message: Message, history: History, then: Sequence[Step] = ()
 ) -> tuple[Step, ...]:
     """From its publication to where it lies, and what was done with it `then`."""
     deaths = [Step("death", d.reason, d.queue, d.first_at, death=d) for d in history.deaths]
     latest = _latest(message, history)
     steps = [_publication(message, history), *deaths, *([latest] if latest else [])]
-    if queue and not then:
-        steps.append(Step("now", "currently", queue, detail=_describe_routing(message)))
     return (*steps, *then)
 
 
@@ -76,11 +74,5 @@ def _latest(message: Message, history: History) -> Step | None:
     sentence = "x-death keeps only the time of the first round."
     if after:
         sentence = f"Not before {after:%Y-%m-%d %H:%M:%S} UTC: {sentence[0].lower()}{sentence[1:]}"
-    is_told = "x-last-death-queue" in message.headers
-    return Step("again", f"last {reason}", queue, None, sentence, is_inferred=not is_told)
-
-
-def _describe_routing(message: Message) -> str:
-    through = f"the exchange {message.exchange}" if message.exchange else "the default exchange"
-    key = f"routing key {message.routing_key}" if message.routing_key else "an empty routing key"
-    return f"RabbitMQ routed the message through {through} with {key}."
+    is_recorded = "x-last-death-queue" in message.headers
+    return Step("again", f"last {reason}", queue, None, sentence, is_inferred=not is_recorded)

@@ -16,12 +16,12 @@ from topology.message import Message
 MOST_DEATHS = 40
 
 
-def path_picture(message: Message, history: History, queue: str) -> str:
+def path_diagram(message: Message, history: History, queue: str) -> str:
     """An SVG in which every name is escaped; "" for a message that has never died."""
     if not _draw(history.deaths):
         return ""
     layout = arrange(path_graph(message, history, queue))
-    return draw(layout, title="Path of this message", description="", id="way")
+    return draw(layout, title="Path of this message", description="", id="path")
 
 
 def path_graph(message: Message, history: History, queue: str) -> Graph:

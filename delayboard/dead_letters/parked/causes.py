@@ -82,8 +82,8 @@ def origin_of(headers: Headers) -> Origin | None:
         or _queue_of_address(_text(headers, "MT-Fault-InputAddress"))
         or _text(headers, "rbs2-source-queue")
     )
-    is_told = queue or any(name in headers for name in (*SPRING_NAMES, "x-exception-message"))
-    return Origin(queue, exchange, routing_key) if is_told else None
+    is_recorded = queue or any(name in headers for name in (*SPRING_NAMES, "x-exception-message"))
+    return Origin(queue, exchange, routing_key) if is_recorded else None
 
 
 def class_of_trace(trace: str) -> str:

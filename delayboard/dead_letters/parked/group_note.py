@@ -26,8 +26,8 @@ def owners(broker: Broker) -> list[Any]:
     """The accounts that may see the broker, by name."""
     granted = Grant.objects.filter(Q(broker=broker) | Q(broker=None)).values("user")
     accounts = get_user_model().objects.filter(is_active=True)
-    seeing = accounts.filter(Q(pk__in=granted) | Q(is_superuser=True))
-    return list(seeing.order_by("username"))
+    readers = accounts.filter(Q(pk__in=granted) | Q(is_superuser=True))
+    return list(readers.order_by("username"))
 
 
 def write(user: Any, group: MessageGroup, *, note: str, owner: str, link: str) -> None:

@@ -33,7 +33,7 @@ class Candidate:
     has_telling_name: bool = False
 
     @property
-    def is_given_up(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether consumers probably publish the messages to it that they give up."""
         return self.has_telling_name and self.why == NOT_FED
 

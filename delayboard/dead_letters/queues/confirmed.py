@@ -66,8 +66,8 @@ class Line:
     def is_proposed(self) -> bool:
         if self.row is not None or self.candidate is None:
             return False
-        is_given_up = self.has_failures and self.candidate.why == NOT_FED
-        return self.candidate.is_likely or self.candidate.is_given_up or is_given_up
+        is_abandoned = self.has_failures and self.candidate.why == NOT_FED
+        return self.candidate.is_likely or self.candidate.is_abandoned or is_abandoned
 
     @property
     def is_excluded(self) -> bool:

@@ -206,13 +206,13 @@ def _take_messages(
     size = 0
     until = time.monotonic() + HOLDING_SECONDS
     while (delivery := source.get()) is not None:
-        left = Budget(budget.limit, deliveries(delivery.message)) if budget else None
-        last = delivery if left and not left.remaining else None
+        own_budget = Budget(budget.limit, deliveries(delivery.message)) if budget else None
+        last = delivery if own_budget and not own_budget.remaining else None
         if len(messages) == limit and last is None:
             return messages, True, None
         messages.append(delivery.message)
         size += len(delivery.message.body)
-        is_short = left is not None and left.is_short
+        is_short = own_budget is not None and own_budget.is_short
         if is_short or size > MAXIMUM_BYTES or time.monotonic() > until:
             return messages, True, last
     return messages, False, None

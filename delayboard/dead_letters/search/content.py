@@ -55,8 +55,8 @@ def read(properties: Properties, body: bytes) -> Content:
     others = {name: value for name, value in properties.headers.items() if name != "x-death"}
     headers = list(_values("header", others))[:MOST_HEADERS]
     values = _values("body", document)
-    left = MOST_FIELDS - len(headers)
-    fields = headers + [value for value, _ in zip(values, range(left), strict=False)]
+    room = MOST_FIELDS - len(headers)
+    fields = headers + [value for value, _ in zip(values, range(room), strict=False)]
     ids = [properties.message_id or "", properties.correlation_id or "", properties.type or ""]
     parts = [*ids, _header_text(properties.headers), _body_text(body, document)]
     text = fold("\n".join(clean(part) for part in parts if part))

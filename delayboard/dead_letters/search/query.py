@@ -20,7 +20,7 @@ from topology.delays import DelayError, parse_delay
 LONGEST = 500
 MOST_PARTS = 20
 # In one value.
-MOST_STARS = 8
+MOST_WILDCARDS = 8
 # Longer values are cut when they are indexed.
 LONGEST_VALUE = 255
 # A float cannot distinguish larger whole numbers.
@@ -42,7 +42,7 @@ STATES = ("parked", "discarded", "replaying", "delayed", "replayed", "any")
 _SIZES = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 1_000_000, "mb": 1_000_000, "g": 10**9}
 _NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]{0,2})")
-_STARS = re.compile(r"\*|(?:[^*\\]|\\.|\\$)+", re.DOTALL)
+_WILDCARDS = re.compile(r"\*|(?:[^*\\]|\\.|\\$)+", re.DOTALL)
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _NAME = rf'(?:(?!""){_QUOTED}|[^\s:"][^\s:]*)'
 # A field with its value, words in quotes, a quote that is not closed, or a word.
@@ -252,8 +252,8 @@ def _read_value(part: _Part, now: datetime) -> Value:
             raise part.refused(f"a number is expected, such as {part.field}:>3.")
         return Compared(part.how, number)
     pieces = _split_pieces(part.value)
-    if len(pieces) > MOST_STARS + 1:
-        raise part.refused(f"there are more than {MOST_STARS} wildcards (*).")
+    if len(pieces) > MOST_WILDCARDS + 1:
+        raise part.refused(f"there are more than {MOST_WILDCARDS} wildcards (*).")
     return Pattern(pieces)
 
 
@@ -306,7 +306,7 @@ def _read_yes(part: _Part) -> bool:
 def _split_pieces(value: str) -> tuple[str, ...]:
     """Folded, split at each star that has no backslash before it."""
     texts = [""]
-    for piece in _STARS.findall(value):
+    for piece in _WILDCARDS.findall(value):
         if piece == "*":
             texts.append("")
         else:

@@ -171,5 +171,5 @@ def _state(values: Mapping[str, Any]) -> ParkedState:
         state = ParkedState(values.get("state", ParkedState.PARKED))
     except ValueError as error:
         raise LineError(f"The state is not one of {', '.join(ParkedState.values)}.") from error
-    is_on_its_way = state in (ParkedState.REPLAYING, ParkedState.DELAYED)
-    return ParkedState.PARKED if is_on_its_way else state
+    is_in_flight = state in (ParkedState.REPLAYING, ParkedState.DELAYED)
+    return ParkedState.PARKED if is_in_flight else state

@@ -62,7 +62,7 @@ class Command(BaseCommand):
         self._sum_up(tally)
         if tally.stopped and not tally.published:
             raise CommandError(tally.stopped)
-        if tally.stopped or tally.left_out:
+        if tally.stopped or tally.excluded:
             self.stderr.write(tally.stopped, ending="\n" if tally.stopped else "")
             sys.exit(SKIPPED_CODE)
 

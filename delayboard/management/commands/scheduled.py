@@ -19,6 +19,7 @@ from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import NAMES, Filter, parse
 from analytics.scheduled.summaries import counts, summary
 from delayboard.management import scheduled_changes
+from delayboard.management.replay_output import make_printable
 from topology.content.export_format import compact_json
 from topology.delays import format_delay
 from topology.management.find_rows import find_topology
@@ -134,11 +135,5 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 def _columns(cells: tuple[str, ...]) -> str:
     widths = (19, 8, 10, 24, 24, 10, 0)
-    cut = (_shown(cell) for cell in cells)
+    cut = (make_printable(cell, NARROW) for cell in cells)
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cut, widths, strict=True)).rstrip()
-
-
-def _shown(cell: str) -> str:
-    """Nothing that a terminal would obey."""
-    plain = "".join(sign if sign.isprintable() else "�" for sign in cell)
-    return plain if len(plain) <= NARROW else f"{plain[: NARROW - 1]}…"

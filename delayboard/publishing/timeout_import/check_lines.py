@@ -47,7 +47,7 @@ class Item:
     route: Route
     publish: Publish
     tracking_id: uuid.UUID
-    left: ImportedTimeout | None
+    earlier: ImportedTimeout | None
 
     def verdict(self) -> LineResult:
         late = timezone.now() - self.timeout.due_at
@@ -55,7 +55,7 @@ class Item:
         when = f"due {_rough(late)} ago, published at once" if is_due else f"waits {_rough(-late)}"
         again = (
             " An earlier import began this line, so the message may be duplicated."
-            if self.left
+            if self.earlier
             else ""
         )
         return LineResult(
@@ -63,7 +63,7 @@ class Item:
             "due" if is_due else "waits",
             self.timeout.destination,
             f"{when}.{again}",
-            self.left is not None,
+            self.earlier is not None,
         )
 
 
@@ -142,15 +142,15 @@ class LineChecker:
         if first != number:
             sentence = f"Line {first} has the same message id and destination."
             return LineResult(number, "refused", target, sentence)
-        left = ImportedTimeout.objects.filter(topology=self.topology, key=key).first()
-        if left and left.published_at:
-            when = f"{left.published_at:%Y-%m-%d %H:%M:%S} UTC"
+        earlier = ImportedTimeout.objects.filter(topology=self.topology, key=key).first()
+        if earlier and earlier.published_at:
+            when = f"{earlier.published_at:%Y-%m-%d %H:%M:%S} UTC"
             return LineResult(
                 number, "known", target, f"The timeout was already published at {when}."
             )
         if problem := self.destinations.problem(target):
             return LineResult(number, "refused", target, problem)
-        return self._item(number, key, timeout, left)
+        return self._item(number, key, timeout, earlier)
 
     def _key(self, timeout: Timeout, line: bytes) -> str:
         if timeout.message_id:
@@ -160,16 +160,16 @@ class LineChecker:
         return line_key(timeout, self._file_name, digest, self._equals[digest] - 1)
 
     def _item(
-        self, number: int, key: str, timeout: Timeout, left: ImportedTimeout | None
+        self, number: int, key: str, timeout: Timeout, earlier: ImportedTimeout | None
     ) -> Item | LineResult:
-        tracking_id = left.tracking_id if left else uuid.uuid4()
+        tracking_id = earlier.tracking_id if earlier else uuid.uuid4()
         now, params = timezone.now(), self.topology.parsed
         try:
             route = route_at(params, timeout, now)
             publish = publish_at(params, timeout, route, tracking_id, now)
         except (ParamsError, FieldError) as error:
             return LineResult(number, "refused", timeout.destination, str(error))
-        return Item(number, key, timeout, route, publish, tracking_id, left)
+        return Item(number, key, timeout, route, publish, tracking_id, earlier)
 
     def begin(self, item: Item, declare: Callable[[Definitions], None]) -> Item | LineResult:
         """Declare its objects, and save that its publishing begins; a verdict if refused.
@@ -187,8 +187,8 @@ class LineChecker:
             raise
         except BrokerError as error:
             return LineResult(item.number, "refused", target, str(error))
-        if item.left:
-            ImportedTimeout.objects.filter(pk=item.left.pk).update(may_be_doubled=True)
+        if item.earlier:
+            ImportedTimeout.objects.filter(pk=item.earlier.pk).update(may_be_doubled=True)
         else:
             ImportedTimeout.objects.create(
                 topology=self.topology,
@@ -204,7 +204,7 @@ class LineChecker:
         row = ImportedTimeout.objects.filter(topology=self.topology, key=item.key)
         target = item.timeout.destination
         if error:
-            if item.left is None:
+            if item.earlier is None:
                 row.delete()
             return LineResult(item.number, "refused", target, error)
         now = timezone.now()

@@ -40,7 +40,7 @@ class Tally:
         return self.marks["due"] + self.marks["waits"]
 
     @property
-    def left_out(self) -> int:
+    def excluded(self) -> int:
         return self.marks["refused"] + self.marks["malformed"]
 
     def remove(self, verdict: LineResult) -> None:

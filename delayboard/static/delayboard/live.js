@@ -32,7 +32,7 @@ let lost = "";
 let error = "";
 let fetchError = "";
 
-// What the page has said that it shows, as one text.
+// The keys that the page sent last, as one text.
 let watched = "";
 
 // All that was sent so far: what was put again into the page meanwhile is filled too.
@@ -43,13 +43,13 @@ const PACES = [1, 20];
 
 // What each state is called, for the words that stand beside a mark: by the id of a list of its
 // own, or by that of all.
-const lists = new Map();
+const stateNames = new Map();
 
-function wordsOf(id) {
-  if (!lists.has(id)) {
-    lists.set(id, JSON.parse(document.getElementById(id)?.textContent ?? "{}"));
+function readStateNames(id) {
+  if (!stateNames.has(id)) {
+    stateNames.set(id, JSON.parse(document.getElementById(id)?.textContent ?? "{}"));
   }
-  return lists.get(id);
+  return stateNames.get(id);
 }
 
 function count(text) {
@@ -70,21 +70,21 @@ function pace(text) {
   return Number(digits) ? String(1 + PACES.filter((least) => Number(digits) >= least).length) : "0";
 }
 
-function hide(selector, isHidden) {
+function setHidden(selector, isHidden) {
   for (const element of document.querySelectorAll(selector)) element.hidden = isHidden;
 }
 
 // `isOurs`: the trouble is between this page and Delayboard, and not the broker's.
-function say(sentence, isOurs = false) {
+function showProblem(sentence, isOurs = false) {
   main.toggleAttribute("data-stale", Boolean(sentence));
   for (const element of document.querySelectorAll("[data-live-error]")) {
     if (element.textContent !== sentence) element.textContent = sentence;
     element.hidden = !sentence;
   }
-  hide("[data-live-trouble]", !sentence);
-  hide("[data-live-good]", Boolean(sentence));
-  hide("[data-live-reading]", true);
-  hide("[data-live-who]", isOurs);
+  setHidden("[data-live-trouble]", !sentence);
+  setHidden("[data-live-good]", Boolean(sentence));
+  setHidden("[data-live-reading]", true);
+  setHidden("[data-live-who]", isOurs);
 }
 
 // The broker answers, and is being read for the first time: no trouble, and no numbers yet.
@@ -92,8 +92,8 @@ function wait(sentence) {
   for (const element of document.querySelectorAll("[data-live-so-far]")) {
     element.textContent = sentence;
   }
-  hide("[data-live-good]", true);
-  hide("[data-live-reading]", false);
+  setHidden("[data-live-good]", true);
+  setHidden("[data-live-reading]", false);
 }
 
 // Says which values the page shows, when they are others than before.
@@ -104,10 +104,10 @@ function watch() {
     const { live, bar, draw, rate, mark } = element.dataset;
     for (const key of [live, bar, draw, rate, mark]) if (key) keys.add(key);
   }
-  const said = JSON.stringify({ type: "watch", keys: [...keys] });
-  if (said === watched) return;
-  watched = said;
-  socket.send(said);
+  const message = JSON.stringify({ type: "watch", keys: [...keys] });
+  if (message === watched) return;
+  watched = message;
+  socket.send(message);
 }
 
 function show() {
@@ -136,9 +136,9 @@ function show() {
     const mark = marks[element.dataset.mark];
     if (mark === undefined) continue;
     element.dataset.state = mark;
-    const said = element.querySelector("[data-words]");
-    const words = said && wordsOf(said.dataset.words || "mark-words");
-    if (said && mark in words) said.textContent = words[mark];
+    const label = element.querySelector("[data-words]");
+    const names = label && readStateNames(label.dataset.words || "mark-words");
+    if (label && mark in names) label.textContent = names[mark];
   }
 }
 
@@ -150,8 +150,8 @@ function age() {
   }
 }
 
-function tell() {
-  say(lost || error || fetchError, Boolean(lost) || !error);
+function showProblems() {
+  showProblem(lost || error || fetchError, Boolean(lost) || !error);
 }
 
 function takeOver(fetched) {
@@ -189,7 +189,7 @@ async function update() {
   }
   fetchAt = Date.now() + fetchPause;
   isFetching = false;
-  tell();
+  showProblems();
 }
 
 function updateWhenDue() {
@@ -206,7 +206,7 @@ function receive(state) {
   Object.assign(marks, state.marks);
   show();
   [lost, error] = ["", state.error];
-  tell();
+  showProblems();
   if (state.version !== version && main.querySelector("[data-live-part]")) {
     version = state.version;
     fetchAt = Math.max(fetchAt, Date.now() + Math.random() * SPREAD_MS);
@@ -242,11 +242,11 @@ function connect() {
     if (finished || socket !== own) return;
     if (event.code === NOT_SIGNED_IN) {
       lost = "You are signed out, and these numbers are old. Sign in again.";
-      tell();
+      showProblems();
       return;
     }
     lost = "The connection to Delayboard is lost. These numbers are old. Delayboard tries again.";
-    tell();
+    showProblems();
     const pause = Math.min(LONGEST_WAIT_MS, 500 * 2 ** attempts);
     attempts += 1;
     retry = setTimeout(connect, pause * (0.5 + Math.random() / 2));

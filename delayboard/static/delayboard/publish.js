@@ -27,7 +27,7 @@ async function predict() {
   }
 }
 
-function soon() {
+function schedulePrediction() {
   clearTimeout(pause);
   pause = setTimeout(predict, PAUSE_MS);
 }
@@ -43,7 +43,7 @@ async function take(file) {
   }
   form.elements.body.value = btoa(parts.join(""));
   form.elements.body_format.value = "base64";
-  soon();
+  schedulePrediction();
 }
 
 // The last row of headers is empty: another one like it.
@@ -60,9 +60,9 @@ function addHeader(event) {
 }
 
 if (form) {
-  form.addEventListener("input", soon);
+  form.addEventListener("input", schedulePrediction);
   // A link, a template or a copy has filled it.
-  if (form.elements.topology.value || form.elements.broker.value) soon();
+  if (form.elements.topology.value || form.elements.broker.value) schedulePrediction();
   form.querySelector("button[name=more]").addEventListener("click", addHeader);
   const file = document.querySelector("#body-file");
   file.closest(".field").hidden = false;

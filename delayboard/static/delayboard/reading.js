@@ -9,7 +9,7 @@ function isTouched() {
   return fields.some((field) => field.value !== field.defaultValue);
 }
 
-async function look() {
+async function fetchPage() {
   try {
     const answer = await fetch(location.href, {
       headers: { "X-Refresh": "1" }, redirect: "error",
@@ -31,7 +31,7 @@ async function look() {
   } catch {
     // Asked again, until Delayboard answers.
   }
-  setTimeout(look, WAIT_MS);
+  setTimeout(fetchPage, WAIT_MS);
 }
 
-if (!("liveUrl" in main.dataset)) setTimeout(look, WAIT_MS);
+if (!("liveUrl" in main.dataset)) setTimeout(fetchPage, WAIT_MS);

@@ -9,7 +9,7 @@ function matching(form) {
   return form.querySelector("input[data-select-matching]");
 }
 
-function said(form, selected) {
+function describeSelection(form, selected) {
   const match = matching(form);
   if (match?.checked) return `${match.parentElement.textContent.trim().replace("Select a", "A")} selected`;
   return selected ? `${selected} selected` : "Nothing selected";
@@ -25,7 +25,7 @@ function show(form) {
     head.indeterminate = selected > 0 && selected < all.length;
   }
   for (const element of form.querySelectorAll("[data-selected-count]")) {
-    const text = said(form, selected);
+    const text = describeSelection(form, selected);
     if (element.textContent !== text) element.textContent = text;
   }
   for (const button of form.querySelectorAll("button[data-needs-selection]")) {

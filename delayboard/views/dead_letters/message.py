@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from delayboard.dead_letters.message.after_parking import build_later_steps
 from delayboard.dead_letters.message.history import build_history
-from delayboard.dead_letters.message.path import MOST_DEATHS, path_picture
+from delayboard.dead_letters.message.path import MOST_DEATHS, path_diagram
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.parked.redact_cause import seen_parked_message
 from delayboard.dead_letters.queues import peek
@@ -28,7 +28,7 @@ from topology.models import Broker, Role
 @access.with_broker(Role.OPERATOR)
 def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     row = _row(broker, pk)
-    audit.record(request.user, "parked message read", broker=broker, what=_what(row))
+    audit.record(request.user, "parked message read", broker=broker, what=_describe(row))
     rules = redaction.rules_for(request.user, broker)
     (seen,) = peek.number([row.message])
     shown = show_whole(seen, redaction=rules)
@@ -49,7 +49,7 @@ def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     }
     if not shown.hides_history:
         # topology.graph.svg escapes every text that it writes.
-        context["path"] = SafeString(path_picture(seen.message, seen.history, row.queue))
+        context["path"] = SafeString(path_diagram(seen.message, seen.history, row.queue))
     return render(request, "delayboard/parked_message.html", context)
 
 
@@ -60,12 +60,12 @@ def parked_message_body(request: HttpRequest, broker: Broker, pk: int) -> HttpRe
     row = _row(broker, pk)
     if redaction.rules_for(request.user, broker).body_paths:
         audit.record(
-            request.user, "body downloaded", broker=broker, what=_what(row), outcome="refused"
+            request.user, "body downloaded", broker=broker, what=_describe(row), outcome="refused"
         )
         raise PermissionDenied(
             "A redaction rule hides parts of bodies, so you cannot download a body."
         )
-    audit.record(request.user, "body downloaded", broker=broker, what=_what(row))
+    audit.record(request.user, "body downloaded", broker=broker, what=_describe(row))
     answer = HttpResponse(bytes(row.body.data), content_type="application/octet-stream")
     answer["Content-Disposition"] = f'attachment; filename="parked-message-{row.pk}.bin"'
     answer["X-Content-Type-Options"] = "nosniff"
@@ -77,7 +77,7 @@ def _row(broker: Broker, pk: int) -> ParkedMessage:
     return get_object_or_404(rows, broker=broker, pk=pk)
 
 
-def _what(row: ParkedMessage) -> str:
+def _describe(row: ParkedMessage) -> str:
     return f"{row.pk} of {row.queue}"
 
 

@@ -64,6 +64,6 @@ def parked_messages_import(request: HttpRequest, broker: Broker) -> HttpResponse
     tally = import_messages(request.user, broker, clean(file.name or ""), file)
     for number, sentence in tally.wrong:
         messages.error(request, f"Line {number} was skipped. {sentence}")
-    say = messages.success if tally.added or not tally.malformed else messages.warning
-    say(request, tally.summary)
+    add_message = messages.success if tally.added or not tally.malformed else messages.warning
+    add_message(request, tally.summary)
     return back

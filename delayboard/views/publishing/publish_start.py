@@ -25,7 +25,9 @@ PEEK_COSTS = (
     "The message was not copied. A copy needs another peek, and each peek of this queue uses one "
     "delivery of each message. Park the message, then copy the parked message."
 )
-GONE = "The message is no longer among the first messages of the queue, so it was not copied."
+MESSAGE_MISSING = (
+    "The message is no longer among the first messages of the queue, so it was not copied."
+)
 
 
 def read_start(request: HttpRequest) -> Clone:
@@ -113,7 +115,7 @@ def clone_peeked(request: HttpRequest) -> Clone:
     for one in seen.peeked_messages:
         if one.handle == handle:
             return _clone(request, broker, one.message)
-    return Clone({"broker": broker.slug}, (GONE,))
+    return Clone({"broker": broker.slug}, (MESSAGE_MISSING,))
 
 
 def _clone(request: HttpRequest, broker: Broker, message: Message) -> Clone:

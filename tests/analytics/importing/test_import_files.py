@@ -277,10 +277,10 @@ def test_malformed_lines_are_told_with_file_and_number(
     with_problems: tuple[ImportResult, Path],
 ) -> None:
     outcome, folder = with_problems
-    told = [(problem.file, problem.number) for problem in outcome.problems]
+    reported = [(problem.file, problem.number) for problem in outcome.problems]
     lines = [(str(folder / "a.jsonl"), number) for number in BROKEN_NUMBERS]
     rows = [(str(folder / "b.csv"), number) for number in range(4, 18)]
-    assert told == [*lines, *rows]
+    assert reported == [*lines, *rows]
     assert outcome.malformed == len(BROKEN_NUMBERS) + 20
     assert "not JSON" in outcome.problems[0].why
     assert "has no event_id" in outcome.problems[1].why

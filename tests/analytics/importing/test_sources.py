@@ -22,7 +22,7 @@ PARQUET = b"PAR1 and so on PAR1"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "reported"),
     [
         ("a.jsonl", LINE, "jsonl"),
         ("a.jsonl.gz", gzip.compress(LINE), "jsonl"),
@@ -35,11 +35,11 @@ PARQUET = b"PAR1 and so on PAR1"
     ],
 )
 def test_the_content_tells_the_format(
-    tmp_path: Path, name: str, content: bytes, told: Format
+    tmp_path: Path, name: str, content: bytes, reported: Format
 ) -> None:
     (tmp_path / name).write_bytes(content)
     (source,) = find([tmp_path / name], None)
-    assert source.format == told
+    assert source.format == reported
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def put(
 ) -> ParkedMessage:
     """One parked message; a body that is no bytes is written as JSON."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
-    told = deaths_header(a_death(reason=reason)) | (headers or {})
-    (parked_message,) = parked(broker, a_message(data, told, **stated), queue=queue)
+    reported = deaths_header(a_death(reason=reason)) | (headers or {})
+    (parked_message,) = parked(broker, a_message(data, reported, **stated), queue=queue)
     return parked_message
 
 

@@ -28,7 +28,7 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
         yield kept
 
     monkeypatch.setattr(importing, "pipeline", pipeline)
-    monkeypatch.setattr(latest, "for_action", lambda broker, management, things: kept.seen)
+    monkeypatch.setattr(latest, "for_action", lambda broker, management, objects: kept.seen)
     return kept
 
 

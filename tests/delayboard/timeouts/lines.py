@@ -9,7 +9,7 @@ from typing import Any
 from tests.topology.builders import NOON, a_queue, a_snapshot
 from topology.broker.amqp.pipeline import CONFIRMED, Answer
 from topology.broker.errors import BrokerError, NotFound, OutcomeUnknown, Unreachable
-from topology.definitions import Definitions, Thing
+from topology.definitions import BrokerObject, Definitions
 from topology.message import Publish
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels import pattern as delay_levels_pattern
@@ -42,7 +42,7 @@ class Channel:
         self.seen = a_snapshot(standing())
         self.errors: dict[str, BrokerError] = {}
         self.published: list[Publish] = []
-        self.declared: list[Thing] = []
+        self.declared: list[BrokerObject] = []
         self._in_flight: list[tuple[Publish, Any]] = []
 
     @property
@@ -81,7 +81,7 @@ class Channel:
         return [delay_levels_pattern.split_key(LEVELS, key)[1] for key in keys]
 
 
-def standing(*more: Thing) -> Definitions:
+def standing(*more: BrokerObject) -> Definitions:
     """The levels with the queues orders and sales; orders is bound."""
     bound = delay_levels.route(LEVELS, LONGEST, "orders").declares
     queues = Definitions.of([a_queue("orders"), a_queue("Retail.sales"), a_queue("sales"), *more])

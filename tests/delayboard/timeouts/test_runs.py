@@ -58,7 +58,7 @@ def test_a_dry_run_judges_each_line_and_changes_nothing(channel: Channel, levels
     verdicts: list[LineResult] = []
     tally = try_import(levels, "file", LINES, verdicts.append)
     check(verdicts)
-    assert (tally.published, tally.left_out, tally.unbound) == (3, 7, {"sales"})
+    assert (tally.published, tally.excluded, tally.unbound) == (3, 7, {"sales"})
     assert tally.destinations["orders"] == {"waits": 1, "due": 1, "refused": 3}
     assert (channel.published, channel.declared) == ([], [])
     assert not ImportedTimeout.objects.exists()
@@ -142,10 +142,10 @@ def test_the_command_tells_with_numbers_and_its_exit_code(
     good = text({"destination": "sales", "due_at": soon, "body": "", "message_id": "m"})
     file.write_bytes(good)
     call_command("import_timeouts", levels.slug, str(file), "--dry-run")
-    told = capsys.readouterr().out
-    assert "line 1 for “sales”: waits 2m" in told
-    assert "1 lines: 1 would be published, 0 of them due already" in told
-    assert "sales (would be bound): 1 waits" in told
+    reported = capsys.readouterr().out
+    assert "line 1 for “sales”: waits 2m" in reported
+    assert "1 lines: 1 would be published, 0 of them due already" in reported
+    assert "sales (would be bound): 1 waits" in reported
     file.write_bytes(b"no json\n" + good)
     with pytest.raises(SystemExit) as ended:
         call_command("import_timeouts", levels.slug, str(file), "--rate", "1000")

@@ -69,7 +69,7 @@ def test_a_destination_that_another_bound_meanwhile_is_looked_at_anew(
 ) -> None:
     others = Binding("shop.delay-delivery", "sales", "#.sales")
     views = iter([a_snapshot(standing()), a_snapshot(standing(others))])
-    monkeypatch.setattr(latest, "for_action", lambda broker, management, things: next(views))
+    monkeypatch.setattr(latest, "for_action", lambda broker, management, objects: next(views))
     verdicts: list[LineResult] = []
     import_timeouts(levels, "file", numbered(a_line("Retail.sales")), verdicts.append)
     assert [verdict.mark for verdict in verdicts] == ["refused"]

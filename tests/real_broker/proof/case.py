@@ -35,7 +35,7 @@ class Case:
                 return {name: renamed(inner) for name, inner in value.items()}
             return [renamed(inner) for inner in value] if isinstance(value, list) else value
 
-        def thing(found: Exchange | Queue | Binding) -> Exchange | Queue | Binding:
+        def obj(found: Exchange | Queue | Binding) -> Exchange | Queue | Binding:
             arguments = Arguments(renamed(found.arguments))
             if isinstance(found, Exchange):
                 return Exchange(
@@ -52,7 +52,7 @@ class Case:
             )
 
         return Case(
-            Definitions.of(thing(found) for found in self.definitions),
+            Definitions.of(obj(found) for found in self.definitions),
             renamed(self.exchange),
             renamed(self.routing_key),
             renamed(self.headers),

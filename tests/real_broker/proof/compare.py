@@ -27,7 +27,7 @@ class Disagreement:
             f"{self.name}: {self.what}",
             f"published to {case.exchange!r} with {case.routing_key!r}, {dict(case.headers)}, "
             f"expiration {case.expiration}; consumers {dict(case.consumers)}",
-            *(f"  {thing}" for thing in case.definitions),
+            *(f"  {obj}" for obj in case.definitions),
             *(f"  said: {o.ending} {o.queue} {o.after}: {o.why}" for o in self.walked.outcomes),
             *(f"    {hop.queue} at {hop.after}: {hop.why}" for hop in self.walked.hops),
         ]

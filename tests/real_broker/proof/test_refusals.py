@@ -77,7 +77,7 @@ def test_a_topic_key_with_three_hashes_is_refused_from_4_3_on(vhost: Vhost) -> N
 
 
 @pytest.mark.parametrize(
-    ("things", "exchange", "properties", "refusal"),
+    ("objects", "exchange", "properties", "refusal"),
     [
         ([Exchange("x", internal=True)], "x", {}, Refused),
         ([], "", {"expiration": "1.5"}, Conflict),
@@ -87,12 +87,12 @@ def test_a_topic_key_with_three_hashes_is_refused_from_4_3_on(vhost: Vhost) -> N
 )
 def test_what_the_broker_refuses_the_walk_refuses(
     vhost: Vhost,
-    things: list[Exchange],
+    objects: list[Exchange],
     exchange: str,
     properties: dict[str, Any],
     refusal: type[BrokerError],
 ) -> None:
-    definitions = Definitions.of([Queue("work"), *things])
+    definitions = Definitions.of([Queue("work"), *objects])
     with publisher(address_of(vhost), "test") as channel:
         channel.declare(definitions)
         with pytest.raises(refusal):

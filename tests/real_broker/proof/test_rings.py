@@ -73,8 +73,8 @@ def test_dead_letters_of_a_queue_into_itself_at_least_once_stay_besides_before_4
 def test_a_time_of_nothing_ends_where_nobody_waits(
     broker_node: PrivateNode, vhost: Vhost, type_: str
 ) -> None:
-    things = [a_queue("hold", ttl=0, type=type_, dlx="", key="work"), a_queue("work", ttl=0)]
-    at_once = case(*things, work=ACKS)
+    objects = [a_queue("hold", ttl=0, type=type_, dlx="", key="work"), a_queue("work", ttl=0)]
+    at_once = case(*objects, work=ACKS)
     assert ends(run(broker_node, vhost, {"at once": at_once})) == [("delivered", "work")]
 
 

@@ -10,7 +10,7 @@ import responses
 from tests.topology.builders import MANAGEMENT, a_queue, a_snapshot, an_address
 from topology.broker.management.client import Management
 from topology.broker.management.refresh import refresh_objects, refresh_route
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.routing.walk import walk
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -21,8 +21,8 @@ def answers(**paths: Any) -> None:
     """What the API says below the vhost "v"; of anything else that it is not there."""
     responses.get(f"{API}/overview", json={"rabbitmq_version": "4.3.6"})
     responses.get(f"{API}/health/checks/alarms", json={"status": "ok"})
-    for path, told in paths.items():
-        responses.get(f"{API}/{path}", json=told)
+    for path, reported in paths.items():
+        responses.get(f"{API}/{path}", json=reported)
     responses.get(re.compile(f"{API}/.*"), status=404, json={"reason": "Not Found"})
 
 
@@ -36,9 +36,9 @@ def bound(source: str, destination: str, key: str = "", kind: str = "queue") -> 
     }
 
 
-def near(known: Snapshot, *things: Thing) -> Snapshot:
+def near(known: Snapshot, *objects: BrokerObject) -> Snapshot:
     with Management(an_address("v")) as management:
-        return refresh_objects(management, things, known)
+        return refresh_objects(management, objects, known)
 
 
 KNOWN = Definitions.of(

@@ -26,15 +26,15 @@ every_pattern = pytest.mark.parametrize("pattern", PATTERNS.values(), ids=list(P
 DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def things(pattern: Pattern) -> Definitions:
+def objects(pattern: Pattern) -> Definitions:
     return pattern.definitions(pattern.EXAMPLE)
 
 
 @every_pattern
 def test_exported_definitions_read_as_the_same_objects(pattern: Pattern) -> None:
-    wanted = things(pattern)
+    wanted = objects(pattern)
     read = read_export(raw_definitions(wanted))[""].declared
-    assert all(read.get(thing.identity) is not None for thing in wanted)
+    assert all(read.get(obj.identity) is not None for obj in wanted)
     assert len(list(read.queues)) == len(list(wanted.queues))
     for queue in wanted.queues:
         assert read.queue(queue.name) == queue.with_type()
@@ -42,15 +42,15 @@ def test_exported_definitions_read_as_the_same_objects(pattern: Pattern) -> None
 
 @every_pattern
 def test_kubernetes_gets_one_resource_of_its_own_name_for_each_object(pattern: Pattern) -> None:
-    wanted = things(pattern)
+    wanted = objects(pattern)
     documents = list(yaml.safe_load_all(as_kubernetes(wanted, "shop")))
     names = [one["metadata"]["name"] for one in documents]
     assert len(set(names)) == len(names) == len(wanted)
     assert all(DNS_NAME.fullmatch(name) for name in names)
-    for thing, one in zip(wanted, documents, strict=True):
-        assert one["kind"] == type(thing).__name__
+    for obj, one in zip(wanted, documents, strict=True):
+        assert one["kind"] == type(obj).__name__
         assert one["spec"]["vhost"] == "shop"
-        assert one["spec"].get("arguments", {}) == dict(thing.arguments)
+        assert one["spec"].get("arguments", {}) == dict(obj.arguments)
         assert one["spec"]["rabbitmqClusterReference"] == {"name": "rabbitmq"}
 
 
@@ -68,7 +68,7 @@ _FIELDS = {"Queue": _OBJECT, "Exchange": _OBJECT, "Binding": _BINDING}
 
 @every_pattern
 def test_kubernetes_gets_the_fields_of_its_schema(pattern: Pattern) -> None:
-    for one in yaml.safe_load_all(as_kubernetes(things(pattern), "shop")):
+    for one in yaml.safe_load_all(as_kubernetes(objects(pattern), "shop")):
         assert one["apiVersion"] == "rabbitmq.com/v1beta1"
         spec, schema = one["spec"], _FIELDS[one["kind"]]
         assert schema.keys() <= spec.keys()
@@ -103,7 +103,7 @@ _BLOCK = re.compile(r"^  settings \{\n(.*?)^  \}\n", re.MULTILINE | re.DOTALL)
 
 @every_pattern
 def test_terraform_gets_the_arguments_of_its_schema(pattern: Pattern) -> None:
-    for kind, body in _RESOURCE.findall(as_terraform(things(pattern), "shop")):
+    for kind, body in _RESOURCE.findall(as_terraform(objects(pattern), "shop")):
         (settings,) = _BLOCK.findall(body) or ("",)
         assert bool(settings) == (kind in _SETTINGS)
         assert_schema(_BLOCK.sub("", body), _RESOURCES[kind], indent=2)
@@ -128,9 +128,9 @@ def test_a_queue_and_a_binding_for_kubernetes() -> None:
 
 @every_pattern
 def test_terraform_gets_one_resource_of_its_own_label_for_each_object(pattern: Pattern) -> None:
-    text = as_terraform(things(pattern), "shop")
+    text = as_terraform(objects(pattern), "shop")
     labels = re.findall(r'^resource "(rabbitmq_\w+)" "([a-z0-9_]+)" \{$', text, re.MULTILINE)
-    assert len(set(labels)) == len(labels) == len(things(pattern))
+    assert len(set(labels)) == len(labels) == len(objects(pattern))
     # A reference names a resource that is there.
     for kind, label in re.findall(r"= (rabbitmq_\w+)\.(\w+)\.name$", text, re.MULTILINE):
         assert (kind, label) in labels
@@ -146,7 +146,7 @@ def test_a_queue_for_terraform_keeps_numbers_and_holds_no_template() -> None:
 
 
 @pytest.mark.parametrize(
-    "thing",
+    "obj",
     [
         Exchange("x", internal=True),
         Exchange("x@y"),
@@ -156,10 +156,10 @@ def test_a_queue_for_terraform_keeps_numbers_and_holds_no_template() -> None:
     ],
 )
 def test_what_the_terraform_provider_cannot_hold_is_refused(
-    thing: Exchange | Queue | Binding,
+    obj: Exchange | Queue | Binding,
 ) -> None:
     with pytest.raises(NotExportable):
-        as_terraform(Definitions.of([thing]), "/")
+        as_terraform(Definitions.of([obj]), "/")
     with pytest.raises(NotExportable):
         as_terraform(Definitions(), "shop@eu")
 

@@ -6,7 +6,7 @@ import time
 
 from tests.bench.multitude import multitude
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import Binding, Definitions, Exchange, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.findings.find import find
 from topology.findings.finding import Severity
 from topology.patterns.retry_pair import params as retry_pair_params
@@ -15,16 +15,16 @@ from topology.patterns.retry_pair.pattern import retry_pair
 CPU_SECONDS = 5.0
 
 
-def healthy(number: int) -> list[Thing]:
+def healthy(number: int) -> list[BrokerObject]:
     """Half of the queues are work, the other half their retries."""
     return [
-        thing
+        obj
         for n in range(number // 2)
-        for thing in retry_pair.definitions(retry_pair_params.Params(f"work-{n}"))
+        for obj in retry_pair.definitions(retry_pair_params.Params(f"work-{n}"))
     ]
 
 
-MISTAKES: tuple[Thing, ...] = (
+MISTAKES: tuple[BrokerObject, ...] = (
     a_queue("no-exchange", dlx="not-there"),
     a_queue("no-way-out", ttl=60_000),
     Exchange("returns"),
@@ -41,9 +41,7 @@ MISTAKES: tuple[Thing, ...] = (
 def test_four_classic_mistakes_come_first_among_two_hundred_healthy_queues() -> None:
     found = find(a_snapshot(Definitions.of([*healthy(200), *MISTAKES])))
     assert [one.rule.id for one in found[:4]] == ["F01", "F02", "F03", "F17"]
-    named = [
-        {thing[-1] if thing[0] == "queue" else thing[3] for thing in one.objects} for one in found
-    ]
+    named = [{obj[-1] if obj[0] == "queue" else obj[3] for obj in one.objects} for one in found]
     assert named[:4] == [
         {"no-exchange"},
         {"unbound-key"},

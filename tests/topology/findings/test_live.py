@@ -32,33 +32,33 @@ def ids(found: tuple[Finding, ...]) -> list[str]:
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=list(PATTERNS))
 def test_a_busy_topology_with_its_consumers_has_no_live_finding(pattern: Pattern) -> None:
     params = pattern.EXAMPLE
-    things = pattern.definitions(params)
+    objects = pattern.definitions(params)
     read = {
         *pattern.targets(params),
         *(forwarder.queue for forwarder in pattern.forwarders(params)),
     }
     idle = replace(BUSY, consumers=0, deliver_rate=0.0, ack_rate=0.0, redeliver_rate=0.0)
     empty = replace(idle, messages=0, ready=0, unacked=0, publish_rate=0.0)
-    delays = {queue.name for queue in things.queues if queue.message_ttl_ms is not None}
+    delays = {queue.name for queue in objects.queues if queue.message_ttl_ms is not None}
     numbers = {
         queue.name: BUSY if queue.name in read else idle if queue.name in delays else empty
-        for queue in things.queues
+        for queue in objects.queues
     }
-    assert ids(find(a_snapshot(things, numbers), LIVE_RULES)) == []
+    assert ids(find(a_snapshot(objects, numbers), LIVE_RULES)) == []
 
 
 def test_a_work_queue_with_a_ttl_is_no_delay_queue() -> None:
-    things = Definitions.of(
+    objects = Definitions.of(
         [a_queue("work", ttl=9, dlx="", key="wait"), a_queue("wait", ttl=5, dlx="", key="work")]
     )
     numbers = {"work": QueueNumbers(consumers=1)}
-    assert ids(find(a_snapshot(things, numbers), LIVE_RULES)) == []
+    assert ids(find(a_snapshot(objects, numbers), LIVE_RULES)) == []
 
 
 def test_numbers_of_less_than_a_minute_ago_are_no_trend() -> None:
-    things = Definitions.of([a_queue("work", dlx="", key="dead"), a_queue("dead")])
+    objects = Definitions.of([a_queue("work", dlx="", key="dead"), a_queue("dead")])
     dead = QueueNumbers(messages=9, consumers=0)
-    snapshot = a_snapshot(things, {"dead": dead})
+    snapshot = a_snapshot(objects, {"dead": dead})
     for seconds, wanted in ((59, ["L11"]), (60, ["L09", "L11"])):
         seen = replace(
             snapshot,
@@ -81,8 +81,8 @@ def test_the_finder_checks_definitions_once_and_numbers_each_time(
     monkeypatch.setattr(find_module, "_find", counted)
     finder = Finder()
 
-    def found(things: Definitions = LOOP, **numbers: QueueNumbers) -> list[str]:
-        return ids(finder.find(1, a_snapshot(things, numbers)))
+    def found(objects: Definitions = LOOP, **numbers: QueueNumbers) -> list[str]:
+        return ids(finder.find(1, a_snapshot(objects, numbers)))
 
     loop = QueueNumbers(consumers=0, deliver_rate=9.0, redeliver_rate=9.0, ack_rate=0.0)
     assert found() == ["F27"]

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from tests.topology.builders import a_snapshot
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.findings.find import find
 from topology.findings.finding import Severity
 from topology.patterns.pattern import ParamsError
@@ -27,7 +27,7 @@ def applied(kind: str) -> Definitions:
     return made | Definitions.of(_beside(made, targets))
 
 
-def _beside(made: Definitions, targets: list[str]) -> list[Thing]:
+def _beside(made: Definitions, targets: list[str]) -> list[BrokerObject]:
     """What the topologies expect to be there: a fanout as well as any other exchange."""
     named = {q.dead_letter_exchange for q in made.queues if q.dead_letter_exchange}
     missing = [name for name in named if made.exchange(name) is None]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.topology.builders import a_snapshot
 from topology.definitions import DELAYED_TYPE, Arguments, Binding, Definitions, Exchange, Queue
-from topology.definitions import Thing as One
+from topology.definitions import BrokerObject as One
 from topology.findings.find import find
 from topology.findings.finding import Severity
 from topology.patterns.delay_levels import params as level_params
@@ -40,7 +40,7 @@ def levels(preset: str) -> list[One]:
 # each event's exchange bound to those of its bases; receiving endpoints bound to the delays.
 NSERVICEBUS: list[One] = [
     *levels("nsb-v2"),
-    *(thing for name in ("sales", "error", "audit") for thing in endpoint(name, "quorum")),
+    *(obj for name in ("sales", "error", "audit") for obj in endpoint(name, "quorum")),
     bind_exchange("nsb.v2.delay-delivery", "sales", "#.sales"),
     *(
         Exchange(name, "fanout")
@@ -58,9 +58,9 @@ MASSTRANSIT: list[One] = [
     Exchange("order_delay", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "fanout"})),
     bind_exchange("order_delay", "order"),
     *(
-        thing
+        obj
         for name in ("order", "order_error", "order_skipped")
-        for thing in endpoint(name, "classic")
+        for obj in endpoint(name, "classic")
     ),
     queue("host_bus_1", is_temporary=True, expires=60_000),
     Exchange("host_bus_1", "fanout", durable=False, auto_delete=True),
@@ -102,9 +102,9 @@ EASYNETQ: list[One] = [
     queue("Order, Shop_billing"),
     Binding("Order, Shop", "Order, Shop_billing", "#"),
     *(
-        thing
+        obj
         for delay, ttl_ms in (("00_00_00_05", 5_000), ("00_00_01_00", 60_000))
-        for thing in (
+        for obj in (
             Exchange(f"Order, Shop_{delay}", "topic"),
             queue(f"Order, Shop_{delay}", message_ttl=ttl_ms, dead_letter_exchange="Order, Shop"),
             Binding(f"Order, Shop_{delay}", f"Order, Shop_{delay}", "eu"),

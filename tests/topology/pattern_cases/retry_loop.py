@@ -77,7 +77,7 @@ CASE = Case(
         (BY_KEY | {"timeouts": "k 5s", "unmatched": "lost", "dead_queue": "d"}, "dead_queue", "no"),
         ({"name": "a", "preset": "book"}, "preset", "Choose one of durable, article."),
         ({"name": "a", "split": "size"}, "split", "Choose one of none, key, header."),
-        ({"name": "a", "way_back": "none"}, "way_back", "Choose one of input, separate."),
+        ({"name": "a", "return_path": "none"}, "return_path", "Choose one of input, separate."),
         (
             BY_KEY | {"timeouts": "k 5s", "unmatched": "?"},
             "unmatched",

@@ -251,9 +251,9 @@ class Getter:
             declared = self._channel.queue_declare(self._queue, passive=True)
             self._ready = declared.method.message_count
         method, properties, body = self._channel.basic_get(self._queue)
-        left = method.message_count if method else 0
-        gone = self._ready - left - bool(method)
-        self._ready, self.removed = left, self.removed + (gone if gone > 1 else 0)
+        remaining = method.message_count if method else 0
+        removed = self._ready - remaining - bool(method)
+        self._ready, self.removed = remaining, self.removed + (removed if removed > 1 else 0)
         if method is None:
             return None
         message = _message(method, properties, body)

@@ -232,10 +232,10 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        left = self._limits.until - time.monotonic()
-        if left <= 0:
+        remaining = self._limits.until - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError("timed out")
-        self._sock.settimeout(left)
+        self._sock.settimeout(remaining)
         count: int | None = self._raw.readinto(buffer)
         self._limits.room -= count or 0
         if self._limits.room < 0:

@@ -101,7 +101,6 @@ def _snapshot(
         policies=policies,
         doubts=tuple(f"The pattern of the policy “{name}” cannot be read." for name in unread),
         taken_at=datetime.now(UTC),
-        poll_seconds=0.0,
     )
 
 

@@ -70,7 +70,6 @@ def read_with_policies(
         policies=policies,
         doubts=doubts,
         taken_at=datetime.now(UTC),
-        poll_seconds=0.0,
     )
 
 
@@ -94,7 +93,6 @@ def read_snapshot(
     *,
     alarms: list[str],
     taken_at: datetime,
-    poll_seconds: float,
     policies: Sequence[Mapping[str, Any]] = (),
     doubts: tuple[str, ...] = (),
 ) -> Snapshot:
@@ -132,7 +130,6 @@ def read_snapshot(
         cluster=str(overview.get("cluster_name", "")),
         alarms=tuple(alarms),
         exchange_types=frozenset(str(t.get("name")) for t in types if isinstance(t, Mapping)),
-        poll_seconds=poll_seconds,
         doubts=doubts,
     )
 

@@ -15,7 +15,7 @@ from topology.broker.errors import NotFound, Unsupported
 from topology.broker.management.client import Management
 from topology.broker.management.observe import read_with_policies
 from topology.broker.management.policies import put_in_force
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.snapshot import Snapshot
 
 Value = TypeVar("Value")
@@ -33,12 +33,14 @@ class _Named:
         return binding.source in self.exchanges or binding.destination in ends
 
 
-def refresh_objects(management: Management, things: Iterable[Thing], known: Snapshot) -> Snapshot:
-    """`known` with these things, whatever is bound to them and the alarms as they are now.
+def refresh_objects(
+    management: Management, objects: Iterable[BrokerObject], known: Snapshot
+) -> Snapshot:
+    """`known` with these objects, whatever is bound to them and the alarms as they are now.
 
     It keeps the moment of `known`, for the rest is as old as that. Raises BrokerError.
     """
-    named = _collect_names(things)
+    named = _collect_names(objects)
     return _replace_in(known, _read_named(management, named), named)
 
 
@@ -105,18 +107,18 @@ def _read_leaving(management: Management, name: str, known: Definitions) -> Defi
     return read_with_policies(management, {}, queues, exchanges, bound, []).definitions
 
 
-def _collect_names(things: Iterable[Thing]) -> _Named:
+def _collect_names(objects: Iterable[BrokerObject]) -> _Named:
     exchanges: set[str] = set()
     queues: set[str] = set()
-    for thing in things:
-        match thing:
+    for obj in objects:
+        match obj:
             case Exchange():
-                exchanges.add(thing.name)
+                exchanges.add(obj.name)
             case Queue():
-                queues.add(thing.name)
+                queues.add(obj.name)
             case Binding():
-                exchanges.add(thing.source)
-                (queues if thing.destination_is_queue else exchanges).add(thing.destination)
+                exchanges.add(obj.source)
+                (queues if obj.destination_is_queue else exchanges).add(obj.destination)
     # The API has no details of the default exchange.
     return _Named(frozenset(exchanges - {""}), frozenset(queues))
 

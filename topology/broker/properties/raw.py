@@ -34,8 +34,8 @@ _FLAGS_FORM = struct.Struct(">H")
 _HEADERS, _USER = FLAGS["headers"], FLAGS["user_id"]
 # Length in bytes of a value; all others except the headers are short strings with own length.
 WIDTHS = {"delivery_mode": 1, "priority": 1, "timestamp": 8}
-_LEFT_OUT = DEATH_HEADERS | {"CC", "BCC"}
-_LEFT_OUT_RAW = frozenset(name.encode() for name in _LEFT_OUT)
+_EXCLUDED = DEATH_HEADERS | {"CC", "BCC"}
+_EXCLUDED_RAW = frozenset(name.encode() for name in _EXCLUDED)
 # The bytes of a field's value by its tag; those of the others have their length in front.
 _SIZES = {
     **dict.fromkeys((b"t", b"b", b"B"), 1),
@@ -132,7 +132,7 @@ def _sift(
         name = data[position + 1 : named]
         if name in replaced:
             taken[name] = data[position:after]
-        elif name not in _LEFT_OUT_RAW and not name.startswith(b"x-opt-"):
+        elif name not in _EXCLUDED_RAW and not name.startswith(b"x-opt-"):
             kept.append(data[position:after])
         position = after
     return b"".join(kept), taken
@@ -152,9 +152,9 @@ def _find_end(data: bytes, named: int, end: int) -> int:
     return after
 
 
-def is_left_out(name: str) -> bool:
+def is_excluded(name: str) -> bool:
     """Whether a replay takes this header off: dying added it, or it makes copies."""
-    return name in _LEFT_OUT or name.startswith("x-opt-")
+    return name in _EXCLUDED or name.startswith("x-opt-")
 
 
 @cache

@@ -23,7 +23,7 @@ from topology.broker.properties.raw import (
     NAMES,
     WIDTHS,
     entries_of,
-    is_left_out,
+    is_excluded,
     set_by,
     skip_values,
 )
@@ -95,7 +95,7 @@ def strip_for_replay(properties: Properties, set_headers: Mapping[str, Any]) -> 
     a foreign user_id closes the channel with 406 (rabbit_dead_letter.erl 3.10.8).
     """
     return edit_properties(
-        properties, drop_header=is_left_out, set_headers=set_headers, drop=_USER_ID
+        properties, drop_header=is_excluded, set_headers=set_headers, drop=_USER_ID
     )
 
 

@@ -20,10 +20,10 @@ def _waits_twice(context: Context) -> Iterator[Hit]:
     """Several delay queues bound to one key, whose messages arrive in one queue."""
     for source in sorted(context.index.exchanges):
         for key, names in _delays_by_key(context, source):
-            way = walk(context.index, source, key, version=context.version)
-            for arrives in sorted(_list_doubled_queues(way)):
-                ways = [name for name in names if _leads_through(way, name, arrives)]
-                yield from _bound_too(context, source, key, ways, arrives)
+            walked = walk(context.index, source, key, version=context.version)
+            for arrives in sorted(_list_doubled_queues(walked)):
+                involved = [name for name in names if _leads_through(walked, name, arrives)]
+                yield from _bound_too(context, source, key, involved, arrives)
 
 
 def _bound_too(
@@ -65,16 +65,16 @@ def _some_key(exchange: Exchange, key: str) -> str:
     return ".".join("any" if word in ("*", "#") else word for word in key.split("."))
 
 
-def _list_doubled_queues(way: Walk) -> list[str]:
+def _list_doubled_queues(walked: Walk) -> list[str]:
     """The queues that get more than one copy."""
-    ends = Counter(outcome.queue for outcome in way.delivered)
+    ends = Counter(outcome.queue for outcome in walked.delivered)
     return [name for name, copies in ends.items() if copies > 1]
 
 
-def _leads_through(way: Walk, name: str, arrives: str) -> bool:
+def _leads_through(walked: Walk, name: str, arrives: str) -> bool:
     return any(
         outcome.queue == arrives and any(hop.queue == name for hop in outcome.hops)
-        for outcome in way.delivered
+        for outcome in walked.delivered
     )
 
 

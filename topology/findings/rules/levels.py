@@ -12,9 +12,9 @@ from topology.findings.finding import Rule, Severity
 def _find_incomplete(context: Context) -> Iterator[Hit]:
     for use in context.levels:
         if use.missing and not use.has_foreign_names:
-            thing = ("topology", use.name)
+            obj = ("topology", use.name)
             for sentence in use.missing:
-                yield Hit(use.name, context.evidence_of(thing, "levels", "incomplete", sentence))
+                yield Hit(use.name, context.evidence_of(obj, "levels", "incomplete", sentence))
 
 
 INCOMPLETE = Rule(

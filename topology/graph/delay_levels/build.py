@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.graph.delay_levels.diagram import NOWHERE, Destination, Ladder, Levels, Rung
 from topology.graph.live_values import queue_mark
 from topology.snapshot import QueueNumbers, Snapshot
@@ -21,8 +21,8 @@ def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definiti
     whole = found.definitions if isinstance(found, Snapshot) else found
     numbers = found.numbers if isinstance(found, Snapshot) else None
     own = _select_part(whole, {*levels.names, levels.delivery})
-    there = {thing.identity for thing in own}
-    missing = [thing for thing in wanted if thing.identity not in there]
+    there = {obj.identity for obj in own}
+    missing = [obj for obj in wanted if obj.identity not in there]
     lacks = _describe_missing(missing)
     queues = {queue.name: queue for queue in own.queues}
     for name in levels.names:
@@ -51,20 +51,20 @@ def _select_part(definitions: Definitions, names: set[str]) -> Definitions:
     )
 
 
-def _describe_missing(missing: Iterable[Thing]) -> defaultdict[str, list[str]]:
+def _describe_missing(missing: Iterable[BrokerObject]) -> defaultdict[str, list[str]]:
     """Name of a level or of delivery -> words for its missing objects.
 
     A level without its exchange cannot have a binding, so the binding is not listed too.
     """
     words: defaultdict[str, list[str]] = defaultdict(list)
-    for thing in missing:
-        if isinstance(thing, Exchange):
-            words[thing.name].append("exchange")
-        elif isinstance(thing, Queue):
-            words[thing.name].append("queue")
-        elif not words[thing.source]:
-            into = thing.destination_is_queue
-            words[thing.source].append("queue binding" if into else "next-level binding")
+    for obj in missing:
+        if isinstance(obj, Exchange):
+            words[obj.name].append("exchange")
+        elif isinstance(obj, Queue):
+            words[obj.name].append("queue")
+        elif not words[obj.source]:
+            into = obj.destination_is_queue
+            words[obj.source].append("queue binding" if into else "next-level binding")
     return words
 
 

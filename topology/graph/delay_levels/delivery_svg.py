@@ -52,9 +52,9 @@ def _ends(own: str, ladder: Ladder, top: float, left: float, middle: float) -> s
     rows = [top + PITCH * (place + 0.5) + 2 for place in range(_rows(ladder))]
     offset = middle - (rows[0] + rows[-1]) / 2
     rows = [y + offset for y in rows]
-    ways = f"M{n(left)} {n(middle)}H{n(BUS)}"
+    lines = f"M{n(left)} {n(middle)}H{n(BUS)}"
     if len(rows) > 1:
-        ways += f"M{n(BUS)} {n(rows[0])}V{n(rows[-1])}"
+        lines += f"M{n(BUS)} {n(rows[0])}V{n(rows[-1])}"
     tips = "".join(
         f'<path class="edge step" d="M{n(BUS)} {n(y)}H{n(ENDS - 8)}"'
         f' marker-end="url(#{own}-binding)"/>'
@@ -63,7 +63,7 @@ def _ends(own: str, ladder: Ladder, top: float, left: float, middle: float) -> s
     drawn = [_end(end, y) for end, y in zip(shown, rows, strict=False)]
     if more:
         drawn.append(text("small", ENDS + 8, rows[-1] + 4, f"and {more} more, see the table"))
-    return f'<path class="edge step" d="{ways}"/>{tips}{"".join(drawn)}'
+    return f'<path class="edge step" d="{lines}"/>{tips}{"".join(drawn)}'
 
 
 def _choose_shown(ladder: Ladder) -> tuple[list[Destination], int]:

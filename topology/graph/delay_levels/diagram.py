@@ -235,10 +235,10 @@ def short_delay(delay: timedelta) -> str:
         return f"{wait_ms}ms"
     if wait_ms < SECONDS_UP_TO * 1000:
         return f"{wait_ms / 1000:g}s"
-    left = wait_ms // 1000
+    remaining = wait_ms // 1000
     counts = []
     for unit, size in PARTS:
-        count, left = divmod(left, size)
+        count, remaining = divmod(remaining, size)
         counts.append((count, unit))
     first = next(place for place, (count, _) in enumerate(counts) if count)
     return " ".join(f"{count}{unit}" for count, unit in counts[first : first + 2] if count)

@@ -150,17 +150,17 @@ def _read(answer: Mapping[str, Any], boxes: list[Box], edges: tuple[Edge, ...]) 
         return float(x) + MARGIN, top - float(y) + BADGE_ROOM
 
     found = {item["name"]: place(item["pos"]) for item in answer.get("objects", [])}
-    ways = {item["id"]: item for item in answer.get("edges", []) if "id" in item}
+    drawn = {item["id"]: item for item in answer.get("edges", []) if "id" in item}
     placed = tuple(
         replace(box, x=found[f"n{number}"][0], y=found[f"n{number}"][1])
         for number, box in enumerate(boxes)
     )
     lines = []
     for number, edge in enumerate(edges):
-        way = ways[f"e{number}"]
-        end, *points = way["pos"].split(" ")
+        drawn_edge = drawn[f"e{number}"]
+        end, *points = drawn_edge["pos"].split(" ")
         line = Line(edge, tuple(map(place, points)), place(end.removeprefix("e,")))
-        if "lp" in way:
-            line = replace(line, label=label_of(edge), label_at=place(way["lp"]))
+        if "lp" in drawn_edge:
+            line = replace(line, label=label_of(edge), label_at=place(drawn_edge["lp"]))
         lines.append(line)
     return Layout(right + 2 * MARGIN, top + BADGE_ROOM + MARGIN, placed, tuple(lines))

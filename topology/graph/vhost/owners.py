@@ -18,8 +18,8 @@ class Group:
     """Exchanges and queues that belong together; `members` are ids such as "queue/orders".
 
     `key` is none of QUEUES, EXCHANGES and MISSING. A member of several groups is drawn in the first
-    only. `ways` are arrows that definitions do not contain. `waiting` counts the messages in its
-    delay queues, None when unknown. `trouble` are sentences on missing objects.
+    only. `extra_edges` are arrows that definitions do not contain. `waiting` counts the messages in
+    its delay queues, None when unknown. `trouble` are sentences on missing objects.
     """
 
     key: str
@@ -28,7 +28,7 @@ class Group:
     members: frozenset[str]
     waiting: int | None = None
     trouble: tuple[str, ...] = ()
-    ways: tuple[Edge, ...] = ()
+    extra_edges: tuple[Edge, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class Survey:
         """The members that are drawn with it and no other."""
         return frozenset(member for member in group.members if self.owners[member] == group.key)
 
-    def ways(self, ids: Collection[str]) -> list[Edge]:
+    def extra_edges(self, ids: Collection[str]) -> list[Edge]:
         """The arrows of forwarders to and from these."""
-        ways = (way for group in self.groups for way in group.ways)
-        return [way for way in ways if way.source in ids or way.target in ids]
+        extra_edges = (edge for group in self.groups for edge in group.extra_edges)
+        return [edge for edge in extra_edges if edge.source in ids or edge.target in ids]
 
 
 def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
     """Group everything except Delayboard's own taps and probe queues."""
     definitions = snapshot.definitions.without_taps().without_probes()
-    arrows = [*_arrows(definitions), *(way for group in groups for way in group.ways)]
+    arrows = [*_arrows(definitions), *(edge for group in groups for edge in group.extra_edges)]
     owners = {member: group.key for group in reversed(groups) for member in group.members}
     rest = _find_rest(definitions, arrows, owners)
     owners |= {member: key for key, members in rest.items() for member in members}

@@ -9,7 +9,7 @@ from topology.graph.layout.dot import arrange
 from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout
 from topology.graph.layout.row_layout import arrange_rows
 from topology.graph.live_values import count_text
-from topology.graph.svg import ARROWS, label, readable, way
+from topology.graph.svg import ARROWS, draw_edge, label, readable
 from topology.graph.svg_elements import (
     accessible_text,
     attribute,
@@ -66,7 +66,7 @@ def draw_cards(seen: Overview, layout: Layout, *, title: str, id: str) -> str:
                 own, title, f"{len(cards)} boxes. The table below lists the same data."
             ),
             f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
-            *(way(own, line) for line in layout.lines),
+            *(draw_edge(own, line) for line in layout.lines),
             *(_card(box, cards[box.node.id]) for box in layout.boxes),
             *(label(line) for line in layout.lines if line.label),
             "</svg>",
@@ -103,8 +103,8 @@ def _texts(box: Box, card: Card) -> list[str]:
     for line in box.lines:
         parts.append(text("name", x, y, content(line)))
         y += LINE_HEIGHT
-    held = describe_objects(card)
-    small = [card.kind, held] if card.shape == "group" else [held or card.kind]
+    description = describe_objects(card)
+    small = [card.kind, description] if card.shape == "group" else [description or card.kind]
     parts.append(text("small", x, y, content(small[0])))
     if box.node.numbers is None:
         return parts

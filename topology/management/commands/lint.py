@@ -66,9 +66,9 @@ class Command(BaseCommand):
             vhost: [one for one in findings if one.key not in muted]
             for vhost, findings in present.items()
         }
-        left_out = sum(map(len, present.values())) - sum(map(len, everything.values()))
-        if left_out:
-            number = "1 muted finding is" if left_out == 1 else f"{left_out} muted findings are"
+        excluded = sum(map(len, present.values())) - sum(map(len, everything.values()))
+        if excluded:
+            number = "1 muted finding is" if excluded == 1 else f"{excluded} muted findings are"
             self.stderr.write(f"{number} not listed.")
         if options["write_baseline"]:
             _write(options["write_baseline"], baseline.write(everything))

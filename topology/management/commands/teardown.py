@@ -45,8 +45,8 @@ class Command(TopologyCommand):
 
 
 def _lines(teardown: Teardown) -> Iterable[str]:
-    yield from (f"- {title(thing)}" for thing in teardown.deletes)
-    yield from (f"= {title(thing)}, kept" for thing in teardown.keeps)
+    yield from (f"- {title(obj)}" for obj in teardown.deletes)
+    yield from (f"= {title(obj)}, kept" for obj in teardown.keeps)
 
 
 def _fields(teardown: Teardown) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def _lines(outcome: RouteOutcome) -> list[str]:
     for hop in outcome.hops:
         when = f"after {format_delay(hop.after)}" if hop.after else "at once"
         stays = "waits in"
-        if hop.stays is not None:
-            stays = f"waits {format_delay(hop.stays)} in" if hop.stays else "passes"
+        if hop.wait is not None:
+            stays = f"waits {format_delay(hop.wait)} in" if hop.wait else "passes"
         through = hop.exchange or "the default exchange"
         sentence = f"{when}: {stays} {hop.queue}, through {through} with {hop.routing_key!r}"
         lines.append(sentence if hop.why == PUBLISHED else f"{sentence}; {hop.why}")

@@ -25,17 +25,17 @@ def title(params: Params) -> str:
 
 def definitions(params: Params) -> Definitions:
     """The levels; destinations are bound by `route`."""
-    things: list[Exchange | Queue | Binding] = [Exchange(delivery_name(params), "topic")]
+    objects: list[Exchange | Queue | Binding] = [Exchange(delivery_name(params), "topic")]
     for level in range(params.levels):
         name, below = level_name(params, level), next_name(params, level)
         skipped = "*." * (params.levels - 1 - level)
-        things += [
+        objects += [
             Exchange(name, "topic"),
             Queue(name, arguments=_arguments(params, level)),
             Binding(name, name, f"{skipped}1.#"),
             Binding(name, below, f"{skipped}0.#", destination_is_queue=False),
         ]
-    return Definitions.of(things)
+    return Definitions.of(objects)
 
 
 def destinations(params: Params, found: Definitions) -> Sequence[Binding]:

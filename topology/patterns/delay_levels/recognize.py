@@ -55,7 +55,7 @@ def _find_use(found: Definitions, levels: LevelSet) -> Use | None:
     for candidate in candidates(levels.lowest, levels.unit_ms, levels.levels):
         params = _set_destinations(candidate, found)
         wanted = definitions(params)
-        there = [thing.identity for thing in wanted if found.get(thing.identity)]
+        there = [obj.identity for obj in wanted if found.get(obj.identity)]
         missing = find_missing(wanted, found)
         if 2 * len(there) < len(wanted) or (best and len(best.missing) <= len(missing)):
             continue

@@ -105,18 +105,18 @@ class HoldQueues(Pattern):
             raise ParamsError({"delay": f"The available delays are {offered}."})
         if wrong := delay_problem(params, delay):
             raise ParamsError({"delay": wrong})
-        held = hold_queue(params, delay, target)
-        if byte_length(held.name) > LONGEST_NAME_BYTES:
+        queue = hold_queue(params, delay, target)
+        if byte_length(queue.name) > LONGEST_NAME_BYTES:
             raise ParamsError(
                 {
                     "target": (
-                        f"The name of the hold queue “{held.name}” exceeds 255 bytes. Use a "
+                        f"The name of the hold queue “{queue.name}” exceeds 255 bytes. Use a "
                         "shorter exchange or key."
                     )
                 }
             )
         unused = timedelta(milliseconds=expires_ms(params, delay)) - delay
-        return Route("", held.name, declares=Definitions.of([held]), lease=unused / 2)
+        return Route("", queue.name, declares=Definitions.of([queue]), lease=unused / 2)
 
     def delays(self, params: Params) -> Sequence[timedelta]:
         return params.delays
@@ -214,15 +214,15 @@ class HoldQueues(Pattern):
 
         The hold queue's name contains the delay; at the default exchange it is the routing key.
         """
-        if copy.exchange == "" and (held := _split_name(params, copy.routing_key)):
+        if copy.exchange == "" and (named := _split_name(params, copy.routing_key)):
             trips = read_history(copy.headers).count(copy.routing_key, "expired")
-            return Reading("entry", held[1], copy.routing_key, held[0], trips + 1)
+            return Reading("entry", named[1], copy.routing_key, named[0], trips + 1)
         if copy.exchange != params.exchange:
             return None
         last = newest_death(copy.headers)
-        if last and last[1] == "expired" and (held := _split_name(params, last[0])):
+        if last and last[1] == "expired" and (named := _split_name(params, last[0])):
             trips = read_history(copy.headers).count(*last)
-            return Reading("exit", copy.routing_key, last[0], held[0], trips, *last)
+            return Reading("exit", copy.routing_key, last[0], named[0], trips, *last)
         queue, reason = last or ("", "")
         return Reading("publish", copy.routing_key, "", timedelta(0), 0, queue, reason)
 
@@ -273,12 +273,12 @@ def _find_collisions(params: Params, found: Definitions) -> list[Queue]:
 
 def _explain_collision(params: Params, queue: Queue) -> str:
     exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
-    held = (
+    defect = (
         f"delays messages to the exchange “{exchange}” with key “{key or ''}”"
         if exchange is not None
         else "is not a hold queue"
     )
     return (
-        f"“{queue.name}” {held}. This topology cannot use this delay and key, because the name "
+        f"“{queue.name}” {defect}. This topology cannot use this delay and key, because the name "
         "exists."
     )

@@ -128,7 +128,7 @@ def _delays_problem(delays: Sequence[timedelta]) -> str:
 
 def definitions(params: Params) -> Definitions:
     work, ladder, first = params.name, ladder_name(params), rung_name(params, 1)
-    things: list[Exchange | Queue | Binding] = [
+    objects: list[Exchange | Queue | Binding] = [
         Exchange(work),
         Exchange(ladder, arguments=Arguments({"alternate-exchange": first})),
         Exchange(first, "fanout"),
@@ -140,12 +140,12 @@ def definitions(params: Params) -> Definitions:
     ]
     for rung in params.rungs:
         name = rung_name(params, rung)
-        things += [
+        objects += [
             _queue(name, _rung_arguments(params, rung)),
             Binding(ladder, name, tried_key(params, rung - 1)),
             Binding(work, work, tried_key(params, rung)),
         ]
-    return Definitions.of(things)
+    return Definitions.of(objects)
 
 
 def _queue(name: str, arguments: dict[str, str | int]) -> Queue:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
+from topology.definitions import Definitions, Identity, Queue, is_tap
 
 _TRIED = re.compile(r"(.*)\.try\.([1-9]\d{0,2})", re.DOTALL)
 
@@ -35,7 +35,9 @@ class LadderSet:
         for exchange in (self.exchange, self.ladder):
             inner = {b for queue in queues for b in found.leads(exchange, queue)}
             claimed.update(binding.identity for binding in inner)
-            serves_only_it = all(b in inner or _is_tap(b) for b in found.leaving(exchange))
+            serves_only_it = all(
+                b in inner or is_tap(b.destination) for b in found.leaving(exchange)
+            )
             if serves_only_it and not exchange.startswith("amq."):
                 claimed.add(("exchange", exchange))
         return frozenset(identity for identity in claimed if found.get(identity))
@@ -47,14 +49,14 @@ def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
     A rung has a TTL and no lease (that is a hold queue). Where two queues claim one number, the
     one named after the exchange does.
     """
-    by_way: dict[tuple[str, str], dict[int, Queue]] = {}
+    by_path: dict[tuple[str, str], dict[int, Queue]] = {}
     for queue in sorted(found.queues, key=lambda queue: queue.name):
         if climbed := read_rung(queue):
             exchange, key, number = climbed
-            rungs = by_way.setdefault((exchange, key), {})
+            rungs = by_path.setdefault((exchange, key), {})
             if number not in rungs or queue.name == f"{exchange}-rung-{number}":
                 rungs[number] = queue
-    return [_make_set(found, *way, rungs) for way, rungs in sorted(by_way.items())]
+    return [_make_set(found, *path, rungs) for path, rungs in sorted(by_path.items())]
 
 
 def read_rung(queue: Queue) -> tuple[str, str, int] | None:
@@ -108,12 +110,10 @@ def _find_work(
 def _find_parking(found: Definitions, ladder: str, key: str, last: int) -> str:
     """Where the ladder sends what was tried so often, whether its exchange is direct or a topic."""
     ends = (f"{key}.try.{last}", f"#.try.{last}")
-    leading = [b for b in found.leaving(ladder) if b.routing_key in ends and not _is_tap(b)]
+    leading = [
+        b for b in found.leaving(ladder) if b.routing_key in ends and not is_tap(b.destination)
+    ]
     queues = [found.queue(b.destination) for b in leading if b.destination_is_queue]
     parking = [queue.name for queue in queues if queue and queue.message_ttl_ms is None]
     usual = f"{ladder.removesuffix('-ladder')}-parking"
     return usual if usual in parking else next(iter(parking), "")
-
-
-def _is_tap(binding: Binding) -> bool:
-    return is_tap(binding.destination)

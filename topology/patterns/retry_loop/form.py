@@ -20,7 +20,7 @@ from topology.patterns.retry_loop.params import (
 )
 from topology.patterns.texts import read_delay, read_json_list
 
-WAYS_BACK = {
+RETURN_PATHS = {
     "input": "through the input exchange",
     "separate": "through a separate return exchange, to this queue only",
 }
@@ -57,11 +57,11 @@ FIELDS = (
         rare=True,
     ),
     Field(
-        "way_back",
+        "return_path",
         "Return",
         "Choose the separate exchange if several queues are bound to the input exchange.",
         "input",
-        choices=tuple(WAYS_BACK.items()),
+        choices=tuple(RETURN_PATHS.items()),
         required=False,
         rare=True,
     ),
@@ -136,15 +136,15 @@ def derived_names(name: str, preset: str, *, is_shared: bool) -> dict[str, str]:
 
 def parse(values: Mapping[str, str]) -> Params:
     preset = values.get("preset") or "durable"
-    way_back = _read_choice(values, "way_back", WAYS_BACK)
+    return_path = _read_choice(values, "return_path", RETURN_PATHS)
     split = values.get("split") or "none"
     is_lost = split != "none" and _read_choice(values, "unmatched", UNMATCHED) == "lost"
     unused = {
-        "return_exchange": way_back != "separate",
+        "return_exchange": return_path != "separate",
         "unmatched_exchange": is_lost or split == "none",
         "dead_queue": is_lost,
     }
-    names = _read_names(values, preset, unused, is_shared=way_back == "input")
+    names = _read_names(values, preset, unused, is_shared=return_path == "input")
     return Params(
         **names,
         delay=read_delay(values.get("delay") or format_delay(DEFAULT_DELAY)),
@@ -161,7 +161,7 @@ def store(params: Params) -> dict[str, str]:
         "name": "",
         "preset": params.preset,
         "delay": format_delay(params.delay) if params.keeps_unmatched else "",
-        "way_back": "separate" if params.return_exchange else "input",
+        "return_path": "separate" if params.return_exchange else "input",
         "split": params.split,
         "header": params.header,
         "timeouts": _write_timeouts(params),

@@ -33,4 +33,4 @@ def _use(found: Definitions, loop: Loop) -> Use:
 def _claims_of(found: Definitions, loop: Loop) -> frozenset[Identity]:
     into = [b for x in {loop.input_exchange, loop.back} for b in found.leads(x, loop.work)]
     there = found.only(loop.identities() | {binding.identity for binding in into})
-    return frozenset(thing.identity for thing in there)
+    return frozenset(obj.identity for obj in there)

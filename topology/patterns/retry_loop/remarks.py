@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from topology.definitions import Definitions
 from topology.patterns.retry_loop.params import Params
 
-_WHAT = {"key": "routing key", "header": "header “{header}”"}
+_LABELS = {"key": "routing key", "header": "header “{header}”"}
 
 
 def remarks(params: Params, found: Definitions) -> Sequence[str]:
@@ -55,7 +55,7 @@ def _warn_of_losses(params: Params) -> Iterator[str]:
             "RabbitMQ drops dead letters until someone declares them again."
         )
     if not params.keeps_unmatched:
-        by = _WHAT[params.split].format(header=params.header)
+        by = _LABELS[params.split].format(header=params.header)
         yield f"RabbitMQ drops a rejected message whose {by} has no timeout."
 
 

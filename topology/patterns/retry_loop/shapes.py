@@ -25,7 +25,7 @@ _SPLITS = {kind: split for split, kind in EXCHANGE_TYPES.items()}
 
 
 @dataclass(frozen=True)
-class Way:
+class Branch:
     """A binding into a queue whose messages die of age."""
 
     binding: Binding
@@ -36,7 +36,7 @@ class Way:
 class Loop:
     """A loop by the names of its parts; `back` is where its dead queues send what is due.
 
-    `ways` lead from the dead exchange, `unmatched` from the one for what takes none of them.
+    `branches` lead from the dead exchange, `unmatched` from the one for what takes none of them.
     """
 
     work: str
@@ -44,19 +44,19 @@ class Loop:
     dead_exchange: str
     back: str
     split: str
-    ways: tuple[Way, ...]
-    unmatched: Way | None = None
+    branches: tuple[Branch, ...]
+    unmatched: Branch | None = None
 
     def identities(self) -> frozenset[Identity]:
         """Of all its exchanges and queues, and of its bindings but those into the input queue."""
-        ways = [*self.ways, *([self.unmatched] if self.unmatched else [])]
-        sources = {self.input_exchange, self.back, *(way.binding.source for way in ways)}
-        things = [thing.identity for way in ways for thing in (way.binding, way.queue)]
+        branches = [*self.branches, *([self.unmatched] if self.unmatched else [])]
+        sources = {self.input_exchange, self.back, *(branch.binding.source for branch in branches)}
+        objects = [obj.identity for branch in branches for obj in (branch.binding, branch.queue)]
         exchanges = [("exchange", name) for name in sources]
-        return frozenset([("queue", self.work), *exchanges, *things])
+        return frozenset([("queue", self.work), *exchanges, *objects])
 
 
-Ways: TypeAlias = Mapping[str, Sequence[Way]]
+Branches: TypeAlias = Mapping[str, Sequence[Branch]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class _Vhost:
     """The objects of a vhost. Answers are cached: thousands of queues may share one exchange."""
 
     found: Definitions
-    _ways: dict[str, Ways] = field(default_factory=dict)
+    _branches: dict[str, Branches] = field(default_factory=dict)
     _bare: dict[str, Sequence[Queue]] = field(default_factory=dict)
 
     def is_fanout(self, name: str) -> bool:
@@ -80,18 +80,18 @@ class _Vhost:
     def fanouts_into(self, queue: str) -> list[str]:
         return [name for name in self.found.sources(queue) if self.is_fanout(name)]
 
-    def ways(self, exchange: str) -> Ways:
+    def branches(self, exchange: str) -> Branches:
         """The bindings of it into queues whose messages die of age, by where they die into."""
-        if exchange not in self._ways:
-            ways: dict[str, list[Way]] = defaultdict(list)
+        if exchange not in self._branches:
+            branches: dict[str, list[Branch]] = defaultdict(list)
             for binding in self.found.leaving(exchange):
                 queue = self.found.queue(binding.destination)
                 if not binding.destination_is_queue or queue is None or not queue.message_ttl_ms:
                     continue
                 if (back := _dead_letter_exchange(queue)) not in ("", exchange):
-                    ways[back].append(Way(binding, queue))
-            self._ways[exchange] = ways
-        return self._ways[exchange]
+                    branches[back].append(Branch(binding, queue))
+            self._branches[exchange] = branches
+        return self._branches[exchange]
 
     def unbound_queues(self, back: str) -> Sequence[Queue]:
         """The queues that nothing is bound to and whose messages die of age into this exchange."""
@@ -129,7 +129,7 @@ def find_loops(found: Definitions) -> list[Loop]:
 
 def params_of(found: Definitions, loop: Loop) -> Params | None:
     """Parameters that make a loop of these names and times; None when there are none."""
-    rest = loop.ways[0] if loop.split == "none" else loop.unmatched
+    rest = loop.branches[0] if loop.split == "none" else loop.unmatched
     try:
         return Params(
             loop.input_exchange,
@@ -140,8 +140,8 @@ def params_of(found: Definitions, loop: Loop) -> Params | None:
             _preset(found, loop),
             loop.back if loop.back != loop.input_exchange else "",
             loop.split,
-            _header_of(loop.ways[0].binding) if loop.split == "header" else "",
-            tuple(_timeout(loop, way) for way in loop.ways if loop.split != "none"),
+            _header_of(loop.branches[0].binding) if loop.split == "header" else "",
+            tuple(_timeout(loop, branch) for branch in loop.branches if loop.split != "none"),
             loop.unmatched.binding.source if loop.unmatched else "",
             _binding_keys(found, loop),
         )
@@ -156,7 +156,7 @@ def _preset(found: Definitions, loop: Loop) -> str:
 
 
 def _binding_keys(found: Definitions, loop: Loop) -> str:
-    into = found.leads(loop.back, loop.work) or [way.binding for way in loop.ways]
+    into = found.leads(loop.back, loop.work) or [branch.binding for branch in loop.branches]
     return "queue" if into[0].routing_key == into[0].destination else "empty"
 
 
@@ -164,20 +164,20 @@ def _find_whole(vhost: _Vhost, work: Queue) -> Loop | None:
     dead = vhost.found.exchange(_dead_letter_exchange(work))
     if dead is None or dead.type not in _SPLITS:
         return None
-    ways = vhost.ways(dead.name)
-    back = next((name for name in vhost.fanouts_into(work.name) if name in ways), None)
-    if back is None or len(ways[back]) > MOST_TIMEOUTS:
+    branches = vhost.branches(dead.name)
+    back = next((name for name in vhost.fanouts_into(work.name) if name in branches), None)
+    if back is None or len(branches[back]) > MOST_TIMEOUTS:
         return None
     split = _SPLITS[dead.type]
     alternate = dead.arguments.text("alternate-exchange") or ""
-    rest = vhost.ways(alternate).get(back) if vhost.is_fanout(alternate) else None
+    rest = vhost.branches(alternate).get(back) if vhost.is_fanout(alternate) else None
     return Loop(
         work.name,
         _input_exchange(vhost, work.name, back, {dead.name, alternate}),
         dead.name,
         back,
         split,
-        tuple(ways[back][:1] if split == "none" else ways[back]),
+        tuple(branches[back][:1] if split == "none" else branches[back]),
         rest[0] if rest and split != "none" else None,
     )
 
@@ -203,17 +203,17 @@ def _find_without_return(vhost: _Vhost, work: Queue) -> Loop | None:
     dead = _dead_letter_exchange(work)
     if not vhost.is_fanout(dead) or len(vhost.found.dying_into(dead)) != 1:
         return None
-    ways = [way for ways in vhost.ways(dead).values() for way in ways]
-    if len(ways) != 1 or not vhost.leads_nowhere(_dead_letter_exchange(ways[0].queue)):
+    branches = [branch for branches in vhost.branches(dead).values() for branch in branches]
+    if len(branches) != 1 or not vhost.leads_nowhere(_dead_letter_exchange(branches[0].queue)):
         return None
-    return _make_incomplete(vhost, work, ways[0].queue)
+    return _make_incomplete(vhost, work, branches[0].queue)
 
 
 def _make_incomplete(vhost: _Vhost, work: Queue, waiting: Queue) -> Loop:
     dead, back = _dead_letter_exchange(work), _dead_letter_exchange(waiting)
-    way = Way(Binding(dead, waiting.name, ""), waiting)
+    branch = Branch(Binding(dead, waiting.name, ""), waiting)
     return Loop(
-        work.name, _input_exchange(vhost, work.name, back, {dead}), dead, back, "none", (way,)
+        work.name, _input_exchange(vhost, work.name, back, {dead}), dead, back, "none", (branch,)
     )
 
 
@@ -222,12 +222,12 @@ def _dead_letter_exchange(queue: Queue) -> str:
     return queue.dead_letter_exchange or "" if queue.type in ("classic", "quorum") else ""
 
 
-def _timeout(loop: Loop, way: Way) -> Timeout:
+def _timeout(loop: Loop, branch: Branch) -> Timeout:
     """A binding by no header, by several or by one of another kind gives an empty value."""
-    match = way.binding.routing_key
+    match = branch.binding.routing_key
     if loop.split == "header":
-        match = way.binding.arguments.text(_header_of(way.binding)) or ""
-    return Timeout(match, _ttl(way.queue), way.queue.name)
+        match = branch.binding.arguments.text(_header_of(branch.binding)) or ""
+    return Timeout(match, _ttl(branch.queue), branch.queue.name)
 
 
 def _header_of(binding: Binding) -> str:

@@ -86,8 +86,8 @@ def _find_use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
             if visibility_problem(name)
             else None
         )
-    ways = ((name, retry.name), (retry.name, name))
-    losses = (_explain_loss(found, found.queue(one), other) for one, other in ways)
+    branches = ((name, retry.name), (retry.name, name))
+    losses = (_explain_loss(found, found.queue(one), other) for one, other in branches)
     remarks = tuple(remark for remark in losses if remark)
     return replace(
         make_managed_use(KIND, name, params, definitions(params), found), remarks=remarks

@@ -41,7 +41,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Branch:
     """Into a queue whose messages die of age; without a binding through the default exchange."""
 
     retry: Queue
@@ -49,27 +49,27 @@ class _Way:
 
 
 @dataclass
-class _Ways:
+class _Branches:
     """All routes from one exchange, by what a message dead-letters into from there: an exchange, or
     a queue through the default one. Also by its routing key, where a binding or queue states it:
     thousands of pairs may share their exchanges and differ by the key.
     """
 
-    by_end: dict[Identity, list[_Way]] = field(default_factory=lambda: defaultdict(list))
-    by_key_in: dict[tuple[Identity, str], list[_Way]] = field(
+    by_end: dict[Identity, list[_Branch]] = field(default_factory=lambda: defaultdict(list))
+    by_key_in: dict[tuple[Identity, str], list[_Branch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    by_key_out: dict[tuple[Identity, str | None], list[_Way]] = field(
+    by_key_out: dict[tuple[Identity, str | None], list[_Branch]] = field(
         default_factory=lambda: defaultdict(list)
     )
 
-    def add(self, way: _Way, *, is_direct: bool) -> None:
-        end, out = _find_end(way.retry), way.retry.dead_letter_routing_key
-        self.by_end[end].append(way)
-        if way.binding is not None and is_direct:
-            self.by_key_in[end, way.binding.routing_key].append(way)
-            out = way.binding.routing_key if out is None else out
-        self.by_key_out[end, out].append(way)
+    def add(self, branch: _Branch, *, is_direct: bool) -> None:
+        end, out = _find_end(branch.retry), branch.retry.dead_letter_routing_key
+        self.by_end[end].append(branch)
+        if branch.binding is not None and is_direct:
+            self.by_key_in[end, branch.binding.routing_key].append(branch)
+            out = branch.binding.routing_key if out is None else out
+        self.by_key_out[end, out].append(branch)
 
 
 @dataclass(frozen=True)
@@ -77,41 +77,41 @@ class _Vhost:
     """The objects of a vhost, with the routes of each exchange cached."""
 
     found: Definitions
-    _ways: dict[str, _Ways] = field(default_factory=dict)
+    _branches: dict[str, _Branches] = field(default_factory=dict)
 
     def kind(self, name: str) -> str:
         exchange = self.found.exchange(name)
         return exchange.type if exchange else ""
 
-    def ways(self, exchange: str) -> _Ways:
+    def branches(self, exchange: str) -> _Branches:
         """From it into queues whose messages die of age."""
-        if exchange not in self._ways:
-            ways, is_direct = _Ways(), self.kind(exchange) == "direct"
+        if exchange not in self._branches:
+            branches, is_direct = _Branches(), self.kind(exchange) == "direct"
             for binding in self.found.leaving(exchange):
                 retry = self.found.queue(binding.destination)
                 if binding.destination_is_queue and retry and _is_waiting_queue(retry):
-                    ways.add(_Way(retry, binding), is_direct=is_direct)
-            self._ways[exchange] = ways
-        return self._ways[exchange]
+                    branches.add(_Branch(retry, binding), is_direct=is_direct)
+            self._branches[exchange] = branches
+        return self._branches[exchange]
 
-    def ways_of(self, work: Queue) -> Iterator[_Way]:
+    def find_branches(self, work: Queue) -> Iterator[_Branch]:
         """Where the messages that this queue gives up may wait and die back into it."""
         exchange, key = work.dead_letter_exchange or "", work.dead_letter_routing_key
         if not exchange:
             retry = self.found.queue(key or "")
-            yield from [_Way(retry)] if retry and _is_waiting_queue(retry) else []
+            yield from [_Branch(retry)] if retry and _is_waiting_queue(retry) else []
             return
-        ways = self.ways(exchange)
-        is_told = key is not None and self.kind(exchange) == "direct"
+        branches = self.branches(exchange)
+        is_stated = key is not None and self.kind(exchange) == "direct"
         for end in self._ends(work):
-            if is_told:
-                yield from ways.by_key_in.get((end, key or ""), ())
+            if is_stated:
+                yield from branches.by_key_in.get((end, key or ""), ())
             elif end[0] == "exchange" and self.kind(end[1]) == "direct":
                 keys = {binding.routing_key for binding in self.found.leads(end[1], work.name)}
                 for out in (None, *sorted(keys)):
-                    yield from ways.by_key_out.get((end, out), ())
+                    yield from branches.by_key_out.get((end, out), ())
             else:
-                yield from ways.by_end.get(end, ())
+                yield from branches.by_end.get(end, ())
 
     def _ends(self, work: Queue) -> Iterator[Identity]:
         yield ("queue", work.name)
@@ -158,39 +158,47 @@ def claims_of(found: Definitions, pairs: Iterable[Pair]) -> Iterator[frozenset[I
 
 
 def _find_whole(vhost: _Vhost, work: Queue) -> Pair | None:
-    near = list(islice(vhost.ways_of(work), MOST_WAITS + 1))
-    closed = [(way, back) for way in near if (back := _find_return(vhost, work, way)) is not None]
+    near = list(islice(vhost.find_branches(work), MOST_WAITS + 1))
+    closed = [
+        (branch, back) for branch in near if (back := _find_return(vhost, work, branch)) is not None
+    ]
     if not closed or len(near) > MOST_WAITS:
         return None
-    retries = {way.retry.name: way.retry for way, _ in closed}
-    bindings = {binding for way, back in closed for binding in (way.binding, *back) if binding}
+    retries = {branch.retry.name: branch.retry for branch, _ in closed}
+    bindings = {
+        binding for branch, back in closed for binding in (branch.binding, *back) if binding
+    }
     return Pair(work, tuple(retries.values()), frozenset(bindings))
 
 
-def _find_return(vhost: _Vhost, work: Queue, way: _Way) -> Sequence[Binding] | None:
+def _find_return(vhost: _Vhost, work: Queue, branch: _Branch) -> Sequence[Binding] | None:
     """The bindings by which what waited comes back, none through the default exchange.
 
     None where it does not: its key is that of the last queue that states one, else its own.
     """
     stated = work.dead_letter_routing_key
-    if way.binding is not None and not vhost.takes(way.binding, stated):
+    if branch.binding is not None and not vhost.takes(branch.binding, stated):
         return None
-    key = stated if way.retry.dead_letter_routing_key is None else way.retry.dead_letter_routing_key
-    exchange = way.retry.dead_letter_exchange or ""
+    key = (
+        stated
+        if branch.retry.dead_letter_routing_key is None
+        else branch.retry.dead_letter_routing_key
+    )
+    exchange = branch.retry.dead_letter_exchange or ""
     if not exchange:
-        own = key if key is not None else _own_key(vhost, work, way)
+        own = key if key is not None else _own_key(vhost, work, branch)
         return () if own == work.name else None
     if _is_loop(vhost.found.exchange(work.dead_letter_exchange or ""), vhost.found, exchange):
         return None
-    if key is None and way.binding is not None and vhost.kind(way.binding.source) == "direct":
-        key = way.binding.routing_key
+    if key is None and branch.binding is not None and vhost.kind(branch.binding.source) == "direct":
+        key = branch.binding.routing_key
     back = [b for b in vhost.found.leads(exchange, work.name) if vhost.takes(b, key)]
     return back or None
 
 
-def _own_key(vhost: _Vhost, work: Queue, way: _Way) -> str | None:
+def _own_key(vhost: _Vhost, work: Queue, branch: _Branch) -> str | None:
     """The name of the work queue where a message that was published to it by name may wait."""
-    is_taken = way.binding is not None and vhost.takes(way.binding, work.name)
+    is_taken = branch.binding is not None and vhost.takes(branch.binding, work.name)
     return work.name if is_taken else None
 
 
@@ -199,15 +207,17 @@ def _find_without_return(vhost: _Vhost, work: Queue) -> Pair | None:
     dead = vhost.found.exchange(work.dead_letter_exchange or "")
     if dead is None or dead.type == "fanout" or len(vhost.found.dying_into(dead.name)) != 1:
         return None
-    ways = [way for ways in vhost.ways(dead.name).by_end.values() for way in ways]
-    if len(ways) != 1 or ways[0].binding is None:
+    branches = [
+        branch for branches in vhost.branches(dead.name).by_end.values() for branch in branches
+    ]
+    if len(branches) != 1 or branches[0].binding is None:
         return None
-    way, back = ways[0], ways[0].retry.dead_letter_exchange or ""
+    branch, back = branches[0], branches[0].retry.dead_letter_exchange or ""
     if not back or vhost.found.exchange(back) or len(vhost.found.dying_into(back)) != 1:
         return None
-    if not vhost.takes(ways[0].binding, work.dead_letter_routing_key):
+    if not vhost.takes(branches[0].binding, work.dead_letter_routing_key):
         return None
-    return Pair(work, (way.retry,), frozenset([ways[0].binding]), back)
+    return Pair(work, (branch.retry,), frozenset([branches[0].binding]), back)
 
 
 def _is_loop(dead: Exchange | None, found: Definitions, back: str) -> bool:

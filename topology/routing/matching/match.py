@@ -23,7 +23,7 @@ class Matched:
 
     queues: tuple[str, ...] = ()
     unforeseeable: tuple[Exchange, ...] = ()
-    keeping: tuple[Exchange, ...] = ()
+    storing: tuple[Exchange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ def match(
     if exchange == "":
         return Matched(tuple(sorted({key for key in routing_keys if key in index.queues})))
     reached: set[str] = set()
-    unforeseeable, keeping = [], []
+    unforeseeable, storing = [], []
     for step in steps(index, exchange, routing_keys, headers, version, waits=True):
         reached.update(step.queues)
         kept_ms = delay_in_exchange_ms(step.exchange, headers)
         if kind_of(step.exchange) not in FORESEEABLE or kept_ms is None:
             unforeseeable.append(step.exchange)
         elif kept_ms:
-            keeping.append(step.exchange)
+            storing.append(step.exchange)
     queues = tuple(sorted(name for name in reached if name in index.queues))
-    return Matched(queues, _sort_by_name(unforeseeable), _sort_by_name(keeping))
+    return Matched(queues, _sort_by_name(unforeseeable), _sort_by_name(storing))
 
 
 def _sort_by_name(exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest
 
-from topology.definitions import Binding, Thing
+from topology.definitions import Binding, BrokerObject
 from topology.patterns.pattern import Use
 from topology.provisioning.recognition import Found
 
@@ -35,11 +35,11 @@ class DiscoveredFilter:
         queues = [identity[1] for identity in use.claims if identity[0] == "queue"]
         return self.kind in ("", use.kind) and self._fits([use.name, *queues])
 
-    def matches_object(self, thing: Thing) -> bool:
+    def matches_object(self, obj: BrokerObject) -> bool:
         names = (
-            (thing.source, thing.destination, thing.routing_key)
-            if isinstance(thing, Binding)
-            else (thing.name,)
+            (obj.source, obj.destination, obj.routing_key)
+            if isinstance(obj, Binding)
+            else (obj.name,)
         )
         return self._fits(names)
 

@@ -38,7 +38,7 @@ def trace_route(request: HttpRequest, broker: Broker) -> HttpResponse:
         )
         context |= {
             "answer": answer,
-            "diagram": draw_path(answer, known.snapshot, broker) if len(answer.way) else None,
+            "diagram": draw_path(answer, known.snapshot, broker) if len(answer.path) else None,
         }
     return render(request, "topology/trace_route.html", context)
 

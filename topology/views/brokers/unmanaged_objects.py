@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from topology.definitions import Binding, Identity, Queue, Thing
+from topology.definitions import Binding, BrokerObject, Identity, Queue
 from topology.models import Broker, State, Topology
 from topology.patterns.names import describe_invisible
 from topology.patterns.pattern import ParamsError
@@ -22,7 +22,7 @@ PAGE = 50
 
 @dataclass(frozen=True)
 class UnmanagedObject:
-    """A thing that belongs to nothing known; `messages` of a queue, None where not counted."""
+    """An unmanaged object; `messages` of a queue, None where not counted."""
 
     title: str
     kind: str
@@ -41,36 +41,36 @@ class Label:
         return describe_invisible(self.name)
 
 
-def find_unmanaged(broker: Broker, recognition: Recognition) -> list[Thing]:
+def find_unmanaged(broker: Broker, recognition: Recognition) -> list[BrokerObject]:
     """What no use claims, and no topology of ours that was not recognized, or not whole."""
     ours: set[Identity] = set()
     for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         # A row that no longer reads says so on its own page.
         with suppress(ParamsError):
-            ours |= {thing.identity for thing in row.pattern.definitions(row.parsed)}
-    return [thing for thing in recognition.foreign if thing.identity not in ours]
+            ours |= {obj.identity for obj in row.pattern.definitions(row.parsed)}
+    return [obj for obj in recognition.foreign if obj.identity not in ours]
 
 
 def show_unmanaged(
-    things: Sequence[Thing], snapshot: Snapshot, wanted: DiscoveredFilter
+    objects: Sequence[BrokerObject], snapshot: Snapshot, wanted: DiscoveredFilter
 ) -> dict[str, Any]:
-    matching = [thing for thing in things if wanted.matches_object(thing)]
+    matching = [obj for obj in objects if wanted.matches_object(obj)]
     return {
-        "unmanaged": [_unmanaged_object(thing, snapshot) for thing in matching[:PAGE]],
+        "unmanaged": [_unmanaged_object(obj, snapshot) for obj in matching[:PAGE]],
         "foreign_total": len(matching),
-        "foreign_all": len(things),
-        "foreign_counts": _count_by_kind(things),
+        "foreign_all": len(objects),
+        "foreign_counts": _count_by_kind(objects),
     }
 
 
-def _unmanaged_object(thing: Thing, snapshot: Snapshot) -> UnmanagedObject:
-    numbers = snapshot.numbers.get(thing.name) if isinstance(thing, Queue) else None
-    hidden = "" if isinstance(thing, Binding) else describe_invisible(thing.name)
+def _unmanaged_object(obj: BrokerObject, snapshot: Snapshot) -> UnmanagedObject:
+    numbers = snapshot.numbers.get(obj.name) if isinstance(obj, Queue) else None
+    hidden = "" if isinstance(obj, Binding) else describe_invisible(obj.name)
     return UnmanagedObject(
-        title(thing), thing.identity[0], numbers.messages if numbers else None, hidden
+        title(obj), obj.identity[0], numbers.messages if numbers else None, hidden
     )
 
 
-def _count_by_kind(things: Sequence[Thing]) -> list[tuple[str, int]]:
-    counts = Counter(thing.identity[0] for thing in things)
+def _count_by_kind(objects: Sequence[BrokerObject]) -> list[tuple[str, int]]:
+    counts = Counter(obj.identity[0] for obj in objects)
     return sorted(counts.items())

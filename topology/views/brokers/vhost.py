@@ -38,7 +38,7 @@ class Row:
     """A card as a row of the table under the diagram."""
 
     card: Card
-    things: str
+    objects: str
     leads_to: Sequence[str]
 
 
@@ -89,7 +89,7 @@ def _make_context(broker: Broker, snapshot: Snapshot, wanted: str, search: str) 
         return _draw(broker, overview(surveyed.survey, search=search, most=MOST))
     opened = _find_target(broker, surveyed, wanted)
     if opened is None:
-        return {"is_gone": True}
+        return {"is_missing": True}
     diagram = None if search else _draw_whole(broker, surveyed.survey, opened)
     inside = members(surveyed.survey, opened.ids, search=search, most=MOST)
     if diagram is None:
@@ -133,7 +133,7 @@ def _draw_whole(broker: Broker, seen: Survey, opened: LinkTarget) -> Diagram | N
         use = Topology(broker=broker, kind=found.use.kind, name=found.use.name, params=texts)
         return draw(use, snapshot)
     inside = replace(snapshot, definitions=part(seen.definitions, opened.ids))
-    graph = build(inside, beside=seen.definitions, ways=seen.ways(opened.ids))
+    graph = build(inside, beside=seen.definitions, extra_edges=seen.extra_edges(opened.ids))
     return (
         draw_graph(graph, opened.title, "opened") if len(graph.nodes) <= MOST_IN_A_GRAPH else None
     )
@@ -153,11 +153,11 @@ def _group(key: str, found: Found, snapshot: Snapshot) -> Group:
         frozenset(claimed | {f"queue/{name}" for name in found.queues}),
         found.waiting,
         tuple(_trouble(found, snapshot)),
-        _ways(found.use),
+        _find_edges(found.use),
     )
 
 
-def _ways(use: Use) -> tuple[Edge, ...]:
+def _find_edges(use: Use) -> tuple[Edge, ...]:
     return () if use.params is None else forwarder_edges(PATTERNS[use.kind].forwarders(use.params))
 
 

@@ -142,7 +142,7 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "levels": LEVELS,
         "discovered": next((name for kind, name, *_ in one.objects if kind == "topology"), ""),
         "diagram": draw_path(chain, snapshot, broker, one.objects)
-        if chain and len(chain.way)
+        if chain and len(chain.path)
         else None,
     }
 
@@ -153,7 +153,7 @@ def _managed(broker: Broker, one: Finding) -> list[Topology]:
     for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         # A row that no longer reads says so on its own page.
         with suppress(ParamsError):
-            own = {thing.identity for thing in row.pattern.definitions(row.parsed)}
+            own = {obj.identity for obj in row.pattern.definitions(row.parsed)}
             if own.intersection(one.objects):
                 found.append(row)
     return found

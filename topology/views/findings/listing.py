@@ -102,7 +102,7 @@ SORTS: dict[str, Callable[[Finding], str]] = {
 def _fits(one: Finding, text: str, severity: str) -> bool:
     if severity not in ("", one.severity.key):
         return False
-    names = [one.title, one.rule.id, *(name_of(thing) for thing in one.objects)]
+    names = [one.title, one.rule.id, *(name_of(obj) for obj in one.objects)]
     return not text or any(text in name.casefold() for name in names)
 
 

@@ -96,7 +96,7 @@ def _about(topology: Topology, found: Sequence[Finding]) -> list[Finding]:
     """Those about objects of the topology. Raises ParamsError."""
     if not found:
         return []
-    own = {thing.identity for thing in topology.pattern.definitions(topology.parsed)}
+    own = {obj.identity for obj in topology.pattern.definitions(topology.parsed)}
     return [one for one in found if own.intersection(one.objects)]
 
 

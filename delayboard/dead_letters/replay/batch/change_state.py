@@ -96,7 +96,7 @@ def resume(user: Any, batch: ReplayBatch) -> None:
         locked = _lock_batch(batch)
         if locked.state not in (BatchState.PAUSED, BatchState.WATCHING) or locked.work is None:
             raise BatchError(_explain_not_paused(locked))
-        if locked.work.cancel_wanted:
+        if locked.work.cancel_requested:
             raise BatchError("This replay is being cancelled already.")
         now = timezone.now()
         waits = locked.publish_at is not None and locked.publish_at > now
@@ -124,7 +124,7 @@ def cancel(user: Any, batch: ReplayBatch) -> None:
         locked = _lock_batch(batch)
         if locked.is_ended:
             raise BatchError(_explain_not_running(locked))
-        if locked.work is not None and locked.work.cancel_wanted:
+        if locked.work is not None and locked.work.cancel_requested:
             raise BatchError("This replay is being cancelled already.")
         if locked.state == BatchState.PREPARING and locked.work is not None:
             work.cancel(locked.work)
@@ -175,7 +175,7 @@ def _begin_work(user: Any, batch: ReplayBatch) -> None:
 def _cancel_work(user: Any, batch: ReplayBatch) -> None:
     why = f"Cancelled by {_name_user(user)}."
     if batch.work is not None and batch.work.kind == KIND and is_leased(batch.work):
-        Work.objects.filter(pk=batch.work.pk).update(cancel_wanted=True)
+        Work.objects.filter(pk=batch.work.pk).update(cancel_requested=True)
         _update(batch, state_why=why)
         return
     if batch.work is None or batch.work.kind != KIND:
@@ -186,7 +186,7 @@ def _cancel_work(user: Any, batch: ReplayBatch) -> None:
         Work.objects.filter(pk=batch.work.pk).update(state=WorkState.CANCELLED, ended_at=now)
     else:
         _release_work(batch, None)
-        Work.objects.filter(pk=batch.work.pk).update(cancel_wanted=True)
+        Work.objects.filter(pk=batch.work.pk).update(cancel_requested=True)
     _update(batch, state=BatchState.CANCELLED, state_at=now, state_why=why, work=batch.work)
 
 

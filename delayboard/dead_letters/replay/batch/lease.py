@@ -49,7 +49,7 @@ class BatchLease:
         """What people want of it."""
         rows = ReplayBatch.objects.filter(pk=self.batch.pk)
         found = rows.values_list(
-            "state", "pause_requested", "work__cancel_wanted", "work__fence", "work__state"
+            "state", "pause_requested", "work__cancel_requested", "work__fence", "work__state"
         )
         state, pause, cancel, fence, work_state = found.get()
         if fence != self.work_lease.fence or work_state != WorkState.RUNNING:

@@ -19,7 +19,7 @@ from delayboard.dead_letters.replay.check.verdict import (
     make_verdict,
 )
 from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.raw import is_left_out
+from topology.broker.properties.raw import is_excluded
 from topology.broker.properties.read import strip_for_replay
 from topology.definitions import DELAY_HEADER, DELAYED_TYPE, Definitions
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Forwarder, Properties, Publish, Route
@@ -107,7 +107,6 @@ class RouteChecker:
         exchange, key = target.exchange, target.routing_key
         if route is not None:
             exchange, key = route.exchange, route.routing_key
-            expiration = expiration if route.expiration_ms is None else str(route.expiration_ms)
         stated = tuple(sorted((name, repr(value)) for name, value in headers.items()))
         # The target determines what a route declares.
         cache_key = (exchange, key, target.routing_key, source, expiration, stated)
@@ -137,7 +136,7 @@ class RouteChecker:
         found = {name: headers[name] for name in self._read if name in headers}
         if REPLAYS_HEADER in self._read:
             found[REPLAYS_HEADER] = count_replays(headers) + 1
-        return found if route is None else {**found, **route.stamped(self.now_ms)}
+        return found if route is None else {**found, **route.make_headers(self.now_ms)}
 
     def _index_of(self, target: Target, route: Route | None) -> Index:
         if route is None or all(self.index.definitions.get(t.identity) for t in route.declares):
@@ -159,7 +158,7 @@ class RouteChecker:
         if exchange not in self._restricted.exchanges:
             return ""
         key = target.routing_key if route is None else route.routing_key
-        stamped = {} if route is None else route.stamped(self.now_ms)
+        stamped = {} if route is None else route.make_headers(self.now_ms)
         published = Properties(headers={**keep_replayed_headers(properties.headers), **stamped})
         return self._restricted.explain_refusal(Publish(exchange, key, published))
 
@@ -172,7 +171,7 @@ def find_steering_headers(index: Index, forwarders: Sequence[Forwarder]) -> froz
     if any(exchange.type == DELAYED_TYPE for exchange in index.exchanges.values()):
         names.add(DELAY_HEADER)
     names |= {forwarder.due_header for forwarder in forwarders if forwarder.due_header}
-    return frozenset(name for name in names - {REPLAY_HEADER} if not is_left_out(name))
+    return frozenset(name for name in names - {REPLAY_HEADER} if not is_excluded(name))
 
 
 def explain_uneditable(properties: Properties) -> str:

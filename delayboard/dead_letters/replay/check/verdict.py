@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from delayboard.dead_letters.replay.check.full_queues import LimitedQueue
-from topology.broker.properties.raw import is_left_out
+from topology.broker.properties.raw import is_excluded
 from topology.delays import format_delay, milliseconds
 from topology.message import Headers
 from topology.routing.walk import RouteOutcome, Walk
@@ -48,7 +48,7 @@ def make_guarded(verdict: Verdict, replays: int) -> Verdict:
 
 def keep_replayed_headers(headers: Headers) -> Headers:
     """Those of a message that a replay sends again."""
-    return {name: value for name, value in headers.items() if not is_left_out(name)}
+    return {name: value for name, value in headers.items() if not is_excluded(name)}
 
 
 def add_limits(verdict: Verdict, limited: Collection[LimitedQueue]) -> Verdict:

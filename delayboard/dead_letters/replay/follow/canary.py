@@ -16,14 +16,14 @@ from topology.delays import format_delay
 # So long after they were published dead ones may lie in a queue that is looked at now and then.
 PEEKS_TAKE = batch_follower.PEEK_EVERY + batch_follower.SCENE_LASTS
 
-What = Literal["wait", "go on", "stop", "ask"]
+Action = Literal["wait", "go on", "stop", "ask"]
 
 
 @dataclass(frozen=True)
 class CanaryResult:
     """The result of the first messages; `ask`: a user has to decide. `why` is a sentence."""
 
-    what: What
+    action: Action
     why: str
 
 

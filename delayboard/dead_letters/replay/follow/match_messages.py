@@ -106,9 +106,9 @@ def find_sent_positions(
 
 def is_arrival(content: Content, seen_id: str, headers: Headers, steering: Collection[str]) -> bool:
     """Whether what a tap saw, with these headers and this content id, is this content."""
-    steered = {name: headers[name] for name in steering if name in headers}
+    make_headers = {name: headers[name] for name in steering if name in headers}
     sent = _drop_headers(content.properties, steering)
-    properties = kept_by_streams(replace(sent, headers={**sent.headers, **steered}))
+    properties = kept_by_streams(replace(sent, headers={**sent.headers, **make_headers}))
     return content_id(properties, content.body) == seen_id
 
 

@@ -14,7 +14,7 @@ from topology.snapshot import Snapshot
 
 # A mesh of queues has more ways than time.
 MOST_STEPS = 20_000
-LONGEST_WAY = 50
+LONGEST_PATH = 50
 MOST_RETRIES = 1000
 ZERO = timedelta(0)
 
@@ -65,7 +65,7 @@ def estimate_longest(
         nonlocal steps
         steps += 1
         queue = queues.queue(name)
-        if queue is None or name in ends or steps > MOST_STEPS or len(passed) > LONGEST_WAY:
+        if queue is None or name in ends or steps > MOST_STEPS or len(passed) > LONGEST_PATH:
             return ZERO
         further = leading.get(name, ())
         rest = [follow(to, passed | {name}) for to in further if to not in passed and to != name]

@@ -83,7 +83,7 @@ class LiveQueueSource:
     @property
     def is_unacked_long(self) -> bool:
         """Whether what stays has been held long enough to be given back."""
-        return self._queue.held_seconds > UNACKED_SECONDS
+        return self._queue.unacked_seconds > UNACKED_SECONDS
 
     @property
     def unsure(self) -> int:

@@ -11,7 +11,7 @@ from delayboard.dead_letters.replay.publish.stamp import (
     strip_properties,
 )
 from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import edit_properties, read_properties
+from topology.broker.properties.read import read_properties
 from topology.definitions import Definitions
 from topology.message import Publish, Route
 from topology.provisioning.taps import tapped_exchanges
@@ -37,11 +37,10 @@ class Outgoing:
         """The message without what dying added, under this replay id. Raises Unsendable, also for
         one whose header counts `most_replays`.
         """
-        headers = route.stamped(time.time_ns() // 1_000_000) if route.due_header else route.headers
+        headers = (
+            route.make_headers(time.time_ns() // 1_000_000) if route.due_header else route.headers
+        )
         try:
-            if route.expiration_ms is not None:
-                stated = {"expiration": str(route.expiration_ms)}
-                raw = edit_properties(read_properties(raw), stated=stated).raw
             stripped = strip_properties(raw, headers)
             replays = count_stated_replays(stripped)
             properties = stamp_properties(stripped, name, replays + 1, headers)

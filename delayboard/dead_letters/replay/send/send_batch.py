@@ -133,9 +133,9 @@ class Sending:
         now = timezone.now()
         checked = canary.check_canary(batch, now)
         over = {"canary_until": min(now, batch.canary_until or now)}
-        if checked.what == "wait":
+        if checked.action == "wait":
             self.lease.wait_until(now + WATCH_EVERY)
-        elif checked.what == "go on":
+        elif checked.action == "go on":
             self.lease.set_state(BatchState.RUNNING, checked.why, **over)
         else:
             self.lease.pause_itself(checked.why, **over)

@@ -48,9 +48,9 @@ class Example:
     reports: tuple[Report, ...] = ()
 
     @classmethod
-    def of(cls, things: Definitions) -> Example:
+    def of(cls, objects: Definitions) -> Example:
         """The same objects as an export has them."""
-        raw = raw_definitions(things)
+        raw = raw_definitions(objects)
         return cls(tuple(raw["queues"]), tuple(raw["exchanges"]), tuple(raw["bindings"]))
 
     def definitions(self) -> Mapping[str, Any]:
