@@ -124,8 +124,8 @@ def remove(interception: Interception, management: Management) -> None:
 
 def is_released(interception: Interception, management: Management) -> bool:
     """Whether messages pass to the queue again."""
-    ways = (interception.binding, interception.detour.switch)
-    return any(_is_bound(binding, management) for binding in ways)
+    bindings = (interception.binding, interception.detour.switch)
+    return any(_is_bound(binding, management) for binding in bindings)
 
 
 def is_back(interception: Interception, management: Management) -> bool:
