@@ -24,16 +24,16 @@ def scheduled_state(brokers: Collection[Broker], keys: Collection[str]) -> State
     shown = {pk: key for key, pk in numbers.items() if pk is not None}
     ids = sorted(shown)[:MOST_ROWS]
     waiting = listing.waiting(brokers, now=datetime.now(UTC)).filter(pk__in=ids).order_by()
-    gone = set(ids).difference(waiting.values_list("pk", flat=True))
-    marks: dict[int, str] = dict.fromkeys(gone, DELETED)
-    known = ScheduledMessage.objects.filter(pk__in=gone, broker__in=brokers)
+    no_longer_waiting = set(ids).difference(waiting.values_list("pk", flat=True))
+    marks: dict[int, str] = dict.fromkeys(no_longer_waiting, DELETED)
+    known = ScheduledMessage.objects.filter(pk__in=no_longer_waiting, broker__in=brokers)
     marks |= dict.fromkeys(known.values_list("pk", flat=True), DELIVERED)
     changes = ScheduledChange.objects.filter(
-        message__in=gone, broker__in=brokers, state=ChangeState.DONE, kind__in=_CHANGED
+        message__in=no_longer_waiting, broker__in=brokers, state=ChangeState.DONE, kind__in=_CHANGED
     )
     for number, kind in changes.values_list("message_id", "kind"):
         marks[number or 0] = _CHANGED[ChangeKind(kind)]
-    return state(at=None, cells={}, marks={shown[pk]: marks[pk] for pk in gone})
+    return state(at=None, cells={}, marks={shown[pk]: marks[pk] for pk in no_longer_waiting})
 
 
 def parked_state(brokers: Collection[Broker], keys: Iterable[str]) -> State:

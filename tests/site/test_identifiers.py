@@ -14,7 +14,7 @@ FOLDERS = ("analytics", "delayboard", "topology", "templates")
 # Words that name no part of this product; the glossary of ARCHITECTURE.md has those that do.
 NEVER = re.compile(
     r"things?|tells?|told|says?|stands|standing|ways?|wish(es)?|soon|(un)?seeing|unseen|keeping"
-    r"|lacking|mends?|rings?|stars?|inks?|pictures?|dut(y|ies)|journals?",
+    r"|lacking|gone|mends?|rings?|stars?|inks?|pictures?|dut(y|ies)|journals?",
     re.IGNORECASE,
 )
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
