@@ -123,6 +123,9 @@ class Context:
             for reason in self.reasons(queue)
         ]
 
+    def reject(self, queue: Queue, key: str) -> Death:
+        return Death(queue, "rejected", key, self.die(queue, "rejected", key))
+
     def die(self, queue: Queue, reason: Reason, key: str) -> Walk:
         """Where a message goes that dies here with this key; its first hop is this queue."""
         copy = Copy("", (key,), {})

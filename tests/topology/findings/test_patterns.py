@@ -43,3 +43,11 @@ def _beside(made: Definitions, targets: list[str]) -> list[BrokerObject]:
 def test_a_pattern_with_its_defaults_has_notes_alone(kind: str, version: str) -> None:
     found = find(a_snapshot(applied(kind), version=version))
     assert [one.title for one in found if one.severity > Severity.STYLE] == []
+
+
+def test_retries_that_a_ladder_parks_are_not_endless_and_those_of_a_pair_are() -> None:
+    def titles(kind: str) -> list[str]:
+        return [one.title for one in find(a_snapshot(applied(kind), version="4.3.6"))]
+
+    assert "Retries without an end" not in titles("retry_ladder")
+    assert "Retries without an end" in titles("retry_pair")

@@ -13,6 +13,8 @@ from topology.routing import sentences
 from topology.routing.consumer import delivery_limit
 
 LIMIT = "x-delivery-limit"
+# Retries with as many different routing keys count as endless.
+MOST_RETRIES = 100
 CYCLES = "https://www.rabbitmq.com/docs/dlx#cycles"
 _WHEN = {
     "expired": "when messages expire",
@@ -68,7 +70,7 @@ def limit_evidence(context: Context, one: Queue, sentence: str) -> Evidence:
 
 def _find_immediate_retries(context: Context) -> Iterator[Hit]:
     for death in context.deaths:
-        if death.reason == "rejected" and any(_returns(death, is_delayed=False)):
+        if death.reason == "rejected" and [*_keys_back(death, is_delayed=False)]:
             sentence = (
                 f"A message that a consumer of “{death.queue.name}” rejects comes back at once."
             )
@@ -80,16 +82,37 @@ def _find_immediate_retries(context: Context) -> Iterator[Hit]:
 
 def _find_endless_retries(context: Context) -> Iterator[Hit]:
     for death in context.deaths:
-        if death.reason == "rejected" and any(_returns(death, is_delayed=True)):
+        if death.reason == "rejected" and _is_endless(context, death):
             sentence = f"RabbitMQ never ends the retries of “{death.queue.name}”."
             yield Hit("", context.evidence(death.queue, "x-dead-letter-exchange", sentence))
 
 
-def _returns(death: Death, *, is_delayed: bool) -> Iterator[bool]:
+def _is_endless(context: Context, death: Death) -> bool:
+    """Whether a message comes back with a routing key with which it was rejected before.
+
+    A retry ladder gives each retry another key, and the last key leads to a parking queue.
+    """
+    ended: set[str] = set()
+
+    def comes_again(one: Death, before: tuple[str, ...]) -> bool:
+        keys = (*before, one.routing_key)
+        for key in _keys_back(one, is_delayed=True):
+            if key in keys or len(keys) > MOST_RETRIES:
+                return True
+            if key not in ended and comes_again(context.reject(one.queue, key), keys):
+                return True
+        ended.add(one.routing_key)
+        return False
+
+    return comes_again(death, ())
+
+
+def _keys_back(death: Death, *, is_delayed: bool) -> Iterator[str]:
+    """With which routing keys a message comes back to its queue."""
     for outcome in death.back():
         for hop in outcome.hops[1:]:
-            if hop.queue == death.queue.name:
-                yield bool(hop.after) == is_delayed
+            if hop.queue == death.queue.name and bool(hop.after) == is_delayed:
+                yield hop.routing_key
 
 
 def _find_poison(context: Context) -> Iterator[Hit]:
