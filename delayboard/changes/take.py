@@ -25,6 +25,13 @@ from topology.message import Message, Publish
 from topology.models import Topology
 from topology.transfer.forwarder import Altered
 
+# What the audit log calls a change that took effect.
+ACTIONS = {
+    ChangeKind.CANCEL: "message cancelled",
+    ChangeKind.RESCHEDULE: "message rescheduled",
+    ChangeKind.DELIVER_NOW: "message delivered now",
+}
+
 
 class Tombstones:
     """The changes of one interception, forwarder or queue, by what names their messages.
@@ -132,7 +139,6 @@ def begin(change: ScheduledChange) -> bool:
 def finish(change: ScheduledChange, message: Message | Publish) -> bool:
     """Write down that its message is taken out; False when it was undone meanwhile."""
     now = timezone.now()
-    is_cancelled = change.kind == ChangeKind.CANCEL
     with transaction.atomic():
         rows = ScheduledChange.objects.filter(pk=change.pk, state__in=OPEN)
         if not rows.update(state=ChangeState.DONE, ended_at=now, trip=change.trip):
@@ -150,7 +156,7 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
         )
         audit.record(
             None,
-            "message cancelled" if is_cancelled else "message replaced",
+            ACTIONS[ChangeKind(change.kind)],
             broker=change.broker,
             what=f"{change.key} for {change.destination}",
             details={"change": change.pk},

@@ -122,7 +122,10 @@ def _request(
     problems = [verdict.problem for verdict in verdicts if verdict.problem]
     good = len(verdicts) - len(problems)
     # With the reasons: what the dry run showed may be different by now.
-    sentence = " ".join((f"{good} of {len(rows)} changes are requested.", *dict.fromkeys(problems)))
+    requested = f"{good} of {len(rows)} changes are requested."
+    if not problems:
+        requested = "1 change is requested." if good == 1 else f"{good} changes are requested."
+    sentence = " ".join((requested, *dict.fromkeys(problems)))
     add_message = messages.success if not problems else messages.warning if good else messages.error
     add_message(request, sentence)
     return redirect("scheduled_changes")
