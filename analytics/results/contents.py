@@ -75,7 +75,7 @@ def _budget(found: Report) -> dict[str, str] | None:
     return {
         "Target": str(found.slo),
         "Attainment": percent(now.share),
-        "Error budget left (28 days)": percent(month.budget_left),
+        "Error budget (28 days)": month.budget_text,
         "Burn rate": f"{now.burn_rate:.2f}",
     }
 

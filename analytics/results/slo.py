@@ -31,6 +31,16 @@ class Attainment:
         """The share of the budget that is left: below 0 where more is late than allowed."""
         return None if self.burn_rate is None else 1 - self.burn_rate
 
+    @property
+    def budget_text(self) -> str:
+        """Such as "36 % left"; "" of nothing measured."""
+        used = self.burn_rate
+        if used is None:
+            return ""
+        return (
+            f"{100 * (1 - used):.0f} % left" if used <= 1 else f"used up ({100 * used:.0f} % used)"
+        )
+
 
 def attainment(late: buckets.Counts, percent: float, within_ms: float) -> Attainment:
     """Of the measured deliveries by bucket of lateness.

@@ -234,5 +234,11 @@ def _date(text: str) -> date:
 
 
 def _selection(request: HttpRequest) -> Selection:
+    """A topology may be given by its name: results have the slug."""
     names = ("topology", "pattern", "destination")
-    return Selection(**{name: request.GET.get(name, "").replace("\x00", "") for name in names})
+    asked = {name: request.GET.get(name, "").replace("\x00", "") for name in names}
+    known = Topology.objects.filter(broker__in=access.visible_brokers(request.user))
+    if asked["topology"] and not known.filter(slug=asked["topology"]).exists():
+        slug = known.filter(name=asked["topology"]).values_list("slug", flat=True).first()
+        asked["topology"] = slug or asked["topology"]
+    return Selection(**asked)

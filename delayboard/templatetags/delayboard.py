@@ -61,8 +61,7 @@ def slo_line(topology: Topology) -> dict[str, Any]:
     context = {"target": target, "topology": topology, "is_generated": is_generated}
     if month.share is None or month.budget_left is None:
         return context
-    parts = {"attainment": percent(month.share), "budget_left": percent(month.budget_left)}
-    return context | parts | {"month": month}
+    return context | {"attainment": percent(month.share), "month": month}
 
 
 @register.inclusion_tag("topology/_probe_rows.html")

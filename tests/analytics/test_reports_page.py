@@ -238,6 +238,7 @@ def test_the_filters_narrow_to_a_broker_a_topology_a_pattern_and_a_destination(
     assert sorted(rows(broker="main")) == ["mails", "orders"]
     assert rows(broker=other.slug) == ["bills"]
     assert rows(topology="mails") == ["mails"]
+    assert rows(topology="o") == ["orders"]
     assert rows(pattern="retry_pair") == ["orders"]
     assert len(rows(destination="work")) == 3
     assert rows(destination="none") == []
@@ -271,7 +272,7 @@ def test_an_operator_sets_and_deletes_a_target_and_a_viewer_only_sees_it(
     operator.post(address, values)
     text = of_the_day(viewer, topology="orders")
     assert "99 % within 10 ms of due" in text
-    assert "Error budget left" in text
+    assert "Error budget (28 days)" in text
     assert "Save target" not in text
     assert AuditEntry.objects.filter(action="SLO changed").count() == 1
     operator.post(address, values | {"percent": ""})
@@ -298,6 +299,7 @@ def test_a_topology_shows_its_target_and_the_budget_of_28_days(topology: Topolog
     assert slo_line(topology) == before
     Slo.objects.update(percent=99)
     assert "Budget used up" in slo_line(topology)
+    assert re.search(r"error budget used up \(\d{3,} % used\)", slo_line(topology))
 
 
 def test_ninety_days_of_two_hundred_topologies_are_few_queries_and_a_small_page(
