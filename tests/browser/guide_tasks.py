@@ -105,7 +105,7 @@ def get_alerts(page: Page, hook: Hook, album: Album) -> None:
     page.get_by_role("radio", name="Webhook").check()
     page.get_by_label("Address", exact=True).fill(hook.address)
     page.get_by_role("button", name="Add receiver").click()
-    page.get_by_role("button", name="Send a test alert to").click()
+    page.get_by_role("button", name="Send test alert to").click()
     eventually(
         lambda: any("is paused" in post["message"] for post in hook.posts), "the alert arrives"
     )
@@ -117,7 +117,7 @@ def get_alerts(page: Page, hook: Hook, album: Album) -> None:
 
     eventually(is_sent, "the log has the answers")
     album.take(page, "alerts")
-    page.get_by_role("button", name="Delete the receiver").click()
+    page.get_by_role("button", name="Delete receiver").click()
     expect(page.get_by_role("heading", name="No receivers")).to_be_visible()
 
 

@@ -219,7 +219,10 @@ class Pattern(ABC):
         if is_tap(target):
             return "Delayboard uses this queue as a tap. Enter another queue."
         if target != work:
-            return f"Messages of this topology always go to {work}. Enter this queue."
+            return (
+                f"Messages of this topology always go to {work}. Enter {work}, or leave the field "
+                "empty."
+            )
         return ""
 
     def trials(self, params: Any, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
