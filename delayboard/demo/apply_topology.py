@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from analytics.models import Slo
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.models import Broker, State, Topology
@@ -17,11 +18,17 @@ PROBE_MINUTES = 1
 
 
 def apply_topology(
-    broker: Broker, kind: str, params: Any, *, keep_bodies: bool = False
+    broker: Broker,
+    kind: str,
+    params: Any,
+    *,
+    keep_bodies: bool = False,
+    target_percent: float | None = None,
 ) -> Topology | None:
     """The topology, created and applied if it never was; None after its teardown.
 
-    A new one stores the bodies of its messages with `keep_bodies`.
+    A new one stores the bodies of its messages with `keep_bodies`, and has the target that this
+    share of deliveries is at most a second late.
 
     Raises BrokerError, and Refusal when other objects have the names.
     """
@@ -30,6 +37,8 @@ def apply_topology(
     if topology is None:
         topology = create_topology(None, broker, kind, params)
         Topology.objects.filter(pk=topology.pk).update(keep_bodies=keep_bodies)
+        if target_percent is not None:
+            Slo.objects.create(topology=topology, percent=target_percent)
     if topology.state in (State.PLANNED, State.APPLYING):
         provision.apply(None, topology)
         topology.refresh_from_db()
