@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponseBase
 KEPT_THREADS = 8
 # While so many are busy, a request waits for the next that gets idle, and then gets a new one: open
 # pages that fetch at once share the threads, and pages that wait for a broker block no other.
-WAIT_SECONDS = 0.5
+WAIT_SECONDS = 2.0
 
 
 class PageHandler(ASGIHandler):
@@ -43,6 +43,10 @@ class PageHandler(ASGIHandler):
             self._waiting.append(turn)
             try:
                 await asyncio.wait([turn], timeout=WAIT_SECONDS)
+            except asyncio.CancelledError:
+                if turn.done():
+                    self._return(turn.result())
+                raise
             finally:
                 if not turn.done():
                     self._waiting.remove(turn)
