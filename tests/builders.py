@@ -15,6 +15,9 @@ from delayboard.demo.reminders import HOLD
 from delayboard.demo.seed import DEMO_BROKER
 from tests.brokers import Vhost
 from topology.broker.address import Address, parse_address
+from topology.broker.management.client import Management
+from topology.broker.management.declare import declare
+from topology.definitions import BrokerObject, Definitions
 from topology.models import Broker, Grant, Role, State, Topology
 from topology.operations.connect import add_broker
 from topology.operations.provision import apply
@@ -29,6 +32,11 @@ Found = TypeVar("Found")
 
 def address_of(vhost: Vhost) -> Address:
     return parse_address(vhost.amqp_url, vhost.management_url)
+
+
+def declare_in(vhost: Vhost, *objects: BrokerObject) -> None:
+    with Management(address_of(vhost)) as management:
+        declare(Definitions.of(objects), management)
 
 
 def make_broker(vhost: Vhost | None = None, *, name: str = "Test broker") -> Broker:

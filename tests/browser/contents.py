@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.brokers import Vhost
-from tests.builders import address_of, eventually
+from tests.builders import address_of, declare_in, eventually
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
@@ -31,14 +31,7 @@ def half_built(vhost: Vhost) -> str:
     params = delay_levels_params.Params("own", "others", 4)
     whole = delay_levels.definitions(params)
     lost = sorted(binding.identity for binding in whole.bindings)[:2]
-    with Management(address_of(vhost)) as management:
-        for obj in whole.without(lost):
-            if isinstance(obj, Exchange):
-                management.declare_exchange(obj)
-            elif isinstance(obj, Queue):
-                management.declare_queue(obj)
-            else:
-                management.bind(obj)
+    declare_in(vhost, *whole.without(lost))
     return delay_levels.title(params)
 
 

@@ -15,9 +15,10 @@ from tests.topology.builders import a_queue
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
+from topology.broker.management.declare import declare
 from topology.broker.management.observe import observe
 from topology.deaths import newest_death
-from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.message import Publish
 from topology.routing.consumer import failures_until_death
 
@@ -40,14 +41,7 @@ THINGS: list[BrokerObject] = [
 @pytest.fixture
 def management(vhost: Vhost) -> Iterator[Management]:
     with Management(address_of(vhost)) as session:
-        for obj in Definitions.of(THINGS):
-            match obj:
-                case Exchange():
-                    session.declare_exchange(obj)
-                case Queue():
-                    session.declare_queue(obj)
-                case Binding():
-                    session.bind(obj)
+        declare(Definitions.of(THINGS), session)
         yield session
 
 

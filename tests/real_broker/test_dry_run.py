@@ -29,6 +29,7 @@ from topology import latest, work
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
+from topology.broker.management.declare import declare
 from topology.deaths import Death
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.message import REPLAYS_HEADER
@@ -78,14 +79,7 @@ ARRIVES = re.compile(r"rrives in (\S+?)(?: at once| after |\.)")
 @pytest.fixture
 def broker(vhost: Vhost) -> Broker:
     with Management(address_of(vhost)) as management:
-        for obj in THERE:
-            match obj:
-                case Exchange():
-                    management.declare_exchange(obj)
-                case Queue():
-                    management.declare_queue(obj)
-                case Binding():
-                    management.bind(obj)
+        declare(THERE, management)
     return make_broker(vhost)
 
 

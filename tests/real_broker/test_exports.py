@@ -16,11 +16,11 @@ from pika.exceptions import ChannelClosedByBroker
 
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, newest_generation
-from tests.builders import address_of, make_broker, make_pair
+from tests.builders import address_of, declare_in, make_broker, make_pair
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
+from topology.definitions import Binding, BrokerObject, Definitions, Queue
 from topology.exports.permissions import Permissions, of_consumer, of_delayboard, of_publisher
 from topology.models import Topology
 from topology.operations import provision
@@ -57,22 +57,6 @@ def least(broker_node: PrivateNode, vhost: Vhost) -> Callable[[tuple[str, str, s
         return replace(vhost, amqp_url=url, username=USER, password=password)
 
     return give
-
-
-def declare(objects: Definitions, vhost: Vhost) -> None:
-    with Management(address_of(vhost)) as management:
-        for obj in objects:
-            _declare(obj, management)
-
-
-def _declare(obj: BrokerObject, management: Management) -> None:
-    match obj:
-        case Exchange():
-            management.declare_exchange(obj)
-        case Queue():
-            management.declare_queue(obj)
-        case Binding():
-            management.bind(obj)
 
 
 def less(permissions: Permissions) -> list[Permissions]:
@@ -130,9 +114,9 @@ def test_a_publisher_needs_each_of_its_permissions(
     vhost: Vhost,
     least: Callable[[tuple[str, str, str]], Vhost],
 ) -> None:
-    declare(pattern.definitions(params) | Definitions.of(map(Queue, bound)), vhost)
+    declare_in(vhost, *pattern.definitions(params), *map(Queue, bound))
     if pattern is delay_levels:
-        declare(Definitions.of(delay_levels.route(LEVELS, SECOND, "work").declares), vhost)
+        declare_in(vhost, *delay_levels.route(LEVELS, SECOND, "work").declares)
     with Management(address_of(vhost)) as management:
         found = observe(management).definitions
     permissions = of_publisher(pattern, params, found)
@@ -147,7 +131,7 @@ def test_a_consumer_needs_to_read_its_queue_alone(
     vhost: Vhost, least: Callable[[tuple[str, str, str]], Vhost]
 ) -> None:
     objects = retry_pair.definitions(PAIR)
-    declare(objects, vhost)
+    declare_in(vhost, *objects)
     permissions = of_consumer(retry_pair, PAIR, objects)
     consume("orders", least(permissions.patterns()))
     with pytest.raises(REFUSED, match=WANT_OF_PERMISSION):

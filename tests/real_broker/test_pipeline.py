@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import Vhost
-from tests.builders import address_of, eventually
+from tests.builders import address_of, declare_in, eventually
 from tests.topology.numbers import Numbers
 from topology.broker.amqp import pipeline as wiring
 from topology.broker.amqp.deliveries import Arrival
@@ -31,21 +31,12 @@ def moved(source: Any, wire: Any, window: int = 10, **more: Any) -> None:
     move(source, wire, window=window, is_stopping=lambda: False, **more)
 
 
-def declare(vhost: Vhost, *objects: Queue | Exchange) -> None:
-    with Management(address_of(vhost)) as management:
-        for obj in objects:
-            if isinstance(obj, Queue):
-                management.declare_queue(obj)
-            else:
-                management.declare_exchange(obj)
-
-
 def depth(vhost: Vhost, queue: str) -> int:
     return live_depths(address_of(vhost), [queue])[queue]
 
 
 def test_each_of_many_is_confirmed_and_there(vhost: Vhost) -> None:
-    declare(vhost, Queue("q"))
+    declare_in(vhost, Queue("q"))
     source = Numbers(5000)
     with pipeline(address_of(vhost), "test") as wire:
         moved(source, wire, 500)
@@ -55,7 +46,7 @@ def test_each_of_many_is_confirmed_and_there(vhost: Vhost) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 131_063, 131_064, 131_065, 1_000_000])
 def test_a_body_of_any_size_arrives_as_it_was(vhost: Vhost, size: int) -> None:
-    declare(vhost, Queue("q"))
+    declare_in(vhost, Queue("q"))
     body = bytes(number % 251 for number in range(size))
     with pipeline(address_of(vhost), "test") as wire:
         moved(Numbers(2, lambda number: Publish("", "q", body=body)), wire)
@@ -78,7 +69,7 @@ def taken(taking: Intake, number: int) -> list[Arrival]:
 
 @pytest.mark.parametrize("is_named", [True, False])
 def test_what_is_returned_is_told_of_the_message_that_was(vhost: Vhost, is_named: bool) -> None:
-    declare(vhost, Queue("q"))
+    declare_in(vhost, Queue("q"))
 
     def publish(number: int) -> Publish:
         headers = {REPLAY_HEADER: f"name-{number}"} if is_named else {}
@@ -98,7 +89,7 @@ def test_what_is_returned_is_told_of_the_message_that_was(vhost: Vhost, is_named
 def test_of_equal_ones_that_differ_in_their_headers_the_right_one_is_returned(
     vhost: Vhost, more: dict[str, Any]
 ) -> None:
-    declare(vhost, Queue("q"), Exchange("x", "headers"))
+    declare_in(vhost, Queue("q"), Exchange("x", "headers"))
     with Management(address_of(vhost)) as management:
         matched = Arguments({"x-match": "all", "kind": "good"})
         management.bind(Binding("x", "q", "", arguments=matched))
@@ -121,7 +112,7 @@ def test_what_is_returned_unlike_all_that_is_on_the_way_leaves_none_confirmed_th
 ) -> None:
     """As if the broker had changed what it gives back."""
     monkeypatch.setattr(wiring, "match_returned", lambda raw, body: lambda publish: False)
-    declare(vhost, Queue("q"))
+    declare_in(vhost, Queue("q"))
 
     def publish(number: int) -> Publish:
         return Publish("", "q" if number % 3 else "nowhere", body=b"%d" % number)
@@ -137,7 +128,7 @@ def test_what_is_returned_unlike_all_that_is_on_the_way_leaves_none_confirmed_th
 
 def test_what_a_full_queue_refuses_is_told_of(vhost: Vhost) -> None:
     full = Arguments({"x-max-length": 5, "x-overflow": "reject-publish"})
-    declare(vhost, Queue("q", arguments=full))
+    declare_in(vhost, Queue("q", arguments=full))
     source = Numbers(200)
     with pipeline(address_of(vhost), "test") as wire:
         moved(source, wire, 50)
@@ -148,7 +139,7 @@ def test_what_a_full_queue_refuses_is_told_of(vhost: Vhost) -> None:
 
 
 def test_one_bad_one_among_many_closes_the_channel_and_no_other_fails(vhost: Vhost) -> None:
-    declare(vhost, Queue("q"))
+    declare_in(vhost, Queue("q"))
 
     def publish(number: int) -> Publish:
         return Publish("none" if number == 50 else "", "q", body=b"%d" % number)
@@ -165,7 +156,7 @@ def test_one_bad_one_among_many_closes_the_channel_and_no_other_fails(vhost: Vho
 
 
 def test_an_exchange_deleted_in_the_middle_leaves_each_with_an_answer(vhost: Vhost) -> None:
-    declare(vhost, Queue("q"), Exchange("x", "fanout"))
+    declare_in(vhost, Queue("q"), Exchange("x", "fanout"))
     with Management(address_of(vhost)) as management:
         management.bind(Binding("x", "q", ""))
 
@@ -195,7 +186,7 @@ def test_an_exchange_deleted_in_the_middle_leaves_each_with_an_answer(vhost: Vho
 def test_what_amqp_cannot_carry_fails_and_breaks_nothing(
     vhost: Vhost, publish: Publish, said: str
 ) -> None:
-    declare(vhost, Queue("q"))
+    declare_in(vhost, Queue("q"))
     source = Numbers(3, lambda number: publish if number == 1 else Publish("", "q"))
     with pipeline(address_of(vhost), "test") as wire:
         moved(source, wire)
@@ -206,7 +197,7 @@ def test_what_amqp_cannot_carry_fails_and_breaks_nothing(
 
 
 def test_a_connection_that_is_cut_ends_it_with_what_was_answered_settled(vhost: Vhost) -> None:
-    declare(vhost, Queue("q"))
+    declare_in(vhost, Queue("q"))
     with pipeline(address_of(vhost), "test") as wire:
 
         def publish(number: int) -> Publish:
@@ -245,7 +236,7 @@ class Way:
 
 
 def fill(vhost: Vhost, number: int) -> None:
-    declare(vhost, Queue("from"), Queue("to"))
+    declare_in(vhost, Queue("from"), Queue("to"))
     with pipeline(address_of(vhost), "test") as wire:
         moved(Numbers(number, lambda n: Publish("", "from", body=b"%d" % n)), wire, 500)
 

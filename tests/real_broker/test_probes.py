@@ -23,6 +23,7 @@ from tests.builders import (
     applied_levels,
     applied_pair,
     applied_topology,
+    declare_in,
     eventually,
     make_broker,
     running,
@@ -53,30 +54,20 @@ def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep_probing, "BACKLOG", DELAY / 5)
 
 
-def declare(vhost: Vhost, *objects: Exchange | Queue | Binding) -> None:
-    with Management(address_of(vhost)) as management:
-        for obj in Definitions.of(objects):
-            match obj:
-                case Exchange():
-                    management.declare_exchange(obj)
-                case Queue():
-                    management.declare_queue(obj)
-                case Binding():
-                    management.bind(obj)
-
-
 def pair(vhost: Vhost) -> tuple[Topology, str]:
     return applied_pair(vhost, delay="500ms"), "orders"
 
 
 def levels(vhost: Vhost) -> tuple[Topology, str]:
     made = applied_levels(vhost, Levels("own", "shop", 4, DELAY))
-    declare(vhost, Queue("shop"), Binding("shop.delay-delivery", "shop", "#.shop"))
+    declare_in(vhost, Queue("shop"), Binding("shop.delay-delivery", "shop", "#.shop"))
     return made, "shop"
 
 
 def hold(vhost: Vhost) -> tuple[Topology, str]:
-    declare(vhost, Exchange("orders", "topic"), Queue("work"), Binding("orders", "work", "made.#"))
+    declare_in(
+        vhost, Exchange("orders", "topic"), Queue("work"), Binding("orders", "work", "made.#")
+    )
     broker = make_broker(vhost)
     params = Hold("orders", ("made",), (DELAY,))
     return applied_topology(create_topology(None, broker, "hold_queues", params)), "work"
@@ -182,7 +173,7 @@ def test_a_topology_with_probes_is_deleted_with_their_queue(vhost: Vhost, event_
 @newest_only
 def test_probes_are_refused_where_a_consumer_would_get_them(vhost: Vhost, event_log: Path) -> None:
     made, _ = hold(vhost)
-    declare(vhost, Queue("all"), Binding("orders", "all", "#"))
+    declare_in(vhost, Queue("all"), Binding("orders", "all", "#"))
     with pytest.raises(Refusal, match="the queue all would receive them too"):
         start_probes(None, made)
     assert seen(vhost).queue(made.probe_queue) is None

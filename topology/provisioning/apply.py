@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topology.broker.management.client import Management
-from topology.definitions import Binding, BrokerObject, Exchange, Queue
+from topology.broker.management.declare import declare
 from topology.provisioning.plan import Plan
 
 
@@ -20,16 +20,5 @@ def apply_plan(plan: Plan, management: Management) -> int:
     if not plan.is_applicable:
         raise PlanConflict("The plan conflicts with existing objects. Delayboard changed nothing.")
     missing = plan.select("create")
-    for change in missing:
-        _declare(change.object, management)
+    declare((change.object for change in missing), management)
     return len(missing)
-
-
-def _declare(obj: BrokerObject, management: Management) -> None:
-    match obj:
-        case Exchange():
-            management.declare_exchange(obj)
-        case Queue():
-            management.declare_queue(obj)
-        case Binding():
-            management.bind(obj)

@@ -53,9 +53,6 @@ class Detour:
             ]
         )
 
-    def declare(self, management: Management) -> None:
-        declare(self.objects, management)
-
     def enter(self, binding: Binding, management: Management) -> None:
         """Lead what this binding of the old queue takes through the detour."""
         management.bind(self.switch)
@@ -65,12 +62,3 @@ class Detour:
     def remove(self, management: Management) -> None:
         for name in (self.into, self.alternate):
             management.delete_exchange(name)
-
-
-def declare(objects: Definitions, management: Management) -> None:
-    for exchange in sorted(objects.exchanges, key=lambda exchange: exchange.name):
-        management.declare_exchange(exchange)
-    for queue in objects.queues:
-        management.declare_queue(queue)
-    for binding in sorted(objects.bindings, key=lambda binding: binding.identity):
-        management.bind(binding)
