@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from shlex import quote
+from typing import Self
 from urllib.parse import quote as url_quote
 
 from topology.definitions import ArgumentValue, Binding, Queue
@@ -24,12 +25,15 @@ def blanks(commands: Iterable[str]) -> list[str]:
     return [word for word in words if word in text]
 
 
-def object_of(command: str) -> str:
-    """What of one queue the command replaces as a whole; "" for a command that adds or removes."""
-    if " set_policy " in command:
-        return command.partition("{")[0]
-    _, _, rest = command.partition(_DELETE)
-    return rest.partition(" --if-empty")[0]
+class Replacement(str):
+    """A command that replaces something as a whole, such as a queue; `target` names it."""
+
+    target: str
+
+    def __new__(cls, command: str, target: str) -> Self:
+        made = super().__new__(cls, command)
+        made.target = target
+        return made
 
 
 def name_tool(commands: Iterable[str], admin: Admin) -> str:
@@ -134,7 +138,7 @@ def list_consumers(name: str) -> str:
     return f'rabbitmqctl list_consumers -p "$VHOST" {columns} | grep -F -e {quote(name)}'
 
 
-def set_policy(name: str, queue: str, **definition: ArgumentValue) -> str:
+def set_policy(name: str, queue: str, **definition: ArgumentValue) -> Replacement:
     """A policy for one queue; `dead_letter_exchange` stands for "dead-letter-exchange"."""
     given = json.dumps(
         {key.replace("_", "-"): value for key, value in definition.items()}, ensure_ascii=False
@@ -142,7 +146,8 @@ def set_policy(name: str, queue: str, **definition: ArgumentValue) -> str:
     # A number that a person has to choose is no text.
     given = given.replace(f'"{MAXIMUM_LENGTH}"', MAXIMUM_LENGTH)
     pattern = f"^{re.escape(queue)}$"
-    return (
+    command = (
         f'rabbitmqctl set_policy -p "$VHOST" {quote(name)} {quote(pattern)} {quote(given)} '
         "--apply-to queues"
     )
+    return Replacement(command, f"policy {name}")

@@ -16,7 +16,7 @@ from topology.definitions import (
     Queue,
     show_value,
 )
-from topology.findings.commands import TARGET_QUEUE, Admin, delete_queue, set_policy
+from topology.findings.commands import TARGET_QUEUE, Admin, Replacement, delete_queue, set_policy
 from topology.findings.evidence import Evidence
 from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
 from topology.patterns.pattern import Use
@@ -257,7 +257,7 @@ class Context:
             self.admin.declare_queue(wanted),
             *bindings,
         )
-        return (" && ".join(steps),)
+        return (Replacement(" && ".join(steps), f"queue {queue.name}"),)
 
     def evidence(self, queue: Queue, argument: str, sentence: str) -> Evidence:
         """The argument's value in force, and who sets it."""

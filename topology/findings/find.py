@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from topology.findings.commands import object_of
+from topology.findings.commands import Replacement
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.finding import Finding, Rule
@@ -35,8 +35,9 @@ def _sort(found: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _is_first(command: str, first: dict[str, str]) -> bool:
-    replaced = object_of(command)
-    return not replaced or first.setdefault(replaced, command) == command
+    if not isinstance(command, Replacement):
+        return True
+    return first.setdefault(command.target, command) == command
 
 
 class Finder:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 
 from topology.definitions import Identity
 from topology.findings.context import Context
@@ -45,10 +47,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """A check, and what it means. Each has examples in tests/topology/findings/examples.
-
-    `explanation` is two sentences: what RabbitMQ does, and what that does to messages.
-    """
+    """A check, and what it means. Each has examples in tests/topology/findings/examples."""
 
     id: str
     severity: Severity
@@ -57,6 +56,16 @@ class Rule:
     source: str
     remedy: str
     check: Callable[[Context], Iterable[Hit]]
+
+
+TEXTS = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
+
+
+def rule(number: str, check: Callable[[Context], Iterable[Hit]]) -> Rule:
+    """The rule of this number, with its texts in rules.toml."""
+    texts = dict(TEXTS[number])
+    severity = Severity[texts.pop("severity").upper()]
+    return Rule(id=number, severity=severity, check=check, **texts)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from topology.definitions import Queue
 from topology.findings.commands import MAXIMUM_LENGTH
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 from topology.routing.walk import stores_stuck_messages
 
 STRATEGY = "x-dead-letter-strategy"
-DOC = "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"
 _LENGTHS = ("x-max-length", "x-max-length-bytes")
 
 
@@ -77,58 +76,8 @@ def _find_unsafe(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence(one, STRATEGY, sentence), repair)
 
 
-FALLEN_BACK = Rule(
-    "F09",
-    Severity.LOSS,
-    "At-least-once dead-lettering is not in force",
-    "Dead-lettering at least once needs the overflow reject-publish. Without it RabbitMQ "
-    "dead-letters at most once, and a message is lost when its target is down.",
-    DOC,
-    "Set the overflow of the queue to reject-publish, by the argument or by a policy.",
-    _find_fallbacks,
-)
-
-REFUSING = Rule(
-    "F16",
-    Severity.STUCK,
-    "A copy can block at-least-once dead letters",
-    "An at-least-once dead letter leaves its queue only when every queue that it is routed to has "
-    "accepted it. If one of them is full and refuses it, all wait.",
-    DOC,
-    "Set the overflow of the second queue to drop-head.",
-    _find_stuck_behind_full,
-)
-
-
-REFUSED = Rule(
-    "F13",
-    Severity.LOSS,
-    "A full queue refuses dead letters",
-    "A full classic queue with the overflow reject-publish refuses dead letters too. Nobody waits "
-    "for their confirm, so RabbitMQ drops them silently.",
-    "https://www.rabbitmq.com/blog/2022/03/29/at-least-once-dead-lettering",
-    "Remove the limit, or use a quorum queue, which accepts dead letters while it is full.",
-    _find_lost_at_full,
-)
-
-UNBOUNDED = Rule(
-    "F24",
-    Severity.STYLE,
-    "At-least-once dead-lettering without a length limit",
-    "While a target accepts nothing, an at-least-once queue stores its dead letters beside its "
-    "messages. Without x-max-length nothing stops the growth but the disk.",
-    DOC,
-    "Set a maximum length. RabbitMQ then refuses new messages while the queue is full.",
-    _find_unbounded,
-)
-
-UNSAFE = Rule(
-    "F25",
-    Severity.STYLE,
-    "Quorum delay queue dead-letters at most once",
-    "A quorum queue publishes a dead letter without a confirm unless its strategy is "
-    "at-least-once. A message is lost if the node of its target fails at that moment.",
-    DOC,
-    "Set the strategy at-least-once and the overflow reject-publish.",
-    _find_unsafe,
-)
+FALLEN_BACK = rule("F09", _find_fallbacks)
+REFUSING = rule("F16", _find_stuck_behind_full)
+REFUSED = rule("F13", _find_lost_at_full)
+UNBOUNDED = rule("F24", _find_unbounded)
+UNSAFE = rule("F25", _find_unsafe)

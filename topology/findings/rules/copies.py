@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from topology.definitions import Exchange
 from topology.findings.context import Context, Death
 from topology.findings.evidence import Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.walk import walk
-
-BINDINGS = "https://www.rabbitmq.com/tutorials/amqp-concepts"
 
 
 def _waits_twice(context: Context) -> Iterator[Hit]:
@@ -140,24 +138,5 @@ def _make_hit(context: Context, death: Death, wait: str, other: str) -> Hit:
     return Hit(there.dead_letter_exchange or "", evidence, repair)
 
 
-DUPLICATED = Rule(
-    "F17",
-    Severity.TIMING,
-    "One message waits in several queues",
-    "An exchange gives a copy of a message to each queue with a matching binding. Both copies end "
-    "in the same queue, so its consumer gets the message more than once.",
-    BINDINGS,
-    "Keep the binding with the right delay and remove the others. The commands keep the first one.",
-    _find_duplicates,
-)
-
-GIVEN_TO_OTHERS = Rule(
-    "F18",
-    Severity.TIMING,
-    "A retry reaches other consumers",
-    "The waiting queue returns a failed message through an exchange to which other queues are "
-    "bound. Their consumers get a message again that they had processed.",
-    BINDINGS,
-    "Return messages through the default exchange, with the name of the failed queue as the key.",
-    _find_foreign_retries,
-)
+DUPLICATED = rule("F17", _find_duplicates)
+GIVEN_TO_OTHERS = rule("F18", _find_foreign_retries)

@@ -8,14 +8,13 @@ from topology.definitions import Queue, show_value
 from topology.findings.commands import TARGET_QUEUE
 from topology.findings.context import Context, Death
 from topology.findings.evidence import Evidence, Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 from topology.routing import sentences
 from topology.routing.consumer import delivery_limit
 
 LIMIT = "x-delivery-limit"
 # Retries with as many different routing keys count as endless.
 MOST_RETRIES = 100
-CYCLES = "https://www.rabbitmq.com/docs/dlx#cycles"
 _WHEN = {
     "expired": "when messages expire",
     "maxlen": "when the queue is full",
@@ -124,46 +123,7 @@ def _find_poison(context: Context) -> Iterator[Hit]:
             yield Hit("", limit_evidence(context, one, sentence), context.give_exchange(one))
 
 
-DROPPED = Rule(
-    "F04",
-    Severity.LOSS,
-    "Dropped as a dead-letter cycle",
-    "RabbitMQ drops a dead letter that comes to a queue again in which it died before, unless a "
-    "consumer rejected it in between. Expiry, a full queue and the delivery limit do not count.",
-    CYCLES,
-    "Route these deaths to a queue outside the cycle, or remove the setting that causes them.",
-    _find_dropped,
-)
-
-AT_ONCE = Rule(
-    "F23",
-    Severity.COST,
-    "Rejected messages return at once",
-    "The dead letters of this queue come back to it without a delay. A message that always fails "
-    "circles at full speed and uses up processor and disk.",
-    CYCLES,
-    "Route rejected messages to a queue with a TTL, or to a dead-letter queue.",
-    _find_immediate_retries,
-)
-
-POISON = Rule(
-    "F26",
-    Severity.STYLE,
-    "Delivery limit without a dead-letter exchange",
-    "A quorum queue drops a message whose deliveries fail more often than its limit allows, which "
-    "is 20 by default from RabbitMQ 4.0 on. With a dead-letter exchange the message would be kept.",
-    "https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling",
-    "Set a dead-letter exchange by a policy.",
-    _find_poison,
-)
-
-FOR_EVER = Rule(
-    "F27",
-    Severity.STYLE,
-    "Retries without an end",
-    "RabbitMQ returns a rejected message to this queue after a delay, as often as it is rejected. "
-    "Only the consumer can end the loop, for example by the count in x-death.",
-    CYCLES,
-    "Let the consumer park a message after some attempts.",
-    _find_endless_retries,
-)
+DROPPED = rule("F04", _find_dropped)
+AT_ONCE = rule("F23", _find_immediate_retries)
+POISON = rule("F26", _find_poison)
+FOR_EVER = rule("F27", _find_endless_retries)

@@ -8,22 +8,19 @@ from topology.definitions import Queue
 from topology.findings.commands import Admin
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 from topology.routing.cycle import Reason
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.match import FORESEEABLE
 from topology.routing.walk import stores_stuck_messages
 
 EXCHANGE, KEY = "x-dead-letter-exchange", "x-dead-letter-routing-key"
-SAFETY = "https://www.rabbitmq.com/docs/dlx#safety"
-ROUTING = "https://www.rabbitmq.com/docs/dlx#routing"
 _HOW: Mapping[Reason, str] = {
     "rejected": "rejected",
     "expired": "expired",
     "maxlen": "from a full queue",
     "delivery_limit": "over the delivery limit",
 }
-AT_LEAST_ONCE = "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"
 
 
 def _find_missing_exchanges(context: Context) -> Iterator[Hit]:
@@ -125,46 +122,7 @@ def _find_old_streams(context: Context) -> Iterator[Hit]:
                 yield Hit("", context.evidence(death.queue, EXCHANGE, sentence))
 
 
-MISSING_EXCHANGE = Rule(
-    "F01",
-    Severity.LOSS,
-    "Dead-letter exchange missing",
-    "RabbitMQ accepts a queue whose dead-letter exchange does not exist. It drops the message "
-    "silently when the message dies.",
-    SAFETY,
-    "Declare the exchange and bind a queue to it.",
-    _find_missing_exchanges,
-)
-
-NO_ROUTE = Rule(
-    "F02",
-    Severity.LOSS,
-    "Dead letters without a route",
-    "RabbitMQ publishes a dead letter to the dead-letter exchange with the dead-letter routing "
-    "key, or else with its own key. No binding matches this key, so RabbitMQ drops the message.",
-    ROUTING,
-    "Bind a queue for this key, or declare the queue that the key names.",
-    _find_unrouted,
-)
-
-OLD_STREAM = Rule(
-    "F12",
-    Severity.LOSS,
-    "Dead letters to a stream before RabbitMQ 3.12",
-    "Before RabbitMQ 3.12 a stream accepts no dead letter with the strategy at-most-once. RabbitMQ "
-    "drops the message.",
-    "https://www.rabbitmq.com/docs/streams",
-    "Bind a classic or quorum queue in place of the stream, or upgrade RabbitMQ.",
-    _find_old_streams,
-)
-
-HELD = Rule(
-    "F15",
-    Severity.STUCK,
-    "At-least-once dead letters without a route",
-    "A quorum queue that dead-letters at least once stores each dead letter until a queue accepts "
-    "it. No queue does, so the messages stay and fill the disk.",
-    AT_LEAST_ONCE,
-    "Declare the exchange and bind a queue for the key.",
-    _find_stuck,
-)
+MISSING_EXCHANGE = rule("F01", _find_missing_exchanges)
+NO_ROUTE = rule("F02", _find_unrouted)
+OLD_STREAM = rule("F12", _find_old_streams)
+HELD = rule("F15", _find_stuck)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 
 
 def _find_incomplete(context: Context) -> Iterator[Hit]:
@@ -17,13 +17,4 @@ def _find_incomplete(context: Context) -> Iterator[Hit]:
                 yield Hit(use.name, context.evidence_of(obj, "levels", "incomplete", sentence))
 
 
-INCOMPLETE = Rule(
-    "F22",
-    Severity.TIMING,
-    "Delay levels are incomplete",
-    "Each level adds one power of two to a delay, and a message passes all levels. A level that is "
-    "missing or differs makes delays wrong or loses messages.",
-    "https://docs.particular.net/transports/rabbitmq/delayed-delivery",
-    "Adopt the discovered topology and apply its plan.",
-    _find_incomplete,
-)
+INCOMPLETE = rule("F22", _find_incomplete)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from topology.definitions import Queue, is_tap
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 
 # So many dead letters of a queue are on their way at once (rabbit_fifo_dlx_worker.erl, the default
@@ -136,59 +136,8 @@ def number_evidence(one: Queue, name: str, value: int | str, sentence: str) -> E
     return Evidence(one.identity, name, str(value), "", sentence)
 
 
-STUCK = Rule(
-    "L02",
-    Severity.STUCK,
-    "Messages stuck in at-least-once dead-lettering",
-    "An at-least-once queue keeps a dead letter until a queue accepts it, and RabbitMQ tries again "
-    "every three minutes. RabbitMQ counts these messages and delivers them to no consumer.",
-    "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering",
-    "Bind a queue for the missing routing key.",
-    _find_stuck,
-)
-
-SLOW = Rule(
-    "L05",
-    Severity.TIMING,
-    "More messages expire than at-least-once dead-lettering sends on",
-    f"RabbitMQ has at most {IN_FLIGHT} dead letters of an at-least-once queue in flight, and waits "
-    "until every target confirms them. More messages expire than that, so they leave late.",
-    "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering",
-    "Divide the messages between several delay queues, or raise "
-    "dead_letter_worker_consumer_prefetch in advanced.config.",
-    _find_slow,
-)
-
-GROWING = Rule(
-    "L09",
-    Severity.COST,
-    "Dead-letter queue grows",
-    "RabbitMQ dead-letters more and more messages into this queue, and no consumer reads it. "
-    "Messages fail at this moment.",
-    "https://www.rabbitmq.com/docs/dlx",
-    "Find the cause on the page Dead letters, then replay the messages.",
-    _find_growing,
-)
-
-BEHIND = Rule(
-    "L10",
-    Severity.COST,
-    "Copies wait in a tap",
-    "A recorder reads copies of messages from this queue, and they come faster than it reads. "
-    "A full tap drops its oldest copies, so lists and reports have gaps.",
-    "https://www.rabbitmq.com/docs/maxlength",
-    "Start the worker, and look at its recorder on the page System. If nobody uses this tap any "
-    "more, delete the queue.",
-    _find_behind,
-)
-
-UNREAD = Rule(
-    "L11",
-    Severity.STYLE,
-    "Dead letters wait",
-    "RabbitMQ dead-lettered messages into this queue, and no consumer reads it. They remain until "
-    "an operator replays or discards them.",
-    "https://www.rabbitmq.com/docs/dlx",
-    "On the page Dead letters, mark the queue and park or replay its messages.",
-    _find_unread,
-)
+STUCK = rule("L02", _find_stuck)
+SLOW = rule("L05", _find_slow)
+GROWING = rule("L09", _find_growing)
+BEHIND = rule("L10", _find_behind)
+UNREAD = rule("L11", _find_unread)

@@ -8,7 +8,7 @@ from topology.definitions import Queue
 from topology.findings.commands import list_consumers
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 from topology.findings.rules.live import count_growth, number_evidence
 from topology.routing.consumer import delivery_limit
 from topology.snapshot import QueueNumbers
@@ -134,49 +134,7 @@ def _find_failing(context: Context, work: Sequence[Queue]) -> bool:
     return deliveries >= LEAST_DELIVERIES and acks < deliveries / 2
 
 
-LIMIT = Rule(
-    "L01",
-    Severity.LOSS,
-    "Consumers fail up to the delivery limit, and the message is lost",
-    "A quorum queue removes a message whose deliveries fail more often than its delivery limit "
-    "allows. No queue gets these messages as dead letters, so RabbitMQ drops them.",
-    "https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling",
-    "Stop the consumer, and set a dead-letter exchange with a queue by a policy before you start "
-    "it again.",
-    _find_lost_by_crashes,
-)
-
-CONSUMED_DELAY = Rule(
-    "L04",
-    Severity.TIMING,
-    "Consumers on a delay queue",
-    "A delay queue holds messages until their TTL ends. A consumer takes them at once, so they "
-    "arrive early and their delay is lost.",
-    "https://www.rabbitmq.com/docs/ttl#per-queue-message-ttl",
-    "Stop the consumer of the delay queue.",
-    _find_consumed_delays,
-)
-
-CRASH_LOOP = Rule(
-    "L07",
-    Severity.COST,
-    "Consumers return messages in a loop",
-    "Consumers get the same messages again and again without an ack. They crash, or requeue what "
-    "they cannot process, and each delivery counts towards a delivery limit.",
-    "https://www.rabbitmq.com/docs/consumers#acknowledgement-modes",
-    "Read the log of the consumer. Configure the consumer to reject without requeue, and "
-    "dead-letter to a queue with a TTL.",
-    _find_redelivered,
-)
-
-GROWING_RETRIES = Rule(
-    "L08",
-    Severity.COST,
-    "Retry queue grows",
-    "Consumers reject more than half of what they get, and it waits here for the next attempt. "
-    "A message that always fails comes back each time, so the queue and the work grow.",
-    "https://www.rabbitmq.com/docs/dlx",
-    "Read the log of the consumer. Configure the consumer to park a message after some attempts, "
-    "by the count in x-death.",
-    _find_growing_retries,
-)
+LIMIT = rule("L01", _find_lost_by_crashes)
+CONSUMED_DELAY = rule("L04", _find_consumed_delays)
+CRASH_LOOP = rule("L07", _find_redelivered)
+GROWING_RETRIES = rule("L08", _find_growing_retries)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from topology.delays import in_words
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 from topology.findings.rules.live import number_evidence
 
 # RabbitMQ reports the work of a queue some seconds late.
@@ -50,37 +50,6 @@ def _find_unconsumed(context: Context) -> Iterator[Hit]:
             yield Hit("", number_evidence(one, "messages ready", numbers.ready, sentence))
 
 
-NOT_DRAINING = Rule(
-    "L03",
-    Severity.STUCK,
-    "Expired messages do not leave",
-    "RabbitMQ sets the expiry of a message at its arrival. A message from before a policy set the "
-    "TTL never expires, and in a classic queue all messages behind it wait.",
-    "https://www.rabbitmq.com/docs/ttl",
-    "Take the messages from the queue with a consumer or a shovel, and publish them again.",
-    _find_not_draining,
-)
-
-
-BLOCKED = Rule(
-    "L06",
-    Severity.TIMING,
-    "Messages wait behind one with a longer TTL",
-    "RabbitMQ removes expired messages only at the head of a queue. A message with a short TTL "
-    "leaves late, when those before it have left.",
-    "https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats",
-    "Use one queue for each delay, with a queue TTL. The topologies of Delayboard do.",
-    _find_blocked,
-)
-
-UNCONSUMED = Rule(
-    "L12",
-    Severity.STYLE,
-    "Messages wait without a queue TTL or a consumer",
-    "RabbitMQ removes a message only when its own TTL ends, and only at the head of the queue. A "
-    "message without a TTL never leaves, and a message with a long TTL makes the others late.",
-    "https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats",
-    "Start the consumer of a work queue. Peek a delay queue: the peek compares the TTLs of its "
-    "first messages.",
-    _find_unconsumed,
-)
+NOT_DRAINING = rule("L03", _find_not_draining)
+BLOCKED = rule("L06", _find_blocked)
+UNCONSUMED = rule("L12", _find_unconsumed)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from topology.definitions import DELAYED_TYPE, Exchange, Queue, show_value
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 
-_POLICIES = "https://www.rabbitmq.com/docs/parameters#policies"
 # A policy's value has no effect beside the argument's.
 _ARGUMENT_WINS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
 
@@ -94,57 +93,8 @@ def _find_delayed_exchanges(context: Context) -> Iterator[Hit]:
             yield Hit("", context.evidence_of(one.identity, "type", one.type, sentence))
 
 
-TRANSIENT = Rule(
-    "F08",
-    Severity.LOSS,
-    "Dead-letter target does not last",
-    "RabbitMQ can delete the exchange or the queue that gets the dead letters of this durable "
-    "queue. It then drops the dead letters.",
-    "https://www.rabbitmq.com/docs/queues#durability",
-    "Declare the exchange and the queue as durable, without auto-delete.",
-    _find_transient_targets,
-)
-
-MISSING_ALTERNATE = Rule(
-    "F10",
-    Severity.LOSS,
-    "Alternate exchange missing",
-    "An alternate exchange gets the messages that no binding takes. It does not exist, so RabbitMQ "
-    "drops them.",
-    "https://www.rabbitmq.com/docs/ae",
-    "Declare the alternate exchange and bind a queue to it.",
-    _find_missing_alternates,
-)
-
-NOT_REFUSING = Rule(
-    "F11",
-    Severity.LOSS,
-    "Overflow reject-publish-dlx on a quorum queue",
-    "Quorum queues do not support the overflow reject-publish-dlx and use drop-head instead. A "
-    "full queue removes its oldest message and accepts the new one.",
-    "https://www.rabbitmq.com/docs/maxlength",
-    "Set the overflow to reject-publish.",
-    _find_ignored_overflow,
-)
-
-WITHOUT_EFFECT = Rule(
-    "F28",
-    Severity.STYLE,
-    "Setting without effect",
-    "For a dead-letter exchange and key the argument wins over the policy, and for the overflow of "
-    "a quorum queue the policy wins. A change of the other setting has no effect.",
-    _POLICIES,
-    "Remove the setting that has no effect.",
-    _find_settings_without_effect,
-)
-
-DELAYED_EXCHANGE = Rule(
-    "F30",
-    Severity.STYLE,
-    "Exchange of the archived delay plugin",
-    "The plugin rabbitmq_delayed_message_exchange is archived and does not run on RabbitMQ 4.3. "
-    "Its messages exist once, on one node, and nothing lists them.",
-    "https://github.com/rabbitmq/rabbitmq-delayed-message-exchange",
-    "Move to a delay by TTL and dead-lettering before you upgrade.",
-    _find_delayed_exchanges,
-)
+TRANSIENT = rule("F08", _find_transient_targets)
+MISSING_ALTERNATE = rule("F10", _find_missing_alternates)
+NOT_REFUSING = rule("F11", _find_ignored_overflow)
+WITHOUT_EFFECT = rule("F28", _find_settings_without_effect)
+DELAYED_EXCHANGE = rule("F30", _find_delayed_exchanges)

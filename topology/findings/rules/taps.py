@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from topology.definitions import is_tap
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 
 
 def _tap_alone(context: Context) -> Iterator[Hit]:
@@ -26,13 +26,4 @@ def _tap_alone(context: Context) -> Iterator[Hit]:
             yield Hit(one.name, evidence, tuple(unbind))
 
 
-TAP_ALONE = Rule(
-    "F14",
-    Severity.LOSS,
-    "A tap alone takes the messages",
-    "A tap holds copies for the recorder. Where only a tap is bound to an exchange, RabbitMQ "
-    "confirms the message and no consumer gets it. Without the tap RabbitMQ would return it.",
-    "https://www.rabbitmq.com/docs/confirms",
-    "Bind the queue of the consumer to the exchange. Until then, remove the binding of the tap.",
-    _tap_alone,
-)
+TAP_ALONE = rule("F14", _tap_alone)

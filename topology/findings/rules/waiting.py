@@ -9,10 +9,9 @@ from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.delays import format_delay
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
-from topology.findings.finding import Rule, Severity
+from topology.findings.finding import rule
 
 TTL, EXPIRES = "x-message-ttl", "x-expires"
-TTL_DOC = "https://www.rabbitmq.com/docs/ttl"
 LIMITS = ("x-max-length", "x-max-length-bytes")
 MILLISECOND = timedelta(milliseconds=1)
 # A dead letter that is kept for so long was meant to be deleted then.
@@ -143,92 +142,11 @@ def _find_shortened(context: Context) -> Iterator[Hit]:
             yield Hit(who, context.evidence(one, TTL, sentence))
 
 
-DISCARDED = Rule(
-    "F03",
-    Severity.LOSS,
-    "TTL without a dead-letter exchange",
-    "RabbitMQ discards an expired message when its queue has no dead-letter exchange. Every "
-    "message that waits here for its TTL is lost.",
-    TTL_DOC,
-    "Set a dead-letter exchange by a policy, or remove the TTL.",
-    _find_discarding,
-)
-
-DELETED_BEFORE = Rule(
-    "F05",
-    Severity.LOSS,
-    "Queue expires before its messages",
-    "RabbitMQ deletes an unused queue after x-expires and does not dead-letter its messages. A "
-    "publish does not count as use, so RabbitMQ deletes the queue before its messages expire.",
-    "https://www.rabbitmq.com/docs/ttl#queue-ttl",
-    "Declare the queue without x-expires, or set x-expires to twice the TTL and declare "
-    "the queue before each publish.",
-    _find_deleted_early,
-)
-
-NOT_RENEWED = Rule(
-    "F06",
-    Severity.LOSS,
-    "Quorum delay queue with x-expires",
-    "Declaring a quorum queue again does not renew its x-expires, and a publish does not either. "
-    "RabbitMQ deletes the queue with the messages that came last.",
-    "https://github.com/rabbitmq/rabbitmq-server/discussions/5894",
-    "Use a classic queue for this delay, or declare the queue without x-expires.",
-    _find_unrenewed,
-)
-
-EXPIRING_DEAD_LETTERS = Rule(
-    "F07",
-    Severity.LOSS,
-    "Dead letters expire",
-    "RabbitMQ dead-letters messages into this queue, which has a TTL and no dead-letter exchange. "
-    "They are lost within a day.",
-    TTL_DOC,
-    "Remove the TTL, or set a dead-letter exchange by a policy.",
-    _find_expiring_dead_letters,
-)
-
-BOUNDED = Rule(
-    "F19",
-    Severity.TIMING,
-    "Delay queue with a length limit",
-    "A full queue with the overflow drop-head dead-letters its oldest message at once. The message "
-    "ends its delay early.",
-    "https://www.rabbitmq.com/docs/maxlength",
-    "Remove the limit. The overflow reject-publish loses dead letters that come to a full classic "
-    "queue.",
-    _find_bounded,
-)
-
-PRIORITISED = Rule(
-    "F20",
-    Severity.TIMING,
-    "Delay queue with priorities",
-    "RabbitMQ expires messages only at the head of a queue, where the highest priority stands. "
-    "Messages of lower priorities leave late.",
-    "https://www.rabbitmq.com/docs/priority",
-    "Declare the delay queue without x-max-priority.",
-    _find_prioritised,
-)
-
-SHORTENED = Rule(
-    "F21",
-    Severity.TIMING,
-    "Policy shortens a TTL",
-    "Where an argument and a policy set a TTL, RabbitMQ applies the smaller one. Messages leave "
-    "the queue earlier than its declaration says.",
-    TTL_DOC,
-    "Exclude the queue from the policy, or remove message-ttl from it.",
-    _find_shortened,
-)
-
-KEPT_FOR_A_TIME = Rule(
-    "F29",
-    Severity.STYLE,
-    "Dead-letter queue deletes messages",
-    "RabbitMQ deletes dead letters of this queue by age or when it is full. A failure that nobody "
-    "looks at in time leaves no trace.",
-    "https://www.rabbitmq.com/docs/dlx",
-    "Park dead letters in time, or remove the limit.",
-    _find_retention,
-)
+DISCARDED = rule("F03", _find_discarding)
+DELETED_BEFORE = rule("F05", _find_deleted_early)
+NOT_RENEWED = rule("F06", _find_unrenewed)
+EXPIRING_DEAD_LETTERS = rule("F07", _find_expiring_dead_letters)
+BOUNDED = rule("F19", _find_bounded)
+PRIORITISED = rule("F20", _find_prioritised)
+SHORTENED = rule("F21", _find_shortened)
+KEPT_FOR_A_TIME = rule("F29", _find_retention)
