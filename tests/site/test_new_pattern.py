@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from string import Template
 
 import pytest
 from django.urls import reverse
@@ -68,6 +69,7 @@ class WaitQueue(Pattern):
     EXPLANATION = Explanation(
         "Wait queue", "One queue.", "A TTL.", "None.", "None.", ("None.",), "A test."
     )
+    CODE = Template("channel.basic_get($queue)")
     EXAMPLE = Params("orders")
     ATTEMPTS_COUNTED_BY = "x-death"
     parse = staticmethod(parse)
@@ -92,8 +94,8 @@ class WaitQueue(Pattern):
             return None
         return Reading("entry", params.name, copy.routing_key, params.delay, 1)
 
-    def consumer_example(self, params: Params) -> str:
-        return "channel.basic_get(queue)"
+    def code_values(self, params: Params) -> Mapping[str, str]:
+        return {"queue": params.name}
 
 
 @pytest.fixture(autouse=True)

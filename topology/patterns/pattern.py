@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from string import Template
 from typing import Any, Literal
 
 from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, is_tap
@@ -127,11 +129,20 @@ class Explanation:
     source: str
 
 
+class Code(str):
+    """A piece of code, not a text to quote."""
+
+
+def write_code(value: Any) -> str:
+    return value if isinstance(value, Code) else json.dumps(value, ensure_ascii=False)
+
+
 class Pattern(ABC):
     """One way to delay, pure. A default below is that of a pattern with a single work queue."""
 
     KIND: str
     EXPLANATION: Explanation
+    CODE: Template
     FIELDS: tuple[Field, ...]
     EXAMPLE: Any
     """Parameters to draw and explain it with."""
@@ -274,6 +285,11 @@ class Pattern(ABC):
         """The consumers of ours without which no message comes through."""
         return ()
 
-    @abstractmethod
     def consumer_example(self, params: Any) -> str:
         """The few lines of pika that a consumer or publisher needs."""
+        values = self.code_values(params).items()
+        return self.CODE.substitute({name: write_code(value) for name, value in values})
+
+    @abstractmethod
+    def code_values(self, params: Any) -> Mapping[str, Any]:
+        """The values in its example.txt, which are quoted unless they are `Code`."""

@@ -9,10 +9,7 @@ from datetime import timedelta
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, header_problem, name_problem
-from topology.patterns.pattern import (
-    Field,
-)
-from topology.patterns.texts import refuse, text_functions
+from topology.patterns.texts import read_fields, refuse, text_functions
 
 KIND = "busy_wait"
 
@@ -27,26 +24,7 @@ LONGEST_QUEUE_BYTES = LONGEST_NAME_BYTES - len(WAIT_SUFFIX)
 # The broker's and Delayboard's own headers: they write these themselves.
 RESERVED = ("x-", "delayboard-")
 
-FIELDS = (
-    Field(
-        "queue",
-        "Processing queue",
-        "Queue with the consumer. Delayboard does not change it.",
-    ),
-    Field(
-        "delays",
-        "Delays",
-        "Delays separated by commas: 1m, 2m, 4m, 8m. The lap is their greatest common divisor. "
-        "Delayboard rounds other delays up to whole laps. A waiting message costs one publish "
-        "per lap: 1000 messages with laps of 1s cost 1000 publishes a second.",
-    ),
-    Field(
-        "due_header",
-        "Due header",
-        "Header with the due time in milliseconds since 1970, UTC.",
-        initial=DUE_HEADER,
-    ),
-)
+FIELDS = read_fields(__file__)
 
 
 @dataclass(frozen=True)

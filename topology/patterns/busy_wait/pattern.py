@@ -9,14 +9,13 @@ Source: seed 003, second half ("Delayed processing in RabbitMQ with Dead Letter 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from topology.deaths import newest_death
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
-from topology.delays import format_delay
+from topology.delays import format_delay, milliseconds
 from topology.message import ATTEMPT_HEADER, PUBLISHED_AT_HEADER, Forwarder, Route
 from topology.patterns.busy_wait import params as parameters
 from topology.patterns.busy_wait import recognize as recognition
@@ -29,57 +28,20 @@ from topology.patterns.busy_wait.params import (
 )
 from topology.patterns.pattern import (
     Copy,
-    Explanation,
     ParamsError,
     Pattern,
     Reading,
 )
+from topology.patterns.texts import read_code, read_explanation
 
 LONGEST = timedelta(milliseconds=MAXIMUM_TTL_MS)
-
-
-_EXPLANATION = Explanation(
-    title="Busy wait",
-    summary="Any multiple of one short time, through a single delay queue and Delayboard's "
-    "forwarder.",
-    mechanism=(
-        "The publisher sends a message with its due time in a header into the delay queue. "
-        "After one lap RabbitMQ dead-letters the message into the busy-waiting queue. "
-        "Delayboard's forwarder forwards due messages to the processing queue and returns others "
-        "to the delay queue."
-    ),
-    guarantee=(
-        "While a forwarder runs, a message arrives at most one lap after its due time and never "
-        "before. The forwarder acknowledges a message only after RabbitMQ confirms the publish. A "
-        "crash can duplicate a message but loses none. Delayboard rounds delays up to whole "
-        "laps."
-    ),
-    cost=(
-        "Each waiting message costs one publish per lap: 10,000 messages cost 167 publishes a "
-        "second with laps of one minute, and 10,000 with laps of one second."
-    ),
-    hazards=(
-        "Messages that are due within one lap of each other may change order.",
-        (
-            "Without a forwarder (the worker, or “manage.py run_forwarder”), no message leaves "
-            "the delay."
-        ),
-        "The due time depends on the clocks of publishers and of Delayboard. A publisher's "
-        "fast clock delays its messages, and a slow clock sends them early.",
-        "The forwarder forwards a message without a whole number in the due header at once, and "
-        "counts it.",
-        "Publishers use the default exchange, which no tap can observe.",
-        "The forwarder publishes messages again without x-death and user_id. Consumers must count "
-        "attempts in a header of their own.",
-    ),
-    source="“Delayed processing in RabbitMQ with Dead Letter Exchanges”, second half",
-)
 
 
 class BusyWait(Pattern):
     KIND = parameters.KIND
     FIELDS = parameters.FIELDS
-    EXPLANATION = _EXPLANATION
+    EXPLANATION = read_explanation(__file__)
+    CODE = read_code(__file__)
     EXAMPLE = Params("webhooks", tuple(timedelta(minutes=number) for number in (1, 2, 4, 8)))
     parse = staticmethod(parameters.parse)
     store = staticmethod(parameters.store)
@@ -166,30 +128,14 @@ class BusyWait(Pattern):
     def forwarders(self, params: Params) -> Sequence[Forwarder]:
         return [Forwarder(wait_name(params), params.queue, delay_name(params), params.due_header)]
 
-    def consumer_example(self, params: Params) -> str:
-        queue, room, due = (
-            json.dumps(text, ensure_ascii=False)
-            for text in (params.queue, delay_name(params), params.due_header)
-        )
-        return (
-            "import time\n"
-            "\n"
-            f"delays_ms = {[one // timedelta(milliseconds=1) for one in params.delays]}\n"
-            "channel.confirm_delivery()\n"
-            f"for method, properties, body in channel.consume({queue}):\n"
-            "    if not work(body):\n"
-            "        headers = dict(properties.headers or {})\n"
-            f'        attempt = headers.get("{ATTEMPT_HEADER}", 0) + 1\n'
-            f'        headers["{ATTEMPT_HEADER}"] = attempt\n'
-            "        if attempt > len(delays_ms):\n"
-            '            where = "parked"  # a queue for manual review\n'
-            "        else:\n"
-            f"            where = {room}\n"
-            f"            headers[{due}] = int(time.time() * 1000) + delays_ms[attempt - 1]\n"
-            "        properties.headers = headers\n"
-            '        channel.basic_publish("", where, body, properties, True)\n'
-            "    channel.basic_ack(method.delivery_tag)\n"
-        )
+    def code_values(self, params: Params) -> Mapping[str, Any]:
+        return {
+            "queue": params.queue,
+            "delay_queue": delay_name(params),
+            "delays_ms": [milliseconds(delay) for delay in params.delays],
+            "due_header": params.due_header,
+            "attempt": ATTEMPT_HEADER,
+        }
 
 
 busy_wait = BusyWait()

@@ -8,11 +8,12 @@ from datetime import timedelta
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, name_problem, visibility_problem
-from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.pattern import ParamsError
 from topology.patterns.texts import (
     choice_problem,
     names_format,
     number_format,
+    read_fields,
     refuse,
     text_functions,
 )
@@ -31,57 +32,7 @@ PRESETS = {
 QUEUE_TYPES = {"quorum": "quorum, at least once", "classic": "classic, at most once"}
 DESTINATIONS = {"queues": "queues", "exchanges": "exchanges (NServiceBus, conventional routing)"}
 
-FIELDS = (
-    Field(
-        "preset",
-        "Preset",
-        "Names and arguments of the objects.",
-        "nsb-v2",
-        choices=tuple(PRESETS.items()),
-    ),
-    Field("prefix", "Prefix", "For custom names; optional for Celery.", required=False),
-    Field(
-        "levels",
-        "Levels",
-        "1 to 28, only for custom names. Each level doubles the longest delay.",
-        "28",
-        required=False,
-    ),
-    Field(
-        "unit",
-        "Step",
-        "Wait of the lowest level, at least 50ms, only for custom names. Delayboard rounds "
-        "delays up to whole steps.",
-        "1s",
-        required=False,
-    ),
-    Field(
-        "queue_type",
-        "Queues",
-        "For Celery and custom names.",
-        "quorum",
-        choices=tuple(QUEUE_TYPES.items()),
-        required=False,
-    ),
-    Field(
-        "destinations",
-        "Destinations",
-        "Queue or exchange that receives delayed messages by name.",
-        "queues",
-        choices=tuple(DESTINATIONS.items()),
-        required=False,
-    ),
-    Field(
-        "exit_taps",
-        "Exit taps",
-        "Destination exchanges whose deliveries Delayboard records, separated by spaces or as a "
-        "JSON list; only for at-least-once levels and exchanges of the types fanout and topic. "
-        "Hazard: where no queue is bound to the exchange, the tap alone takes the message, and "
-        "the message is lost.",
-        required=False,
-        rare=True,
-    ),
-)
+FIELDS = read_fields(__file__, preset=PRESETS, queue_type=QUEUE_TYPES, destinations=DESTINATIONS)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ kombu 5.5 declare them (DelayInfrastructure.cs, native_delayed_delivery.py).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
+from typing import Any
 
 from topology.deaths import newest_death
 from topology.definitions import Binding, Definitions, is_own_queue, is_tap
@@ -28,49 +28,21 @@ from topology.patterns.delay_levels.params import Params, delivery_name, level_n
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.patterns.pattern import (
     MADE_UP,
+    Code,
     Copy,
-    Explanation,
     ParamsError,
     Pattern,
     Reading,
     Tap,
 )
-
-_EXPLANATION = Explanation(
-    title="Delay levels",
-    summary="Any delay up to 8½ years in steps of a second, through 28 shared queues.",
-    mechanism=(
-        "The routing key contains the delay in binary, followed by the destination. Each level "
-        "waits twice as long as the level below. A 1 in the key makes the message wait at that "
-        "level, and a 0 skips the level. The lowest level routes the message to the "
-        "destination."
-    ),
-    guarantee=(
-        "RabbitMQ never delivers a message before its delay, rounded up to whole steps, ends. "
-        "Quorum queues store a message until its destination accepts it. Classic queues "
-        "dead-letter at most once, so they lose messages that have no route."
-    ),
-    cost=(
-        "Each 1 in the binary delay adds one hop: 2 hops for ten seconds, 4 for an hour, at "
-        "most 28. A hop costs a disk write and about a millisecond. The topology has 28 queues "
-        "and 29 exchanges."
-    ),
-    hazards=(
-        "A destination without a binding can block all messages. A level with at-least-once "
-        "dead-lettering stores messages that RabbitMQ cannot route, and stops at 32.",
-        "If one destination name ends with a dot and another name, the second also receives "
-        "the messages of the first: “sales” receives those of “retail.sales”.",
-        "RabbitMQ cannot cancel a waiting message. Delayboard can, when it leaves its delay.",
-        "A message's own expiration, or a policy with a shorter TTL, ends the delay early.",
-    ),
-    source="Particular Software, “Delayed delivery” of NServiceBus; Celery 5.5",
-)
+from topology.patterns.texts import read_code, read_explanation
 
 
 class DelayLevels(Pattern):
     KIND = parameters.KIND
     FIELDS = parameters.FIELDS
-    EXPLANATION = _EXPLANATION
+    EXPLANATION = read_explanation(__file__)
+    CODE = read_code(__file__)
     EXAMPLE = Params("own", "shop", 4)
     parse = staticmethod(parameters.parse)
     store = staticmethod(parameters.store)
@@ -229,27 +201,17 @@ class DelayLevels(Pattern):
             return [*entries, *exits]
         return [*entries, Tap(delivery_name(params), "#", "exit")]
 
-    def consumer_example(self, params: Params) -> str:
+    def code_values(self, params: Params) -> Mapping[str, Any]:
         number = "{level}" if params.preset == "celery" else "{level:02}"
         head = level_name(params, 0).removesuffix("0" if params.preset == "celery" else "00")
-        unit = params.unit / timedelta(seconds=1)
-        bind = "queue" if params.destinations == "queues" else "exchange"
-        return (
-            "import math\n\n"
-            f"steps = math.ceil(seconds / {unit:g})\n"
-            f'key = "".join(f"{{bit}}." for bit in f"{{steps:0{params.levels}b}}")\n'
-            "level = max(steps.bit_length() - 1, 0)\n"
-            f"channel.{bind}_bind(destination, "
-            f'{json.dumps(delivery_name(params), ensure_ascii=False)}, "#." + destination)\n'
-            "channel.confirm_delivery()\n"
-            f"channel.basic_publish(\n"
-            f'    {json.dumps(head, ensure_ascii=False)} f"{number}",\n'
-            "    key + destination,\n"
-            "    body,\n"
-            "    pika.BasicProperties(delivery_mode=2),  # no expiration: it would arrive early\n"
-            "    mandatory=True,\n"
-            ")\n"
-        )
+        return {
+            "unit": Code(f"{params.unit / timedelta(seconds=1):g}"),
+            "levels": params.levels,
+            "kind": Code("queue" if params.destinations == "queues" else "exchange"),
+            "delivery": delivery_name(params),
+            "prefix": head,
+            "number": Code(number),
+        }
 
 
 delay_levels = DelayLevels()

@@ -9,33 +9,14 @@ from datetime import timedelta
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, name_problem
-from topology.patterns.pattern import Field
-from topology.patterns.texts import refuse, text_functions
+from topology.patterns.texts import read_fields, refuse, text_functions
 
 KIND = "delay_queues"
 
 SECOND = timedelta(seconds=1)
 LONGEST_SECONDS = MAXIMUM_TTL_MS // 1000
 MAXIMUM_NAME_BYTES = LONGEST_NAME_BYTES - len("_dlq_1")
-FIELDS = (
-    Field(
-        "queue",
-        "Work queue",
-        (
-            "Existing queue, which Delayboard does not change. The delay queues add “_dlq_” and "
-            "the seconds."
-        ),
-    ),
-    Field(
-        "delays",
-        "Delays",
-        (
-            "Available delays in whole seconds, separated by commas: 10s, 1m, 5m. Each delay has "
-            "its own queue."
-        ),
-        initial="10s, 1m, 5m",
-    ),
-)
+FIELDS = read_fields(__file__)
 _NAME = re.compile(r"(.*)_dlq_([1-9][0-9]{0,8})", re.DOTALL)
 
 

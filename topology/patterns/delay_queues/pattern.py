@@ -8,9 +8,9 @@ Source: seed 003 ("Delayed processing in RabbitMQ with Dead Letter Exchanges").
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from topology.deaths import newest_death, read_history
 from topology.definitions import Definitions
@@ -19,41 +19,15 @@ from topology.message import ATTEMPT_HEADER, Headers, Route
 from topology.patterns.delay_queues import params as parameters
 from topology.patterns.delay_queues import recognize as recognition
 from topology.patterns.delay_queues.params import SECOND, Params, queue_name
-from topology.patterns.pattern import Copy, Explanation, ParamsError, Pattern, Reading
-
-_EXPLANATION = Explanation(
-    title="Delay queues",
-    summary="Retries of a work queue after fixed delays, with one queue per delay.",
-    mechanism=(
-        "If the work fails, the consumer publishes the message into the queue of a delay and "
-        "acknowledges the first copy. When the TTL ends, RabbitMQ dead-letters the message "
-        "into the work queue. The work queue needs no change."
-    ),
-    guarantee=(
-        "RabbitMQ never delivers a message before its delay ends, and keeps the order within "
-        "one delay. Delays do not block each other. RabbitMQ dead-letters at most once and "
-        "loses a message whose work queue is missing."
-    ),
-    cost="One queue per delay, and one publish of about a millisecond per failure.",
-    hazards=(
-        "The number of attempts has no limit. The consumer must count attempts in its own "
-        "header, because RabbitMQ 4.0 and later restarts the x-death count with each publish. "
-        "After the last attempt the consumer must store the message elsewhere and report it.",
-        "A consumer that acknowledges before RabbitMQ confirms the publish can lose the "
-        "message. A crash between the two duplicates the message.",
-        "The queue names contain the seconds. Another delay needs another queue, and the old "
-        "queue still holds its messages.",
-        "Publishers use the default exchange, which no tap can observe. Delayboard records "
-        "only its own publishes before the delivery.",
-    ),
-    source="“Delayed processing in RabbitMQ with Dead Letter Exchanges”",
-)
+from topology.patterns.pattern import Copy, ParamsError, Pattern, Reading
+from topology.patterns.texts import read_code, read_explanation
 
 
 class DelayQueues(Pattern):
     KIND = parameters.KIND
     FIELDS = parameters.FIELDS
-    EXPLANATION = _EXPLANATION
+    EXPLANATION = read_explanation(__file__)
+    CODE = read_code(__file__)
     EXAMPLE = Params("orders", (10 * SECOND, 60 * SECOND, 300 * SECOND))
     parse = staticmethod(parameters.parse)
     store = staticmethod(parameters.store)
@@ -121,30 +95,12 @@ class DelayQueues(Pattern):
             return Reading("exit", params.queue, last[0], names[last[0]], attempt, *last)
         return Reading("publish", params.queue, params.queue, timedelta(0), 0, *last)
 
-    def consumer_example(self, params: Params) -> str:
-        queue = json.dumps(params.queue, ensure_ascii=False)
-        seconds = [delay // SECOND for delay in params.delays]
-        return (
-            f"queue, delays = {queue}, {seconds}  # seconds\n"
-            'parking = queue + "_parked"\n'
-            "channel.queue_declare(parking, durable=True)\n"
-            "channel.confirm_delivery()\n"
-            "for method, properties, body in channel.consume(queue):\n"
-            "    if not work(body):\n"
-            "        # From RabbitMQ 4.0 on, a new publish resets the count in x-death\n"
-            '        of_broker = ("x-death", "x-first-death-", "x-last-death-")\n'
-            "        headers = properties.headers or {}\n"
-            "        headers = {n: v for n, v in headers.items() if not n.startswith(of_broker)}\n"
-            f'        failed = headers.get("{ATTEMPT_HEADER}", 0) + 1\n'
-            f'        properties.headers = {{**headers, "{ATTEMPT_HEADER}": failed}}\n'
-            "        properties.delivery_mode = 2\n"
-            "        is_over = failed > len(delays)\n"
-            '        onward = parking if is_over else f"{queue}_dlq_{delays[failed - 1]}"\n'
-            '        channel.basic_publish("", onward, body, properties, mandatory=True)\n'
-            "        if is_over:\n"
-            "            inform_someone(properties, body)\n"
-            "    channel.basic_ack(method.delivery_tag)  # after the work or the confirm\n"
-        )
+    def code_values(self, params: Params) -> Mapping[str, Any]:
+        return {
+            "queue": params.queue,
+            "seconds": [delay // SECOND for delay in params.delays],
+            "attempt": ATTEMPT_HEADER,
+        }
 
 
 delay_queues = DelayQueues()

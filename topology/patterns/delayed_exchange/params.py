@@ -21,8 +21,7 @@ from topology.patterns.names import (
     name_problem,
     unicode_problem,
 )
-from topology.patterns.pattern import Field
-from topology.patterns.texts import choice_problem, read_json_list, refuse
+from topology.patterns.texts import choice_problem, read_fields, read_json_list, refuse
 
 KIND = "delayed_exchange"
 
@@ -31,22 +30,7 @@ TYPES = {
     "topic": "topic: bindings whose pattern matches the key",
     "fanout": "fanout: all bindings, regardless of the key",
 }
-FIELDS = (
-    Field("name", "Name", "Name of the exchange."),
-    Field(
-        "type",
-        "Exchange type",
-        "How the exchange routes a message after the delay.",
-        "direct",
-        choices=tuple(TYPES.items()),
-    ),
-    Field(
-        "queues",
-        "Queues",
-        "Existing queues, separated by spaces, each bound with its name as key. Use key=queue "
-        "for another key. Or a JSON list of [key, queue].",
-    ),
-)
+FIELDS = read_fields(__file__, type=TYPES)
 _BOUND = "Write queues or key=queue separated by spaces, or a JSON list of [key, queue]."
 
 

@@ -8,9 +8,9 @@ tests cannot have it. Impossible from 4.3 on, which has no Mnesia (rabbitmq-serv
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from topology.definitions import (
     DELAY_HEADER,
@@ -24,7 +24,8 @@ from topology.message import Headers, Route
 from topology.patterns.delayed_exchange import params as parameters
 from topology.patterns.delayed_exchange import recognize as recognition
 from topology.patterns.delayed_exchange.params import Params
-from topology.patterns.pattern import Copy, Explanation, ParamsError, Pattern, Reading, Tap
+from topology.patterns.pattern import Copy, ParamsError, Pattern, Reading, Tap
+from topology.patterns.texts import read_code, read_explanation
 
 LONGEST = timedelta(milliseconds=LONGEST_DELAY_MS)
 FIRST_WITHOUT = (4, 3)
@@ -35,48 +36,11 @@ INSTEAD = (
 )
 
 
-_EXPLANATION = Explanation(
-    title="Delayed exchange",
-    summary="The exchange of a discontinued plugin: any delay up to 49 days.",
-    mechanism=(
-        "An exchange of the type x-delayed-message stores each message with the header "
-        "x-delay, in milliseconds, outside of all queues. After the delay the exchange routes "
-        "the message by the type in x-delayed-type, with a negative header. The exchange "
-        "routes a message without the header at once."
-    ),
-    guarantee=(
-        "RabbitMQ never delivers a message before its delay ends. One node stores the only "
-        "copy. RabbitMQ drops a message that has no queue when its delay ends."
-    ),
-    cost=(
-        "No queue and no hop per delay, and one write to a table of the node. The plugin's "
-        "README excludes hundreds of thousands of messages and delays of more than a day or "
-        "two."
-    ),
-    hazards=(
-        "The plugin was archived in January 2026. Its last release supports RabbitMQ 4.2; "
-        "RabbitMQ 4.3 removed Mnesia, which the plugin needs. Drain the exchange before an "
-        f"upgrade. {INSTEAD}",
-        "To migrate, create the replacement with the same queues as destinations and switch "
-        "the publishers one by one. Wait until the longest delay ends and the exchange holds "
-        "no delayed messages. Then delete the exchange and disable the plugin.",
-        "If the node fails, or someone disables the plugin, all waiting messages are lost.",
-        "You cannot list, count per queue, cancel or purge waiting messages. RabbitMQ reports "
-        "one number per exchange.",
-        "RabbitMQ returns a mandatory publish as unroutable although the exchange stores the "
-        "message. Delayboard publishes only mandatory messages, so it does not publish through "
-        "this exchange. Use the code on this page instead.",
-        "The exchange routes a message at once if its delay is negative or over 49 days 17 "
-        "hours. An alternate exchange receives a copy of each message at publish time.",
-    ),
-    source="RabbitMQ Delayed Message Plugin, README (archived 2026-01-29)",
-)
-
-
 class DelayedExchange(Pattern):
     KIND = parameters.KIND
     FIELDS = parameters.FIELDS
-    EXPLANATION = _EXPLANATION
+    EXPLANATION = read_explanation(__file__)
+    CODE = read_code(__file__)
     EXAMPLE = Params("reminders", "direct", (("orders", "orders"),))
     parse = staticmethod(parameters.parse)
     store = staticmethod(parameters.store)
@@ -189,17 +153,8 @@ class DelayedExchange(Pattern):
         keys = params.keys if params.type == "direct" else ("#",)
         return [Tap(params.name, key, "exit") for key in keys]
 
-    def consumer_example(self, params: Params) -> str:
-        return (
-            "channel.confirm_delivery()\n"
-            "channel.basic_publish(\n"
-            f"    {json.dumps(params.name, ensure_ascii=False)},\n"
-            f"    {json.dumps(params.keys[0], ensure_ascii=False)},\n"
-            "    body,\n"
-            f'    pika.BasicProperties(delivery_mode=2, headers={{"{DELAY_HEADER}": ms}}),\n'
-            "    mandatory=False,  # RabbitMQ would return it although the exchange stores it\n"
-            ")\n"
-        )
+    def code_values(self, params: Params) -> Mapping[str, Any]:
+        return {"exchange": params.name, "key": params.keys[0], "delay_header": DELAY_HEADER}
 
 
 delayed_exchange = DelayedExchange()

@@ -13,10 +13,13 @@ from topology.patterns.names import (
     unicode_problem,
     visibility_problem,
 )
-from topology.patterns.pattern import (
-    Field,
+from topology.patterns.texts import (
+    choice_problem,
+    names_format,
+    read_fields,
+    refuse,
+    text_functions,
 )
-from topology.patterns.texts import choice_problem, names_format, refuse, text_functions
 
 KIND = "hold_queues"
 SHORTEST_LEASE_MS = 60_000
@@ -24,34 +27,7 @@ LEASES = {
     "generous": "the delay plus at least a minute",
     "double": "twice the delay, as in the article",
 }
-FIELDS = (
-    Field(
-        "exchange",
-        "Destination exchange",
-        "Existing exchange. Empty: the default exchange, whose routing key is a queue name.",
-        required=False,
-    ),
-    Field(
-        "keys",
-        "Routing keys",
-        "Available keys, separated by spaces or as a JSON list. Delayboard can record their "
-        "deliveries. Empty: any key, recorded only behind topic and fanout exchanges.",
-        required=False,
-    ),
-    Field(
-        "delays",
-        "Delays",
-        "Available delays, separated by commas: 5s, 1m, 1h. Empty: any.",
-        required=False,
-    ),
-    Field(
-        "lease",
-        "Lease",
-        "Time until RabbitMQ deletes an unused hold queue.",
-        "generous",
-        choices=tuple(LEASES.items()),
-    ),
-)
+FIELDS = read_fields(__file__, lease=LEASES)
 
 
 @dataclass(frozen=True)

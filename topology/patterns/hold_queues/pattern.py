@@ -10,11 +10,11 @@ Source: seed 000 ("Delayed message delivery in RabbitMQ").
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from topology.deaths import newest_death, read_history
 from topology.definitions import (
@@ -39,53 +39,25 @@ from topology.patterns.hold_queues.recognize import hold_queue, is_held_for
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.patterns.pattern import (
     MADE_UP,
+    Code,
     Copy,
-    Explanation,
     ParamsError,
     Pattern,
     Reading,
     Tap,
 )
+from topology.patterns.texts import read_code, read_explanation
 
 PROBE_DELAY = timedelta(minutes=1)
 # The types that can keep a key or a header apart from all others.
 ROUTES_APART = ("direct", "topic", "headers")
 
 
-_EXPLANATION = Explanation(
-    title="Hold queues",
-    summary="Any delay to any exchange and key, through temporary queues.",
-    mechanism=(
-        "The publisher declares a queue for this delay and destination, without consumers, and "
-        "publishes into it. When the TTL ends, RabbitMQ dead-letters the message into the "
-        "destination exchange with the destination's key. RabbitMQ deletes a queue that nobody "
-        "declares for the lease time."
-    ),
-    guarantee=(
-        "RabbitMQ never delivers a message before its delay ends. RabbitMQ dead-letters at "
-        "most once and loses a message whose destination is missing."
-    ),
-    cost=(
-        "One queue for each pair of delay and destination, and one declare per publish. Delays "
-        "that differ by a millisecond need different queues, so offer few delays."
-    ),
-    hazards=(
-        "RabbitMQ deletes an unused hold queue with its messages. Each publisher must declare "
-        "the queue on the same channel, wait for the answer, and publish at once.",
-        "Quorum queues do not work here, because a new declare does not renew their lease.",
-        "Publishers use the default exchange, which no tap can observe. Delayboard records "
-        "only its own publishes before the delivery.",
-        "Two destinations can produce the same name: exchange “a.b” with key “c”, and “a” with "
-        "“b.c”. RabbitMQ refuses the second declare.",
-    ),
-    source="“Delayed message delivery in RabbitMQ” (2014)",
-)
-
-
 class HoldQueues(Pattern):
     KIND = parameters.KIND
     FIELDS = parameters.FIELDS
-    EXPLANATION = _EXPLANATION
+    EXPLANATION = read_explanation(__file__)
+    CODE = read_code(__file__)
     EXAMPLE = Params("orders", ("created",), (timedelta(seconds=30), timedelta(minutes=5)))
     parse = staticmethod(parameters.parse)
     store = staticmethod(parameters.store)
@@ -232,26 +204,9 @@ class HoldQueues(Pattern):
         keys = params.keys or ("#",)
         return [Tap(params.exchange, key, "exit") for key in keys]
 
-    def consumer_example(self, params: Params) -> str:
+    def code_values(self, params: Params) -> Mapping[str, Any]:
         lease = "2 * ms" if params.lease == "double" else f"max(2 * ms, ms + {SHORTEST_LEASE_MS})"
-        exchange = json.dumps(params.exchange, ensure_ascii=False)
-        return (
-            f"exchange = {exchange}\n"
-            'hold = f"delay.{ms}.{exchange}.{routing_key}"\n'
-            "channel.confirm_delivery()\n"
-            "channel.queue_declare(  # before every publish: it renews the lease\n"
-            "    hold,\n"
-            "    durable=True,\n"
-            "    arguments={\n"
-            '        "x-queue-type": "classic",\n'
-            '        "x-message-ttl": ms,\n'
-            '        "x-dead-letter-exchange": exchange,\n'
-            '        "x-dead-letter-routing-key": routing_key,\n'
-            f'        "x-expires": {lease},\n'
-            "    },\n"
-            ")\n"
-            'channel.basic_publish("", hold, body, pika.BasicProperties(delivery_mode=2), True)\n'
-        )
+        return {"exchange": params.exchange, "lease": Code(lease)}
 
 
 hold_queues = HoldQueues()

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
-from topology.delays import format_delay, milliseconds
+from topology.delays import milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, key_problem, name_problem
-from topology.patterns.pattern import Field
-from topology.patterns.texts import choice_problem, number_format, refuse, text_functions
+from topology.patterns.texts import (
+    choice_problem,
+    number_format,
+    read_fields,
+    refuse,
+    text_functions,
+)
 
 KIND = "quorum_retry"
 
@@ -23,45 +28,7 @@ KINDS = {
     "returned": "returned messages: nack with requeue, not counted",
     "all": "both",
 }
-FIELDS = (
-    Field("name", "Name", "Name of the work exchange and queue."),
-    Field(
-        "retry",
-        "Delayed messages",
-        "Messages that wait before redelivery. This pattern delays only returned messages, not "
-        "new ones.",
-        "failed",
-        choices=tuple(KINDS.items()),
-    ),
-    Field(
-        "shortest",
-        "Shortest delay",
-        (
-            "Wait after the first failure. The second failure waits twice as long, the third three "
-            "times."
-        ),
-        format_delay(DEFAULT_SHORTEST),
-    ),
-    Field("longest", "Longest delay", "Upper limit of the wait.", format_delay(DEFAULT_LONGEST)),
-    Field(
-        "limit",
-        "Retries",
-        "Number of retries. The next failure parks the message.",
-        str(DEFAULT_LIMIT),
-    ),
-    Field(
-        "routing_key",
-        "Routing key",
-        "Key of the work. Empty: the name.",
-        required=False,
-    ),
-    Field(
-        "parking",
-        "Parking queue",
-        "Queue for messages after their last retry. Empty: the name and “-parking”.",
-        required=False,
-    ),
-)
+FIELDS = read_fields(__file__, retry=KINDS)
 
 
 @dataclass(frozen=True)

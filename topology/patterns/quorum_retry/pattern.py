@@ -9,58 +9,28 @@ Source: rabbit_fifo.erl 4.3.5 and RabbitMQ documentation, "Quorum Queues", tried
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from topology.definitions import Definitions
 from topology.message import Route
-from topology.patterns.pattern import Copy, Explanation, ParamsError, Pattern, Reading, Tap
+from topology.patterns.pattern import Code, Copy, ParamsError, Pattern, Reading, Tap
 from topology.patterns.quorum_retry import params as parameters
 from topology.patterns.quorum_retry import recognize as recognition
 from topology.patterns.quorum_retry.params import Params
+from topology.patterns.texts import read_code, read_explanation
 
 FIRST_VERSION = (4, 3)
 ZERO = timedelta(0)
 NO_DELAY = "A quorum queue delays only returned messages. You cannot delay a new message."
 
 
-_EXPLANATION = Explanation(
-    title="Quorum retry",
-    summary="A quorum queue of RabbitMQ 4.3 or later that delays retries longer each time "
-    "and parks messages after the last retry.",
-    mechanism=(
-        "A consumer rejects a message with requeue, or the consumer fails. The queue delays "
-        "the first redelivery by the shortest delay, the second by twice that time, and so on "
-        "up to the longest delay. After the last retry RabbitMQ dead-letters the message into "
-        "the parking queue."
-    ),
-    guarantee=(
-        "RabbitMQ never redelivers a message before its delay ends. Both queues are "
-        "replicated. The work queue stores a message until RabbitMQ can park it."
-    ),
-    cost="No queue per delay and no hop. RabbitMQ writes each message to a quorum queue.",
-    hazards=(
-        "The pattern does not delay new messages.",
-        "Waiting messages are inside the work queue. No tap and no page can list them; "
-        "RabbitMQ counts them as delayed.",
-        "A nack with requeue is not a failure. It waits the shortest delay (with “returned” or "
-        "“all”) and never counts towards parking.",
-        (
-            "With “returned”, RabbitMQ redelivers failed messages at once and parks them after the "
-            "last retry."
-        ),
-        "A reject without requeue parks the message at once.",
-        "RabbitMQ before 4.3 does not support delayed retries.",
-    ),
-    source="RabbitMQ documentation, “Quorum Queues”, delayed retries; rabbit_fifo.erl 4.3.5",
-)
-
-
 class QuorumRetry(Pattern):
     KIND = parameters.KIND
     FIELDS = parameters.FIELDS
-    EXPLANATION = _EXPLANATION
+    EXPLANATION = read_explanation(__file__)
+    CODE = read_code(__file__)
     EXAMPLE = Params("orders")
     parse = staticmethod(parameters.parse)
     store = staticmethod(parameters.store)
@@ -120,22 +90,13 @@ class QuorumRetry(Pattern):
     def taps(self, params: Params) -> Sequence[Tap]:
         return (Tap(params.name, params.routing_key, "exit"),)
 
-    def consumer_example(self, params: Params) -> str:
+    def code_values(self, params: Params) -> Mapping[str, Any]:
         back = (
-            "channel.basic_nack(method.delivery_tag)  # waits, but is never parked\n"
+            "channel.basic_nack(method.delivery_tag)  # waits, but is never parked"
             if params.retry == "returned"
-            else "channel.basic_reject(method.delivery_tag, requeue=True)  # redelivered later\n"
+            else "channel.basic_reject(method.delivery_tag, requeue=True)  # redelivered later"
         )
-        return (
-            f"queue = {json.dumps(params.name, ensure_ascii=False)}\n"
-            "for method, properties, body in channel.consume(queue):\n"
-            "    if work(body):\n"
-            "        channel.basic_ack(method.delivery_tag)\n"
-            "    elif is_hopeless(body):\n"
-            "        channel.basic_reject(method.delivery_tag, requeue=False)  # parks it now\n"
-            "    else:\n"
-            f"        {back}"
-        )
+        return {"queue": params.name, "give_back": Code(back)}
 
 
 quorum_retry = QuorumRetry()

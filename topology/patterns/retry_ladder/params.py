@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
-from topology.delays import format_delay, milliseconds, parse_delay
+from topology.delays import milliseconds, parse_delay
 from topology.patterns.names import (
     LONGEST_NAME_BYTES,
     byte_length,
     name_problem,
     unicode_problem,
 )
-from topology.patterns.pattern import Field
-from topology.patterns.texts import Format, refuse, text_functions, write_delays
+from topology.patterns.texts import Format, read_fields, refuse, text_functions, write_delays
 
 KIND = "retry_ladder"
 
@@ -23,28 +22,7 @@ MOST_RUNGS = 50
 LONGEST_OWN_NAME_BYTES = LONGEST_NAME_BYTES - len(f"-rung-{MOST_RUNGS}")
 DEFAULT_DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
 
-FIELDS = (
-    Field("name", "Name", "Name of the work exchange and queue, and prefix of the other objects."),
-    Field(
-        "delays",
-        "Delays",
-        "One delay per rung, from the first retry to the last, separated by commas. Each delay "
-        "must be at least as long as the one before.",
-        ", ".join(map(format_delay, DEFAULT_DELAYS)),
-    ),
-    Field(
-        "routing_key",
-        "Routing key",
-        "Key of the work. Empty: the name. Retries add “.try.1” and so on.",
-        required=False,
-    ),
-    Field(
-        "parking",
-        "Parking queue",
-        "Queue for messages after their last retry. Empty: the name and “-parking”.",
-        required=False,
-    ),
-)
+FIELDS = read_fields(__file__)
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ the alternate exchange.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from topology.deaths import newest_death, read_history
 from topology.delays import format_delay
 from topology.message import Route
-from topology.patterns.pattern import Copy, Explanation, ParamsError, Pattern, Reading, Tap
+from topology.patterns.pattern import Copy, ParamsError, Pattern, Reading, Tap
 from topology.patterns.retry_ladder import params as parameters
 from topology.patterns.retry_ladder import recognize as recognition
 from topology.patterns.retry_ladder.params import (
@@ -30,45 +30,16 @@ from topology.patterns.retry_ladder.params import (
     rung_name,
     tried_key,
 )
+from topology.patterns.texts import read_code, read_explanation
 
 ZERO = timedelta(0)
-
-_EXPLANATION = Explanation(
-    title="Retry ladder",
-    summary="A work queue whose rejected messages return after increasing delays, until "
-    "RabbitMQ parks them.",
-    mechanism=(
-        "A consumer rejects a message without requeueing. RabbitMQ dead-letters the message "
-        "through the ladder exchange into the first rung, and later into the work exchange "
-        "with “.try.1” after its key. After another rejection this key leads to the second "
-        "rung, and so on. After the last rung the key leads to the parking queue. A message "
-        "with any other key starts at the first rung."
-    ),
-    guarantee=(
-        "RabbitMQ never delivers a retry before its delay ends, and parks the message after "
-        "the last rung. The consumer needs no retry code. Classic queues dead-letter at most "
-        "once, so RabbitMQ loses a message whose target is missing."
-    ),
-    cost="One extra queue per rung, and one hop of about a millisecond per retry.",
-    hazards=(
-        "A retry has a different routing key than the first attempt. A consumer that reads the "
-        "key must remove “.try.1”.",
-        "A new message with a rung's delay starts at that rung. After a failure it continues "
-        "at the next rung.",
-        "RabbitMQ redelivers a requeued message, or a message of a crashed consumer, at once "
-        "and without limit.",
-        "A message's own expiration must not end on the route. In the work queue RabbitMQ "
-        "drops the message as part of a cycle, and on a rung the message returns early.",
-        "The declaration of the queues sets the delays. Other delays need another ladder.",
-    ),
-    source="RabbitMQ documentation, “Dead Letter Exchanges”; tested on 3.10, 4.0 and 4.3",
-)
 
 
 class RetryLadder(Pattern):
     KIND = parameters.KIND
     FIELDS = parameters.FIELDS
-    EXPLANATION = _EXPLANATION
+    EXPLANATION = read_explanation(__file__)
+    CODE = read_code(__file__)
     EXAMPLE = Params("orders")
     parse = staticmethod(parameters.parse)
     store = staticmethod(parameters.store)
@@ -136,15 +107,8 @@ class RetryLadder(Pattern):
         exits = [Tap(params.name, tried_key(params, times), "exit") for times in tried]
         return [*entries, Tap(first, "", "entry"), *exits]
 
-    def consumer_example(self, params: Params) -> str:
-        return (
-            f"queue = {json.dumps(params.name, ensure_ascii=False)}\n"
-            "for method, properties, body in channel.consume(queue):\n"
-            "    if work(body):\n"
-            "        channel.basic_ack(method.delivery_tag)\n"
-            "    else:  # the topology retries or parks the message\n"
-            "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
-        )
+    def code_values(self, params: Params) -> Mapping[str, Any]:
+        return {"queue": params.name}
 
 
 retry_ladder = RetryLadder()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from topology.delays import format_delay
 from topology.patterns.names import visibility_problem
-from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.pattern import ParamsError
 from topology.patterns.retry_loop.params import (
     BINDING_KEYS,
     DEFAULT_DELAY,
@@ -18,7 +18,7 @@ from topology.patterns.retry_loop.params import (
     Timeout,
     own_queue,
 )
-from topology.patterns.texts import read_delay, read_json_list
+from topology.patterns.texts import read_delay, read_fields, read_json_list
 
 RETURN_PATHS = {
     "input": "through the input exchange",
@@ -37,87 +37,14 @@ NAMES = (
     "unmatched_exchange",
 )
 _NO_LIST = {"timeouts": "A JSON list of [key, delay] or [key, delay, dead queue]."}
-_DEFAULT = "Empty: derived from the name."
 
-FIELDS = (
-    Field("name", "Name", "Default for the empty names below.", required=False),
-    Field(
-        "delay",
-        "Delay",
-        "Waiting time of a rejected message: 90s, 5m, 1h30m or 250ms. Empty: 1m.",
-        "1m",
-        required=False,
-    ),
-    Field(
-        "preset",
-        "Preset",
-        "Arguments of the exchanges and queues.",
-        "durable",
-        choices=tuple(PRESETS.items()),
-        rare=True,
-    ),
-    Field(
-        "return_path",
-        "Return",
-        "Choose the separate exchange if several queues are bound to the input exchange.",
-        "input",
-        choices=tuple(RETURN_PATHS.items()),
-        required=False,
-        rare=True,
-    ),
-    Field(
-        "split",
-        "Timeouts",
-        "One or several.",
-        "none",
-        choices=tuple(SPLITS.items()),
-        required=False,
-        rare=True,
-    ),
-    Field("header", "Header", "Header name, for timeouts by header.", required=False, rare=True),
-    Field(
-        "timeouts",
-        "Several timeouts",
-        "Keys (“*” and “#” are wildcards) or values of the header, each with its delay: mail.# "
-        "30s, report.* 5m. Or a JSON list of [key, delay] or [key, delay, dead queue].",
-        required=False,
-        rare=True,
-    ),
-    Field(
-        "unmatched",
-        "Unmatched messages",
-        "For several timeouts.",
-        "waits",
-        choices=tuple(UNMATCHED.items()),
-        required=False,
-        rare=True,
-    ),
-    Field("input_exchange", "Input exchange", _DEFAULT, required=False, rare=True),
-    Field("input_queue", "Input queue", _DEFAULT, required=False, rare=True),
-    Field("dead_exchange", "Dead exchange", _DEFAULT, required=False, rare=True),
-    Field("dead_queue", "Dead queue", _DEFAULT, required=False, rare=True),
-    Field(
-        "return_exchange",
-        "Return exchange",
-        f"For a separate return. {_DEFAULT}",
-        required=False,
-        rare=True,
-    ),
-    Field(
-        "unmatched_exchange",
-        "Exchange for unmatched messages",
-        f"For several timeouts. {_DEFAULT}",
-        required=False,
-        rare=True,
-    ),
-    Field(
-        "binding_keys",
-        "Binding keys",
-        "Fanout and headers exchanges ignore them.",
-        choices=(("", "default of the preset"), *BINDING_KEYS.items()),
-        required=False,
-        rare=True,
-    ),
+FIELDS = read_fields(
+    __file__,
+    preset=PRESETS,
+    return_path=RETURN_PATHS,
+    split=SPLITS,
+    unmatched=UNMATCHED,
+    binding_keys={"": "default of the preset", **BINDING_KEYS},
 )
 
 

@@ -14,16 +14,15 @@ version, also of a delayed message.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from topology.deaths import newest_death, read_history
 from topology.delays import format_delay
 from topology.message import Route
 from topology.patterns.pattern import (
     Copy,
-    Explanation,
     ParamsError,
     Pattern,
     Reading,
@@ -37,51 +36,17 @@ from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.keys import key_for, matches
 from topology.patterns.retry_loop.objects import binding_arguments
 from topology.patterns.retry_loop.params import Params, Timeout, stray_key
+from topology.patterns.texts import read_code, read_explanation
 
 # As in the article: two retries after the first attempt.
 RETRY_COUNT = 2
 
 
-_EXPLANATION = Explanation(
-    title="Retry loop",
-    summary="Rejected messages wait in a dead queue and return after one or several times.",
-    mechanism=(
-        "A consumer rejects a message without requeueing. RabbitMQ dead-letters the message "
-        "through the dead exchange into a dead queue. When its TTL ends, RabbitMQ dead-letters "
-        "it into the input exchange, or into a return exchange for this queue. With several "
-        "timeouts, the routing key or a header selects the dead queue."
-    ),
-    guarantee=(
-        "RabbitMQ never delivers a message before its delay ends. Classic queues dead-letter "
-        "at most once, so RabbitMQ loses a message whose exchange or binding is missing."
-    ),
-    cost="Two exchanges, one queue per timeout, and one hop of about a millisecond per retry.",
-    hazards=(
-        (
-            "The number of retries has no limit. The consumer must read the count in x-death and "
-            "stop."
-        ),
-        "Without a separate return, a message that one queue rejects returns to all queues of "
-        "the input exchange.",
-        "A separate return serves one queue. With a shared dead exchange, A receives the "
-        "messages that B rejects. With a shared return exchange, both receive them.",
-        "The article's declarations use transient exchanges. Before RabbitMQ 4.3 a restart "
-        "deletes them, and RabbitMQ drops dead letters until someone declares the exchanges "
-        "again. The other preset declares durable exchanges.",
-        "A message that matches no timeout waits in its own dead queue. Without that queue, "
-        "RabbitMQ drops the message.",
-        "A message whose own expiration ends in the input queue is lost when it returns. "
-        "RabbitMQ drops dead letters in a cycle without a rejection.",
-        ("A key that matches two timeouts would return twice, so Delayboard refuses such keys."),
-    ),
-    source="A. Kazakov, “Delayed Retrays by RabbitMQ” (2020)",
-)
-
-
 class RetryLoop(Pattern):
     KIND = parameters.KIND
     FIELDS = form.FIELDS
-    EXPLANATION = _EXPLANATION
+    EXPLANATION = read_explanation(__file__)
+    CODE = read_code(__file__)
     EXAMPLE = parse({"name": "service_a"})
     parse = staticmethod(form.parse)
     store = staticmethod(form.store)
@@ -165,27 +130,8 @@ class RetryLoop(Pattern):
         exits = [Tap(name, "#", "exit") for name in arriving]
         return [*entries, *exits]
 
-    def consumer_example(self, params: Params) -> str:
-        """After the article's can_retry, which reads the newest entry of x-death."""
-        return (
-            f"queue = {json.dumps(params.input_queue, ensure_ascii=False)}\n"
-            f"RETRY_COUNT = {RETRY_COUNT}\n\n\n"
-            "def can_retry(properties):\n"
-            '    deaths = (properties.headers or {}).get("x-death", [])\n'
-            "    failures = sum(\n"
-            '        d["count"] for d in deaths'
-            ' if d["queue"] == queue and d["reason"] == "rejected"\n'
-            "    )\n"
-            "    return failures < RETRY_COUNT\n\n\n"
-            "for method, properties, body in channel.consume(queue):\n"
-            "    if work(body):\n"
-            "        channel.basic_ack(method.delivery_tag)\n"
-            "    elif can_retry(properties):\n"
-            "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
-            "    else:\n"
-            "        give_up(properties, body)  # drop it, or publish it to a queue for people\n"
-            "        channel.basic_ack(method.delivery_tag)\n"
-        )
+    def code_values(self, params: Params) -> Mapping[str, Any]:
+        return {"queue": params.input_queue, "retries": RETRY_COUNT}
 
 
 retry_loop = RetryLoop()

@@ -8,28 +8,13 @@ from datetime import timedelta
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds
 from topology.patterns.names import key_problem, name_problem
-from topology.patterns.pattern import Field
-from topology.patterns.texts import delay_problem, refuse, text_functions
+from topology.patterns.texts import delay_problem, read_fields, refuse, text_functions
 
 KIND = "retry_pair"
 DEFAULT_DELAY = timedelta(milliseconds=300_000)
 MAXIMUM_NAME_BYTES = 255 - len("-retry")
 
-FIELDS = (
-    Field("name", "Name", "Name of the work exchange and queue. The retry objects add “-retry”."),
-    Field(
-        "delay",
-        "Delay",
-        "Waiting time of a rejected message: 90s, 5m, 1h30m or 250ms.",
-        initial="5m",
-    ),
-    Field(
-        "routing_key",
-        "Routing key",
-        "Key of both bindings. Empty: the name. RabbitMQ drops messages with another key.",
-        required=False,
-    ),
-)
+FIELDS = read_fields(__file__)
 
 
 @dataclass(frozen=True)

@@ -8,48 +8,25 @@ Source: seed 004 (F. Engelhardt, "Delayed requeuing with RabbitMQ").
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from topology.deaths import newest_death, read_history
 from topology.definitions import Binding, Definitions
 from topology.message import Route
-from topology.patterns.pattern import Copy, Explanation, Pattern, Reading, Tap
+from topology.patterns.pattern import Copy, Pattern, Reading, Tap
 from topology.patterns.retry_pair import params as parameters
 from topology.patterns.retry_pair import recognize as recognition
 from topology.patterns.retry_pair.params import Params, retry_name
-
-_EXPLANATION = Explanation(
-    title="Retry pair",
-    summary="A work queue whose rejected messages return after a fixed time.",
-    mechanism=(
-        "A consumer rejects a message without requeueing. RabbitMQ dead-letters the message "
-        "through the retry exchange into the retry queue. When its TTL ends, RabbitMQ "
-        "dead-letters the message into the work exchange. A publish to the retry exchange "
-        "delays a new message by the same time."
-    ),
-    guarantee=(
-        "RabbitMQ never delivers a message before its delay ends. Classic queues dead-letter "
-        "at most once, so RabbitMQ loses a message whose target is missing."
-    ),
-    cost="One extra queue, and one hop of about a millisecond per retry.",
-    hazards=(
-        (
-            "The number of retries has no limit. The consumer must read the count in x-death and "
-            "stop."
-        ),
-        "The declaration of the queue sets the delay. Another delay needs another pair.",
-        "RabbitMQ drops a message whose routing key does not match the binding.",
-    ),
-    source="F. Engelhardt, “Delayed requeuing with RabbitMQ”",
-)
+from topology.patterns.texts import read_code, read_explanation
 
 
 class RetryPair(Pattern):
     KIND = parameters.KIND
     FIELDS = parameters.FIELDS
-    EXPLANATION = _EXPLANATION
+    EXPLANATION = read_explanation(__file__)
+    CODE = read_code(__file__)
     EXAMPLE = Params("orders")
     parse = staticmethod(parameters.parse)
     store = staticmethod(parameters.store)
@@ -107,20 +84,8 @@ class RetryPair(Pattern):
             Tap(params.name, params.routing_key, "exit"),
         )
 
-    def consumer_example(self, params: Params) -> str:
-        return (
-            f"queue = {json.dumps(params.name, ensure_ascii=False)}\n"
-            "for method, properties, body in channel.consume(queue):\n"
-            '    deaths = (properties.headers or {}).get("x-death", [])\n'
-            '    failures = sum(d["count"] for d in deaths if d["reason"] == "rejected")\n'
-            "    if work(body):\n"
-            "        channel.basic_ack(method.delivery_tag)\n"
-            "    elif failures < 3:\n"
-            "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
-            "    else:\n"
-            "        give_up(properties, body)\n"
-            "        channel.basic_ack(method.delivery_tag)\n"
-        )
+    def code_values(self, params: Params) -> Mapping[str, Any]:
+        return {"queue": params.name}
 
 
 retry_pair = RetryPair()
