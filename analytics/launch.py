@@ -30,7 +30,7 @@ COMPACTION_JOB = "analytics.jobs.compaction"
 TABLES = (
     *("accuracy", "uncounted", "histogram", "hours", "retries", "attempts", "outcomes"),
     *("recoveries", "causes", "deaths", "losses", "unexplained", "dead_letters"),
-    *("replays", "stays", "groups", "releases", "probes"),
+    *("replays", "waits", "groups", "releases", "probes"),
 )
 EXCLUDED = "excluded"
 NO_DATA_CODE = 4

@@ -119,11 +119,11 @@ def django_db_setup(
 @pytest.fixture(autouse=True)
 def _forget_snapshots() -> None:
     """Forget what an earlier test learned of a broker, or still asks one: keys are used again."""
-    from topology import latest
+    from topology import snapshots
 
-    with latest._guard:
-        latest._latest.clear()
-        latest._polls.clear()
+    with snapshots._guard:
+        snapshots._latest.clear()
+        snapshots._polls.clear()
 
 
 def pytest_collection_finish() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import include, path
 
 from topology.views import audit, probes, transfer
-from topology.views.brokers import discovered, trace_route, vhost
+from topology.views.brokers import discovered_topologies, trace_route, vhost
 from topology.views.brokers import pages as brokers
 from topology.views.findings import finding, listing
 from topology.views.topologies import actions, destinations, overview, parameters, tabs
@@ -15,8 +15,8 @@ _broker = [
     path("", brokers.broker, name="broker"),
     path("edit/", brokers.broker_edit, name="broker_edit"),
     path("test/", brokers.broker_test, name="broker_test"),
-    path("discovered/", discovered.discovered, name="discovered"),
-    path("discovered/adopt/", discovered.discovered_adopt, name="discovered_adopt"),
+    path("discovered/", discovered_topologies.discovered, name="discovered"),
+    path("discovered/adopt/", discovered_topologies.discovered_adopt, name="discovered_adopt"),
     path("discovered/import/", transfer.definitions_import, name="definitions_import"),
     path("trace-route/", trace_route.trace_route, name="trace_route"),
     path("diagram/", vhost.vhost, name="vhost"),

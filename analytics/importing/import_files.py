@@ -22,7 +22,7 @@ from analytics.importing.trace_lines import TraceScope
 from analytics.log import IMPORT_LOCK, LogError, take_lock
 from analytics.models.run import RunState
 from analytics.recorder.firehose.traces import Watched
-from topology import latest
+from topology import snapshots
 from topology.models import Broker, Topology
 from topology.patterns.pattern import Phase
 
@@ -124,7 +124,7 @@ def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
     A trace can be read when its broker no longer exists.
     """
     known = [queue for row in rows for queue in row.definitions.queues]
-    seen = latest.poll(broker, patience=latest.ACTION_SECONDS).snapshot
+    seen = snapshots.poll(broker, patience=snapshots.ACTION_SECONDS).snapshot
     known = [*known, *(seen.definitions.queues if seen else ())]
     return {q.name: q.message_ttl_ms for q in known if q.message_ttl_ms is not None}
 

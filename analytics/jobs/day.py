@@ -166,7 +166,7 @@ def _tables(
         "deaths": deaths,
         "losses": losses.losses(missing),
         "unexplained": losses.unexplained(missing),
-        "stays": accuracy.stays(counts),
+        "waits": accuracy.count_waits(counts),
     }
     if summary["dead_letters"]:
         arrived = dead_letters.read(events).localCheckpoint(eager=False)

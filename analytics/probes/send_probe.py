@@ -10,7 +10,7 @@ from django.db import transaction
 from analytics.models import Probe
 from analytics.probes.choose_delay import choose_delay
 from analytics.probes.probe_events import write_sent
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError, OutcomeUnknown
 from topology.broker.management.client import Management
@@ -69,7 +69,7 @@ def _publish(topology: Topology, route: Route, probe: Probe) -> datetime:
     """When it was published. The route is checked just before: bindings of others may change."""
     address = topology.broker.address
     with Management(address) as management:
-        snapshot = latest.for_action(topology.broker, management, topology.probe_definitions)
+        snapshot = snapshots.for_action(topology.broker, management, topology.probe_definitions)
     found = (topology.pattern, topology.parsed, topology.probe_queue)
     if problem := stray_probe(*found, route, snapshot):
         raise ProbeRefused(problem)

@@ -17,7 +17,7 @@ ENTERED, DELIVERED, DIED, CANCELLED = "entered", "delivered", "died", "cancelled
 WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
 FATES = (DELIVERED, DIED, CANCELLED, WAITING, UNOBSERVED, UNEXPLAINED)
 RECOVERED, EXHAUSTED, OPEN = "recovered", "exhausted", "open"
-STAYS, GROUPS, GROUP_MESSAGES = "stays", "groups", "group_messages"
+WAITS, GROUPS, GROUP_MESSAGES = "waits", "groups", "group_messages"
 DEAD_LETTER_GROUPS, REPLAYS, REPLAY_AGES = "dead_letter_groups", "replays", "replay_ages"
 
 
@@ -45,7 +45,7 @@ class Figures:
     recoveries (bucket), causes (queue, reason, exception, routing key), deaths (reason),
     probes_late (bucket of delay, bucket of lateness), probes_missing and probes_unmeasured (bucket
     of delay), ledger (fate), dead_letters (kind, reason), generated (): days of generated events,
-    stays (hour of entry, hours) of messages in a delay at the end of an hour, groups (dimension,
+    waits (hour of entry, hours) of messages in a delay at the end of an hour, groups (dimension,
     value, first, last, outcome), group_messages (dimension, value, messages or retried),
     dead_letter_groups (kind, reason, origin, exception), replays (outcome), replay_ages (bucket of
     delay). Hours are

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 
-from analytics.results.figures import STAYS, Figures
+from analytics.results.figures import WAITS, Figures
 
 HOUR = timedelta(hours=1)
 
@@ -63,7 +63,7 @@ def waiting(days: Mapping[date, Figures], earlier: Mapping[date, Figures]) -> di
     changes: Counter[int] = Counter()
     for day, figures in {**earlier, **days}.items():
         offset = 24 * (day - first).days
-        for (hour, hours), number in figures.items(STAYS):
+        for (hour, hours), number in figures.items(WAITS):
             changes[offset + int(hour)] += number
             changes[offset + int(hour) + int(hours)] -= number
     last = 24 * ((max(days) - first).days + 1)

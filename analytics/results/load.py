@@ -27,10 +27,10 @@ from analytics.results.figures import (
     GROUPS,
     REPLAY_AGES,
     REPLAYS,
-    STAYS,
     UNEXPLAINED,
     UNOBSERVED,
     WAITING,
+    WAITS,
     Figures,
     Key,
 )
@@ -151,8 +151,8 @@ def figures_by_cut(
         count(row, "causes", tuple(row[name] or "" for name in names), row["messages"])
     for row in tables["deaths"]:
         count(row, "deaths", (row["reason"],), row["deaths"])
-    for row in tables["stays"]:
-        count(row, STAYS, (_hour(row), row["hours"]), row["messages"])
+    for row in tables["waits"]:
+        count(row, WAITS, (_hour(row), row["hours"]), row["messages"])
     for row in tables["probes"]:
         if row["bucket"] is not None:
             count(row, "probes_late", (row["delay_bucket"], row["bucket"]), row["messages"])
@@ -202,8 +202,8 @@ def _count_groups(
     for row in tables["groups"]:
         dimension, value = row["dimension"], row["value"]
         if value in largest[row["broker"], dimension]:
-            triple = (row["first"], row["last"], row["outcome"])
-            count(row, GROUPS, (dimension, value, *triple), row["messages"])
+            retries_and_outcome = (row["first"], row["last"], row["outcome"])
+            count(row, GROUPS, (dimension, value, *retries_and_outcome), row["messages"])
     for row in tables["releases"]:
         for name in RELEASE:
             if row[name] and row[name] in largest[row["broker"], name]:

@@ -13,7 +13,7 @@ from analytics.models import ConsumptionPeak, DueCount, Gap, Minute, NightlyRepo
 from analytics.models.scheduled_message import REPLAYED
 from analytics.observation import is_presumed_delivered
 from analytics.retention.rules import RowRule, Rows
-from analytics.scheduled.rows import due
+from analytics.scheduled.rows import due_counts
 from topology.models import Topology
 
 
@@ -41,7 +41,7 @@ class ScheduledRule(RowRule):
             if row.topology_id and row.left_at is None and row.due_at is not None:
                 changes[row.topology_id][row.destination, row.due_at] -= 1
         for topology in Topology.objects.filter(pk__in=changes):
-            due.change(topology, changes[topology.pk])
+            due_counts.change(topology, changes[topology.pk])
 
 
 DELIVERED = ScheduledRule(

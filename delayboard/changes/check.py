@@ -24,7 +24,7 @@ from delayboard.changes.point import (
 from delayboard.changes.rebuild import rebuild
 from delayboard.models import ChangeKind, DelayMigration, Interception, ScheduledChange
 from delayboard.models.scheduled_change import OPEN, REPLACING
-from topology import latest
+from topology import snapshots
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.models import Broker, State, Topology, WorkState
@@ -234,7 +234,7 @@ class _Checker:
         broker = topology.broker
         if broker.pk not in self._snapshots:
             with Management(broker.address) as management:
-                self._snapshots[broker.pk] = latest.for_action(
+                self._snapshots[broker.pk] = snapshots.for_action(
                     broker, management, topology.definitions
                 )
         return self._snapshots[broker.pk]

@@ -14,7 +14,7 @@ from delayboard.delay_migration.steps import Step, list_steps
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from delayboard.publishing.destinations import Destinations
-from topology import latest
+from topology import snapshots
 from topology.broker.management.client import Management
 from topology.definitions import Definitions
 from topology.models import State, Topology
@@ -79,7 +79,7 @@ def refuse_unfit(source: Topology, target: Topology) -> None:
 def read_objects(source: Topology) -> Definitions:
     """What is in the broker of the source. Raises BrokerError."""
     with Management(source.broker.address) as management:
-        return latest.for_action(source.broker, management, source.definitions).definitions
+        return snapshots.for_action(source.broker, management, source.definitions).definitions
 
 
 def check(source: Topology, target: Topology, now: datetime) -> DryRun:

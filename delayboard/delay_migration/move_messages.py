@@ -20,7 +20,7 @@ from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from delayboard.delay_migration.check import read_depths
-from delayboard.delay_migration.due import Due, Malformed, Undated, remaining_delay
+from delayboard.delay_migration.due_times import Due, Malformed, Undated, remaining_delay
 from delayboard.delay_migration.places import Place
 from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
 from delayboard.models import DelayMigration

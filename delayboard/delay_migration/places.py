@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from delayboard.delay_migration.due import Due, due_in_hold_queue, due_in_level
+from delayboard.delay_migration.due_times import Due, due_in_hold_queue, due_in_level
 from topology.definitions import Definitions, Queue
 from topology.message import Message
 from topology.models import Topology

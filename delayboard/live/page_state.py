@@ -24,7 +24,7 @@ from topology.graph.live_values import (
     snapshot_marks,
     snapshot_version,
 )
-from topology.latest import Latest
+from topology.snapshots import Latest
 
 # Of a page: the largest shows five hundred things, each with some values, by a name of 255 bytes.
 MOST_KEYS = 6_000

@@ -26,7 +26,7 @@ from delayboard.models import BatchState, Publication, PublishJob, ReplayBatch
 from delayboard.now.board import share_overview
 from delayboard.now.system import TaskLine, background_tasks_of, make_tasks_version
 from delayboard.publishing.track import track
-from topology import access, latest
+from topology import access, snapshots
 from topology.database import paging
 from topology.models import Broker, Role
 
@@ -94,7 +94,7 @@ def _broker(broker: Broker | None, poll_seconds: float) -> Subject | None:
     return Subject(
         f"brokers/{broker.slug}",
         broker,
-        lambda: broker_state(latest.fresh(broker, age)),
+        lambda: broker_state(snapshots.fresh(broker, age)),
         poll_seconds,
     )
 

@@ -14,7 +14,7 @@ from analytics.scheduled.summaries import counts
 from delayboard.models import BackgroundTask
 from delayboard.now import counters, problems
 from delayboard.now.counters import Counter
-from delayboard.now.due import DueHour, count_due_before, read_due_hour
+from delayboard.now.due_hour import DueHour, count_due_before, read_due_hour
 from delayboard.now.growing import find_growing
 from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
 from delayboard.now.problems import Problem
@@ -22,7 +22,7 @@ from delayboard.now.system import background_tasks_of, describe_tasks
 from delayboard.now.system_problems import find_delays, find_outages, find_unsent
 from delayboard.now.throughput import flow_lines
 from delayboard.now.topology_lines import TopologyLine, make_lines
-from topology import latest
+from topology import snapshots
 from topology.findings.counts import make_counts
 from topology.graph.isolate_names import isolate_names
 from topology.graph.live_values import make_version
@@ -144,7 +144,7 @@ def overview(
     named: int | None = problems.NAMED,
 ) -> Overview:
     """Everything about these brokers that the first page shows; `named` as in find_unroutable."""
-    known = dict(zip(brokers, latest.fresh_all(brokers, max_age), strict=True))
+    known = dict(zip(brokers, snapshots.fresh_all(brokers, max_age), strict=True))
     open_findings = count_open(brokers, now)
     findings = [(one, make_counts(open_findings.get(one.pk, {}))) for one in brokers]
     tasks = background_tasks_of(brokers)

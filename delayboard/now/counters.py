@@ -19,13 +19,13 @@ from delayboard.models import (
     ReplayBatch,
 )
 from delayboard.models.replay import ENDED_BATCH
-from delayboard.now.due import DueBefore
+from delayboard.now.due_hour import DueBefore
 from delayboard.now.problems import WORST, Link
 from delayboard.now.throughput import FlowLine
 from topology.findings.counts import Count as FindingCount
 from topology.graph.live_values import count_text
-from topology.latest import Latest
 from topology.models import Broker
+from topology.snapshots import Latest
 
 # A change within less time says nothing.
 SHORTEST = timedelta(minutes=1)

@@ -12,8 +12,8 @@ from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState
 from delayboard.now.counters import read_depth
 from delayboard.now.problems import Link, Problem, ProblemKind
 from topology.graph.live_values import count_text
-from topology.latest import Latest
 from topology.models import Broker
+from topology.snapshots import Latest
 
 # Fewer in an hour come from single messages.
 GROWS_BY = 10

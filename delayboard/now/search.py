@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from delayboard.dead_letters.parked import groups
 from delayboard.now.navigation import PAGES
 from delayboard.now.problems import Link
-from topology import latest
+from topology import snapshots
 from topology.models import Broker, State, Topology
 from topology.patterns.table import PATTERNS
 from topology.redaction import Redaction
@@ -151,7 +151,7 @@ def _topology_rows(brokers: Sequence[Broker]) -> QuerySet[Topology]:
 def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
     """From the snapshots that this process has: a search never waits for a broker."""
     for broker in brokers:
-        known = latest.latest(broker.pk)
+        known = snapshots.latest(broker.pk)
         if known is None or known.snapshot is None:
             continue
         for name in sorted(queue.name for queue in known.snapshot.definitions.queues):

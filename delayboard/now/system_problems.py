@@ -18,8 +18,8 @@ from delayboard.now.throughput import BEHIND, find_lag
 from topology.broker.errors import alarm_sentence
 from topology.content.text import format_bytes
 from topology.delays import in_words
-from topology.latest import Latest
 from topology.models import Broker
+from topology.snapshots import Latest
 
 Known = Mapping[Broker, Latest]
 SYSTEM = Link("View background tasks", "system")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from delayboard.publishing.own_declared import owning
-from topology import latest
+from topology import snapshots
 from topology.broker.errors import Blocked, Conflict, alarm_sentence
 from topology.broker.management.client import Management
 from topology.definitions import Definitions
@@ -125,7 +125,7 @@ class Destinations:
         """Raises Refusal when the levels do not exist, BrokerError from the broker."""
         with Management(self.topology.broker.address) as management:
             objects = delay_levels.definitions(self._params)
-            self._seen = latest.for_action(self.topology.broker, management, objects)
+            self._seen = snapshots.for_action(self.topology.broker, management, objects)
         self._checked_at = time.monotonic()
         if wrong := levels_problem(self._params, self._seen):
             raise Refusal(wrong)

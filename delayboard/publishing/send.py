@@ -20,7 +20,7 @@ from delayboard.models.publication import Sent
 from delayboard.publishing.intercepted import without_intercepted
 from delayboard.publishing.own_declared import owning
 from delayboard.publishing.predict import Prediction, observed_by
-from topology import audit, latest
+from topology import audit, snapshots
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import BrokerError, Conflict, OutcomeUnknown, Returned
 from topology.broker.management.client import Management
@@ -139,7 +139,7 @@ def declaring(broker: Broker, outgoing: OutgoingMessage) -> Iterator[Callable[[]
         yield lambda: None
         return
     with Management(broker.address) as management:
-        snapshot = latest.for_action(broker, management, outgoing.declares)
+        snapshot = snapshots.for_action(broker, management, outgoing.declares)
     problem = topology.pattern.target_problem(
         topology.parsed, outgoing.target, snapshot.definitions
     )
@@ -157,8 +157,8 @@ def explain_tap_alone(broker: Broker, management: Management, publish: Publish) 
 
     Reads the route again, for what is known may be old. Raises BrokerError.
     """
-    known = latest.latest(broker.pk)
-    snapshot = known.snapshot if known and known.snapshot else latest.recent(broker)
+    known = snapshots.latest(broker.pk)
+    snapshot = known.snapshot if known and known.snapshot else snapshots.recent(broker)
     found = refresh_route(management, snapshot.definitions, publish.exchange)
     return lost_without_taps(found, publish) if publish.exchange in tapped_exchanges(found) else ""
 

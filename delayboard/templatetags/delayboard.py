@@ -24,7 +24,7 @@ from delayboard.models import BackgroundTask, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import forwarder_key, parker_key
 from delayboard.models.scheduled_change import OPEN
 from delayboard.now.problems import Link
-from topology import access, latest
+from topology import access, snapshots
 from topology.content.text import format_bytes
 from topology.database import paging
 from topology.delays import format_delay
@@ -246,7 +246,7 @@ def may_audit(context: template.Context) -> bool:
 @register.simple_tag(takes_context=True)
 def silent_brokers(context: template.Context) -> list[tuple[Broker, str]]:
     """The brokers of the user that cannot be read, each with the reason, "" while it is unknown."""
-    silent = latest.silent(access.visible_brokers(context["user"]))
+    silent = snapshots.silent(access.visible_brokers(context["user"]))
     return [
-        (broker, known.error if (known := latest.latest(broker.pk)) else "") for broker in silent
+        (broker, known.error if (known := snapshots.latest(broker.pk)) else "") for broker in silent
     ]

@@ -8,7 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from delayboard import broker_start as choices
-from topology import access, latest
+from topology import access, snapshots
 from topology.models import Broker, Role
 from topology.views.brokers.broker_overview import make_overview
 
@@ -16,7 +16,7 @@ from topology.views.brokers.broker_overview import make_overview
 @require_http_methods(["GET", "HEAD", "POST"])
 @access.with_broker(Role.OPERATOR)
 def broker_start(request: HttpRequest, broker: Broker) -> HttpResponse:
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     if request.method == "POST":
         if known.snapshot is None:
             messages.error(request, f"Nothing was changed. {broker.name} has not answered yet.")

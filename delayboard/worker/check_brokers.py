@@ -11,7 +11,7 @@ from django.utils import timezone
 from analytics.consumption import ConsumptionMeter
 from analytics.scheduled.summaries.blocked import find_blocked
 from delayboard.worker.stream_taps import StreamTaps
-from topology import latest
+from topology import snapshots
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
 from topology.models import Broker
@@ -43,7 +43,7 @@ class BrokerCheck:
         """Check every broker that answers; reports how many findings and drifted topologies."""
         brokers = list(Broker.objects.all())
         findings = drifted = 0
-        for broker, known in zip(brokers, latest.fresh_all(brokers, AGE), strict=True):
+        for broker, known in zip(brokers, snapshots.fresh_all(brokers, AGE), strict=True):
             if known.snapshot is not None and not known.error:
                 now = timezone.now()
                 reports = [*find_blocked(broker, now), *self._streams.find_behind(broker, now)]

@@ -8,7 +8,7 @@ from datetime import timedelta
 from threading import Event
 
 from analytics.scheduled.summaries.destinations import update_missing_bindings
-from topology import latest
+from topology import snapshots
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.patterns.pattern import ParamsError
 from topology.provisioning.destinations import has_free_destinations
@@ -46,7 +46,7 @@ class BindingWatch:
 
     def _check(self, topologies: list[Topology]) -> list[MissingBinding]:
         broker: Broker = topologies[0].broker
-        known = latest.fresh(broker, timedelta(seconds=CHECK_SECONDS / 2))
+        known = snapshots.fresh(broker, timedelta(seconds=CHECK_SECONDS / 2))
         earlier = self._seen.get(broker.pk)
         if known.error or known.snapshot is None:
             return list(MissingBinding.objects.filter(topology__in=topologies))

@@ -48,7 +48,7 @@ class Counted:
     fates: Counter[str] = field(default_factory=Counter)
     unexplained: set[str] = field(default_factory=set)
     retried_by_hour: Counter[tuple[str, int]] = field(default_factory=Counter)
-    stays: Counter[tuple[str, int]] = field(default_factory=Counter)
+    waits: Counter[tuple[str, int]] = field(default_factory=Counter)
     groups: Counter[tuple[str, str, int, int, str]] = field(default_factory=Counter)
     releases: dict[tuple[str | None, str | None], tuple[int, int]] = field(default_factory=dict)
 
@@ -177,7 +177,7 @@ def _add_trip(found: Counted, name: str, trip: dict[str, MessageEvent], kinds: s
     place = (entry.destination, _hour(entry.recorded_at))
     until = exit_.recorded_at if exit_ else entry.recorded_at + delay
     if hours := _hours(until) - _hours(entry.recorded_at):
-        found.stays[place[1], hours] += 1
+        found.waits[place[1], hours] += 1
     found.hours[place]["entered"] += 1
     if exit_:
         found.hours[place]["delivered"] += 1

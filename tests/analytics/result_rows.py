@@ -108,8 +108,8 @@ def _add(
     release = {"publisher": "shop", "version": "2.0", "messages": 9000, "retried": 400}
     tables["releases"].append(group | release)
     entered = datetime(day.year, day.month, day.day, 22, tzinfo=UTC).isoformat()
-    stay = {"queue": "", "hour_at": entered, "hours": 5, "messages": 12}
-    tables["stays"].append(group | stay)
+    wait = {"queue": "", "hour_at": entered, "hours": 5, "messages": 12}
+    tables["waits"].append(group | wait)
     tables["deaths"].append(group | {"queue": "work", "reason": "rejected", "deaths": 665})
     tables["losses"] += [
         group | {"queue": "", "fate": fate, "messages": 1} for fate in ("died", "unexplained")

@@ -23,7 +23,7 @@ from analytics.models import (
 from analytics.recorder import follow, pressure
 from analytics.recorder.follow import Follower
 from analytics.recorder.record import RecordingFailed
-from analytics.scheduled.rows.due import WIDTHS
+from analytics.scheduled.rows.due_counts import WIDTHS
 from tests.analytics.builders import (
     NOON,
     a_trip,

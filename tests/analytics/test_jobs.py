@@ -365,9 +365,9 @@ def test_messages_in_a_delay_at_the_end_of_an_hour_are_those_of_the_oracle(
     result: Result, truth: report_oracle.Counted
 ) -> None:
     found: Counter[tuple[str, int]] = Counter()
-    for row in rows_of(result, "stays"):
+    for row in rows_of(result, "waits"):
         found[row["hour_at"][:13], row["hours"]] += row["messages"]
-    assert found == truth.stays
+    assert found == truth.waits
     assert len({hours for _, hours in found}) > 1
 
 

@@ -11,7 +11,7 @@ from hypothesis.extra.django import TestCase
 from analytics.models import Firehose, ScheduledMessage
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import parse
-from analytics.scheduled.rows import due
+from analytics.scheduled.rows import due_counts
 from analytics.scheduled.summaries import counts, histogram, summary
 from tests.analytics.builders import NOON, ms
 from topology.models import Broker, State, Topology
@@ -51,7 +51,9 @@ def put(topology: Topology, moments: list[int]) -> None:
         left.save(force_insert=True)
     # As an index does: many at once, and more to the same minutes later.
     for some in (rows[::2], rows[1::2]):
-        due.change(topology, Counter((row.destination, row.due_at) for row in some if row.due_at))
+        due_counts.change(
+            topology, Counter((row.destination, row.due_at) for row in some if row.due_at)
+        )
 
 
 def a_topology() -> Topology:

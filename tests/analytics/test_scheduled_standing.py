@@ -12,9 +12,9 @@ from analytics.scheduled.rows import lag, projection
 from analytics.scheduled.summaries import counts, status
 from analytics.scheduled.summaries.status import TopologyDoubt
 from tests.analytics.builders import an_entry
-from topology.latest import Latest
 from topology.models import State, Topology
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.snapshots import Latest
 
 pytestmark = pytest.mark.both_databases
 

@@ -24,7 +24,7 @@ def main() -> None:
     from django.core.management import call_command
 
     from tests.builders import eventually
-    from topology import latest
+    from topology import snapshots
     from topology.models import Broker
     from topology.operations.connect import add_broker
     from topology.provisioning.recognition import recognize
@@ -33,7 +33,7 @@ def main() -> None:
     user = User.objects.create(username="bench", is_superuser=True)
     broker = add_broker(*_broker(Broker, *sys.argv[1:3]))
     known = eventually(
-        lambda: found if (found := latest.fresh(broker)).snapshot else None,
+        lambda: found if (found := snapshots.fresh(broker)).snapshot else None,
         "the broker is seen",
         seconds=180,
     )
@@ -57,7 +57,7 @@ def _topology(broker: Any) -> Any:
 
 def _looks(broker: Any) -> dict[str, float]:
     """What an action waits for that changes a pair, or the 28 levels, of a broker that is known."""
-    from topology import latest
+    from topology import snapshots
     from topology.broker.management.client import Management
     from topology.patterns.delay_levels import params as delay_levels_params
     from topology.patterns.delay_levels.pattern import delay_levels
@@ -71,7 +71,7 @@ def _looks(broker: Any) -> dict[str, float]:
     ):
         with Management(broker.address) as management:
             began = time.perf_counter()
-            seen = latest.for_action(broker, management, objects)
+            seen = snapshots.for_action(broker, management, objects)
         found[f"look before a change of {name}, seconds"] = time.perf_counter() - began
         assert {obj.identity for obj in objects} <= {t.identity for t in seen.declared}
     return found

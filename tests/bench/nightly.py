@@ -41,7 +41,7 @@ COLUMNS = {
     "attempts": "topology attempt messages",
     "deaths": "topology reason queue deaths",
     "hours": "topology destination hour_at entered delivered waiting missing",
-    "stays": "topology hour_at hours messages",
+    "waits": "topology hour_at hours messages",
     "losses": "topology fate messages",
     "unexplained": "topology key",
     "causes": "topology queue reason exception_type routing_key messages",
@@ -236,7 +236,7 @@ def by_duckdb(log: Path) -> Rows:
         queries |= {
             "hours": f"""select topology, topology, {_hour("entered")}, count(*), count(left_), 0,
                 count(*) filter (left_ is null) from late group by all""",
-            "stays": f"""select topology, {_hour("entered")},
+            "waits": f"""select topology, {_hour("entered")},
                 coalesce(left_, entered + delay * 1000) // {HOUR_US} - entered // {HOUR_US}
                 as hours, count(*) from late where hours > 0 group by all""",
             "losses": """select topology, 'unexplained', count(*) from late where left_ is null

@@ -27,7 +27,7 @@ from analytics.models import (
     Subscriber,
 )
 from analytics.results.load import replace_day
-from analytics.scheduled.rows import due
+from analytics.scheduled.rows import due_counts
 from delayboard.models import (
     AlertChannel,
     AlertMessage,
@@ -287,7 +287,9 @@ def scheduled(topology: Topology, names: Sequence[str]) -> ScheduledMessage:
         )
         for n, name in enumerate(names)
     )
-    due.change(topology, Counter((row.destination, row.due_at) for row in made if row.due_at))
+    due_counts.change(
+        topology, Counter((row.destination, row.due_at) for row in made if row.due_at)
+    )
     ScheduledBody.objects.create(message=made[-1], body=b'{"order": 1, "lines": [1, 2, 3]}')
     return made[-1]
 

@@ -29,7 +29,7 @@ from tests.browser import contents, died, replays, rows
 from tests.browser.names import crowd, long_name
 from tests.browser.sights import Scene, Sight, press
 from tests.builders import address_of, applied_topology, eventually, make_broker, make_pair
-from topology import latest, work
+from topology import snapshots, work
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Queue
 from topology.findings.find import find
@@ -240,7 +240,7 @@ def broken(user: User, vhost: Vhost) -> Scene:
     contents.declare(vhost, [PARKED])
     eventually(lambda: _numbers_known(gone), "the broker counts its messages")
     _dress(gone, port=9, management_url="http://127.0.0.1:9")
-    latest.poll(gone)
+    snapshots.poll(gone)
     never = _unreachable("Never reached")
     other = make_pair(never, name="invoices", delay="2m")
     _dress(pair, state=State.APPLYING)
@@ -474,13 +474,13 @@ def _dress(row: Broker | Topology, **values: object) -> None:
 
 
 def _numbers_known(broker: Broker) -> bool:
-    snapshot = latest.poll(broker, 20).snapshot
+    snapshot = snapshots.poll(broker, 20).snapshot
     assert snapshot is not None
     return all(numbers.messages is not None for numbers in snapshot.numbers.values())
 
 
 def _first_finding(broker: Broker) -> str:
-    snapshot = latest.poll(broker, 20).snapshot
+    snapshot = snapshots.poll(broker, 20).snapshot
     assert snapshot is not None
     return find(snapshot)[0].key
 

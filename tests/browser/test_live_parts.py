@@ -15,7 +15,7 @@ from tests.builders import make_broker
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import know
-from topology import latest
+from topology import snapshots
 from topology.definitions import Queue
 from topology.models import Broker
 
@@ -27,7 +27,7 @@ def broker(page: Page, ada: User, site_url: str) -> Iterator[Broker]:
     made = make_broker()
     sign_in(page.context, ada, site_url)
     yield made
-    latest.forget(made.pk)
+    snapshots.forget(made.pk)
 
 
 def test_a_running_replay_lists_what_is_done_and_keeps_what_is_chosen(

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, WebSocket, expect
 
 from tests.browser.sign_in import sign_in
 from tests.builders import make_broker
-from topology import latest
+from topology import snapshots
 from topology.broker.management.client import Management
 from topology.models import Broker
 
@@ -77,9 +77,9 @@ def broker(transactional_db: None, slow: Slow, monkeypatch: pytest.MonkeyPatch) 
     row = make_broker(name="Vast")
     row.management_url = f"http://127.0.0.1:{slow.server_port}"
     row.save()
-    latest.forget(row.pk)
+    snapshots.forget(row.pk)
     yield row
-    latest.forget(row.pk)
+    snapshots.forget(row.pk)
 
 
 def test_pages_say_that_the_broker_is_being_read_and_show_it_by_themselves(
@@ -104,7 +104,7 @@ def test_a_page_of_many_queues_is_sent_little_and_stays_true(
     page: Page, site_url: str, broker: Broker, slow: Slow, ada: User
 ) -> None:
     slow.let.set()
-    latest.poll(broker, 20)
+    snapshots.poll(broker, 20)
     sent: list[int] = []
 
     def listen(socket: WebSocket) -> None:

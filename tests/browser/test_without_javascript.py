@@ -23,7 +23,7 @@ from tests.browser.at_work import background_tasks_at_work
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.sign_in import sign_in
 from tests.builders import address_of, eventually
-from topology import latest
+from topology import snapshots
 from topology.models import Broker, State, Topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -148,7 +148,7 @@ def predict_and_publish(page: Page) -> None:
 def look_choose_and_replay(page: Page, vhost: Vhost) -> None:
     contents.declare(vhost, [scenes.PARKED])
     contents.dead_letters(vhost, scenes.PARKED, ["orders", "orders"], deaths=1)
-    latest.forget(Broker.objects.get().pk)
+    snapshots.forget(Broker.objects.get().pk)
     page.goto("/dead-letters/")
     page.get_by_role("link", name=scenes.PARKED).click()
     press(page, "Mark as dead-letter queue")

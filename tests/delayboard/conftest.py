@@ -13,7 +13,7 @@ from tests.delayboard.builders import TAPPED
 from tests.delayboard.pipes import Pipes, opened
 from tests.delayboard.preparing import known
 from tests.topology.builders import a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.definitions import Definitions
 from topology.models import Broker, Role, State, Topology
 
@@ -41,7 +41,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
     """What the broker holds when a replay looks; tests may change it."""
     seen = {"now": TAPPED}
     monkeypatch.setattr(
-        latest, "for_action", lambda broker, management, objects: a_snapshot(seen["now"])
+        snapshots, "for_action", lambda broker, management, objects: a_snapshot(seen["now"])
     )
     monkeypatch.setattr(tap_check, "refresh_route", lambda management, known, exchange: seen["now"])
     return seen

@@ -25,11 +25,11 @@ from delayboard.models import (
 )
 from tests.delayboard.builders import TAPPED, a_death, a_message, deaths_header, parked, shop
 from tests.topology.builders import a_queue, a_snapshot
-from topology import latest, work
+from topology import snapshots, work
 from topology.definitions import Definitions
-from topology.latest import Latest
 from topology.models import Broker, Work
 from topology.snapshot import QueueNumbers
+from topology.snapshots import Latest
 
 PLAIN = Options()
 TYPED = Options(mode=TargetMode.TYPED, exchange="orders", key="orders")
@@ -41,14 +41,14 @@ def know(
 ) -> None:
     """This process has seen the broker, for longer than any test takes."""
     at = datetime.now(UTC) + timedelta(days=1)
-    latest._latest[broker.pk] = Latest(a_snapshot(definitions, **more), at, error)
+    snapshots._latest[broker.pk] = Latest(a_snapshot(definitions, **more), at, error)
 
 
 @contextmanager
 def known(broker: Broker, definitions: Definitions = TAPPED) -> Iterator[None]:
     know(broker, definitions)
     yield
-    latest.forget(broker.pk)
+    snapshots.forget(broker.pk)
 
 
 def work_off(

@@ -32,7 +32,7 @@ from delayboard.now.system_problems import find_outages
 from tests.builders import make_user
 from tests.receivers import Mailbox, smtp_server, webhook
 from tests.site.page_setup import know
-from topology import latest, work
+from topology import snapshots, work
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, Role, Work
 from topology.models.secrets import seal_secret
@@ -458,7 +458,7 @@ def test_many_new_dead_letters_are_a_problem(db: None, broker: Broker) -> None:
         broker=broker, queue="dead", is_confirmed=True, decided_at=now
     )
     QueueDepth.objects.create(queue=queue, at=now - 61 * MINUTE, messages=5)
-    known = {broker.pk: latest.fresh(broker)}
+    known = {broker.pk: snapshots.fresh(broker)}
     (growing,) = find_growing([broker], known, now)
     assert growing.sentence == "dead: 25 more dead letters than an hour ago."
     assert growing.kind == ProblemKind.DEAD_LETTERS

@@ -19,7 +19,7 @@ from analytics.models import (
     Slo,
     Subscriber,
 )
-from analytics.scheduled.rows.due import change
+from analytics.scheduled.rows.due_counts import change
 from delayboard.models import (
     BackgroundTask,
     BatchState,
@@ -41,7 +41,7 @@ from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import know
-from topology import audit, latest
+from topology import audit, snapshots
 from topology.definitions import Queue
 from topology.models import Broker, MissingBinding, State, Topology
 
@@ -53,7 +53,7 @@ def known(broker: Broker) -> Iterator[None]:
     know(broker, Queue("dead"), dead=2000)
     BackgroundTask.objects.create(key="facts", name="Facts", beat_at=timezone.now())
     yield
-    latest.forget(broker.pk)
+    snapshots.forget(broker.pk)
 
 
 def board(broker: Broker) -> Overview:
@@ -127,7 +127,7 @@ def test_dead_letters_are_those_parked_and_those_in_marked_queues(broker: Broker
         broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
     )
     assert board(broker).cells["count/dead"] == f"2{NBSP}002"
-    latest.forget(broker.pk)
+    snapshots.forget(broker.pk)
     assert counter(broker, "dead").number is None
     assert pair.slug in board(broker).lines[0].key
 

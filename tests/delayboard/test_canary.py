@@ -25,7 +25,7 @@ from delayboard.models.replay import Order, ReplayOutcome
 from tests.delayboard.builders import a_message, parked, shop
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import a_queue, a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.models import Broker, State, Topology
 from topology.operations.topology_rows import create_topology
@@ -70,7 +70,7 @@ def watching(broker: Broker, *states: ItemState, **stated: Any) -> ReplayBatch:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Snapshot:
     snapshot = seen(shop())
-    monkeypatch.setattr(latest, "recent", lambda broker: snapshot)
+    monkeypatch.setattr(snapshots, "recent", lambda broker: snapshot)
     return snapshot
 
 
@@ -237,7 +237,7 @@ def test_a_confirmed_queue_that_can_be_looked_at_for_nothing_is_seen(
 ) -> None:
     numbers = {**CONSUMED, "dead": QueueNumbers(messages=3, consumers=0)}
     snapshot = a_snapshot(shop(), numbers)
-    monkeypatch.setattr(latest, "recent", lambda broker: snapshot)
+    monkeypatch.setattr(snapshots, "recent", lambda broker: snapshot)
     DeadLetterQueue.objects.create(
         broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
     )

@@ -13,11 +13,11 @@ from delayboard.models.background_task import recorder_key
 from delayboard.worker.check_brokers import BrokerCheck, keep_checking_brokers
 from delayboard.worker.stream_taps import StreamTaps
 from tests.topology.builders import a_queue, a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.definitions import BrokerObject, Definitions
-from topology.latest import Latest
 from topology.models import Broker, Drift, FindingPeriod, State, Topology
 from topology.snapshot import Report
+from topology.snapshots import Latest
 
 LOST = a_queue("lost", dlx="not-there")
 
@@ -25,7 +25,7 @@ LOST = a_queue("lost", dlx="not-there")
 def answer(monkeypatch: pytest.MonkeyPatch, *objects: BrokerObject, error: str = "") -> None:
     snapshot = a_snapshot(Definitions.of(objects))
     known = Latest(snapshot, datetime.now(UTC), error)
-    monkeypatch.setattr(latest, "fresh_all", lambda brokers, age: [known for _ in brokers])
+    monkeypatch.setattr(snapshots, "fresh_all", lambda brokers, age: [known for _ in brokers])
 
 
 def test_the_worker_records_what_appears_and_goes(
@@ -71,7 +71,7 @@ def test_without_a_change_only_the_time_is_written_once_a_minute(
     for second in (0, 10, 59, 60, 70):
         at = start + timedelta(seconds=second)
         known = Latest(replace(a_snapshot(Definitions.of([LOST])), taken_at=at), at)
-        monkeypatch.setattr(latest, "fresh_all", lambda brokers, age, known=known: [known])
+        monkeypatch.setattr(snapshots, "fresh_all", lambda brokers, age, known=known: [known])
         check.run(lambda details: None)
     assert written == [start, start + timedelta(seconds=60)]
 

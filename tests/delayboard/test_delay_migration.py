@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayboard.delay_migration.due import (
+from delayboard.delay_migration.due_times import (
     DELAY_HEADER,
     Malformed,
     Undated,

@@ -36,11 +36,11 @@ from tests.delayboard.preparing import (
     work_off,
 )
 from tests.topology.builders import NOON, a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.definitions import Binding, Exchange
-from topology.latest import Latest
 from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule, WorkState
 from topology.snapshot import Snapshot
+from topology.snapshots import Latest
 
 pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
 
@@ -118,9 +118,9 @@ def test_a_broker_that_is_late_is_judged_as_it_was_seen_last_and_that_is_said(
         answers.wait(60)
         return a_snapshot(TAPPED)
 
-    monkeypatch.setattr(latest, "observe", observe)
+    monkeypatch.setattr(snapshots, "observe", observe)
     monkeypatch.setattr(message_checker, "PATIENCE_SECONDS", 0.1)
-    latest._latest[broker.pk] = Latest(a_snapshot(TAPPED), timezone.now())
+    snapshots._latest[broker.pk] = Latest(a_snapshot(TAPPED), timezone.now())
     try:
         batch = create_draft.draft_messages(user, broker, keys, PLAIN)
         assert routes_of(batch) == {("orders", "orders", "delivered"): 2}

@@ -12,11 +12,11 @@ from delayboard.worker import sampling
 from delayboard.worker.sampling import COUNTER_RETENTION, keep_sampling
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.definitions import Definitions, Queue
-from topology.latest import Latest
 from topology.models import Broker
 from topology.snapshot import QueueNumbers
+from topology.snapshots import Latest
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -43,7 +43,7 @@ def answers(
 ) -> None:
     numbers = {name: QueueNumbers(messages=depth) for name, depth in depths.items()}
     snapshot = a_snapshot(Definitions.of(Queue(name) for name in depths), numbers)
-    monkeypatch.setattr(latest, "fresh", lambda _: Latest(snapshot, NOW, error))
+    monkeypatch.setattr(snapshots, "fresh", lambda _: Latest(snapshot, NOW, error))
 
 
 def was(row: DeadLetterQueue, messages: int, **ago: int) -> None:
@@ -114,7 +114,7 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
 ) -> None:
     answers(monkeypatch, {"dead": 7})
     monkeypatch.setattr(sampling, "CHECK_SECONDS", 0)
-    monkeypatch.setattr(latest, "fresh_all", lambda brokers, _: [latest.fresh(brokers[0])])
+    monkeypatch.setattr(snapshots, "fresh_all", lambda brokers, _: [snapshots.fresh(brokers[0])])
     stop, reported = Event(), []
 
     def beat(details: Mapping[str, object]) -> None:

@@ -237,10 +237,10 @@ def test_odd_values_are_no_trouble(tmp_path: Path, odd: dict[str, Any]) -> None:
 
 @pytest.mark.django_db
 def test_a_broker_is_checked_by_its_slug(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    from topology import latest
+    from topology import snapshots
 
     seen = know(broker, a_queue("lost", dlx="not-there"))
-    monkeypatch.setattr(latest, "poll", lambda broker, seconds: latest.latest(broker.pk))
+    monkeypatch.setattr(snapshots, "poll", lambda broker, seconds: snapshots.latest(broker.pk))
     assert "queue lost" in lint(broker.slug)[1]
     for one in find(seen):
         later = timezone.now() + timedelta(days=1)

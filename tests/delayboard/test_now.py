@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from analytics.disk import DiskSpace
 from analytics.models import DueCount, Recording, ScheduledMessage
-from analytics.scheduled.rows.due import change
+from analytics.scheduled.rows.due_counts import change
 from analytics.scheduled.summaries import counts
 from delayboard.models import BackgroundTask
 from delayboard.now import board
@@ -20,10 +20,10 @@ from delayboard.now.system import describe_details
 from delayboard.templatetags.delayboard import link_url
 from tests.builders import make_pair
 from tests.topology.builders import a_snapshot
-from topology import latest
-from topology.latest import Latest
+from topology import snapshots
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.operations.drift import DriftCheck
+from topology.snapshots import Latest
 
 DISK_ERROR = "Delayboard cannot write the event log in /log: no space left on device."
 
@@ -31,7 +31,7 @@ DISK_ERROR = "Delayboard cannot write the event log in /log: no space left on de
 @pytest.fixture(autouse=True)
 def a_broker_that_answers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     known = Latest(None, timezone.now())
-    monkeypatch.setattr(latest, "fresh_all", lambda brokers, age: [known for _ in brokers])
+    monkeypatch.setattr(snapshots, "fresh_all", lambda brokers, age: [known for _ in brokers])
     with_room(monkeypatch, 100 * 10**9)
 
 

@@ -10,7 +10,7 @@ from analytics.models import Firehose
 from analytics.models import ScheduledMessage as Row
 from analytics.scheduled.pages import scheduled_page as scheduled_desk
 from analytics.scheduled.queries.filter import parse
-from analytics.scheduled.rows.due import change
+from analytics.scheduled.rows.due_counts import change
 from delayboard.dead_letters import retrying
 from delayboard.dead_letters.retrying import RetryList
 from tests.builders import make_broker

@@ -23,7 +23,7 @@ from delayboard.publishing.predict import Prediction, predict
 from delayboard.publishing.send import OutgoingMessage, send
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.broker.errors import (
     BrokerError,
     Nacked,
@@ -81,9 +81,9 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
         yield kept
 
     monkeypatch.setattr(sending, "publisher", publisher)
-    monkeypatch.setattr(latest, "recent", lambda broker: kept.seen)
+    monkeypatch.setattr(snapshots, "recent", lambda broker: kept.seen)
     monkeypatch.setattr(sending, "refresh_route", lambda *asked: kept.seen.definitions)
-    monkeypatch.setattr(latest, "for_action", lambda broker, management, objects: kept.seen)
+    monkeypatch.setattr(snapshots, "for_action", lambda broker, management, objects: kept.seen)
     return kept
 
 

@@ -24,10 +24,10 @@ from tests.builders import make_broker
 from tests.delayboard.builders import a_message, a_publication, parked, shop
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import NOON, a_snapshot
-from topology import latest
-from topology.latest import Latest
+from topology import snapshots
 from topology.models import Broker
 from topology.snapshot import QueueNumbers
+from topology.snapshots import Latest
 
 
 def test_a_broker_that_does_not_answer_keeps_its_numbers_and_says_so() -> None:
@@ -101,9 +101,9 @@ def test_a_settled_publication_is_done() -> None:
 @pytest.fixture
 def broker(transactional_db: None) -> Iterator[Broker]:
     row = make_broker()
-    latest.forget(row.pk)
+    snapshots.forget(row.pk)
     yield row
-    latest.forget(row.pk)
+    snapshots.forget(row.pk)
 
 
 def a_replay(broker: Broker, state: BatchState = BatchState.DRAFT) -> ReplayBatch:

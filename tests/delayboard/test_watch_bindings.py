@@ -14,12 +14,12 @@ from delayboard.worker import watch_bindings
 from delayboard.worker.watch_bindings import BindingWatch, keep_watching_bindings
 from tests.analytics.builders import an_entry
 from tests.topology.builders import a_snapshot
-from topology import latest
-from topology.latest import Latest
+from topology import snapshots
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.snapshots import Latest
 
 PARAMS = delay_levels_params.Params("own", "shop", 3)
 
@@ -37,7 +37,7 @@ def levels(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Topology:
 def answer(monkeypatch: pytest.MonkeyPatch, error: str = "") -> None:
     snapshot = replace(a_snapshot(delay_levels.definitions(PARAMS)), taken_at=datetime.now(UTC))
     known = Latest(None if error else snapshot, timezone.now(), error)
-    monkeypatch.setattr(latest, "fresh", lambda broker, age: known)
+    monkeypatch.setattr(snapshots, "fresh", lambda broker, age: known)
 
 
 def test_each_look_updates_the_rows_and_beats(levels: Topology, pair: Topology) -> None:

@@ -27,7 +27,7 @@ from tests.builders import eventually, make_broker, make_user
 from tests.delayboard.builders import a_message, a_publication, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.broker.management.client import Management
 from topology.definitions import Definitions, Queue
 from topology.models import Broker, Grant, Role
@@ -39,9 +39,9 @@ SOON = 10.0
 @pytest.fixture
 def broker(transactional_db: None) -> Iterator[Broker]:
     row = make_broker()
-    latest.forget(row.pk)
+    snapshots.forget(row.pk)
     yield row
-    latest.forget(row.pk)
+    snapshots.forget(row.pk)
 
 
 def running(key: str) -> int:
@@ -168,7 +168,7 @@ class Numbers:
 @pytest.fixture
 def numbers(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Numbers:
     found = Numbers()
-    monkeypatch.setattr(latest, "observe", found)
+    monkeypatch.setattr(snapshots, "observe", found)
     settings.POLL_SECONDS = 0.05
     return found
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from delayboard.demo.node import PrivateNode
 from delayboard.demo.processes import marked_processes, send, thread_states
 from tests.builders import eventually
-from topology import latest
-from topology.latest import Latest
+from topology import snapshots
 from topology.models import Broker
+from topology.snapshots import Latest
 
 
 def erlang_processes(node: PrivateNode) -> list[int]:
@@ -52,5 +52,5 @@ def frozen(node: PrivateNode) -> Iterator[None]:
 def answered_before(broker: Broker, known: Latest) -> None:
     """As if the last poll had gone well, a minute ago: the next page asks and expects an answer."""
     a_minute_ago = datetime.now(UTC) - timedelta(minutes=1)
-    latest._latest[broker.pk] = replace(known, tried_at=a_minute_ago)
-    latest._polls.pop(broker.pk, None)
+    snapshots._latest[broker.pk] = replace(known, tried_at=a_minute_ago)
+    snapshots._polls.pop(broker.pk, None)

@@ -24,7 +24,7 @@ from tests.builders import address_of, applied_pair, eventually, make_broker, ma
 from tests.faults.every_page import QUERIES, WITHOUT_BROKER, addresses
 from tests.faults.freezing import answered_before, frozen
 from tests.stopwatch import Stopwatch, stopwatch
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import BrokerError
@@ -64,21 +64,21 @@ def test_every_page_answers_in_time_and_says_so(
 ) -> None:
     pages = addresses(pair)
     del pages["logout"]
-    known = latest.poll(pair.broker)
+    known = snapshots.poll(pair.broker)
     took: dict[str, float] = {}
     with frozen(broker_node):
         for name, address in pages.items():
             answered_before(pair.broker, known)
             took[name], answer = timed(client, "get", address, **QUERIES.get(name, {}))
             assert answer.status_code in (200, 302, 405), name
-        latest.poll(pair.broker)
-        eventually(lambda: latest.silent([pair.broker]), "the poll has failed")
+        snapshots.poll(pair.broker)
+        eventually(lambda: snapshots.silent([pair.broker]), "the poll has failed")
         for name, address in pages.items():
             answer = client.get(address, {"name": "orders"} if "queue" in name else {})
             if answer.status_code == 200 and name not in WITHOUT_BROKER:
                 assert "not answer" in answer.content.decode(), name
     assert {name: seconds for name, seconds in took.items() if seconds > PAGE_SECONDS} == {}
-    eventually(lambda: latest.poll(pair.broker).is_reachable, "it answers again")
+    eventually(lambda: snapshots.poll(pair.broker).is_reachable, "it answers again")
 
 
 def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
@@ -121,7 +121,7 @@ def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
 def test_every_action_ends_in_time_with_a_sentence(
     pair: Topology, broker_node: PrivateNode, client: Client
 ) -> None:
-    todo, known = actions(pair), latest.poll(pair.broker)
+    todo, known = actions(pair), snapshots.poll(pair.broker)
     with frozen(broker_node):
         answered_before(pair.broker, known)
         # All at once, as by as many people: none of them waits for another one.
@@ -151,7 +151,7 @@ def test_many_frozen_brokers_on_a_page_take_no_longer_than_one(
     pair: Topology, vhost: Vhost, broker_node: PrivateNode, client: Client
 ) -> None:
     brokers = [pair.broker, *(make_broker(vhost, name=f"Broker {n}") for n in range(5))]
-    known = latest.poll(pair.broker)
+    known = snapshots.poll(pair.broker)
     with frozen(broker_node):
         for name in ("now", "topology:brokers"):
             for broker in brokers:

@@ -31,7 +31,7 @@ from tests.faults.hostile_management import (
     trickle_body,
     trickle_headers,
 )
-from topology import latest
+from topology import snapshots
 from topology.broker.address import Address
 from topology.broker.errors import Unreachable, Unsupported
 from topology.broker.management.answers import SETTING
@@ -71,7 +71,7 @@ def pages(hostile: Hostile, db: None) -> dict[str, str]:
     broker.management_url = hostile.url
     broker.save()
     found = addresses(make_pair(broker))
-    latest.forget(broker.pk)
+    snapshots.forget(broker.pk)
     return found
 
 
@@ -94,7 +94,7 @@ def test_every_page_says_what_is_wrong(
     hostile: Hostile, pages: dict[str, str], client: Client, attack: Attack, sentence: str
 ) -> None:
     hostile.attack = attack
-    latest.poll(Broker.objects.get(), patience=PAGE_SECONDS)
+    snapshots.poll(Broker.objects.get(), patience=PAGE_SECONDS)
     for name, at in pages.items():
         if name == "logout":
             continue
@@ -112,7 +112,7 @@ def test_every_page_shows_what_can_be_read(
     hostile: Hostile, pages: dict[str, str], client: Client, attack: Attack
 ) -> None:
     hostile.attack = attack
-    known = latest.poll(Broker.objects.get(), patience=PAGE_SECONDS)
+    known = snapshots.poll(Broker.objects.get(), patience=PAGE_SECONDS)
     for name, at in pages.items():
         if name != "logout":
             queue = {"name": "odd"} if "queue" in name else QUERIES.get(name, {})

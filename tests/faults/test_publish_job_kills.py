@@ -20,7 +20,7 @@ from delayboard.publishing.send import OutgoingMessage
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.faults.forking import forked
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.consumer import getter
 from topology.broker.management.client import Management
 from topology.definitions import Queue
@@ -57,7 +57,7 @@ def request(vhost: Vhost) -> PublishJob:
         target="work",
         delay=DELAY,
     )
-    snapshot = latest.fresh(broker).snapshot
+    snapshot = snapshots.fresh(broker).snapshot
     assert snapshot is not None
     prediction = predict_message(broker, snapshot, outgoing)
     return request_job(None, broker, outgoing, prediction, number=NUMBER, rate=RATE)

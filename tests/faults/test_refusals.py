@@ -16,7 +16,7 @@ from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, make_broker, make_user
 from tests.faults.alarms import alarmed
 from tests.stopwatch import stopwatch
-from topology import latest
+from topology import snapshots
 from topology.broker.address import Address
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import OutcomeUnknown, Refused, Unsupported
@@ -127,7 +127,7 @@ def test_the_pages_say_so_and_publish_nothing(vhost: Vhost, broker_node: Private
     client.force_login(make_user("ada", Role.ADMIN))
     parked_message = {"broker": broker.slug, "exchange": "", "routing_key": "q", "send": "1"}
     with alarmed(broker_node, "memory"):
-        latest.poll(broker)
+        snapshots.poll(broker)
         with stopwatch() as watch:
             sent = client.post(reverse("publish"), parked_message).content.decode()
         assert watch.seconds < LONGEST_SECONDS

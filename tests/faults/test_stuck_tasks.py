@@ -26,7 +26,7 @@ from tests.builders import address_of, eventually, make_broker, running
 from tests.real_broker.holding import recording
 from tests.real_broker.retrying_soon import retrying_soon
 from tests.real_broker.test_celery import BOUND, DELAY, a_worker, delay_a_note
-from topology import latest
+from topology import snapshots
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.models import AuditEntry, Topology
@@ -48,10 +48,10 @@ def event_log(tmp_path: Path, settings: Settings) -> Path:
 
 @pytest.fixture(autouse=True)
 def _nothing_known(newest_node: PrivateNode) -> Iterator[None]:
-    latest._latest.clear()
+    snapshots._latest.clear()
     with retrying_soon(newest_node):
         yield
-    latest._latest.clear()
+    snapshots._latest.clear()
 
 
 def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restored(
@@ -78,7 +78,7 @@ def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restore
             def stuck() -> str:
                 """What Now reports first, once a message is known to be stuck."""
                 follower.step()
-                latest._latest.clear()
+                snapshots._latest.clear()
                 if not watch.check()["stuck"]:
                     return ""
                 first, *_ = board.overview([broker], datetime.now(UTC), FRESH).troubles

@@ -33,7 +33,7 @@ from delayboard.models.replay import ItemState, TargetMode
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually
 from tests.topology.builders import a_queue
-from topology import latest, work
+from topology import snapshots, work
 from topology.broker.amqp.consumer import Consumer, Delivery, getter
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -97,7 +97,7 @@ def park(user: User, broker: Broker, number: int, queue: str = DEAD) -> list[Par
     confirmed(broker, queue)
     eventually(lambda: depth(broker, queue) >= number, "all are dead", seconds=SECONDS)
     before = ParkedMessage.objects.count()
-    parking = park_request.park_all(user, broker, queue, latest.poll(broker, 20).snapshot)
+    parking = park_request.park_all(user, broker, queue, snapshots.poll(broker, 20).snapshot)
     while not parking.is_ended:
         worked_off(park_queue.KIND, park_queue.park)
         parking.refresh_from_db()

@@ -15,7 +15,7 @@ from delayboard.worker.watch_bindings import BindingWatch
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_levels, eventually, make_broker
 from tests.real_broker.retrying_soon import retrying_soon
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
@@ -126,7 +126,7 @@ def test_messages_for_a_destination_that_was_unbound_are_stuck_until_it_is_bound
     watch = BindingWatch()
 
     def look() -> dict[str, object]:
-        latest.forget(topology.broker_id)
+        snapshots.forget(topology.broker_id)
         return watch.check()
 
     eventually(lambda: look()["stuck"] == 3, "the stuck messages are counted")

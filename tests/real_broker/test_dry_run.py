@@ -25,7 +25,7 @@ from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.topology.builders import a_queue
-from topology import latest, work
+from topology import snapshots, work
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
@@ -251,7 +251,7 @@ def test_through_a_delay_it_arrives_as_the_dry_run_says(
 ) -> None:
     topology = create_topology(None, broker, kind, params)
     provision.apply(None, topology)
-    latest.forget(broker.pk)
+    snapshots.forget(broker.pk)
     journal = Journal(broker)
     rows = [
         journal.plain(),
@@ -299,7 +299,7 @@ def test_a_tap_of_ours_is_never_taken_for_an_arrival(user: User, broker: Broker)
             management.declare_queue(queue)
         for key in ("orders", "unbound"):
             management.bind(Binding("orders", "delayboard.tap.x", key))
-    latest.forget(broker.pk)
+    snapshots.forget(broker.pk)
     journal = Journal(broker)
     drafts = [
         drafted(user, [journal.plain()], mode=TargetMode.TYPED, exchange="orders", key=key)
@@ -347,7 +347,7 @@ def few(overflow: str) -> Queue:
 
 def read_limit(broker: Broker) -> int | None:
     """How many messages the limited queue has; None while its limit is not seen."""
-    snapshot = latest.poll(broker, 20).snapshot
+    snapshot = snapshots.poll(broker, 20).snapshot
     found = find_limited_queues(snapshot).get("few") if snapshot else None
     return found.has if found else None
 

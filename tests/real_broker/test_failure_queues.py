@@ -16,7 +16,7 @@ from tests.brokers import Vhost
 from tests.browser.contents import dead_letters, declare
 from tests.builders import eventually, make_broker, make_user
 from tests.real_broker.holding import recording
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.publisher import publisher
 from topology.broker.properties.read import build_properties
 from topology.message import Publish
@@ -37,7 +37,7 @@ def test_queues_with_failed_messages_are_proposed_with_the_reason(
         channel.publish(Publish("", "plain", build_properties(), b"new"))
 
     def are_counted() -> bool:
-        known = latest.fresh(broker).snapshot
+        known = snapshots.fresh(broker).snapshot
         numbers = known.numbers if known else {}
         return all(name in numbers and numbers[name].messages for name in ("kept aside", "plain"))
 
@@ -50,7 +50,7 @@ def test_queues_with_failed_messages_are_proposed_with_the_reason(
     assert "records a failure in another queue" in proposed
     assert "plain" not in proposed
     assert AuditEntry.objects.get(action="queues checked for failures").broker == broker
-    known = latest.fresh(broker).snapshot
+    known = snapshots.fresh(broker).snapshot
     assert known is not None
     assert known.numbers["kept aside"].messages == 1
 

@@ -17,7 +17,7 @@ from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually
 from tests.topology.findings.examples import EXAMPLES
 from tests.topology.findings.examples.example import Example
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -240,7 +240,9 @@ def test_messages_from_before_their_ttl_that_never_expire_are_found(
         """As if the first look had been a minute and a half ago."""
         first = declare(vhost)
         first = replace(first, taken_at=first.taken_at - timedelta(seconds=90))
-        seen = latest._with_earlier(latest._with_earlier(None, first), declare(vhost)).snapshot
+        seen = snapshots._with_earlier(
+            snapshots._with_earlier(None, first), declare(vhost)
+        ).snapshot
         assert seen is not None
         return queues_by_rule(find(seen, LIVE_RULES))
 

@@ -21,7 +21,7 @@ from analytics.recorder.firehose import watch as firehose_watch
 from analytics.recorder.firehose.record import FirehoseRecorder
 from analytics.recorder.follow import Follower
 from analytics.scheduled.queries import listing
-from analytics.scheduled.rows import due
+from analytics.scheduled.rows import due_counts
 from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged
@@ -483,7 +483,7 @@ def test_what_was_due_before_anybody_looked_is_not_overdue_for_ever(
     for key, due_at in (("before", now - hour), ("after", now + hour)):
         made = {"key": key, "entered_at": now - 2 * hour, "requested_delay": hour, "attempt": 1}
         ScheduledMessage.objects.create(broker=broker, topology=topology, due_at=due_at, **made)
-        due.change(topology, Counter({("", due_at): 1}))
+        due_counts.change(topology, Counter({("", due_at): 1}))
     assert [row.key for row in listing.waiting([broker])] == ["after"]
     firehose.switch_on(admin, broker)
     with recording(broker):

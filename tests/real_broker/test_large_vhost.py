@@ -18,7 +18,7 @@ from tests.builders import address_of, make_broker, make_user
 from tests.delayboard.builders import a_route, started
 from tests.real_broker.replaying import arrived, shop, worked_off
 from tests.real_broker.test_straight import a_batch, declared, depth, filled, run
-from topology import latest
+from topology import snapshots
 from topology.broker.management.client import Management
 from topology.definitions import TAP_PREFIX, Binding, Queue
 from topology.models import Broker, Role, WorkState
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def know_slow(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Snapshot:
     """The broker is known, and a read of it took 25 seconds: the test fails at another one."""
-    snapshot = latest.poll(broker, 20).snapshot
+    snapshot = snapshots.poll(broker, 20).snapshot
     assert snapshot is not None
-    known = latest._latest[broker.pk]
+    known = snapshots._latest[broker.pk]
     slow = replace(known, snapshot=replace(snapshot, poll_seconds=25.0))
-    monkeypatch.setitem(latest._latest, broker.pk, slow)
+    monkeypatch.setitem(snapshots._latest, broker.pk, slow)
 
     def refuse(management: Management) -> NoReturn:
         raise AssertionError("The whole vhost is read.")

@@ -11,7 +11,7 @@ from tests.builders import address_of, eventually, make_broker
 from tests.real_broker.test_looks import filled
 from tests.site.page_setup import signed_in, text_of
 from tests.topology.builders import a_queue
-from topology import latest
+from topology import snapshots
 from topology.broker.management.client import Management
 from topology.models import AuditEntry, Role
 
@@ -24,7 +24,7 @@ def test_a_message_is_found_in_a_live_queue_and_stays_there(vhost: Vhost) -> Non
     filled(vhost, a_queue("billing.dlq", type="quorum"))
 
     def are_counted() -> bool:
-        snapshot = latest.poll(broker, 20).snapshot
+        snapshot = snapshots.poll(broker, 20).snapshot
         assert snapshot is not None
         return [numbers.messages for numbers in snapshot.numbers.values()] == [3, 3]
 

@@ -20,7 +20,7 @@ from delayboard.models import ParkedMessage, PeekCount
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.topology.builders import NOON, a_queue
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Unsupported
@@ -69,7 +69,7 @@ def filled(vhost: Vhost, queue: Queue, count: int = 3) -> None:
 
 
 def seen(broker: Broker, name: str) -> tuple[Queue, Snapshot]:
-    snapshot = latest.poll(broker, 20).snapshot
+    snapshot = snapshots.poll(broker, 20).snapshot
     assert snapshot is not None
     queue = snapshot.definitions.queue(name)
     assert queue is not None
@@ -181,7 +181,7 @@ def test_a_queue_that_was_seen_empty_begins_anew(vhost: Vhost) -> None:
     content(vhost, "dead")
 
     def empty() -> Snapshot | None:
-        found = latest.poll(broker, 20).snapshot
+        found = snapshots.poll(broker, 20).snapshot
         numbers = found.numbers.get("dead") if found else None
         return found if numbers and numbers.messages == 0 else None
 

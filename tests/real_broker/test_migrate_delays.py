@@ -16,12 +16,12 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from analytics.models import DueCount, Recording
-from analytics.scheduled.rows import due
+from analytics.scheduled.rows import due_counts
 from delayboard.changes.request import request, undo
 from delayboard.delay_migration import move_messages
 from delayboard.delay_migration import request as migration_requests
 from delayboard.delay_migration.check import read_depths
-from delayboard.delay_migration.due import DELAY_HEADER
+from delayboard.delay_migration.due_times import DELAY_HEADER
 from delayboard.delay_migration.migrate import attend, claim, migrate
 from delayboard.delay_migration.move_messages import malformed_queue
 from delayboard.delay_migration.places import Place
@@ -147,7 +147,7 @@ def test_what_is_moved_waits_in_the_target_only(
     message = Message("old", "0.work", build_properties({}, message_id="m"), b"{}")
     row = store(source, message, "work", timedelta(seconds=30))
     assert row.due_at is not None
-    due.change(source, Counter({("work", row.due_at): 1}))
+    due_counts.change(source, Counter({("work", row.due_at): 1}))
     request(None, [row], ChangeKind.CANCEL)
     with pytest.raises(Refusal, match="1 changes of messages"):
         migrate(source, target, owner="test")

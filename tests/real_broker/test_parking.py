@@ -25,7 +25,7 @@ from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.models import DeadLetterQueue, MessageGroup, ParkedMessage, Parking, ParkSession
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
-from topology import latest, work
+from topology import snapshots, work
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
@@ -136,7 +136,7 @@ def counts_add_up() -> bool:
 
 
 def snapshot_of(broker: Broker) -> Any:
-    known = latest.poll(broker, 20)
+    known = snapshots.poll(broker, 20)
     assert known.snapshot is not None
     return known.snapshot
 

@@ -23,7 +23,7 @@ from delayboard.publishing.track import Track, track
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_user
 from tests.topology.amqp_entries import table_entries
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -64,7 +64,7 @@ def recorded(topology: Topology) -> Iterator[None]:
 def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) -> None:
     topology = applied_pair(vhost, delay="300ms")
     user = make_user("ada", Role.OPERATOR)
-    snapshot = latest.poll(topology.broker, 20).snapshot
+    snapshot = snapshots.poll(topology.broker, 20).snapshot
     assert snapshot is not None
     prediction = predict(snapshot, "orders-retry", "orders")
     assert prediction.arrives_after == timedelta(milliseconds=300)
@@ -87,7 +87,7 @@ def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) ->
 
 def test_an_unroutable_publish_is_told_and_written_down(vhost: Vhost) -> None:
     topology = applied_pair(vhost)
-    snapshot = latest.poll(topology.broker, 20).snapshot
+    snapshot = snapshots.poll(topology.broker, 20).snapshot
     assert snapshot is not None
     prediction = predict(snapshot, "orders", "nobody")
     assert not prediction.is_good
@@ -101,7 +101,7 @@ def test_a_publish_that_only_our_own_tap_takes_is_no_success(vhost: Vhost) -> No
     topology = applied_pair(vhost)
     with Management(address_of(vhost)) as management:
         management.delete_queue("orders", only_if_empty=True)
-    snapshot = latest.poll(topology.broker, 20).snapshot
+    snapshot = snapshots.poll(topology.broker, 20).snapshot
     assert snapshot is not None
     prediction = predict(snapshot, "orders", "orders")
     outgoing = OutgoingMessage("orders", "orders", b"")

@@ -16,7 +16,7 @@ from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.site.page_setup import signed_in, text_of
-from topology import latest
+from topology import snapshots
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.models import Broker, Role, State, Topology
@@ -281,7 +281,7 @@ def test_it_is_shown_adopted_where_it_can_be_and_the_broker_is_left_as_it_was(
     before = defined(broker_node, vhost)
     address = reverse("topology:discovered", args=[broker.slug])
     client = signed_in(Role.ADMIN)
-    eventually(lambda: latest.fresh(broker).snapshot, "the broker is seen")
+    eventually(lambda: snapshots.fresh(broker).snapshot, "the broker is seen")
     text = text_of(client.get(address))
     adoptable = sum(one.plan is not None for one in found.values())
     assert text.count(">Adopt topology</button>") == adoptable
@@ -296,8 +296,8 @@ def test_it_is_shown_adopted_where_it_can_be_and_the_broker_is_left_as_it_was(
             topology, _ = adopt.adopt(None, broker, kind, name)
             assert (topology.state, topology.owned) == (State.APPLIED, [])
     assert Topology.objects.count() == sum(one.plan is not None for one in found.values())
-    latest.forget(broker.pk)
-    eventually(lambda: latest.fresh(broker).snapshot, "the broker is seen again")
+    snapshots.forget(broker.pk)
+    eventually(lambda: snapshots.fresh(broker).snapshot, "the broker is seen again")
     assert ">Adopt topology</button>" not in text_of(client.get(address))
     assert defined(broker_node, vhost) == before
 

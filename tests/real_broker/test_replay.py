@@ -40,7 +40,7 @@ from tests.real_broker.replaying import (
     states,
 )
 from tests.real_broker.test_bit_for_bit import every_type, reported
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -89,7 +89,7 @@ def dies_of_deliveries(vhost: Vhost, kind: str) -> None:
 
 
 def said_to_be_empty(broker: Broker, queue: str) -> bool:
-    snapshot = latest.poll(broker, 20).snapshot
+    snapshot = snapshots.poll(broker, 20).snapshot
     return snapshot is not None and snapshot.numbers[queue].messages == 0
 
 

@@ -44,7 +44,7 @@ from tests.real_broker.replaying import (
     replayed,
     shop,
 )
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -236,7 +236,7 @@ def test_what_died_again_into_a_queue_that_nobody_parks_is_found_by_a_look(
 
 
 def _is_known_dead(broker: Broker) -> bool:
-    snapshot = latest.poll(broker, 20).snapshot
+    snapshot = snapshots.poll(broker, 20).snapshot
     return snapshot is not None and snapshot.numbers[DEAD].messages == 1
 
 

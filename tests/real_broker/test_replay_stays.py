@@ -40,7 +40,7 @@ from tests.real_broker.replaying import (
 )
 from tests.real_broker.test_bit_for_bit import entries
 from tests.topology.amqp_entries import table_entries
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, read_properties
@@ -144,7 +144,7 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
     rejected(vhost, "m0", "m1", "m2")
     confirmed(broker)
     eventually(lambda: depth(broker, DEAD) == 3, "all are dead", seconds=SECONDS)
-    snapshot = latest.poll(broker, 20).snapshot
+    snapshot = snapshots.poll(broker, 20).snapshot
     assert snapshot is not None
     queue = snapshot.definitions.queue(DEAD)
     assert queue is not None
@@ -163,7 +163,7 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
 
 def costs_deliveries(broker: Broker) -> bool:
     """Whether a quorum queue gives a message up that is put back too often, if nothing is said."""
-    snapshot = latest.poll(broker, 20).snapshot
+    snapshot = snapshots.poll(broker, 20).snapshot
     assert snapshot is not None
     return (4, 0) <= snapshot.version_tuple < (4, 3)
 

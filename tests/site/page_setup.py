@@ -15,12 +15,12 @@ from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.models import ParkedChange, Parking, Publication, ReplayBatch, TargetMode
 from tests.builders import make_user
 from tests.delayboard.builders import parked
-from topology import latest
+from topology import snapshots
 from topology.definitions import Definitions, Queue
-from topology.latest import Latest
 from topology.message import Message, Properties
 from topology.models import Broker, Role, Topology
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.snapshots import Latest
 
 
 def know(broker: Broker, *objects: Any, error: str = "", **numbers: int) -> Snapshot:
@@ -37,7 +37,7 @@ def know(broker: Broker, *objects: Any, error: str = "", **numbers: int) -> Snap
             for queue in definitions.queues
         },
     )
-    latest._latest[broker.pk] = Latest(snapshot, now + timedelta(days=1), error)
+    snapshots._latest[broker.pk] = Latest(snapshot, now + timedelta(days=1), error)
     return snapshot
 
 

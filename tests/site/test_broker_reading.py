@@ -10,7 +10,7 @@ from django.urls import reverse
 from tests.builders import eventually
 from tests.site.page_setup import pages, signed_in, text_of
 from tests.topology.broker.slow import Slow, slow
-from topology import latest
+from topology import snapshots
 from topology.models import Broker, Role, Topology
 
 __all__ = ["slow"]
@@ -24,11 +24,11 @@ def being_read(broker: Broker) -> None:
     """Forget it and look anew, until it has answered to something."""
 
     def is_answered() -> bool:
-        poll = latest._polls.get(broker.pk)
+        poll = snapshots._polls.get(broker.pk)
         return poll is not None and poll.is_answered
 
-    latest.forget(broker.pk)
-    latest.fresh(broker)
+    snapshots.forget(broker.pk)
+    snapshots.fresh(broker)
     eventually(is_answered, "it answers")
 
 
@@ -67,7 +67,7 @@ def test_a_page_shows_the_broker_when_it_is_read(pair: Topology, slow: Slow, nam
     # Who asks again: the page's feed, or a script of its own.
     assert re.search("data-live-blank|delayboard/reading", before)
     slow.let()
-    eventually(lambda: latest.latest(pair.broker_id), "it is read")
+    eventually(lambda: snapshots.latest(pair.broker_id), "it is read")
     text = text_of(client.get(address))
     assert not shown(text, "data-live-reading")
     assert shown(text, "data-live-good")

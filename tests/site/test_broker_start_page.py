@@ -10,7 +10,7 @@ from delayboard.models import DeadLetterQueue
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
-from topology import latest
+from topology import snapshots
 from topology.models import AuditEntry, Broker, Role
 
 pytestmark = pytest.mark.django_db
@@ -58,8 +58,8 @@ def test_a_queue_that_is_gone_is_named_and_the_others_are_marked(broker: Broker)
 def test_nothing_is_marked_while_the_broker_has_not_answered(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = latest.Latest(None, timezone.now(), "No answer.")
-    monkeypatch.setattr(latest, "fresh", lambda one: unknown)
+    unknown = snapshots.Latest(None, timezone.now(), "No answer.")
+    monkeypatch.setattr(snapshots, "fresh", lambda one: unknown)
     client = signed_in(Role.OPERATOR)
     assert "No data yet" in text_of(client.get(address(broker)))
     text = text_of(client.post(address(broker), {"mark": ["dead"]}, follow=True))

@@ -14,7 +14,7 @@ from delayboard.models import DeadLetterQueue, Parking, QueueDepth
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
-from topology import latest, work
+from topology import snapshots, work
 from topology.definitions import Binding, Exchange, Queue
 from topology.models import AuditEntry, Broker, Role, Work, WorkState
 
@@ -110,7 +110,9 @@ def test_what_cannot_be_confirmed_is_refused_with_a_sentence(
 
 
 def test_nothing_is_confirmed_before_the_broker_answered(broker: Broker) -> None:
-    latest._latest[broker.pk] = latest.Latest(None, datetime.now(UTC) + timedelta(days=1), "gone")
+    snapshots._latest[broker.pk] = snapshots.Latest(
+        None, datetime.now(UTC) + timedelta(days=1), "gone"
+    )
     assert "has not answered yet" in text_of(decide(Role.OPERATOR, "orders.dead"))
     confirm(broker, "orders.dead")
     text = page()

@@ -42,7 +42,7 @@ ODD = a_queue("orders", dlx="orders-retry", type="quorum")
 @pytest.fixture(autouse=True)
 def nothing_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of different tests may have one number."""
-    monkeypatch.setattr("topology.views.brokers.discovered._results", SnapshotResults())
+    monkeypatch.setattr("topology.views.brokers.discovered_topologies._results", SnapshotResults())
 
 
 def test_a_delay_queue_named_after_another_time_is_told(broker: Broker) -> None:
@@ -178,7 +178,7 @@ def test_what_would_claim_too_much_is_filtered_too(broker: Broker) -> None:
     )
     seen = recognize(know(broker, *WHOLE))
     overlapping = replace(seen, overlapping=uses)
-    with patch("topology.views.brokers.discovered.recognize", lambda _: overlapping):
+    with patch("topology.views.brokers.discovered_topologies.recognize", lambda _: overlapping):
         assert "2 more topologies overlap" in page(broker)
         assert "1 more topologies overlap" in page(broker, kind="delay_queues")
         text = page(broker, q="HOLD-")
@@ -259,7 +259,7 @@ def test_of_thousands_a_page_does_not_wait_until_they_are_recognised(
         assert may_end.wait(60)
         return recognize(snapshot)
 
-    monkeypatch.setattr("topology.views.brokers.discovered.recognize", slow)
+    monkeypatch.setattr("topology.views.brokers.discovered_topologies.recognize", slow)
     monkeypatch.setattr("topology.views.background.AT_ONCE", 5)
     know(broker, *WHOLE)
     for text in (page(broker), page(broker, q="orders"), one(broker)):

@@ -12,7 +12,7 @@ from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from tests.topology.findings.examples import EXAMPLES
-from topology import latest
+from topology import snapshots
 from topology.broker.management.definitions_file import read_export
 from topology.findings.find import find
 from topology.findings.rules import levels
@@ -265,7 +265,7 @@ def test_the_list_of_topologies_counts_the_findings_of_each(pair: Topology) -> N
     for one in find(seen):
         mute_finding(None, pair.broker, one, reason="known", until_at=timezone.now() + WEEK)
     assert "1 loss" not in text_of(client.get(address))
-    latest.forget(pair.broker.pk)
+    snapshots.forget(pair.broker.pk)
     assert "unknown" in text_of(client.get(address))
 
 
@@ -296,12 +296,12 @@ def test_a_finding_that_needs_earlier_numbers_is_announced_until_they_are_there(
     assert [one.rule.id for one in found] == ["L09", "L11"]
     record_findings(broker, found, timezone.now())
     page = reverse("topology:finding", args=[broker.slug, found[0].key])
-    client, known = signed_in(Role.VIEWER, broker), latest._latest[broker.pk]
+    client, known = signed_in(Role.VIEWER, broker), snapshots._latest[broker.pk]
     for snapshot, is_pending in ((seen, True), (with_trend, False)):
-        latest._latest[broker.pk] = replace(known, snapshot=snapshot)
+        snapshots._latest[broker.pk] = replace(known, snapshot=snapshot)
         assert ("1 more finding: " in listed(broker)) == is_pending
         assert ("reloads automatically" in text_of(client.get(page))) == is_pending
         assert "Finding not found" not in text_of(client.get(page))
     mute_finding(None, broker, found[0], reason="known", until_at=timezone.now() + WEEK)
-    latest._latest[broker.pk] = replace(known, snapshot=seen)
+    snapshots._latest[broker.pk] = replace(known, snapshot=seen)
     assert "more finding" not in listed(broker)

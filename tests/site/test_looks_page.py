@@ -20,7 +20,7 @@ from delayboard.models import (
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import NOON, a_queue
-from topology import latest
+from topology import snapshots
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, Role
 
@@ -31,10 +31,10 @@ ADDRESS = "dead_letter_queue"
 
 def known(broker: Broker, queue: Queue, version: str = "4.0.5") -> None:
     know(broker, queue)
-    kept = latest._latest[broker.pk]
+    kept = snapshots._latest[broker.pk]
     assert kept.snapshot is not None
     snapshot = replace(kept.snapshot, version=version, numbers={})
-    latest._latest[broker.pk] = replace(kept, snapshot=snapshot)
+    snapshots._latest[broker.pk] = replace(kept, snapshot=snapshot)
 
 
 def address() -> str:

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from delayboard.now.board import share_overview
 from tests.site.page_setup import know, pages, signed_in, text_of
-from topology import audit, latest
+from topology import audit, snapshots
 from topology.definitions import Exchange, Queue
 from topology.models import Broker, Role, Topology
 
@@ -22,7 +22,7 @@ HOSTILE = ["<script>alert(1)</script>", "x" * 255, "a/b c?d=e&f", "ü漢字 ‘q
 def test_a_broker_that_never_answered_is_no_empty_list(pair: Topology, name: str) -> None:
     client = signed_in(Role.ADMIN)
     address = pages(pair)[name]
-    latest.forget(pair.broker_id)
+    snapshots.forget(pair.broker_id)
     text = text_of(client.get(address))
     assert "Test broker cannot be reached." in text
     assert "http://127.0.0.1:9" in text

@@ -9,7 +9,7 @@ from django.urls import reverse
 from tests.builders import make_broker, make_pair
 from tests.delayboard.test_retrying import REJECTED, waits
 from tests.site.page_setup import know, signed_in, text_of
-from topology import latest
+from topology import snapshots
 from topology.models import Broker, RedactionKind, RedactionRule, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
@@ -70,7 +70,7 @@ def test_what_cannot_be_read_lists_nothing_and_is_named(applied: Topology) -> No
 
 def test_a_broker_that_is_gone_still_has_what_was_recorded(applied: Topology) -> None:
     waits(applied)
-    latest._latest[applied.broker.pk] = latest.Latest(
+    snapshots._latest[applied.broker.pk] = snapshots.Latest(
         None, datetime.now(UTC) + timedelta(days=1), "It does not answer."
     )
     text = page(applied.broker)

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
-from topology import latest
+from topology import snapshots
 from topology.definitions import DELAYED_TYPE, Arguments, Binding, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
 from topology.operations.topology_rows import create_topology, take_over
@@ -95,7 +95,7 @@ def test_the_command_tells_the_same_and_as_json(
     broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     know(broker, *SHOP)
-    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
+    monkeypatch.setattr(snapshots, "poll", lambda broker, patience: snapshots.latest(broker.pk))
     call_command("walk", broker.slug, "", "hold")
     reported = capsys.readouterr().out
     assert "at once: waits 1m30s in hold, through the default exchange with 'hold'" in reported
@@ -143,7 +143,7 @@ def test_the_command_goes_through_our_forwarder_by_the_moment_in_the_header(
     a_busy_wait(broker)
     create_topology(None, broker, busy_wait.KIND, HOOKS)
     Topology.objects.update(state=State.APPLIED)
-    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
+    monkeypatch.setattr(snapshots, "poll", lambda broker, patience: snapshots.latest(broker.pk))
     due_ms = time.time_ns() // 1_000_000 + 90_000
     (forwarder,) = busy_wait.forwarders(HOOKS)
     headers = json.dumps({forwarder.due_header: due_ms})
@@ -160,7 +160,7 @@ def test_what_a_delayed_exchange_keeps_is_told_on_the_page_and_by_the_command(
     for key in ("k", "nobody"):
         text = asked(broker, exchange="later", routing_key=key, headers='{"x-delay": 40}')
         assert "stored by the exchange “later” for 40ms" in text
-    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
+    monkeypatch.setattr(snapshots, "poll", lambda broker, patience: snapshots.latest(broker.pk))
     for key in ("k", "nobody"):
         with pytest.raises(SystemExit) if key == "nobody" else nullcontext():
             call_command("walk", broker.slug, "later", key, "--headers", '{"x-delay": 40}')
@@ -183,7 +183,7 @@ def test_the_commands_exit_code_tells_whether_every_copy_is_delivered(
     lost = Queue("lost", arguments=Arguments({"x-message-ttl": 5}))
     ways = [Binding("both", queue, "") for queue in ("work", "lost")]
     know(broker, *SHOP, Exchange("both", "fanout"), lost, *ways)
-    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
+    monkeypatch.setattr(snapshots, "poll", lambda broker, patience: snapshots.latest(broker.pk))
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
         call_command("walk", broker.slug, exchange, key, *form)
     assert (ended.value.code if ended else 0) == code
@@ -202,7 +202,7 @@ def test_the_command_refuses_with_a_sentence(
     broker: Broker, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     know(broker, *SHOP)
-    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
+    monkeypatch.setattr(snapshots, "poll", lambda broker, patience: snapshots.latest(broker.pk))
     with pytest.raises(CommandError, match=said.replace("(", r"\(")):
         call_command("walk", *arguments)
 

@@ -15,15 +15,15 @@ import responses
 
 from tests.builders import eventually, make_broker
 from tests.topology.builders import MANAGEMENT, NOON, an_address
-from topology import latest
+from topology import snapshots
 from topology.broker.management.client import Management
 from topology.broker.management.list_queues import LARGE
 from topology.broker.management.observe import observe
 from topology.broker.management.policies import put_in_force
 from topology.definitions import Definitions
-from topology.latest import Latest
 from topology.models import Broker
 from topology.snapshot import Snapshot
+from topology.snapshots import Latest
 
 API = f"{MANAGEMENT}/api"
 NUMBER = LARGE + 507
@@ -135,7 +135,7 @@ def test_policies_that_may_not_be_read_are_a_doubt_of_a_large_vhost() -> None:
 def broker(db: None) -> Iterator[Broker]:
     row = make_broker()
     yield row
-    latest.forget(row.pk)
+    snapshots.forget(row.pk)
 
 
 class Slow:
@@ -153,7 +153,7 @@ class Slow:
 
 def known(broker: Broker, *, age: timedelta, took: float) -> Latest:
     snapshot = Snapshot("4.3.6", NOON, Definitions(), Definitions(), poll_seconds=took)
-    kept = latest._latest[broker.pk] = Latest(snapshot, datetime.now(UTC) - age)
+    kept = snapshots._latest[broker.pk] = Latest(snapshot, datetime.now(UTC) - age)
     return kept
 
 
@@ -161,9 +161,9 @@ def test_a_slow_broker_rests_four_times_as_long_as_its_poll_took(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow()
-    monkeypatch.setattr(latest, "observe", slow)
+    monkeypatch.setattr(snapshots, "observe", slow)
     kept = known(broker, age=timedelta(seconds=15), took=6)
-    assert [latest.fresh(broker) for _ in range(20)] == [kept] * 20
+    assert [snapshots.fresh(broker) for _ in range(20)] == [kept] * 20
     assert slow.asked == 0
 
 
@@ -171,13 +171,13 @@ def test_during_the_poll_of_a_slow_broker_the_last_known_is_shown_at_once_and_wi
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow()
-    monkeypatch.setattr(latest, "observe", slow)
+    monkeypatch.setattr(snapshots, "observe", slow)
     kept = known(broker, age=timedelta(seconds=30), took=6)
-    assert [latest.fresh(broker) for _ in range(20)] == [kept] * 20
+    assert [snapshots.fresh(broker) for _ in range(20)] == [kept] * 20
     eventually(lambda: slow.asked == 1, "the poll began")
-    assert latest.silent([broker]) == []
+    assert snapshots.silent([broker]) == []
     slow.let.set()
-    eventually(lambda: latest.latest(broker.pk) is not kept, "the poll ended")
+    eventually(lambda: snapshots.latest(broker.pk) is not kept, "the poll ended")
     assert slow.asked == 1
 
 
@@ -186,10 +186,10 @@ def test_a_slow_broker_that_failed_is_asked_as_often_as_any(
 ) -> None:
     slow = Slow()
     slow.let.set()
-    monkeypatch.setattr(latest, "observe", slow)
+    monkeypatch.setattr(snapshots, "observe", slow)
     kept = known(broker, age=timedelta(seconds=15), took=6)
-    latest._latest[broker.pk] = replace(kept, error="gone")
-    assert latest.fresh(broker).is_reachable
+    snapshots._latest[broker.pk] = replace(kept, error="gone")
+    assert snapshots.fresh(broker).is_reachable
     assert slow.asked == 1
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import NOON, a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.broker.errors import Unreachable
 from topology.broker.management.client import Management
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
@@ -416,7 +416,7 @@ def test_a_burst_that_expires_at_one_moment_is_not_reported_as_stuck(
     numbers[lowest] = QueueNumbers(messages=3, ready=0, unacked=0, consumers=0)
     seen = a_snapshot(levels.definitions, numbers)
     newer = {lowest: QueueNumbers(messages=counted, ready=0, unacked=0, consumers=0)}
-    monkeypatch.setattr(latest, "for_action", lambda *_: seen)
+    monkeypatch.setattr(snapshots, "for_action", lambda *_: seen)
     monkeypatch.setattr(provision, "newest_numbers", lambda *_: newer)
     monkeypatch.setattr(provision, "SETTLE_SECONDS", 0.01)
     monkeypatch.setattr(provision, "CHECK_AGAIN_SECONDS", 0.01)

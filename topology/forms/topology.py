@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-from topology import access, latest
+from topology import access, snapshots
 from topology.forms.fields import BrokerChoice
 from topology.models import Broker, Role
 from topology.patterns.pattern import Field, ParamsError
@@ -95,7 +95,7 @@ class TopologyForm(ParametersForm):
 
     def _check_broker(self, broker: Broker, params: Any) -> None:
         """By what is known of it; one that nobody has asked yet refuses when it is applied."""
-        known = latest.latest(broker.pk)
+        known = snapshots.latest(broker.pk)
         if known is None or known.snapshot is None:
             return
         seen = known.snapshot

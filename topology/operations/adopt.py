@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from topology import latest
+from topology import snapshots
 from topology.broker.management.client import Management
 from topology.models import Broker, State, Topology
 from topology.operations.ownership import Refusal
@@ -113,7 +113,7 @@ def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, P
     BrokerError when the broker does not answer.
     """
     with Management(broker.address) as management:
-        recognition = recognize(latest.for_action(broker, management, []))
+        recognition = recognize(snapshots.for_action(broker, management, []))
     named = (one for one in recognition.found if (one.use.kind, one.use.name) == (kind, name))
     found = next(named, None)
     if found is None:

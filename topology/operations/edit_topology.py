@@ -8,7 +8,7 @@ from dataclasses import replace
 from django.db import transaction
 from django.utils import timezone
 
-from topology import audit, latest
+from topology import audit, snapshots
 from topology.broker.management.client import Management
 from topology.models import State, Topology
 from topology.operations import provision, replace_queue
@@ -110,7 +110,7 @@ def _copy_with(topology: Topology, values: Mapping[str, str]) -> Topology:
 
 def _plan(topology: Topology, edited: Topology, management: Management) -> Edit:
     wanted, old = edited.definitions, topology.definitions
-    snapshot = latest.for_action(topology.broker, management, [*wanted, *old])
+    snapshot = snapshots.for_action(topology.broker, management, [*wanted, *old])
     found = plan_edit(
         old,
         provision.plan_for(edited, snapshot),

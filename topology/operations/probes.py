@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from django.db import transaction
 
-from topology import audit, latest, work
+from topology import audit, snapshots, work
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.models import DEFAULT_PROBE_MINUTES, Probing, State, Topology, Work, WorkState
@@ -52,7 +52,7 @@ def start_probes(user: User, topology: Topology, *, minutes: int = DEFAULT_PROBE
             raise Refusal("The topology is not applied. Apply it first.")
         refuse_replacing(topology)
         wanted = topology.probe_definitions
-        snapshot = latest.for_action(broker, management, wanted)
+        snapshot = snapshots.for_action(broker, management, wanted)
         if problem := probe_problem(topology, snapshot):
             raise Refusal(problem)
         create_owned(topology, wanted, management)

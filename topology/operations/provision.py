@@ -8,7 +8,7 @@ from time import monotonic, sleep
 
 from django.utils import timezone
 
-from topology import audit, latest, work
+from topology import audit, snapshots, work
 from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
 from topology.broker.management.observe import newest_numbers, observe
@@ -62,7 +62,7 @@ def preview_plan(topology: Topology) -> tuple[Plan, str]:
     """The plan as of now, and why `apply` refuses it; "" when it does not. Raises BrokerError."""
     broker = topology.broker
     with Management(broker.address) as management:
-        snapshot = latest.for_action(broker, management, topology.definitions)
+        snapshot = snapshots.for_action(broker, management, topology.definitions)
     plan = plan_for(topology, snapshot)
     return plan, refusal_of_plan(topology, snapshot, plan)
 
@@ -88,7 +88,7 @@ def apply(user: User, topology: Topology) -> Applied:
     ):
         refuse_deleted(topology)
         refuse_replacing(topology)
-        snapshot = latest.for_action(broker, management, topology.definitions)
+        snapshot = snapshots.for_action(broker, management, topology.definitions)
         plan = plan_for(topology, snapshot)
         if wrong := refusal_of_plan(topology, snapshot, plan):
             raise Refusal(f"{wrong} Delayboard changed nothing.")
@@ -134,7 +134,7 @@ def create_owned(
 
     Raises Refusal when they cannot be created, BrokerError when the broker fails.
     """
-    snapshot = snapshot or latest.for_action(topology.broker, management, objects)
+    snapshot = snapshot or snapshots.for_action(topology.broker, management, objects)
     plan = make_plan(objects, snapshot)
     if not plan.is_applicable:
         raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
@@ -149,7 +149,7 @@ def check(user: User, topology: Topology) -> Verification:
         audit.recorded(user, "topology verified", broker=broker, what=topology.name),
         Management(broker.address) as management,
     ):
-        snapshot = latest.for_action(broker, management, topology.definitions)
+        snapshot = snapshots.for_action(broker, management, topology.definitions)
         snapshot = _await_routing(topology, management, snapshot)
         return verify(
             topology.pattern,

@@ -15,7 +15,7 @@ from threading import Event
 from django.db import transaction
 from django.utils import timezone
 
-from topology import audit, latest, work
+from topology import audit, snapshots, work
 from topology.broker.amqp.depths import live_depths
 from topology.broker.errors import BrokerError, Conflict, NotFound, Refused
 from topology.broker.management.client import PATIENCE_SECONDS, Management
@@ -67,7 +67,7 @@ def preview(topology: Topology) -> tuple[Replacement, ...]:
     with Management(topology.broker.address) as management:
         return find_replacements(
             topology,
-            latest.for_action(topology.broker, management, topology.definitions),
+            snapshots.for_action(topology.broker, management, topology.definitions),
             management,
         )
 
@@ -86,7 +86,7 @@ def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence
         refuse_replacing(topology)
         if topology.state != State.APPLIED:
             raise Refusal("The topology is not applied. Apply it first.")
-        snapshot = latest.for_action(topology.broker, management, topology.definitions)
+        snapshot = snapshots.for_action(topology.broker, management, topology.definitions)
         found = find_replacements(topology, snapshot, management)
         queues = [one.queue.name for one in found if not one.refusal]
         if not queues:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from django.utils import timezone
 
-from topology import audit, latest
+from topology import audit, snapshots
 from topology.broker.management.client import Management
 from topology.definitions import Binding, Definitions
 from topology.models import Broker, MissingBinding, State, Topology
@@ -33,7 +33,7 @@ def restore_binding(user: User, topology: Topology, destination: str) -> int:
         if topology.state != State.APPLIED:
             raise Refusal("The topology is not applied. Apply it first.")
         wanted = _bindings(topology, destination)
-        snapshot = latest.for_action(broker, management, wanted)
+        snapshot = snapshots.for_action(broker, management, wanted)
         bindings = _to_what_exists(wanted, broker, snapshot)
         created = create_owned(topology, bindings, management, snapshot).created
     rows = MissingBinding.objects.filter(topology=topology, destination=destination)

@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
-from topology import access, latest
+from topology import access, snapshots
 from topology.broker.management.definitions_file import NotDefinitions
 from topology.definitions import Definitions
 from topology.exports.names import NotExportable
@@ -30,7 +30,7 @@ def topology_export(request: HttpRequest, topology: Topology) -> HttpResponse:
     form = request.GET.get("format", "")
     if form not in FORMATS:
         raise Http404("This format does not exist. Go back to the topology page.")
-    known = latest.fresh(topology.broker)
+    known = snapshots.fresh(topology.broker)
     found = known.snapshot.definitions if known.snapshot else Definitions()
     try:
         text = export_topology(topology, form, found)

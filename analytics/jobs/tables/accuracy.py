@@ -327,7 +327,7 @@ def missing(pairs: DataFrame, data_end: datetime) -> DataFrame:
     return pairs.where(~f.col("has_left") & ~_is_open(data_end)).select(*PLACE, "key", "due_at")
 
 
-def stays(counts: DataFrame) -> DataFrame:
+def count_waits(counts: DataFrame) -> DataFrame:
     """Counts -> how many were in the delay at the end of an hour, per hour of entry and number of
     such hours.
     """

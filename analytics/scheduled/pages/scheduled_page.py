@@ -19,7 +19,7 @@ from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.histogram import ALL, SPANS, Histogram
 from analytics.scheduled.summaries.status import TopologyDoubt
 from analytics.scheduled.summaries.summary import Summary
-from topology import latest
+from topology import snapshots
 from topology.database.paging import first_page
 from topology.models import Broker, State, Topology
 from topology.redaction import Redaction
@@ -136,7 +136,7 @@ def doubts(
     scope: Scope, brokers: Sequence[Broker], topologies: Iterable[Topology]
 ) -> list[TopologyDoubt]:
     """Why the list may be incomplete, for each topology of the scope with a known reason."""
-    known = latest.fresh_all(brokers, DEPTHS_AGE)
+    known = snapshots.fresh_all(brokers, DEPTHS_AGE)
     by_broker = {broker.pk: one for broker, one in zip(brokers, known, strict=True)}
     ids = set(scope.ids)
     return status.doubts(scope, [one for one in topologies if one.pk in ids], by_broker)

@@ -11,7 +11,7 @@ from django.db.models import F
 
 from analytics.models import ScheduledMessage
 from analytics.observation import is_stuck, stuck_ranges
-from analytics.scheduled.rows import due
+from analytics.scheduled.rows import due_counts
 from topology.models import Topology
 
 BATCH = 500
@@ -43,7 +43,7 @@ def settle_one(topology: Topology, moment: datetime) -> int:
                     changes[row.destination, row.due_at] -= 1
             left = ScheduledMessage.objects.filter(pk__in=[row.pk for row in found])
             left.update(left_at=F("due_at"), caught_up=False)
-            due.change(topology, changes)
+            due_counts.change(topology, changes)
         total += len(found)
         if len(found) < BATCH:
             return total

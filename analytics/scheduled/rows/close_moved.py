@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from analytics import minutes
 from analytics.models import ScheduledMessage
-from analytics.scheduled.rows import due
+from analytics.scheduled.rows import due_counts
 from topology.models import Topology
 
 
@@ -42,4 +42,4 @@ def close_rows(topology: Topology, chosen: Collection[int]) -> None:
             if due_at is not None:
                 counts[destination, due_at] -= 1
         rows.update(left_at=now)
-        due.change(topology, counts)
+        due_counts.change(topology, counts)

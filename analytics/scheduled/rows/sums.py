@@ -13,7 +13,7 @@ from django.db.models import BigIntegerField, Count, Func, QuerySet, Sum, Value
 from django.db.models.sql.compiler import SQLCompiler
 
 from analytics.models import DueCount, ScheduledMessage
-from analytics.scheduled.rows.due import DAY, HOUR, MINUTE, floor
+from analytics.scheduled.rows.due_counts import DAY, HOUR, MINUTE, floor
 
 Points = Sequence[datetime | None]
 

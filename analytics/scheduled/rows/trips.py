@@ -19,7 +19,7 @@ from django.db.models import Q
 from analytics.events import MessageEvent
 from analytics.models import ScheduledBody, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
-from analytics.scheduled.rows import due
+from analytics.scheduled.rows import due_counts
 from topology.models import Topology
 
 _FIELDS = {field.attname: field for field in ScheduledMessage._meta.concrete_fields}
@@ -106,7 +106,7 @@ class Trips:
             if trip.event is not None and trip.row_id is not None:
                 ScheduledMessage.objects.filter(pk=trip.row_id).update(**self._values(trip))
         _leave(trip for trip in known if trip.event is None)
-        due.change(self._topology, self._due)
+        due_counts.change(self._topology, self._due)
 
     def _half_with(self, event: MessageEvent, fits: Any) -> Trip | None:
         """The first that the event completes, which is then no longer half-known."""

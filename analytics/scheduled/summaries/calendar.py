@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q, Sum
 
-from analytics.scheduled.rows.due import HOUR, MINUTE, floor
+from analytics.scheduled.rows.due_counts import HOUR, MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 

@@ -17,7 +17,7 @@ from django.db.models import Case, Count, Max, Min, Q, QuerySet, Sum, When
 from analytics import observation
 from analytics.models import DueCount, ScheduledMessage
 from analytics.observation import StuckRange
-from analytics.scheduled.rows.due import DAY, HOUR, MINUTE, floor
+from analytics.scheduled.rows.due_counts import DAY, HOUR, MINUTE, floor
 from analytics.scheduled.rows.sums import BarNumber, Group, Points, summed
 from topology.models import Broker, Topology
 

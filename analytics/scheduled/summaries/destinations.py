@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
 from analytics.models import DueCount, ScheduledMessage
-from analytics.scheduled.rows.due import DAY
+from analytics.scheduled.rows.due_counts import DAY
 from analytics.scheduled.summaries import counts
 from topology.definitions import Binding
 from topology.models import MissingBinding, Topology

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from analytics.scheduled.queries.search import Match
-from analytics.scheduled.rows.due import DAY, HOUR, MINUTE, floor
+from analytics.scheduled.rows.due_counts import DAY, HOUR, MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 

@@ -15,16 +15,16 @@ from analytics.models import Firehose, Gap, Minute, Probe
 from analytics.observation import SILENT_AFTER, untapped
 from analytics.scheduled.queries import listing
 from analytics.scheduled.rows import lag
-from analytics.scheduled.rows.due import MINUTE, floor
+from analytics.scheduled.rows.due_counts import MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.completeness import LONG_SECONDS, Doubt, Lost, Seen, find_doubt
 from analytics.scheduled.summaries.counts import Scope
 from topology.definitions import is_tap
-from topology.latest import Latest
 from topology.models import State, Topology
 from topology.operations import provision
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
+from topology.snapshots import Latest
 
 # Depths that are older are no measure of a list of now.
 OLDEST_DEPTHS = timedelta(seconds=20)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from delayboard.models import DeadLetterQueue, QueueDepth
-from topology import latest
+from topology import snapshots
 from topology.graph.live_values import count_text
 from topology.models import Broker
 
@@ -70,7 +70,7 @@ def sample(now: datetime) -> int:
 
 
 def _depths(broker: Broker, rows: Collection[DeadLetterQueue], now: datetime) -> list[QueueDepth]:
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     if known.error or known.snapshot is None:
         return []
     numbers = known.snapshot.numbers

@@ -27,7 +27,7 @@ from delayboard.publishing.predict_message import predict_message
 from delayboard.publishing.send import OutgoingMessage, send
 from delayboard.publishing.track import Track, track
 from delayboard.worker.supervise import until_stopped
-from topology import latest, work
+from topology import snapshots, work
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError
 from topology.models import Broker, WorkState
@@ -83,7 +83,7 @@ class Command(BaseCommand):
         form = PublishForm(_typed(given), brokers=Broker.objects.all())
         _check(form)
         broker, outgoing = form.chosen_broker, form.outgoing()
-        known = latest.fresh(broker)
+        known = snapshots.fresh(broker)
         if known.snapshot is None or known.error:
             raise CommandError(f"Nothing was published. {known.error}")
         is_many = given["count"] is not None or given["rate"] is not None

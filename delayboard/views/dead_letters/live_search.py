@@ -19,7 +19,7 @@ from delayboard.dead_letters.search.live_queues import (
     select_queues,
 )
 from delayboard.views.dead_letters.overview import find_candidates
-from topology import access, audit, latest, redaction
+from topology import access, audit, redaction, snapshots
 from topology.models import Broker, Role
 from topology.redaction import Redaction
 
@@ -29,7 +29,7 @@ from topology.redaction import Redaction
 @access.with_broker(Role.VIEWER)
 def live_search(request: HttpRequest, broker: Broker) -> HttpResponse:
     """The queues that a search covers. A POST peeks at them, which marks messages, so no GET."""
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     values = request.POST if request.method == "POST" else request.GET
     text, name = (clean(values.get(one, "")).strip()[:LONGEST_TEXT] for one in ("q", "queue"))
     context: dict[str, Any] = {

@@ -19,9 +19,9 @@ from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay.batch.options import DEFAULTS
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker
 from delayboard.models import ParkedMessage
-from topology import access, audit, latest, redaction
-from topology.latest import Latest
+from topology import access, audit, redaction, snapshots
 from topology.models import Broker, Role
+from topology.snapshots import Latest
 
 
 @require_safe
@@ -32,7 +32,7 @@ def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     rules = redaction.rules_for(request.user, broker)
     (seen,) = peek.number([row.message])
     shown = show_whole(seen, redaction=rules)
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     context: dict[str, Any] = {
         "broker": broker,
         "row": seen_parked_message(row, rules),

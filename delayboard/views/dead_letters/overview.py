@@ -14,10 +14,10 @@ from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.dead_letters.queues.confirmed import Queues, destinations, queues
 from delayboard.dead_letters.queues.feeds import Feeds, feeds
 from delayboard.models import MessageGroup
-from topology import access, latest, redaction
-from topology.latest import Latest
+from topology import access, redaction, snapshots
 from topology.models import Broker, Role
 from topology.redaction import Redaction
+from topology.snapshots import Latest
 from topology.views.cache import SnapshotCache
 
 # A page of ten thousand queues takes a second and three megabytes.
@@ -34,7 +34,7 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
     broker = chosen or next(iter(visible), None)
     context: dict[str, Any] = {"brokers": visible, "broker": broker}
     if broker is not None:
-        known = latest.fresh(broker)
+        known = snapshots.fresh(broker)
         group_filter = groups.parse(request.GET.dict())
         now = datetime.now(UTC)
         context |= {

@@ -22,11 +22,11 @@ from delayboard.models import MessageGroup, ParkedChange, Parking
 from delayboard.models.background_task import PARKED_MESSAGES, PARKING, is_missing
 from delayboard.views.confirm_production import Effect, confirmed_on_production
 from delayboard.views.queue_page import queue_page
-from topology import access, latest, redaction
+from topology import access, redaction, snapshots
 from topology.database import paging
-from topology.latest import Latest
 from topology.models import Broker, Role
 from topology.redaction import HIDDEN
+from topology.snapshots import Latest
 from topology.views.redirect_back import next_of
 
 # As many as a page of messages has, and then some.
@@ -41,7 +41,7 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Start or stop automatic parking; with `mark` of queues that are not marked yet."""
     names = [clean(name) for name in request.POST.getlist("name")[:MOST_WATCHED]] or [""]
     on = request.POST.get("on") == "1"
-    known = latest.fresh(broker) if on else None
+    known = snapshots.fresh(broker) if on else None
     snapshot = known.snapshot if known else None
     for name in names:
         try:
@@ -71,7 +71,7 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
 @access.with_broker(Role.OPERATOR)
 def park(request: HttpRequest, broker: Broker) -> HttpResponse:
     name = clean(request.POST.get("name", ""))
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     snapshot = known.snapshot
     try:
         if request.POST.get("all") == "1":

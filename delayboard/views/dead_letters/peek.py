@@ -21,14 +21,14 @@ from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.queues.mixed_ttls import find_blocked
 from delayboard.dead_letters.replay.check.targets import find_delay_queues
 from delayboard.models import DeadLetterQueue
-from topology import access, audit, latest, redaction
+from topology import access, audit, redaction, snapshots
 from topology.broker.errors import BrokerError
 from topology.definitions import Queue
-from topology.latest import Latest
 from topology.models import Broker, Role
 from topology.operations.queue_reports import replace_peeked
 from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
+from topology.snapshots import Latest
 
 REPLAYS_COST = (
     "On this RabbitMQ version, a replay from a quorum queue uses deliveries of the remaining "
@@ -63,7 +63,7 @@ def dead_letter_queue(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 def _queue(broker: Broker, name: str) -> tuple[Latest, Queue]:
     """The queue as it is in force. Raises Http404 when the broker has none with this name."""
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     if known.snapshot is None:
         return known, Queue(name)
     queue = known.snapshot.definitions.queue(name)

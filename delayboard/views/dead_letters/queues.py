@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 from delayboard.dead_letters.queues import failures
 from delayboard.dead_letters.queues.candidates import candidates
 from delayboard.dead_letters.queues.confirmed import Undecided, decide, destinations
-from topology import access, latest
+from topology import access, snapshots
 from topology.models import Broker, Role
 from topology.views.redirect_back import next_of
 
@@ -23,7 +23,7 @@ def dead_letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpRespon
     """`confirmed` 1 or 0 of the queue `name`; back to `next`, or to the list."""
     name = request.POST.get("name", "")
     is_confirmed = request.POST.get("confirmed") == "1"
-    snapshot = latest.fresh(broker).snapshot
+    snapshot = snapshots.fresh(broker).snapshot
     try:
         decide(request.user, broker, name, snapshot, is_confirmed=is_confirmed)
     except Undecided as problem:
@@ -42,7 +42,7 @@ def dead_letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpRespon
 def check_queues(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Look for failed messages in undecided queues; what is found is proposed."""
     back = redirect(f"{reverse('dead_letters')}?{urlencode({'broker': broker.slug})}")
-    snapshot = latest.fresh(broker).snapshot
+    snapshot = snapshots.fresh(broker).snapshot
     if snapshot is None:
         messages.error(request, f"No queue was checked. {broker.name} has not answered yet.")
         return back

@@ -13,12 +13,12 @@ from analytics.scheduled.queries import search
 from analytics.scheduled.queries.filter import parse
 from analytics.scheduled.queries.listing import read_place
 from delayboard.dead_letters import retrying as retry_list
-from topology import access, latest, redaction
+from topology import access, redaction, snapshots
 from topology.models import Broker, Role
 from topology.operations import adopt
 from topology.patterns.table import PATTERNS
 from topology.snapshot import Snapshot
-from topology.views.brokers.discovered import recognize_snapshot
+from topology.views.brokers.discovered_topologies import recognize_snapshot
 
 SHOWN = 50
 
@@ -44,7 +44,7 @@ def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) ->
     context: dict[str, Any] = {"broker": broker, "brokers": visible}
     if broker is not None:
         now = datetime.now(UTC)
-        known = latest.fresh(broker)
+        known = snapshots.fresh(broker)
         hidden = redaction.rules_for(request.user, broker)
         filters = search.allowed(parse(request.GET.dict(), now), [broker], {broker.pk: hidden})
         place = read_place(request.GET.get("after", ""))

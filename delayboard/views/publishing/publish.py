@@ -25,7 +25,7 @@ from delayboard.publishing.templates import TemplateError, delete_template, save
 from delayboard.publishing.track import make_steps, track
 from delayboard.views.confirm_production import Effect, confirmation
 from delayboard.views.publishing.publish_start import clone_peeked, read_start
-from topology import access, latest
+from topology import access, snapshots
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError
 from topology.models import Role, Topology
@@ -58,7 +58,7 @@ def publish(request: HttpRequest) -> HttpResponse:
     elif data is not None and "more" not in data and form.is_valid():
         broker, outgoing = form.chosen_broker, form.outgoing()
         access.require(request.user, broker, Role.OPERATOR)
-        known = latest.fresh(broker)
+        known = snapshots.fresh(broker)
         context |= {"broker": broker, "outgoing": outgoing, "latest": known}
         if known.snapshot is None or known.error:
             messages.error(request, f"Nothing was published. {known.error}")
@@ -141,7 +141,7 @@ def _offers(form: PublishForm) -> Offers:
     """From what this process knows of the chosen broker: the page waits for nothing."""
     topology = form.chosen("topology")
     broker = topology.broker if isinstance(topology, Topology) else form.chosen("broker")
-    known = latest.latest(broker.pk) if broker is not None else None
+    known = snapshots.latest(broker.pk) if broker is not None else None
     if known is None or known.snapshot is None:
         return Offers()
     through = topology if isinstance(topology, Topology) else None

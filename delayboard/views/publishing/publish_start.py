@@ -11,7 +11,7 @@ from analytics.models import ScheduledBody, ScheduledMessage
 from delayboard.dead_letters.queues import peek
 from delayboard.forms.clone import Clone, clone_message
 from delayboard.models import ParkedMessage, PublishTemplate
-from topology import access, audit, latest, redaction
+from topology import access, audit, redaction, snapshots
 from topology.broker.errors import BrokerError
 from topology.broker.properties.read import read_properties
 from topology.database import paging
@@ -100,7 +100,7 @@ def clone_peeked(request: HttpRequest) -> Clone:
     brokers = access.visible_brokers(request.user, Role.OPERATOR)
     broker = get_object_or_404(brokers, slug=request.POST.get("clone_broker", ""))
     name, handle = request.POST.get("clone_queue", ""), request.POST["clone"]
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     queue = known.snapshot.definitions.queue(name) if known.snapshot else None
     if known.snapshot is None or queue is None:
         return Clone({"broker": broker.slug}, (known.error or f"{broker.name} has no such queue.",))

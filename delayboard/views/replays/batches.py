@@ -20,10 +20,10 @@ from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH, Source
 from delayboard.views.replays.options import options_of
-from topology import access, latest, redaction
+from topology import access, redaction, snapshots
 from topology.database import paging
-from topology.latest import Latest
 from topology.models import Role
+from topology.snapshots import Latest
 from topology.views.sorting import read_sort
 
 PAGE = 50
@@ -81,7 +81,7 @@ def replay_batch(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpResponse:
     """The page of a batch; `more` overrides its context."""
     rules = redaction.rules_for(request.user, batch.broker)
-    now, known = timezone.now(), latest.fresh(batch.broker)
+    now, known = timezone.now(), snapshots.fresh(batch.broker)
     hides = items_page.hides_targets(batch, rules)
     context: dict[str, Any] = {
         "batch": batch,

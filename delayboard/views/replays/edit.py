@@ -22,7 +22,7 @@ from delayboard.dead_letters.replay.publish.header_values import TYPES, HeaderRo
 from delayboard.forms.header_rows import HeaderRowsWidget
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch
-from topology import audit, latest, redaction
+from topology import audit, redaction, snapshots
 from topology.models import Role
 from topology.redaction import Redaction
 
@@ -81,7 +81,7 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
     context: dict[str, Any] = {
         "batch": item.batch,
         "broker": item.batch.broker,
-        "latest": latest.fresh(item.batch.broker),
+        "latest": snapshots.fresh(item.batch.broker),
         "item": item,
         "is_edited": ReplayEdit.objects.filter(item=item).exists(),
         # After a refusal it is still the one that the user saw.

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from delayboard.publishing.timeout_import import import_timeouts as importing
 from tests.delayboard.timeouts.lines import LEVELS, Channel
 from tests.topology.builders import NOON
-from topology import latest
+from topology import snapshots
 from topology.models import Broker, State, Topology
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -28,7 +28,7 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
         yield kept
 
     monkeypatch.setattr(importing, "pipeline", pipeline)
-    monkeypatch.setattr(latest, "for_action", lambda broker, management, objects: kept.seen)
+    monkeypatch.setattr(snapshots, "for_action", lambda broker, management, objects: kept.seen)
     return kept
 
 

@@ -13,7 +13,7 @@ from delayboard.publishing.timeout_import.import_tally import LineResult
 from delayboard.publishing.timeout_import.import_timeouts import import_timeouts, try_import
 from tests.delayboard.timeouts.lines import LONGEST, Channel, a_line, numbered, standing
 from tests.topology.builders import a_queue, a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.broker.errors import BrokerError, Nacked, NotFound, OutcomeUnknown, Unreachable
 from topology.definitions import Binding, Definitions, Exchange
 from topology.models import AuditEntry, State, Topology
@@ -69,7 +69,7 @@ def test_a_destination_that_another_bound_meanwhile_is_looked_at_anew(
 ) -> None:
     others = Binding("shop.delay-delivery", "sales", "#.sales")
     views = iter([a_snapshot(standing()), a_snapshot(standing(others))])
-    monkeypatch.setattr(latest, "for_action", lambda broker, management, objects: next(views))
+    monkeypatch.setattr(snapshots, "for_action", lambda broker, management, objects: next(views))
     verdicts: list[LineResult] = []
     import_timeouts(levels, "file", numbered(a_line("Retail.sales")), verdicts.append)
     assert [verdict.mark for verdict in verdicts] == ["refused"]
@@ -123,7 +123,7 @@ def test_a_failed_look_proves_nothing_and_the_next_look_checks_the_same_lines(
         channel.seen = a_snapshot(standing().without([("queue", "sales")]))
         errors.append(Unreachable("Gone."))
 
-    monkeypatch.setattr(latest, "for_action", look)
+    monkeypatch.setattr(snapshots, "for_action", look)
     lines = numbered(a_line("sales"), a_line())
     tally = import_timeouts(levels, "file", lines, unbind)
     assert (tally.published, tally.stopped) == (0, "Stopped at line 2: Gone.")
@@ -137,7 +137,7 @@ def test_lines_that_the_last_look_could_not_check_are_named(
         raise Unreachable("Gone.")
 
     def lose(verdict: LineResult) -> None:
-        monkeypatch.setattr(latest, "for_action", look)
+        monkeypatch.setattr(snapshots, "for_action", look)
 
     tally = import_timeouts(levels, "file", numbered(a_line()), lose)
     assert tally.stopped == (

@@ -10,7 +10,7 @@ import requests
 import responses
 
 from tests.builders import eventually
-from topology import latest
+from topology import snapshots
 
 API = "http://127.0.0.1:9/api"
 
@@ -53,11 +53,11 @@ class Slow:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(latest, "AFTERWARDS_SECONDS", 0.1)
+    monkeypatch.setattr(snapshots, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(snapshots, "AFTERWARDS_SECONDS", 0.1)
     with responses.mock:
         one = Slow()
         yield one
         one.let(100)
-        eventually(lambda: not latest._polls, "every poll ends")
+        eventually(lambda: not snapshots._polls, "every poll ends")
     responses.mock.reset()

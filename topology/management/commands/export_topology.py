@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from topology import latest
+from topology import snapshots
 from topology.definitions import Definitions
 from topology.exports.names import NotExportable
 from topology.management.find_rows import find_topology
@@ -36,7 +36,7 @@ class Command(BaseCommand):
             # Only permissions contain the names that are bound; without them the line has
             # DESTINATION.
             needs_broker = options["format"] == "permissions"
-            known = latest.poll(topology.broker, PATIENCE_SECONDS) if needs_broker else None
+            known = snapshots.poll(topology.broker, PATIENCE_SECONDS) if needs_broker else None
             found = known.snapshot.definitions if known and known.snapshot else Definitions()
             self.stdout.write(export_topology(topology, options["format"], found), ending="")
         except BadInput as error:

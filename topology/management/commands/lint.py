@@ -121,7 +121,7 @@ def _read_source(options: Mapping[str, Any]) -> tuple[dict[str, Snapshot], Colle
 
 def _of_broker(slug: str) -> tuple[dict[str, Snapshot], Collection[str]]:
     """Raises BadInput."""
-    from topology import latest
+    from topology import snapshots
     from topology.database.errors import explain
     from topology.models import Broker
     from topology.operations.finding_rows import find_mutes
@@ -133,7 +133,7 @@ def _of_broker(slug: str) -> tuple[dict[str, Snapshot], Collection[str]]:
         raise BadInput(explain(error) or f"The database cannot be read: {error}") from error
     if broker is None:
         raise BadInput(f"“{slug}” is neither a file nor a broker. Existing brokers: {names}.")
-    known = latest.poll(broker, 60)
+    known = snapshots.poll(broker, 60)
     if known.snapshot is None or known.error:
         raise BadInput(known.error)
     return {broker.vhost: known.snapshot}, find_mutes(broker, timezone.now())

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from topology import latest
+from topology import snapshots
 from topology.broker.properties.field_values import FieldError, write_table
 from topology.delays import format_delay
 from topology.management.find_rows import find_broker
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         broker = find_broker(options["broker"])
-        found = latest.poll(broker, 60)
+        found = snapshots.poll(broker, 60)
         if found.snapshot is None or found.error:
             raise CommandError(found.error)
         question = Question(

@@ -11,7 +11,7 @@ from topology.findings.rules.live import UNREAD
 from topology.models import Broker
 from topology.operations.finding_rows import find_mutes
 from topology.snapshot import Snapshot
-from topology.views.brokers.discovered import recognize_snapshot
+from topology.views.brokers.discovered_topologies import recognize_snapshot
 from topology.views.findings.results import Line, get_findings, make_line
 
 WORST = 3

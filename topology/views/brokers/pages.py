@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from topology import access, audit, latest
+from topology import access, audit, snapshots
 from topology.broker.errors import BrokerError
 from topology.forms.broker import BrokerForm
 from topology.graph.live_values import MARK_WORDS
@@ -25,7 +25,7 @@ LIST_AGE = timedelta(seconds=10)
 @require_safe
 def brokers(request: HttpRequest) -> HttpResponse:
     visible = access.visible_brokers(request.user)
-    known = latest.fresh_all(visible, LIST_AGE)
+    known = snapshots.fresh_all(visible, LIST_AGE)
     pairs = zip(visible, known, strict=True)
     rows = [{"broker": broker, "latest": one} for broker, one in pairs]
     return render(
@@ -60,7 +60,7 @@ def broker_edit(request: HttpRequest, broker: Broker) -> HttpResponse:
         if form.cleaned_data["password"]:
             changed.set_password(form.cleaned_data["password"])
         changed.save()
-        latest.forget(broker.pk)
+        snapshots.forget(broker.pk)
         what = ", ".join(form.changed_data)
         audit.record(request.user, "broker changed", broker=broker, what=what)
         return _try_connection(request, broker)
@@ -70,7 +70,7 @@ def broker_edit(request: HttpRequest, broker: Broker) -> HttpResponse:
 @require_safe
 @access.with_broker(Role.VIEWER)
 def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     search = request.GET.get("q", "").strip()
     number = request.GET.get("page", "1")
     topologies = Topology.objects.filter(broker=broker).exclude(state=State.DELETED)
@@ -110,5 +110,5 @@ def _try_connection(
     for trial in trials:
         level = messages.SUCCESS if trial.works else messages.ERROR
         messages.add_message(request, level, f"{trial.name}: {trial.sentence}")
-    latest.poll(broker)
+    snapshots.poll(broker)
     return redirect(page, broker_slug=broker.slug)

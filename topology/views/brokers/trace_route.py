@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from topology import access, latest
+from topology import access, snapshots
 from topology.forms.question import QuestionForm
 from topology.models import Broker, Role
 from topology.operations.topology_rows import forwarders_at
@@ -26,7 +26,7 @@ _kept: SnapshotCache[Index] = SnapshotCache()
 @access.with_broker(Role.VIEWER)
 def trace_route(request: HttpRequest, broker: Broker) -> HttpResponse:
     form = QuestionForm(request.GET if request.GET else None)
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     context: dict[str, Any] = {"broker": broker, "form": form, "latest": known}
     if form.is_valid() and known.snapshot is not None:
         answer = ask(

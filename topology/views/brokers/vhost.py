@@ -13,7 +13,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from topology import access, latest
+from topology import access, snapshots
 from topology.graph.build import build
 from topology.graph.edges import Edge, forwarder_edges
 from topology.graph.live_values import MARK_WORDS, snapshot_version
@@ -67,7 +67,7 @@ _kept: SnapshotCache[VhostSurvey] = SnapshotCache()
 @require_safe
 @access.with_broker(Role.VIEWER)
 def vhost(request: HttpRequest, broker: Broker) -> HttpResponse:
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     search = request.GET.get("q", "").strip()
     wanted = request.GET.get("open", "")
     context: dict[str, Any] = {

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from topology import access, latest
+from topology import access, snapshots
 from topology.database.paging import row_number
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
@@ -37,7 +37,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         return redirect("topology:findings", chosen.slug)
     if len(visible) == 1:
         return findings(request, broker_slug=visible[0].slug)
-    known = latest.fresh_all(visible, LIST_AGE)
+    known = snapshots.fresh_all(visible, LIST_AGE)
     rows = [
         {
             "broker": broker,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from topology import latest
+from topology import snapshots
 from topology.findings.counts import Count, make_count, make_counts
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
@@ -44,9 +44,11 @@ def get_findings(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ..
     return _results.get(broker, snapshot, lambda: _finder.find(broker.pk, reported))
 
 
-def read_findings(broker: Broker) -> tuple[latest.Latest, Worked[tuple[Finding, ...]] | None]:
+def read_findings(
+    broker: Broker,
+) -> tuple[snapshots.Latest, Worked[tuple[Finding, ...]] | None]:
     """What is known of the broker now, and its findings as far as they are computed."""
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     return known, get_findings(broker, known.snapshot) if known.snapshot else None
 
 
@@ -79,7 +81,7 @@ def count_by_topology(topologies: Iterable[Topology]) -> dict[int, list[Count]]:
     for topology in topologies:
         broker = topology.broker
         if broker.pk not in by_broker:
-            known = latest.latest(broker.pk)
+            known = snapshots.latest(broker.pk)
             worked = get_findings(broker, known.snapshot) if known and known.snapshot else None
             mutes = find_mutes(broker, timezone.now()) if worked and worked.value else {}
             by_broker[broker.pk] = (

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 
-from topology import access, latest
+from topology import access, snapshots
 from topology.broker.errors import BrokerError
 from topology.models import Role, Topology
 from topology.operations.ownership import Refusal
@@ -52,6 +52,6 @@ def show_failure(request: HttpRequest, topology: Topology, sentence: str) -> Htt
 
 
 def return_to_page(request: HttpRequest, topology: Topology) -> HttpResponse:
-    latest.poll(topology.broker)
+    snapshots.poll(topology.broker)
     page = reverse("topology:topology", args=[topology.slug])
     return redirect(next_of(request, page))

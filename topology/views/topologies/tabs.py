@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from topology import access, latest
+from topology import access, snapshots
 from topology.definitions import Definitions
 from topology.delays import in_words
 from topology.forms.topology import TAPS, TAPS_HELP
@@ -47,7 +47,7 @@ topology_settings = _tab("settings")
 
 
 def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpResponse:
-    known = latest.fresh(topology.broker)
+    known = snapshots.fresh(topology.broker)
     context = {
         "tab": tab,
         "topology": topology,

@@ -19,7 +19,7 @@ from delayboard.dead_letters.replay.check.full_queues import find_limited_queues
 from delayboard.dead_letters.replay.check.route_checker import RouteChecker
 from delayboard.dead_letters.replay.check.targets import Destination, Targets
 from delayboard.dead_letters.replay.check.verdict import Verdict, make_refused
-from topology import latest
+from topology import snapshots
 from topology.broker.management.refusals import explain_timeout
 from topology.broker.properties.read import read_properties
 from topology.message import Properties
@@ -65,10 +65,10 @@ def poll_broker(broker: Broker, *, is_late_good: bool = False) -> BrokerState:
     out as it was seen last. Raises BrokerUnknown.
     """
     asked_at = datetime.now(UTC)
-    known = latest.latest(broker.pk)
+    known = snapshots.latest(broker.pk)
     # A snapshot that another caller finished after this call began is new enough.
     if known is None or known.tried_at < asked_at:
-        known = latest.poll(broker, PATIENCE_SECONDS)
+        known = snapshots.poll(broker, PATIENCE_SECONDS)
     if known.snapshot is not None and not known.error:
         return BrokerState(known.snapshot, known.tried_at)
     if (

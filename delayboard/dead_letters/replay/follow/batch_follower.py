@@ -19,7 +19,7 @@ from delayboard.dead_letters.replay.follow import arrivals, observers
 from delayboard.dead_letters.replay.follow.observers import Scene
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import ENDED_BATCH, ReplayOutcome, Source
-from topology import latest
+from topology import snapshots
 from topology.broker.errors import BrokerError
 from topology.message import REPLAY_HEADER
 
@@ -110,7 +110,7 @@ class Follower:
         """None while the broker does not answer."""
         if self.scene_at is None or now - self.scene_at > SCENE_LASTS:
             self.scene_at = now
-            known = latest.fresh(batch.broker)
+            known = snapshots.fresh(batch.broker)
             snapshot = known.snapshot if known.is_reachable else None
             self.scene = observers.make_scene(batch, snapshot) if snapshot else None
         return self.scene

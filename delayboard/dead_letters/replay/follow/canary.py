@@ -9,7 +9,7 @@ from typing import Literal
 from delayboard.dead_letters.replay.follow import batch_follower, observers
 from delayboard.models import ItemState, ReplayBatch
 from delayboard.models.replay import Order, ReplayOutcome
-from topology import latest
+from topology import snapshots
 from topology.broker.errors import BrokerError
 from topology.delays import format_delay
 
@@ -29,7 +29,7 @@ class CanaryResult:
 
 def find_watch_end(batch: ReplayBatch, now: datetime) -> datetime:
     """So long the first ones are watched that were published just now. Raises BrokerError."""
-    scene = observers.make_scene(batch, latest.recent(batch.broker))
+    scene = observers.make_scene(batch, snapshots.recent(batch.broker))
     return now + max(
         timedelta(seconds=batch.canary_seconds), observers.estimate_round(batch, scene)
     )
@@ -59,7 +59,7 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     if not batch.canary_goes_on:
         return CanaryResult("ask", f"{quiet} Resume the replay manually.")
     try:
-        scene = observers.make_scene(batch, latest.recent(batch.broker))
+        scene = observers.make_scene(batch, snapshots.recent(batch.broker))
     except BrokerError as error:
         return CanaryResult("ask", f"{quiet} Whether deaths are observed is not known: {error}")
     if blind := observers.explain_unobserved_deaths(batch, scene):

@@ -22,9 +22,9 @@ from delayboard.dead_letters.replay.follow.observers import Scene
 from delayboard.dead_letters.replay.follow.outcome_rows import Mark
 from delayboard.models import ReplayBatch, ReplayItem
 from delayboard.models.replay import ReplayOutcome, Source
-from topology import latest
-from topology.latest import Latest
+from topology import snapshots
 from topology.models import Broker
+from topology.snapshots import Latest
 
 Beat: TypeAlias = Callable[[Mapping[str, object]], None]
 
@@ -82,7 +82,7 @@ def explain_stop(batch: ReplayBatch) -> str:
 
 def explain_unobserved(batch: ReplayBatch) -> str:
     """What nobody sees of its messages, in sentences; "" where all is seen."""
-    known = latest.fresh(batch.broker)
+    known = snapshots.fresh(batch.broker)
     return explain_unobserved_in(
         batch, observers.make_scene(batch, known.snapshot) if known.snapshot else None, known
     )

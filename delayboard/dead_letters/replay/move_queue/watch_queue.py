@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 
 from delayboard.dead_letters.replay.move_queue.delivery_limit import Costly, explain_costly
-from topology import latest
+from topology import snapshots
 from topology.broker.errors import (
     Blocked,
     BrokerError,
@@ -27,7 +27,7 @@ CHECK_PATIENCE_SECONDS = 2.0
 
 
 class QueueWatch:
-    """Reads the vhost once, as `latest.for_action` does, and then this queue alone.
+    """Reads the vhost once, as `snapshots.for_action` does, and then this queue alone.
 
     Raises BrokerError, Blocked while the broker has an alarm: it would hand out messages and take
     none. Raises Costly for a queue from which taking destroys messages.
@@ -35,7 +35,7 @@ class QueueWatch:
 
     def __init__(self, broker: Broker, management: Management, name: str) -> None:
         self._management, self._name = management, name
-        known = latest.for_action(broker, management, [])
+        known = snapshots.for_action(broker, management, [])
         self._known = refresh_objects(management, [Queue(name)], known)
         if self._known.definitions.queue(name) is None:
             raise NotFound(f"There is no queue “{name}” any more.")

@@ -29,7 +29,7 @@ from delayboard.dead_letters.replay.send.parked_source import ParkedMessageSourc
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import OPEN, Source
-from topology import latest
+from topology import snapshots
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import PATIENCE_SECONDS, Management
@@ -167,7 +167,9 @@ class Sending:
             pipeline(address, f"replay {batch.pk}") as channel,
         ):
             names = batch.routes.order_by().values_list("exchange", flat=True).distinct()
-            seen = latest.for_action(batch.broker, management, [Exchange(name) for name in names])
+            seen = snapshots.for_action(
+                batch.broker, management, [Exchange(name) for name in names]
+            )
             self._turn(None)
             routes = PublishRoutes(batch, seen.definitions, management, channel)
             limiter = RateLimiter(batch.rate, time.monotonic())

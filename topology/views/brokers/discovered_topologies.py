@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
-from topology import access, latest
+from topology import access, snapshots
 from topology.broker.errors import BrokerError
 from topology.graph.build import build
 from topology.models import Broker, Role, Topology
@@ -37,7 +37,7 @@ _results: SnapshotResults[Recognition] = SnapshotResults()
 @require_safe
 @access.with_broker(Role.VIEWER)
 def discovered(request: HttpRequest, broker: Broker) -> HttpResponse:
-    known = latest.fresh(broker)
+    known = snapshots.fresh(broker)
     wanted = read_filter(request)
     worked = recognize_snapshot(broker, known.snapshot) if known.snapshot else None
     context = {

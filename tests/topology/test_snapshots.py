@@ -15,16 +15,16 @@ from responses import matchers
 from tests.builders import eventually, make_broker
 from tests.stopwatch import stopwatch
 from tests.topology.builders import NOON, a_snapshot
-from topology import latest
+from topology import snapshots
 from topology.broker.address import Address
 from topology.broker.errors import alarm_sentence
 from topology.broker.management.client import Management
 from topology.definitions import Definitions
-from topology.latest import Latest
 from topology.models import Broker
 from topology.operations import connect
 from topology.operations.connect import Trial, try_connection
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.snapshots import Latest
 
 pytestmark = pytest.mark.django_db
 API = "http://127.0.0.1:9/api"
@@ -36,9 +36,9 @@ SEEN = Snapshot("4.3.6", NOON, Definitions(), Definitions(), numbers={})
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     row = make_broker()
-    latest.forget(row.pk)
+    snapshots.forget(row.pk)
     yield row
-    latest.forget(row.pk)
+    snapshots.forget(row.pk)
 
 
 def broker_answers() -> None:
@@ -51,18 +51,18 @@ def broker_answers() -> None:
 @responses.activate
 def test_a_fresh_answer_is_kept_for_all_who_look(broker: Broker) -> None:
     broker_answers()
-    assert latest.latest(broker.pk) is None
-    first = latest.fresh(broker, LONG)
+    assert snapshots.latest(broker.pk) is None
+    first = snapshots.fresh(broker, LONG)
     assert first.is_reachable
     assert first.snapshot is not None
-    assert latest.fresh(broker, LONG) is latest.latest(broker.pk) is first
-    assert latest.fresh(broker, NOW) is not first
-    latest.forget(broker.pk)
-    assert latest.latest(broker.pk) is None
+    assert snapshots.fresh(broker, LONG) is snapshots.latest(broker.pk) is first
+    assert snapshots.fresh(broker, NOW) is not first
+    snapshots.forget(broker.pk)
+    assert snapshots.latest(broker.pk) is None
 
 
 def test_a_broker_that_never_answered_has_an_error_and_no_snapshot(broker: Broker) -> None:
-    found = latest.poll(broker)
+    found = snapshots.poll(broker)
     assert found.snapshot is None
     assert "The management API at http://127.0.0.1:9 does not answer" in found.error
     assert not found.is_reachable
@@ -74,38 +74,38 @@ def test_a_broker_that_stops_answering_keeps_its_last_snapshot(broker: Broker) -
         for kind in ("queues", "exchanges", "bindings"):
             api.get(f"{API}/{kind}/nowhere", json=[])
         api.get(f"{API}/health/checks/alarms", json={"status": "ok"})
-        before = latest.poll(broker)
-    after = latest.poll(broker)
+        before = snapshots.poll(broker)
+    after = snapshots.poll(broker)
     assert after.snapshot is before.snapshot is not None
     assert after.error
     assert after.tried_at > before.tried_at
 
 
 def test_the_silent_ones_are_those_that_failed_lately(broker: Broker) -> None:
-    assert latest.silent([broker]) == []
-    latest.poll(broker)
-    assert latest.silent([broker]) == [broker]
-    failed = latest._latest[broker.pk]
-    latest._latest[broker.pk] = replace(failed, tried_at=failed.tried_at - LONG)
-    assert latest.silent([broker]) == []
+    assert snapshots.silent([broker]) == []
+    snapshots.poll(broker)
+    assert snapshots.silent([broker]) == [broker]
+    failed = snapshots._latest[broker.pk]
+    snapshots._latest[broker.pk] = replace(failed, tried_at=failed.tried_at - LONG)
+    assert snapshots.silent([broker]) == []
 
 
 def test_a_password_that_cannot_be_opened_is_part_of_the_result(
     broker: Broker, settings: Settings
 ) -> None:
     settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
-    assert "cannot be decrypted" in latest.poll(broker).error
+    assert "cannot be decrypted" in snapshots.poll(broker).error
 
 
 @responses.activate
 def test_many_who_ask_at_once_ask_the_broker_once(broker: Broker) -> None:
     broker_answers()
     barrier = threading.Barrier(4)
-    found: list[latest.Latest] = []
+    found: list[snapshots.Latest] = []
 
     def look() -> None:
         barrier.wait(60)
-        found.append(latest.fresh(broker, LONG))
+        found.append(snapshots.fresh(broker, LONG))
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
@@ -135,7 +135,7 @@ class Silent:
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent]:
     one = Silent()
-    monkeypatch.setattr(latest, "observe", one)
+    monkeypatch.setattr(snapshots, "observe", one)
     yield one
     one.answers.set()
     for _ in range(one.asked):
@@ -145,31 +145,31 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent]:
 def test_who_looks_at_a_silent_broker_gets_the_last_known_with_an_error_and_nobody_queues(
     broker: Broker, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0.3)
-    known = latest._latest[broker.pk] = Latest(SEEN, datetime.now(UTC) - LONG)
+    monkeypatch.setattr(snapshots, "PATIENCE_SECONDS", 0.3)
+    known = snapshots._latest[broker.pk] = Latest(SEEN, datetime.now(UTC) - LONG)
     began = time.monotonic()
-    first = latest.fresh(broker)
+    first = snapshots.fresh(broker)
     assert time.monotonic() - began >= 0.3
     with stopwatch() as at_second:
-        second = latest.fresh(broker)
+        second = snapshots.fresh(broker)
     assert at_second.seconds < 0.2
     for found in (first, second):
         assert found.snapshot is known.snapshot
         assert "did not answer in time" in found.error
     assert silent.asked == 1
     silent.answers.set()
-    eventually(lambda: latest.latest(broker.pk) is not known, "the late answer is kept")
-    found = latest.fresh(broker)
+    eventually(lambda: snapshots.latest(broker.pk) is not known, "the late answer is kept")
+    found = snapshots.fresh(broker)
     assert (found.is_reachable, silent.asked) == (True, 1)
 
 
 def test_several_silent_brokers_are_waited_for_together(
     broker: Broker, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(snapshots, "PATIENCE_SECONDS", 0.5)
     brokers = [broker, *(make_broker(name=f"Broker {number}") for number in range(4))]
     with stopwatch() as watch:
-        found = latest.fresh_all(brokers)
+        found = snapshots.fresh_all(brokers)
     assert watch.seconds < 1.5
     assert silent.asked == len(found) == 5
     assert not any(one.is_reachable for one in found)
@@ -178,25 +178,25 @@ def test_several_silent_brokers_are_waited_for_together(
 def test_an_answer_that_comes_after_the_address_changed_is_dropped(
     broker: Broker, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0)
-    latest.fresh(broker)
-    latest.forget(broker.pk)
+    monkeypatch.setattr(snapshots, "PATIENCE_SECONDS", 0)
+    snapshots.fresh(broker)
+    snapshots.forget(broker.pk)
     silent.answers.set()
     assert silent.answered.acquire(timeout=10)
     silent.answered.release()
-    assert latest.latest(broker.pk) is None
+    assert snapshots.latest(broker.pk) is None
     broker.host = "elsewhere.test"
-    assert latest.poll(broker).is_reachable
+    assert snapshots.poll(broker).is_reachable
     assert silent.asked == 2
 
 
 def test_an_address_that_changed_is_asked_anew_though_a_poll_is_under_way(
     broker: Broker, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0)
-    latest.fresh(broker)
+    monkeypatch.setattr(snapshots, "PATIENCE_SECONDS", 0)
+    snapshots.fresh(broker)
     broker.management_url = "http://127.0.0.1:8"
-    assert "127.0.0.1:8 did not answer in time" in latest.fresh(broker).error
+    assert "127.0.0.1:8 did not answer in time" in snapshots.fresh(broker).error
     assert silent.asked == 2
 
 
@@ -253,11 +253,11 @@ def test_a_defect_in_a_trial_or_a_poll_is_none_of_the_brokers(
     def fail(*given: object) -> None:
         raise RuntimeError("never seen before")
 
-    monkeypatch.setattr(latest, "observe", fail)
+    monkeypatch.setattr(snapshots, "observe", fail)
     with pytest.raises(RuntimeError, match="never seen"):
-        latest.fresh(broker)
+        snapshots.fresh(broker)
     with pytest.raises(RuntimeError, match="never seen"):
-        latest.fresh(broker)
+        snapshots.fresh(broker)
     monkeypatch.setattr(connect, "_try_amqp", fail)
     with pytest.raises(RuntimeError, match="never seen"):
         try_connection(broker.address)
@@ -270,7 +270,7 @@ def test_a_snapshot_has_the_oldest_numbers_of_the_last_two_minutes() -> None:
         at = NOON + timedelta(seconds=seconds)
         numbers = {"q": QueueNumbers(messages=seconds)}
         snapshot = replace(a_snapshot(Definitions(), numbers), taken_at=at)
-        known = latest._with_earlier(known, snapshot)
+        known = snapshots._with_earlier(known, snapshot)
         assert known.snapshot is not None
         if known.snapshot.earlier_at is None:
             ages.append(None)
@@ -288,7 +288,7 @@ def test_a_queue_with_messages_is_still_while_its_process_does_nothing() -> None
     for seconds, reductions in ((0, 7), (10, 7), (400, 7), (410, 8), (420, 8), (430, None)):
         numbers = {"q": QueueNumbers(messages=1, reductions=reductions)}
         at = NOON + timedelta(seconds=seconds)
-        known = latest._with_earlier(
+        known = snapshots._with_earlier(
             known, replace(a_snapshot(Definitions(), numbers), taken_at=at)
         )
         assert known.snapshot is not None

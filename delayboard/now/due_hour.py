@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from analytics.scheduled.queries import listing
-from analytics.scheduled.rows.due import MINUTE, floor
+from analytics.scheduled.rows.due_counts import MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from topology.graph.live_values import count_text
