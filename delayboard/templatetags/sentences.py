@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from django import template
-from django.utils.safestring import SafeData
+from django.utils.safestring import SafeData, SafeString
 
 from topology.graph.isolate_names import isolate_names as isolate
 from topology.graph.layout.geometry import visible as made_visible
+from topology.graph.svg_elements import attribute as escape_attribute
 
 register = template.Library()
 
@@ -21,3 +22,9 @@ def isolate_names(value: object) -> object:
 def visible(value: object) -> str:
     """What a message holds, line by line, with signs to see for controls and direction marks."""
     return "\n".join(made_visible(line) for line in str(value).split("\n"))
+
+
+@register.filter
+def attribute(value: object) -> SafeString:
+    """A text inside the double quotes of an SVG, with references for control characters."""
+    return SafeString(escape_attribute(str(value)))

@@ -12,13 +12,13 @@ from tests.graph.test_svg import SVG, Reader
 from topology.definitions import Definitions
 from topology.graph.delay_levels.build import build_ladder
 from topology.graph.delay_levels.diagram import Ladder, Levels
-from topology.graph.delay_levels.svg import draw_ladder
 from topology.graph.live_values import snapshot_cells, snapshot_marks
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.views.diagram import draw_ladder
 
 
 def drawn(found: Snapshot | Definitions, levels: Levels = LADDER) -> str:
-    return draw_ladder(laddered(found, levels), title="Ladder", id="one")
+    return draw_ladder(laddered(found, levels), "Ladder", "one")
 
 
 def laddered(found: Snapshot | Definitions, levels: Levels = LADDER) -> Ladder:
@@ -49,10 +49,13 @@ def test_rungs_of_any_number_of_levels_stand_apart_and_inside(count: int) -> Non
     levels = ladder_of(count, timedelta(milliseconds=50))
     picture = drawn(numbered(level_set(levels)), levels)
     root = ElementTree.fromstring(picture)
-    shapes = [group.find(f"{SVG}rect") for group in root.iter(f"{SVG}g")]
-    rungs = [shape for shape in shapes if shape is not None]
-    tops = [float(shape.get("y") or 0) for shape in rungs]
-    high = float(rungs[0].get("height") or 0)
+    rungs = [group for group in root.iter(f"{SVG}g") if group.get("class") == "rung"]
+    shapes = [shape for group in rungs if (shape := group.find(f"{SVG}rect")) is not None]
+    tops = [
+        float(re.findall(r"[\d.]+", group.get("transform", ""))[1]) + float(shape.get("y") or 0)
+        for group, shape in zip(rungs, shapes, strict=True)
+    ]
+    high = float(shapes[0].get("height") or 0)
     assert len(tops) == count
     assert all(lower - upper > high + 2 for upper, lower in pairwise(tops))
     assert tops[-1] + high < height(picture)
@@ -172,8 +175,6 @@ def test_without_a_destination_it_says_that_nothing_arrives() -> None:
 
 
 def test_ids_are_named_after_the_picture_so_that_two_fit_on_a_page() -> None:
-    one, two = (
-        Reader(draw_ladder(laddered(level_set()), title="L", id=name)).values("id") for name in "ab"
-    )
+    one, two = (Reader(draw_ladder(laddered(level_set()), "L", name)).values("id") for name in "ab")
     assert one
     assert not one & two

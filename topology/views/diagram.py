@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Identity, Queue
 from topology.graph.build import Fact, Graph, build, facts, with_badges
 from topology.graph.delay_levels.build import build_ladder
 from topology.graph.delay_levels.diagram import Ladder, Levels, fold
-from topology.graph.delay_levels.svg import draw_ladder
+from topology.graph.delay_levels.places import place_ladder
 from topology.graph.edges import forwarder_edges
 from topology.graph.layout.dot import arrange
 from topology.graph.layout.geometry import Direction, Layout
@@ -108,8 +109,13 @@ def _levels(params: level_params.Params) -> Levels:
 
 
 def _ladder(ladder: Ladder, title: str, name: str) -> Diagram:
-    # topology.graph.delay_levels.svg escapes every text that it writes.
-    return Diagram(SafeString(draw_ladder(ladder, title=title, id=name)), ladder=ladder)
+    return Diagram(draw_ladder(ladder, title, name), ladder=ladder)
+
+
+def draw_ladder(ladder: Ladder, title: str, name: str) -> SafeString:
+    """Low enough for a laptop screen with 28 levels; `name` is unique on its page."""
+    context = {"placed": place_ladder(ladder), "title": title, "id": name}
+    return render_to_string("topology/ladder.svg", context)
 
 
 def draw_graph(
@@ -117,7 +123,7 @@ def draw_graph(
 ) -> Diagram:
     """A graph and its table; `name` is unique on the page."""
     layout = arrange(graph, direction=direction)
-    # So does topology.graph.svg.
+    # topology.graph.svg escapes every text that it writes.
     svg = SafeString(draw_svg(layout, title=title, id=name))
     return Diagram(svg, facts(graph), _notes(graph, layout, note))
 
