@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 from datetime import UTC, date, datetime
 from urllib.parse import urlencode
 
@@ -21,6 +20,7 @@ from analytics.results.period import Period, read_period
 from analytics.results.read import Report, Selection, choices, last_day, report
 from analytics.retention.index_rows import DELIVERED
 from topology import access, audit
+from topology.content.export_format import csv_line
 from topology.models import Broker, Role, Topology
 from topology.patterns.table import PATTERNS
 
@@ -102,9 +102,8 @@ def table(request: HttpRequest, key: str) -> HttpResponse:
     kind = "generated-" if found.generated_days else ""
     name = f"{kind}{key.replace('_', '-')}-{period.first}-{period.last}.csv"
     disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
-    answer = HttpResponse(content_type="text/csv; charset=utf-8", headers=disposition)
-    csv.writer(answer).writerows(section.csv_rows())
-    return answer
+    lines = map(csv_line, section.csv_rows())
+    return HttpResponse(lines, content_type="text/csv; charset=utf-8", headers=disposition)
 
 
 @require_safe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +20,6 @@ Value: TypeAlias = str | int | float | None
 Row: TypeAlias = Sequence[Value]
 DAY, TOTAL = "Day", "Total"
 MOST_OPEN_ROWS = 20
-_FORMULA = re.compile(r"^[=+\-@\t\r]")
 
 
 @dataclass(frozen=True)
@@ -106,10 +104,9 @@ class Section:
             ]
 
     def csv_rows(self) -> Iterator[list[Value]]:
-        """The head and the raw values; a text that a spreadsheet would compute is quoted."""
+        """The head and the raw values."""
         yield [f"{c.label} ms" if c.kind == "ms" else c.label for c in self.columns]
-        for row in self.rows:
-            yield [_harmless(value) for value in row]
+        yield from map(list, self.rows)
 
 
 def _row_html(row: Sequence[tuple[str, bool]], link: str) -> Iterator[str]:
@@ -138,7 +135,3 @@ def percent(share: float) -> str:
 
 def ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-def _harmless(value: Value) -> Value:
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
