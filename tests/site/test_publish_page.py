@@ -255,6 +255,15 @@ def test_names_of_the_broker_are_offered(pair: Topology) -> None:
     assert "delayboard.tap" not in directly.partition("<datalist")[2].partition("</div>")[0]
 
 
+def test_queues_of_a_delay_are_no_targets(broker: Broker) -> None:
+    params = delay_levels_params.Params("own", "shop", 4)
+    row = create_topology(None, broker, "delay_levels", params)
+    Topology.objects.update(state=State.APPLIED)
+    know(broker, *row.definitions, a_queue("work"))
+    text = text_of(signed_in(Role.OPERATOR).get(reverse("publish"), {"topology": row.slug}))
+    assert '<datalist id="targets"><option value="work"></option></datalist>' in text
+
+
 def test_json_is_formatted_or_said_to_be_none(broker: Broker) -> None:
     client = signed_in(Role.OPERATOR)
     header = {"headers-name": "tenant", "headers-type": "integer", "headers-text": "4711"}
