@@ -39,13 +39,20 @@ FIELDS = (
         "nsb-v2",
         choices=tuple(PRESETS.items()),
     ),
-    Field("prefix", "Prefix", "For custom names; optional for Celery.", required=False),
+    Field(
+        "prefix",
+        "Prefix",
+        "For custom names; optional for Celery.",
+        required=False,
+        only_for=("preset", ("celery", "own")),
+    ),
     Field(
         "levels",
         "Levels",
         "1 to 28, only for custom names. Each level doubles the longest delay.",
         "28",
         required=False,
+        only_for=("preset", ("own",)),
     ),
     Field(
         "unit",
@@ -54,6 +61,7 @@ FIELDS = (
         "delays up to whole steps.",
         "1s",
         required=False,
+        only_for=("preset", ("own",)),
     ),
     Field(
         "queue_type",
@@ -62,6 +70,7 @@ FIELDS = (
         "quorum",
         choices=tuple(QUEUE_TYPES.items()),
         required=False,
+        only_for=("preset", ("celery", "own")),
     ),
     Field(
         "destinations",
@@ -80,6 +89,7 @@ FIELDS = (
         "the message is lost.",
         required=False,
         rare=True,
+        only_for=("destinations", ("exchanges",)),
     ),
 )
 
