@@ -1,4 +1,4 @@
-"""Groups and parked messages on a phone or tablet: their tables are cards that need no scrolling sideways."""
+"""Groups and parked messages on a phone or tablet: their tables are cards, wholly in sight."""
 
 from __future__ import annotations
 
