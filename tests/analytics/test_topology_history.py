@@ -47,7 +47,7 @@ def test_hours_are_summed_and_the_depth_is_computed_backwards(applied: Topology)
 def test_minutes_are_shown_of_a_topology_that_was_applied_just_now(applied: Topology) -> None:
     Minute.objects.create(topology=applied, minute_at=NOW - 2 * MINUTE, entered=1, left=3, late=0)
     found = read_history(applied, "minute", NOW, NOTHING)
-    assert [one.label for one in found.spans[-2:]] == ["12:29", "12:30"]
+    assert [one.label[-3:] for one in found.spans[-2:]] == [":29", ":30"]
     assert [(one.entered, one.left) for one in found.spans[-3:]] == [(1, 3), (0, 0), (0, 0)]
     assert len(found.spans) == 60
     assert read_width("", applied, NOW) == "hour"
