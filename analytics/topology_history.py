@@ -1,4 +1,4 @@
-"""What passed a topology by hour or day, from its counts per minute."""
+"""What passed a topology by minute, hour or day, from its counts per minute."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Literal
 
-from django.db.models import Sum
+from django.db.models import F, Sum
 from django.db.models.functions import TruncDay, TruncHour
 from django.utils import timezone
 
@@ -17,10 +17,18 @@ from analytics.models import Gap, Minute
 from analytics.scheduled.summaries import counts
 from topology.models import State, Topology
 
-Width = Literal["hour", "day"]
-SHOWN: dict[Width, int] = {"hour": 48, "day": 28}
+Width = Literal["minute", "hour", "day"]
+SHOWN: dict[Width, int] = {"minute": 60, "hour": 48, "day": 28}
+LABELS: dict[Width, str] = {"minute": "60 minutes", "hour": "48 hours", "day": "28 days"}
+STEPS: dict[Width, timedelta] = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+}
+# Before, the hours would be a line of one or two points.
+FEW_HOURS = timedelta(hours=3)
 OBSERVED: Mapping[str, datetime] = MappingProxyType({})
-FORMS: dict[Width, str] = {"hour": "%a %H:00", "day": "%b %d"}
+FORMS: dict[Width, str] = {"minute": "%H:%M", "hour": "%a %H:00", "day": "%b %d"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,14 @@ class History:
         return not any(one.entered or one.left for one in self.spans)
 
 
+def read_width(text: str, topology: Topology, now: datetime) -> Width:
+    """The width in the address, else hours, and minutes for a topology applied just now."""
+    if text in SHOWN:
+        return text
+    applied_at = topology.applied_at
+    return "minute" if applied_at and now - applied_at < FEW_HOURS else "hour"
+
+
 def read_history(
     topology: Topology,
     width: Width,
@@ -44,16 +60,17 @@ def read_history(
     begun: Mapping[str, datetime] = OBSERVED,
     deleted_before: datetime | None = None,
 ) -> History:
-    """The newest hours or days, oldest first.
+    """The newest minutes, hours or days, oldest first.
 
     `not_observed` are the sides that nobody observes; of others `begun` says since when, if not
     always. Counts from before `deleted_before` may be deleted.
     """
-    local = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
-    last_at = local if width == "hour" else local.replace(hour=0)
-    step = timedelta(hours=1) if width == "hour" else timedelta(days=1)
+    local = timezone.localtime(now).replace(second=0, microsecond=0)
+    hour = local.replace(minute=0)
+    last_at = {"minute": local, "hour": hour, "day": hour.replace(hour=0)}[width]
+    step = STEPS[width]
     starts = [last_at - step * place for place in reversed(range(SHOWN[width]))]
-    truncated = TruncHour("minute_at") if width == "hour" else TruncDay("minute_at")
+    truncated = {"minute": F, "hour": TruncHour, "day": TruncDay}[width]("minute_at")
     rows = Minute.objects.filter(topology=topology, minute_at__gte=starts[0])
     sums = rows.annotate(at=truncated).values_list("at").order_by("at")
     by_start = {

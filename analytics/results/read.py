@@ -14,6 +14,7 @@ from analytics.models import AccuracyRow, DayFigures, Run, Slo, UnexplainedMessa
 from analytics.models.run import RunState
 from analytics.results.figures import ENTERED, FATES, Figures
 from analytics.results.period import Period
+from topology.definitions import is_own_queue
 from topology.models import Broker, Topology
 
 MOST_TOPOLOGIES = 25
@@ -177,13 +178,16 @@ def budgets_of(topologies: Sequence[Topology], last: date) -> Mapping[str, Figur
 
 
 def choices(period: Period, brokers: Iterable[Broker]) -> Choices:
-    """The filters' names, sorted."""
+    """The filters' names, sorted, without queues of Delayboard."""
     rows = _of([broker.slug for broker in brokers], period.first, period.last)
     newest = rows.order_by("-day").values_list("day", flat=True).first()
     if newest is None:
         return Choices()
     names = rows.filter(day=newest).values_list("topology", "pattern", "destination")
-    found = [sorted({name for name in column if name}) for column in zip(*names, strict=True)]
+    found = [
+        sorted({name for name in column if name and not is_own_queue(name)})
+        for column in zip(*names, strict=True)
+    ]
     return Choices(*found)
 
 

@@ -23,6 +23,7 @@ from topology import access, audit
 from topology.content.export_format import csv_line
 from topology.models import Broker, Role, Topology
 from topology.patterns.table import PATTERNS
+from topology.views.redirect_back import next_of
 
 SHOWN_RUNS = 14
 FILE_TYPES = {"html": "text/html; charset=utf-8", "pdf": "application/pdf"}
@@ -153,7 +154,7 @@ def slo(request: HttpRequest) -> HttpResponse:
         Topology, slug=slug, broker__in=access.visible_brokers(request.user)
     )
     access.require(request.user, topology.broker, Role.OPERATOR)
-    page = f"{reverse('analytics:reports')}?{urlencode({'topology': slug})}"
+    page = next_of(request, f"{reverse('analytics:reports')}?{urlencode({'topology': slug})}")
     share, within_ms = (request.POST.get(name, "") for name in ("percent", "within_ms"))
     if share.strip() and not _is_target(share, within_ms):
         messages.error(

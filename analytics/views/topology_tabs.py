@@ -18,7 +18,7 @@ from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import parse
 from topology import access, redaction
 from topology.models import Role, Topology
-from topology.views.topologies.shared import with_topology
+from topology.views.topologies.shared import head_context, with_topology
 
 
 @require_safe
@@ -30,9 +30,8 @@ def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
     place = listing.read_place(request.GET.get("after", ""))
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
+        **head_context(request, topology),
         "tab": "messages",
-        "topology": topology,
-        "broker": broker,
         "filters": filters,
         "listing": load_list([broker], filters, now, hidden=hidden, place=place),
         "operated": operated,
@@ -44,12 +43,12 @@ def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
 @require_safe
 @with_topology(Role.VIEWER)
 def topology_history(request: HttpRequest, topology: Topology) -> HttpResponse:
-    width: history.Width = "day" if request.GET.get("by") == "day" else "hour"
+    now = datetime.now(UTC)
+    width = history.read_width(request.GET.get("by", ""), topology, now)
     firehose = Firehose.objects.filter(broker=topology.broker).first()
     untapped_sides = frozenset[str](untapped(topology))
     not_observed = frozenset[str]() if firehose else untapped_sides
     begun = dict.fromkeys(untapped_sides, firehose.switched_on_at) if firehose else {}
-    now = datetime.now(UTC)
     kept_from = MINUTES.cutoff(now)
     found = history.read_history(topology, width, now, not_observed, begun, kept_from)
     figures = [
@@ -62,9 +61,9 @@ def topology_history(request: HttpRequest, topology: Topology) -> HttpResponse:
         ),
     ]
     context = {
+        **head_context(request, topology),
         "tab": "history",
-        "topology": topology,
-        "broker": topology.broker,
+        "widths": history.LABELS,
         "history": found,
         "figures": [] if found.is_empty else figures,
         "by": width,

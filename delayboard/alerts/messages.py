@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from zlib import crc32
 
 from django.db.models import F, Q, QuerySet
 
@@ -15,6 +16,8 @@ MINIMUM_DURATION = timedelta(minutes=1)
 # A message lists so many problems, and counts more.
 LISTED = 20
 LONGEST_IDENTITY = 300
+# The page of alerts shows so many of the log.
+LOG_ROWS = 100
 ALL_CLEAR = "Delayboard: all clear"
 
 
@@ -130,3 +133,9 @@ def _is_over(problem: AlertProblem, now: datetime) -> bool:
 
 def _problems(number: int) -> str:
     return "1 problem" if number == 1 else f"{number} problems"
+
+
+def make_log_version() -> str:
+    """Changes with the newest alerts of the log and their states."""
+    rows = AlertMessage.objects.values_list("pk", "state", "attempts")[:LOG_ROWS]
+    return f"{crc32(repr(list(rows)).encode()):08x}"

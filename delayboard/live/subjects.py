@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from analytics.models import Run
+from delayboard.alerts.messages import make_log_version
 from delayboard.live.changed_rows import parked_state, scheduled_state
 from delayboard.live.page_state import (
     State,
@@ -70,6 +71,8 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
             return _of_brokers(kind, name, _read_now)
         case "system":
             return _of_brokers(kind, name, _read_system)
+        case "alerts":
+            return Subject("alerts", None, _read_alerts, ROWS_SECONDS)
         case "scheduled":
             return _rows_of_brokers(kind, name, scheduled_state)
         case "parked":
@@ -199,6 +202,10 @@ def _read_now(brokers: tuple[Broker, ...]) -> State:
     at = datetime.now(UTC)
     found = share_overview(brokers, at)
     return state(at=at, cells=found.cells, marks=found.marks, version=found.version)
+
+
+def _read_alerts() -> State:
+    return state(at=datetime.now(UTC), cells={}, version=make_log_version())
 
 
 def _read_system(brokers: tuple[Broker, ...]) -> State:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from topology.definitions import Definitions
 from topology.delays import format_delay
-from topology.models import Topology
+from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 
 # A browser lists more of them slowly, and nobody reads them.
@@ -49,10 +49,25 @@ def _through(offers: Offers, topology: Topology, names: list[str], found: Defini
     """With the destinations that the topology has, else the names that it can reach."""
     pattern, params = topology.pattern, topology.parsed
     fixed = tuple(pattern.targets(params)[:MOST])
-    fitting = (name for name in names if not pattern.target_problem(params, name, found))
+    internal = _find_internal(topology.broker)
+    fitting = (
+        name
+        for name in names
+        if name not in internal and not pattern.target_problem(params, name, found)
+    )
     return replace(
         offers,
         delays=tuple(format_delay(one) for one in pattern.delays(params) if one),
         only_target=fixed[0] if len(fixed) == 1 else "",
         targets=fixed or tuple(islice(fitting, MOST)),
     )
+
+
+def _find_internal(broker: Broker) -> set[str]:
+    """The names of queues and exchanges of topologies that no message is meant for."""
+    names: set[str] = set()
+    for row in Topology.objects.filter(broker=broker, state=State.APPLIED).select_related("broker"):
+        made = {queue.name for queue in row.definitions.queues}
+        made |= {exchange.name for exchange in row.definitions.exchanges}
+        names |= made - set(row.pattern.targets(row.parsed))
+    return names

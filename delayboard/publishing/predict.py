@@ -10,7 +10,6 @@ from typing import Any
 from topology.definitions import Definitions
 from topology.delays import format_delay, milliseconds
 from topology.message import Forwarder
-from topology.models import Topology
 from topology.routing.walk import RouteOutcome, Walk, walk
 from topology.snapshot import Snapshot
 
@@ -80,17 +79,6 @@ def predict(
         arrives_after=first.after if first else None,
         queue=first.queue if first else "",
     )
-
-
-def observed_by(topologies: list[Topology], walked: Walk) -> Topology | None:
-    """The applied topology whose tap would see the message arrive, if there is one."""
-    last = [outcome.hops[-1] for outcome in walked.delivered]
-    for topology in topologies:
-        for tap in topology.taps:
-            passes = {hop.routing_key for hop in last if hop.exchange == tap.exchange}
-            if tap.phase == "exit" and passes and (tap.routing_key in {"#", *passes}):
-                return topology
-    return None
 
 
 def _sentence(outcome: RouteOutcome) -> str:

@@ -18,8 +18,9 @@ from analytics import facts
 from delayboard.models import Publication
 from delayboard.models.publication import Sent
 from delayboard.publishing.intercepted import without_intercepted
+from delayboard.publishing.observe import find_observer
 from delayboard.publishing.own_declared import owning
-from delayboard.publishing.predict import Prediction, observed_by
+from delayboard.publishing.predict import Prediction
 from topology import audit, snapshots
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import BrokerError, Conflict, OutcomeUnknown, Returned
@@ -28,7 +29,7 @@ from topology.broker.management.refresh import refresh_route
 from topology.broker.properties.read import build_properties
 from topology.definitions import Definitions
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
-from topology.models import Broker, State, Topology
+from topology.models import Broker, Topology
 from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
@@ -37,9 +38,6 @@ from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 KEPT_UNCONFIRMED = (
     "RabbitMQ returned the message, as it does with every message that a delayed exchange keeps. "
     "It does not confirm that the plugin stored the message."
-)
-NOT_OBSERVED = (
-    "Delivery is not observed for this topology: no tap records messages that leave its delays."
 )
 
 
@@ -203,13 +201,12 @@ def _store_publication(
     tracking: uuid.UUID,
     publish: Publish,
 ) -> Publication:
-    applied = list(Topology.objects.filter(broker=broker, state=State.APPLIED))
-    topology = outgoing.topology or observed_by(applied, prediction.walk)
+    observer = find_observer(broker, outgoing.topology, outgoing.target, prediction)
     after = prediction.arrives_after
     row = Publication(
         id=tracking,
         broker=broker,
-        topology=topology,
+        topology=observer.topology,
         user_id=user.pk,
         exchange=outgoing.exchange,
         routing_key=outgoing.routing_key,
@@ -219,7 +216,7 @@ def _store_publication(
         predicted_queue=prediction.queue,
         prediction=prediction.sentence,
         hops=prediction.hops,
-        unobservable_why=_why_unobservable(topology, outgoing.target, prediction),
+        unobservable_why=observer.unobservable_why,
     )
     try:
         with transaction.atomic():
@@ -227,30 +224,6 @@ def _store_publication(
     except IntegrityError as error:
         raise AlreadySent(str(tracking)) from error
     return row
-
-
-def sees_arrivals(topology: Topology, target: str, found: Definitions) -> bool:
-    """Whether a tap sees what arrives at this target.
-
-    A direct exchange copies to a tap what it was bound for by name, and nothing for “#”."""
-    direct = {exchange.name for exchange in found.exchanges if exchange.type == "direct"}
-    return any(
-        tap.phase == "exit"
-        and tap.destination in ("", target)
-        and not (tap.routing_key == "#" and tap.exchange in direct)
-        for tap in topology.taps
-    )
-
-
-def _why_unobservable(topology: Topology | None, target: str, prediction: Prediction) -> str:
-    if not prediction.is_good:
-        return "The prediction has no delivery."
-    if topology is not None:
-        return "" if sees_arrivals(topology, target, prediction.found) else NOT_OBSERVED
-    return (
-        f"No tap of an applied topology records deliveries to {prediction.queue}. Publish through "
-        "an applied topology to observe the delivery."
-    )
 
 
 def _record_publication(

@@ -54,7 +54,7 @@ def slo_line(topology: Topology) -> dict[str, Any]:
     """The target of a topology and what the last 28 days left of its error budget."""
     target = Slo.objects.filter(topology=topology).first()
     if target is None:
-        return {}
+        return {"topology": topology}
     figures = budgets_of([topology], last_day())[topology.slug]
     month = attainment(figures.late, target.percent, target.within_ms)
     is_generated = figures.total("generated") > 0

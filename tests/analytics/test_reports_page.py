@@ -24,7 +24,7 @@ from analytics.results.period import Period
 from analytics.results.sections.search import search_of
 from delayboard.dead_letters.search.query import Condition, Pattern, Span, parse
 from tests.analytics import result_rows
-from topology.models import AuditEntry, Broker, Grant, Role, Topology
+from topology.models import AuditEntry, Broker, Grant, Role, State, Topology
 
 DAY = date(2026, 11, 20)
 GROUP = {"broker": "main", "topology": "orders"}
@@ -274,7 +274,10 @@ def test_an_operator_sets_and_deletes_a_target_and_a_viewer_only_sees_it(
     refused = operator.post(address, values | {"percent": "100"}, follow=True)
     assert "The target is not valid" in refused.content.decode()
     assert not Slo.objects.exists()
-    operator.post(address, values)
+    back = f"{reverse('analytics:reports')}?topology=orders&range=7"
+    assert operator.post(address, values | {"next": back}).headers["Location"] == back
+    csv_file = operator.get(reverse("analytics:report_table", args=["slo"]), {"topology": "orders"})
+    assert "Target,Topology" in csv_file.content.decode()
     text = of_the_day(viewer, topology="orders")
     assert "99 % within 10 ms of due" in text
     assert "Error budget (28 days)" in text
@@ -290,6 +293,8 @@ def slo_line(topology: Topology) -> str:
 
 def test_a_topology_shows_its_target_and_the_budget_of_28_days(topology: Topology) -> None:
     assert slo_line(topology).strip() == ""
+    topology.state = State.APPLIED
+    assert f"?topology={topology.slug}&amp;range=28#slo" in slo_line(topology)
     Slo.objects.create(topology=topology, percent=90, within_ms=10)
     assert "no delivery was measured in 28 days" in slo_line(topology)
     yesterday = datetime.now(UTC).date() - timedelta(days=1)

@@ -9,12 +9,13 @@ import pytest
 from analytics.charts import topology_history as charts
 from analytics.models import Gap, Minute
 from analytics.scheduled.rows import projection
-from analytics.topology_history import Width, read_history
+from analytics.topology_history import Width, read_history, read_width
 from tests.analytics.builders import an_entry
 from topology.models import State, Topology
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
 NOTHING = frozenset[str]()
 
 
@@ -43,7 +44,22 @@ def test_hours_are_summed_and_the_depth_is_computed_backwards(applied: Topology)
     assert not found.is_empty
 
 
-@pytest.mark.parametrize("width", ["hour", "day"])
+def test_minutes_are_shown_of_a_topology_that_was_applied_just_now(applied: Topology) -> None:
+    Minute.objects.create(topology=applied, minute_at=NOW - 2 * MINUTE, entered=1, left=3, late=0)
+    found = read_history(applied, "minute", NOW, NOTHING)
+    assert [one.label[-3:] for one in found.spans[-2:]] == [":29", ":30"]
+    assert [(one.entered, one.left) for one in found.spans[-3:]] == [(1, 3), (0, 0), (0, 0)]
+    assert len(found.spans) == 60
+    assert read_width("", applied, NOW) == "hour"
+    applied.applied_at = NOW - HOUR
+    assert [read_width(text, applied, NOW) for text in ("", "day", "x")] == [
+        "minute",
+        "day",
+        "minute",
+    ]
+
+
+@pytest.mark.parametrize("width", ["minute", "hour", "day"])
 def test_what_is_not_observed_is_unknown_and_not_zero(applied: Topology, width: Width) -> None:
     found = read_history(applied, width, NOW, frozenset({"exit"}))
     assert {one.left for one in found.spans} == {None}

@@ -1,4 +1,4 @@
-"""Groups and parked messages on a phone: their tables are cards that need no scrolling sideways."""
+"""Groups and parked messages on a phone or tablet: their tables are cards, wholly in sight."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ SCROLLS = """
 """
 
 
+@pytest.mark.parametrize("width", [390, 768])
 @pytest.mark.parametrize("view", ["dead_letters", "parked_messages"])
-def test_nothing_is_wider_than_a_phone(page: Page, ada: User, site_url: str, view: str) -> None:
+def test_nothing_is_wider_than_a_phone_or_tablet(
+    page: Page, ada: User, site_url: str, view: str, width: int
+) -> None:
     broker = make_broker()
     died.groups(broker, ada, "dead", ["shop.NoStock", *crowd(12)])
     sign_in(page.context, ada, site_url)
-    page.set_viewport_size({"width": 390, "height": 800})
+    page.set_viewport_size({"width": width, "height": 800})
     page.goto(reverse(view, args=[broker.slug] if view == "parked_messages" else []))
     scrolls = page.evaluate(SCROLLS)
     assert scrolls

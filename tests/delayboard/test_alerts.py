@@ -16,6 +16,7 @@ from django.utils import timezone
 from delayboard.alerts import send, task
 from delayboard.alerts.messages import note_problems, write_message, write_test
 from delayboard.alerts.task import KIND, write_alerts
+from delayboard.live.subjects import find
 from delayboard.models import (
     AlertMessage,
     AlertProblem,
@@ -388,6 +389,38 @@ def test_an_address_of_a_service_is_kept_sealed(
     assert address.rpartition("/")[2] not in page
     assert ProblemKind.STUCK not in made.excluded_kinds
     assert ProblemKind.SLO in made.excluded_kinds
+
+
+def test_a_receiver_is_edited_and_keeps_its_address(db: None, client: Client) -> None:
+    client.force_login(make_user("ada", Role.ADMIN))
+    ops = receiver(excluded_kinds=["slo"])
+    page = client.get(f"/alerts/?edit={ops.pk}").content.decode()
+    assert "Save receiver" in page
+    assert page.count(" data-select checked") == len(ProblemKind) - 1
+    values = {"receiver": str(ops.pk), "channel": "email", "name": "night", "kind": "stuck"}
+    client.post("/alerts/receiver/", values | {"group_minutes": "9"})
+    ops.refresh_from_db()
+    assert (ops.name, ops.group_minutes, ops.address) == ("night", 9, "ops@example.org")
+    assert "slo" in ops.excluded_kinds
+    # Another channel needs an address of its own.
+    other = values | {"group_minutes": "5", "channel": "webhook"}
+    assert (
+        "Nothing was changed."
+        in client.post("/alerts/receiver/", other, follow=True).content.decode()
+    )
+    client.post("/alerts/receiver/", values | {"group_minutes": "5", "address": "b@example.org"})
+    ops.refresh_from_db()
+    assert ops.address == "b@example.org"
+    assert AuditEntry.objects.filter(action="alert receiver changed").count() == 2
+
+
+def test_the_page_learns_what_became_of_an_alert(db: None) -> None:
+    subject = find("alerts", "log", 1)
+    assert subject is not None
+    write_test(receiver(), NOON)
+    waiting = subject.read()["version"]
+    AlertMessage.objects.update(state="sent")
+    assert subject.read()["version"] != waiting
 
 
 def test_only_admins_of_all_brokers_see_and_change_alerts(db: None, client: Client) -> None:

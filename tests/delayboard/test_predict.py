@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from delayboard.publishing.predict import observed_by, predict
+from delayboard.publishing.observe import find_tapped
+from delayboard.publishing.predict import predict
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import (
@@ -64,10 +65,10 @@ def test_an_arrival_through_a_tapped_exchange_is_observed(pair: Topology) -> Non
     delayed, direct = predict(there, "orders-retry", "orders"), predict(there, "orders", "orders")
     past_the_taps = predict(there, "", "orders")
     lost = predict(there, "orders", "unbound")
-    assert observed_by([pair], delayed.walk) == observed_by([pair], direct.walk) == pair
-    assert observed_by([pair], past_the_taps.walk) is None
-    assert observed_by([pair], lost.walk) is None
-    assert observed_by([], delayed.walk) is None
+    assert find_tapped([pair], delayed.walk) == find_tapped([pair], direct.walk) == pair
+    assert find_tapped([pair], past_the_taps.walk) is None
+    assert find_tapped([pair], lost.walk) is None
+    assert find_tapped([], delayed.walk) is None
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,8 @@ def test_from_a_page_of_a_broker_the_form_of_a_topology_chooses_it(pair: Topolog
     (listed,) = (link for link in links(start) if link.endswith("#patterns"))
     offered = links(text_of(client.get(listed.partition("#")[0])))
     forms = [link for link in offered if urlsplit(link).path == reverse("topology:topology_add")]
-    assert len(forms) == 9
+    # RabbitMQ 3.10.8 can have neither a delayed exchange nor a quorum retry.
+    assert len(forms) == 7
     for form in forms:
         assert selected(text_of(client.get(form)), "broker") == [pair.broker.slug], form
 

@@ -335,7 +335,8 @@ def test_groups_are_merged_and_restored_without_javascript(
     assert f'name="group" value="{kept.pk}"' in text
     address = reverse("merge_message_groups", args=[broker.slug])
     text = text_of(operator.get(address, {"group": [kept.pk, other.pk]}))
-    assert f'name="into" value="{kept.pk}" aria-label="Use group shop.Exception003" checked' in text
+    label = f"Use group {kept.pk}, shop.Exception003"
+    assert f'name="into" value="{kept.pk}" aria-label="{label}" checked' in text
     assert "&lt;b&gt;" in text
     sent = {"group": [kept.pk, other.pk], "into": kept.pk, "name": "No stock"}
     text = text_of(operator.post(address, sent, follow=True))

@@ -7,6 +7,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from analytics.models import Firehose
 from delayboard.models import Publication
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
@@ -136,6 +137,41 @@ def test_a_delay_through_levels_is_rounded_up_predicted_and_bounded(broker: Brok
     assert "the word “*” or “#”" in predicted(delay="1s", target="a.#")
 
 
+@pytest.mark.parametrize(
+    ("queue_type", "has_firehose", "sentence"),
+    [
+        ("classic", False, "Delayboard follows the message until delivery."),
+        ("quorum", False, "only until it enters the delay. Delivery is not observed for this"),
+        ("quorum", True, "until a consumer takes it (firehose)."),
+    ],
+)
+def test_how_far_a_message_is_followed_is_said_before_the_publish(
+    broker: Broker, queue_type: str, has_firehose: bool, sentence: str
+) -> None:
+    params = delay_levels_params.Params("own", "shop", 4, queue_type=queue_type)
+    row = create_topology(None, broker, "delay_levels", params)
+    Topology.objects.update(state=State.APPLIED)
+    if has_firehose:
+        Firehose.objects.create(broker=broker)
+    know(broker, *row.definitions, a_queue("work"))
+    values = {"topology": row.slug, "predict": "1", "target": "work", "delay": "3s"}
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    assert sentence in text
+    url = reverse("topology:topology_settings", args=[row.slug])
+    assert (url in text.partition('id="prediction"')[2]) is ("only until" in sentence)
+
+
+def test_a_stuck_copy_is_not_said_to_be_lost(broker: Broker) -> None:
+    params = delay_levels_params.Params("own", "shop", 4)
+    row = create_topology(None, broker, "delay_levels", params)
+    Topology.objects.update(state=State.APPLIED)
+    know(broker, *row.definitions)
+    values = {"broker": broker.slug, "exchange": "shop.delay-level-03", "predict": "1"}
+    values["routing_key"] = "0.0.0.1.work"
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    assert "<strong>Stuck</strong>" in text
+
+
 def test_the_same_parked_message_sent_twice_is_published_once(broker: Broker) -> None:
     know(broker, a_queue("work"))
     row = Publication.objects.create(broker=broker, size=1)
@@ -217,6 +253,15 @@ def test_names_of_the_broker_are_offered(pair: Topology) -> None:
     assert '<option value="other">' in directly
     assert '<option value="orders-retry">' in directly
     assert "delayboard.tap" not in directly.partition("<datalist")[2].partition("</div>")[0]
+
+
+def test_queues_of_a_delay_are_no_targets(broker: Broker) -> None:
+    params = delay_levels_params.Params("own", "shop", 4)
+    row = create_topology(None, broker, "delay_levels", params)
+    Topology.objects.update(state=State.APPLIED)
+    know(broker, *row.definitions, a_queue("work"))
+    text = text_of(signed_in(Role.OPERATOR).get(reverse("publish"), {"topology": row.slug}))
+    assert '<datalist id="targets"><option value="work"></option></datalist>' in text
 
 
 def test_json_is_formatted_or_said_to_be_none(broker: Broker) -> None:

@@ -167,6 +167,29 @@ def test_chosen_parked_messages_and_all_that_match_become_drafts(broker: Broker)
     assert "Dry run of replay" in page(chosen)
 
 
+def test_a_part_of_a_group_is_replayed_from_the_page_of_the_group(broker: Broker) -> None:
+    parked_messages = some(broker, 5)
+    group = parked_messages[0].group
+    client = signed_in(Role.OPERATOR, broker)
+    page_of = reverse("message_group", args=[broker.slug, group.pk])
+    text = text_of(client.get(page_of))
+    assert 'name="limit"' in text
+    assert ">5 parked</a>, 5 ever parked." in text
+    address = reverse("parked_messages_replay", args=[broker.slug])
+    values = {"group": group.pk, "next": page_of, "order": "newest"}
+    refused = text_of(client.post(address, values | {"limit": "0"}, follow=True))
+    assert "Nothing was prepared. Enter 1 or more" in refused
+    assert f"Group {group.pk}" in refused
+    client.post(address, values | {"limit": "2"})
+    batch = ReplayBatch.objects.get()
+    sent = set(batch.items.values_list("parked_message_id", flat=True))
+    assert sent == {parked_messages[3].pk, parked_messages[4].pk}
+    listed = reverse("parked_messages", args=[broker.slug])
+    back = f'/ <a href="{page_of}">Group {group.pk}</a>'
+    assert back in text_of(client.get(listed, {"q": f"group:{group.pk}"}))
+    assert back not in text_of(client.get(listed, {"q": "group:99999"}))
+
+
 def test_parked_messages_that_came_from_nowhere_are_sent_where_somebody_types(
     broker: Broker,
 ) -> None:

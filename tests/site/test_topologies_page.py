@@ -7,15 +7,17 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.builders import make_broker, make_pair
-from tests.site.page_setup import signed_in, text_of
-from topology.models import Role
+from tests.site.page_setup import know, signed_in, text_of
+from topology.models import Broker, MissingBinding, Role, State, Topology
+
+pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize(
     ("sort", "names"),
     [("", "a b"), ("-name", "b a"), ("broker", "b a"), ("-applied", "a b"), ("x", "a b")],
 )
-def test_topologies_are_sorted_by_a_column(db: None, sort: str, names: str) -> None:
+def test_topologies_are_sorted_by_a_column(sort: str, names: str) -> None:
     first = make_pair(make_broker(name="Two"), name="a")
     make_pair(make_broker(name="One"), name="b")
     first.applied_at = timezone.now()
@@ -23,3 +25,44 @@ def test_topologies_are_sorted_by_a_column(db: None, sort: str, names: str) -> N
     query = {"sort": sort}
     text = text_of(signed_in(Role.VIEWER).get(reverse("topology:topologies"), query))
     assert re.findall(r'class="name" href="/topologies/(\w)/"', text) == names.split()
+
+
+def test_a_pattern_that_the_broker_cannot_have_is_unavailable_with_the_reason(
+    broker: Broker,
+) -> None:
+    client = signed_in(Role.OPERATOR)
+    address = reverse("topology:topologies")
+    unknown = text_of(client.get(address))
+    assert "Unavailable" not in unknown
+    assert 'href="#patterns">Create topology</a>' in unknown
+    # RabbitMQ 3.10.8
+    know(broker)
+    text = text_of(client.get(address))
+    assert "?kind=quorum_retry" not in text
+    assert "?kind=retry_pair" in text
+    assert "Unavailable</span>" in text
+
+
+def test_a_topology_with_stuck_messages_is_not_green(pair: Topology) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    know(pair.broker, *pair.definitions)
+    client = signed_in(Role.VIEWER)
+    pages = [
+        reverse("topology:topologies"),
+        reverse("topology:topology", args=[pair.slug]),
+        reverse("analytics:topology_messages", args=[pair.slug]),
+    ]
+    green = '<span class="state state-ok">Applied</span>'
+    assert all(green in text_of(client.get(page)) for page in pages)
+    MissingBinding.objects.create(topology=pair, destination="orders", since_at=timezone.now())
+    for page in pages:
+        text = text_of(client.get(page))
+        assert green not in text
+        assert "Not routed</span>" in text
+
+
+def test_the_messages_that_wait_in_delays_lead_to_their_list(broker: Broker) -> None:
+    know(broker)
+    text = text_of(signed_in(Role.VIEWER).get(reverse("topology:broker", args=[broker.slug])))
+    listed = f'<a href="{reverse("analytics:scheduled")}?broker={broker.slug}"><strong>'
+    assert listed in text

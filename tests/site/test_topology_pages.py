@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -242,7 +243,10 @@ def test_each_tab_is_a_page_that_marks_itself(pair: Topology) -> None:
         assert f'href="{address}" aria-current="page"' in text_of(client.get(address))
     for name in ("messages", "history"):
         address = reverse(f"analytics:topology_{name}", args=[pair.slug])
-        assert f'href="{address}" aria-current="page"' in text_of(client.get(address))
+        text = text_of(client.get(address))
+        assert f'href="{address}" aria-current="page"' in text
+        assert "Trace route</a>" in text
+        assert "Verify topology</button>" in text
 
 
 def test_empty_levels_are_folded_until_all_are_wanted(broker: Broker) -> None:
@@ -256,3 +260,30 @@ def test_empty_levels_are_folded_until_all_are_wanted(broker: Broker) -> None:
     assert "Level 5, queue" in text
     assert "Level 6, queue" not in text
     assert "Level 6, queue" in text_of(client.get(address, {"levels": "all"}))
+
+
+def test_fields_that_a_preset_forbids_are_marked_and_may_be_missing(broker: Broker) -> None:
+    know(broker)
+    client = signed_in(Role.OPERATOR)
+    address = reverse("topology:topology_add") + "?kind=delay_levels"
+    text = text_of(client.get(address))
+    for name in ("levels", "unit"):
+        assert re.search(f'name="{name}"[^>]* data-only-for="preset" data-only-values="own"', text)
+    assert "form_choices.js" in text
+    values = {"broker": broker.slug, "preset": "nsb-v1", "destinations": "queues"}
+    refused = text_of(client.post(address, values | {"levels": "4"}))
+    assert "This preset has 28 levels." in refused
+    assert client.post(address, values).status_code == 302
+    assert Topology.objects.get().parsed.queue_type == "classic"
+
+
+def test_a_long_plan_has_its_summary_and_button_above_the_list_too(broker: Broker) -> None:
+    params = delay_levels_params.Params("own", "shop", 12)
+    levels = create_topology(None, broker, delay_levels.KIND, params, tap_type="classic")
+    know(broker)
+    client, address = signed_in(Role.OPERATOR), reverse("topology:topology", args=[levels.slug])
+    text = text_of(client.get(address))
+    above, _, below = text.partition('<ul class="plan">')
+    button = "Apply to Test broker"
+    assert (above.count(button), below.count(button)) == (1, 1)
+    assert "changes nothing that exists." in above

@@ -27,6 +27,22 @@ from topology.provisioning.plan import Change, Difference, ends, make_plan, titl
 from topology.provisioning.taps import tap_definitions
 
 
+def test_a_plan_is_summed_up_in_a_line() -> None:
+    wanted = Definitions.of(
+        [Exchange("x"), Exchange("y"), a_queue("q"), Binding("x", "q", "k"), a_queue("there")]
+    )
+    plan = make_plan(wanted, a_snapshot(Definitions.of([a_queue("there")])))
+    added = "Adds 1 binding, 2 exchanges and 1 queue; changes nothing that exists."
+    assert plan.summary == added
+    assert make_plan(wanted, a_snapshot(wanted)).summary == (
+        "Adds nothing; changes nothing that exists."
+    )
+    other = a_snapshot(Definitions.of([Exchange("x", "fanout")]))
+    assert make_plan(Definitions.of([Exchange("x")]), other).summary == (
+        "Adds nothing; conflicts with 1 object."
+    )
+
+
 @given(strategies.definitions(), strategies.definitions())
 def test_a_plan_signs_every_wanted_thing_and_creates_what_is_missing(
     wanted: Definitions, there: Definitions

@@ -110,7 +110,11 @@ def _form_field(field: Field) -> forms.Field:
         "initial": field.initial,
         "required": field.required,
     }
+    name, values = field.only_for
+    # form_choices.js hides it for other values, and does not send it.
+    only = {"data-only-for": name, "data-only-values": " ".join(values)} if name else {}
     if field.choices:
-        return forms.ChoiceField(choices=field.choices, **settings)
-    widget = forms.TextInput(attrs={"class": "name"})
+        choice = forms.Select(attrs=only)
+        return forms.ChoiceField(choices=field.choices, widget=choice, **settings)
+    widget = forms.TextInput(attrs={"class": "name", **only})
     return forms.CharField(max_length=2000, strip=False, widget=widget, **settings)

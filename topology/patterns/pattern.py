@@ -86,7 +86,8 @@ class Tap:
 class Field:
     """A parameter as a field of a form; `choices` are (value, words), none for free text.
 
-    A `rare` field is folded.
+    A `rare` field is folded. One with `only_for` applies only where the field of that name has one
+    of the values.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Field:
     required: bool = True
     choices: tuple[tuple[str, str], ...] = ()
     rare: bool = False
+    only_for: tuple[str, tuple[str, ...]] = ("", ())
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -54,6 +55,17 @@ class Plan:
     @property
     def is_applicable(self) -> bool:
         return not self.select("conflict")
+
+    @property
+    def summary(self) -> str:
+        """How many objects it adds, by kind, and what happens to those that exist."""
+        kinds = Counter(type(change.object).__name__.lower() for change in self.select("create"))
+        parts = [f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in sorted(kinds.items())]
+        listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+        adds = f"Adds {listed}" if listed else "Adds nothing"
+        if conflicts := len(self.select("conflict")):
+            return f"{adds}; conflicts with {conflicts:,} object{'' if conflicts == 1 else 's'}."
+        return f"{adds}; changes nothing that exists."
 
     @property
     def is_empty(self) -> bool:

@@ -77,11 +77,12 @@ def make_slo(report: Report) -> Section:
                 rows.append(
                     [
                         *(day.isoformat(), found.measured, found.measured - found.within),
-                        *(found.share, found.burn_rate),
+                        *(found.share, found.burn_rate, str(slo), report.selection.topology),
                     ]
                 )
     columns = (
         *(Column(DAY), Column("Measured", "count"), Column("Late", "count")),
         *(Column("Attainment", "share"), Column("Burn rate", "number")),
+        *(Column("Target"), Column("Topology")),
     )
     return Section("slo", "Service level objective", columns, rows, "No delivery was measured.")

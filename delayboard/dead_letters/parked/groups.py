@@ -172,10 +172,19 @@ def by_state(broker: Broker) -> list[tuple[str, str, int]]:
     sums = MessageGroup.objects.filter(broker=broker).aggregate(
         **{state: Sum(state, default=0) for state in ParkedState.values}
     )
+    return _in_words(sums)
+
+
+def count_states(group: MessageGroup) -> list[tuple[str, str, int]]:
+    """As `by_state`, of one group."""
+    return _in_words({state: getattr(group, state) for state in ParkedState.values})
+
+
+def _in_words(numbers: Mapping[str, int]) -> list[tuple[str, str, int]]:
     return [
-        (state.value, str(state.label), sums[state.value])
+        (state.value, str(state.label), numbers[state.value])
         for state in ParkedState
-        if sums[state.value] or state == ParkedState.PARKED
+        if numbers[state.value] or state == ParkedState.PARKED
     ]
 
 

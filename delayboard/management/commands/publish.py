@@ -22,6 +22,7 @@ from delayboard.models import Publication, PublishJob
 from delayboard.models.publication import Sent
 from delayboard.publishing import publish_job
 from delayboard.publishing.body import FORMATS
+from delayboard.publishing.observe import find_observer
 from delayboard.publishing.predict import Prediction
 from delayboard.publishing.predict_message import predict_message
 from delayboard.publishing.send import OutgoingMessage, send
@@ -90,7 +91,8 @@ class Command(BaseCommand):
         if not form.check_target(known.snapshot.definitions) or (is_many and not form.check_many()):
             _check(form)
         prediction = predict_message(broker, known.snapshot, outgoing)
-        self._report(given, "predicted", prediction.sentence)
+        observer = find_observer(broker, outgoing.topology, outgoing.target, prediction)
+        self._report(given, "predicted", f"{prediction.sentence} {observer.sentence}")
         if given["dry_run"]:
             return
         if refusal := unconfirmed(broker, given):

@@ -15,6 +15,7 @@ from delayboard.dead_letters.parked.group_note import NoteError, owners, write
 from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.models import MessageGroup
+from delayboard.models.replay import Order
 from topology import access, redaction
 from topology.database import paging
 from topology.models import Broker, Role
@@ -34,9 +35,12 @@ def message_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse
     newest = groups.newest_of(group)
     may_operate = access.may(request.user, broker, Role.OPERATOR)
     trend = group_trend.trends([group], span, datetime.now(UTC))[group.pk]
+    counted = groups.with_merged_counts([group])[0]
     context = {
         "broker": broker,
-        "group": seen_group(groups.with_merged_counts([group])[0], rules),
+        "group": seen_group(counted, rules),
+        "by_state": groups.count_states(counted),
+        "orders": Order.choices,
         "merged": [seen_group(one, rules) for one in group.merged.order_by("pk")],
         "by": by,
         "bars": group_trend.BARS,

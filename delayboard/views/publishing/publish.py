@@ -16,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.events import clean
 from delayboard.forms.publish import PublishForm
 from delayboard.models import Publication, PublishJob, PublishTemplate
+from delayboard.publishing.observe import find_observer
 from delayboard.publishing.offers import Offers, make_offers
 from delayboard.publishing.predict import Prediction
 from delayboard.publishing.predict_message import predict_message
@@ -70,6 +71,9 @@ def publish(request: HttpRequest) -> HttpResponse:
         elif form.check_target(known.snapshot.definitions):
             prediction = predict_message(broker, known.snapshot, outgoing)
             context["prediction"] = prediction
+            context["observer"] = find_observer(
+                broker, outgoing.topology, outgoing.target, prediction
+            )
             if "send" in request.POST:
                 sentence = f"One message is published in the virtual host {broker.vhost}."
                 effect = Effect(sentence, reverse("publish"))

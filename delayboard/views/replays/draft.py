@@ -195,8 +195,9 @@ def _drafted(
 
 
 def _target(request: HttpRequest) -> Options:
-    """Where they go, as it was typed beside what was chosen. Raises OptionError."""
+    """Where they go and how many, as typed beside what was chosen. Raises OptionError."""
     exchange, key = (request.POST.get(name, "").strip() for name in ("exchange", "routing_key"))
     is_typed = request.POST.get("target", "typed" if exchange or key else "") == "typed"
-    typed = {"mode": "typed", "exchange": exchange, "key": key}
-    return optional.read_options(typed) if is_typed else optional.DEFAULTS
+    typed = {"mode": "typed", "exchange": exchange, "key": key} if is_typed else {}
+    part = {name: request.POST.get(name, "") for name in ("limit", "order")}
+    return optional.read_options(typed | part)

@@ -10,10 +10,11 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.alerts.address import EXAMPLES, AddressRefused, check_address
-from delayboard.alerts.messages import write_test
+from delayboard.alerts.messages import LOG_ROWS, make_log_version, write_test
 from delayboard.models import AlertChannel, AlertMessage, AlertProblem, AlertReceiver, AlertState
 from delayboard.now.problems import ProblemKind
 from topology import access, audit
@@ -22,19 +23,22 @@ from topology.models import Role
 from topology.models.secrets import seal_secret
 
 LONGEST_GROUP_MINUTES = 1440
-SHOWN_ALERTS = 100
 
 
 @require_safe
 @access.everywhere(Role.ADMIN)
 def alerts(request: HttpRequest) -> HttpResponse:
-    """The receivers, the open problems that are alerted, and the log."""
+    """The receivers, the open problems that are alerted, and the log; `edit` fills the form."""
+    edited = AlertReceiver.objects.filter(pk=row_number(request.GET.get("edit", "")) or 0).first()
+    excluded = edited.excluded_kinds if edited else []
     context = {
+        "edited": edited,
         "receivers": [(one, _kinds_of(one)) for one in AlertReceiver.objects.all()],
         "channels": [(one.value, one.label, EXAMPLES[one]) for one in AlertChannel],
-        "kinds": ProblemKind.choices,
-        "log": AlertMessage.objects.select_related("receiver")[:SHOWN_ALERTS],
-        "older": max(AlertMessage.objects.count() - SHOWN_ALERTS, 0),
+        "kinds": [(one.value, one.label, one not in excluded) for one in ProblemKind],
+        "log_version": make_log_version(),
+        "log": AlertMessage.objects.select_related("receiver")[:LOG_ROWS],
+        "older": max(AlertMessage.objects.count() - LOG_ROWS, 0),
         "open": AlertProblem.objects.filter(resolved_at=None).count(),
         "has_mail_server": bool(settings.EMAIL_HOST),
         "time_zone": settings.TIME_ZONE,
@@ -45,15 +49,23 @@ def alerts(request: HttpRequest) -> HttpResponse:
 @require_POST
 @access.everywhere(Role.ADMIN)
 def alert_receiver(request: HttpRequest) -> HttpResponse:
-    """Add a receiver, or delete or test the one whose id is posted."""
+    """Add a receiver, or change, delete or test the one whose id is posted."""
     for action in ("delete", "test"):
         if pk := request.POST.get(action, ""):
             receiver = get_object_or_404(AlertReceiver, pk=row_number(pk))
             return _delete(request, receiver) if action == "delete" else _test(request, receiver)
+    edited = None
+    if pk := request.POST.get("receiver", ""):
+        edited = get_object_or_404(AlertReceiver, pk=row_number(pk))
     try:
-        values = _read_receiver(request.POST, request.POST.getlist("kind"))
+        values = _read_receiver(request.POST, request.POST.getlist("kind"), edited)
     except AddressRefused as refusal:
         messages.error(request, f"Nothing was changed. {refusal}")
+        return redirect(f"{reverse('alerts')}?edit={edited.pk}" if edited else "alerts")
+    if edited:
+        with audit.recorded(request.user, "alert receiver changed", what=values["name"]):
+            AlertReceiver.objects.filter(pk=edited.pk).update(**values)
+        messages.success(request, f"{values['name']} is changed.")
         return redirect("alerts")
     with audit.recorded(request.user, "alert receiver added", what=values["name"]):
         AlertReceiver.objects.create(**values)
@@ -88,11 +100,22 @@ def _test(request: HttpRequest, receiver: AlertReceiver) -> HttpResponse:
     return redirect("alerts")
 
 
-def _read_receiver(posted: Mapping[str, str], kinds: list[str]) -> dict[str, Any]:
-    """The columns of a new receiver. Raises AddressRefused."""
-    channel, address, name = check_address(posted.get("channel", ""), posted.get("address", ""))
+def _read_receiver(
+    posted: Mapping[str, str], kinds: list[str], edited: AlertReceiver | None
+) -> dict[str, Any]:
+    """The columns of a receiver; an edited one without a new address keeps its own.
+
+    Raises AddressRefused.
+    """
+    channel, typed = posted.get("channel", ""), posted.get("address", "")
+    if edited and channel == edited.channel and not typed.strip():
+        sealed, name = edited.encrypted_address, edited.name
+    else:
+        channel, address, name = check_address(channel, typed)
+        sealed = seal_secret(address)
     name = posted.get("name", "").strip() or name
-    if AlertReceiver.objects.filter(channel=channel, name=name).exists():
+    others = AlertReceiver.objects.exclude(pk=edited.pk if edited else 0)
+    if others.filter(channel=channel, name=name).exists():
         raise AddressRefused(f"A receiver with the name {name} exists. Enter another name.")
     minutes = posted.get("group_minutes", "")
     is_number = minutes.isascii() and minutes.isdigit() and len(minutes) <= 4
@@ -106,7 +129,7 @@ def _read_receiver(posted: Mapping[str, str], kinds: list[str]) -> dict[str, Any
     return {
         "channel": channel,
         "name": name[:254],
-        "encrypted_address": seal_secret(address),
+        "encrypted_address": sealed,
         "excluded_kinds": [one for one in ProblemKind.values if one not in kinds],
         "group_minutes": int(minutes),
         "quiet_from": quiet[0],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.db.models import F
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from topology import access
-from topology.models import Role, State, Topology
+from topology import access, snapshots
+from topology.models import Broker, Role, State, Topology
 from topology.operations import replace_tap
+from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
 from topology.views.diagram import draw_example
 from topology.views.findings.results import count_by_topology
@@ -43,11 +46,24 @@ def topologies(request: HttpRequest) -> HttpResponse:
             "broker": broker,
             "sort": sort,
             "with_deleted": request.GET.get("deleted") == "yes",
-            "patterns": PATTERNS,
+            "patterns": _list_patterns([broker] if broker else visible),
             "stream_taps": replace_tap.list_stream_taps(request.user, visible),
             "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
         },
     )
+
+
+def _list_patterns(brokers: Iterable[Broker]) -> list[tuple[str, Pattern, str]]:
+    """Each pattern by its kind, and why none of the brokers can have it; "" if one can."""
+    known = [one.snapshot for broker in brokers if (one := snapshots.latest(broker.pk))]
+    seen = [snapshot for snapshot in known if snapshot is not None]
+    listed = []
+    for kind, pattern in PATTERNS.items():
+        reasons = [
+            pattern.obstacle(pattern.EXAMPLE, one.version_tuple, one.exchange_types) for one in seen
+        ]
+        listed.append((kind, pattern, reasons[0] if reasons and all(reasons) else ""))
+    return listed
 
 
 @require_safe

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -30,6 +31,16 @@ def with_topology(role: Role) -> Callable[[access.View], access.View]:
         return guarded
 
     return decorate
+
+
+def head_context(request: HttpRequest, topology: Topology) -> dict[str, Any]:
+    """What the head of the topology's page shows on every tab."""
+    return {
+        "topology": topology,
+        "broker": topology.broker,
+        "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
+        "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
+    }
 
 
 def try_action(

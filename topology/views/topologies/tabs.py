@@ -25,7 +25,7 @@ from topology.snapshot import Snapshot
 from topology.views.brokers.queues import queue_lines
 from topology.views.diagram import draw
 from topology.views.findings.results import lines_of
-from topology.views.topologies.shared import with_topology
+from topology.views.topologies.shared import head_context, with_topology
 
 
 def _tab(name: str) -> access.View:
@@ -49,9 +49,8 @@ topology_settings = _tab("settings")
 def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpResponse:
     known = snapshots.fresh(topology.broker)
     context = {
+        **head_context(request, topology),
         "tab": tab,
-        "topology": topology,
-        "broker": topology.broker,
         "latest": known,
         "diagram": (
             draw(topology, known.snapshot, all_levels=request.GET.get("levels") == "all")
@@ -62,7 +61,6 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         "clients": list_examples(topology.pattern, topology.parsed),
         "targets": list(topology.pattern.targets(topology.parsed)),
         "explanation": topology.pattern.EXPLANATION,
-        "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
         "mark_words": MARK_WORDS,
         "binds": topology.pattern.destinations(topology.parsed, Definitions()) is not None,
         "longest_delay": _longest_delay(topology),
@@ -71,7 +69,6 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         "tap_help": TAPS_HELP,
         "exports": [(form, label) for form, (label, _) in FORMATS.items()],
         "replacing": QueueReplacement.open_of(topology).select_related("work"),
-        "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
     if known.snapshot:
         context |= _describe_state(topology, known.snapshot)
