@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -15,6 +16,9 @@ from pytest_django import DjangoDbBlocker
 
 from tests.brokers import NEWEST, broker_node, generations, newest_node, vhost
 from tests.postgres import private_cluster
+
+if TYPE_CHECKING:
+    from tests.analytics.warm_spark import RunModule
 
 __all__ = ["broker_node", "newest_node", "vhost"]
 
@@ -114,6 +118,18 @@ def django_db_setup(
         # The thread of asynchronous tests keeps its connection.
         SyncToAsync.single_thread_executor.submit(connections.close_all).result()
         teardown_databases(made, verbosity=0)
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunModule]:
+    """In the place of launch.run_module: runs jobs in one Spark, which the first one starts.
+
+    A fixture that a second conftest imports would be a second one, with a Spark of its own.
+    """
+    from tests.analytics import warm_spark
+
+    with warm_spark.started(tmp_path_factory.mktemp("spark")) as run_module:
+        yield run_module
 
 
 @pytest.fixture(autouse=True)

@@ -56,8 +56,17 @@ PATTERNS = tuple(
         "retry_pair",
     )
 )
+# All files that kill a node: one part starts each generation's for them.
 KILLS = tuple(
-    f"tests/faults/test_{name}.py" for name in ("replay", "parking", "change_kills", "frozen")
+    f"tests/faults/test_{name}.py"
+    for name in (
+        "replay",
+        "parking",
+        "change_kills",
+        "frozen",
+        "migration_kills",
+        "new_queue_kills",
+    )
 )
 MATRIX = ("-m", "long or not long", "--hypothesis-profile", "full")
 SLOWEST = 10

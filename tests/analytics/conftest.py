@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.analytics import warm_spark
 from topology.models import Broker, Topology
 
 
@@ -33,10 +31,3 @@ def event_log(tmp_path: Path, settings: Any) -> Path:
     folder = tmp_path / "log"
     settings.EVENT_LOG = folder
     return folder
-
-
-@pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm_spark.RunModule]:
-    """In the place of launch.run_module: runs jobs in one Spark, which the first one starts."""
-    with warm_spark.started(tmp_path_factory.mktemp("spark")) as run_module:
-        yield run_module

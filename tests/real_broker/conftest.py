@@ -7,9 +7,6 @@ import pytest
 from pytest_django import Settings
 
 from analytics import launch
-from tests.analytics.conftest import warm
-
-__all__ = ["warm"]
 
 
 @pytest.fixture
