@@ -185,9 +185,8 @@ def says_it_is_full() -> bool:
     return any("full" in error for (error,) in rows)
 
 
-# What a generation makes of a replay that stops anywhere, the kills above show.
 @pytest.mark.sqlite
-@newest_generation
+@every_generation
 @of_each_kind
 def test_a_full_database_stops_it_is_said_and_is_got_over(vhost: Vhost, kind: str) -> None:
     declare(vhost, kind)
