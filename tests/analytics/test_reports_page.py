@@ -277,7 +277,7 @@ def test_an_operator_sets_and_deletes_a_target_and_a_viewer_only_sees_it(
     back = f"{reverse('analytics:reports')}?topology=orders&range=7"
     assert operator.post(address, values | {"next": back}).headers["Location"] == back
     csv_file = operator.get(reverse("analytics:report_table", args=["slo"]), {"topology": "orders"})
-    assert "Target,Topology" in csv_file.content.decode()
+    assert '"Target","Topology"' in csv_file.content.decode()
     text = of_the_day(viewer, topology="orders")
     assert "99 % within 10 ms of due" in text
     assert "Error budget (28 days)" in text
