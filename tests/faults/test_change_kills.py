@@ -39,8 +39,8 @@ from tests.real_broker.changing import (
     expire_leases,
     intercept_until_killed,
     is_in_order,
-    short_times,
     states,
+    times,
     traffic,
 )
 from topology.broker.amqp.consumer import getter
@@ -50,13 +50,20 @@ from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.models import Topology, Work
 from topology.patterns.delay_levels.params import Params, delivery_name
 
-__all__ = ("short_times",)
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("short_times")]
+pytestmark = pytest.mark.django_db(transaction=True)
 QUEUES = ("orders", "bills", "mails")
 KEYS = {queue: "0." * 12 + queue for queue in QUEUES}
 # What the connections of an interception are called.
 OWN = tuple(f"delayboard {name} of " for name in ("forwarder", "intake", "copies"))
+# As in the product: a worker or a broker that starts again takes some of it.
+LEAD_SECONDS = 10.0
 LEVELS = Params("own", "shop", 12, timedelta(milliseconds=50), "quorum")
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in times(LEAD_SECONDS):
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +119,7 @@ class Changed:
 def start(stack: ExitStack, name: str) -> ExitStack:
     """A process that does what is requested; to close it kills it."""
     own = stack.enter_context(ExitStack())
-    own.enter_context(forked_call(intercept_until_killed, name))
+    own.enter_context(forked_call(intercept_until_killed, name, LEAD_SECONDS))
     return own
 
 
@@ -185,7 +192,7 @@ def change_during_kills(
     kill: Callable[[dict[str, ExitStack]], None] = kill_worker,
 ) -> None:
     topology, before = apply(vhost, LEVELS)
-    first = 14 + messages / 25
+    first = 18 + messages / 25
     last = first + max(6.0, kills * 1.5)
     waits = [random.uniform(first, last) for _ in range(messages)]
     with (
@@ -231,7 +238,7 @@ def change_in_traffic(
     with (
         consuming(vhost, QUEUES) as arrived,
         traffic(vhost, delivery_name(LEVELS), KEYS.values(), rate=500, at=sent_at) as sent,
-        forked_call(intercept_until_killed, "worker"),
+        forked_call(intercept_until_killed, "worker", LEAD_SECONDS),
     ):
         waits = [random.uniform(84, 94) for _ in range(2000)]
         wanted = [(f"m{n}", QUEUES[n % 3], seconds(wait)) for n, wait in enumerate(waits)]
@@ -381,7 +388,7 @@ def change_during_broker_kills(
     topology, before = apply(vhost, LEVELS)
     with ExitStack() as stack:
         start(stack, "worker")
-        first = 14 + messages / 25
+        first = 18 + messages / 25
         waits = [random.uniform(first, first + 4 + 3 * kills) for _ in range(messages)]
         wanted = [(f"m{n}", QUEUES[n % 3], seconds(wait)) for n, wait in enumerate(waits)]
         changed = Changed(delay(topology, vhost, wanted))

@@ -45,29 +45,36 @@ STATED: Mapping[str, Any] = {
     "timestamp": 1_700_000_000,
     "type": "order",
 }
-# An interception begins six seconds before, and ends soon after.
-SHORT_TIMES: Sequence[tuple[ModuleType, str, object]] = (
-    (check, "LEAD", timedelta(seconds=6)),
-    (requesting, "LEAD", timedelta(seconds=6)),
-    (check, "SHORTEST_NOTICE", timedelta(seconds=0.5)),
-    (take, "GRACE", timedelta(seconds=15)),
-    (carry_out, "GRACE", timedelta(seconds=15)),
-    (intercept, "LEAD", timedelta(seconds=6)),
-    (intercept, "HORIZON", timedelta(seconds=7)),
-    (carry_out, "HORIZON", timedelta(seconds=7)),
-    (intercept, "REPORT_SECONDS", 1.5),
-)
+
+
+def times(lead_seconds: float) -> Sequence[tuple[ModuleType, str, object]]:
+    """An interception begins so long before the due time, and ends soon after."""
+    lead, horizon = timedelta(seconds=lead_seconds), timedelta(seconds=lead_seconds + 1)
+    return (
+        (check, "LEAD", lead),
+        (requesting, "LEAD", lead),
+        (check, "SHORTEST_NOTICE", timedelta(seconds=0.5)),
+        (take, "GRACE", timedelta(seconds=15)),
+        (carry_out, "GRACE", timedelta(seconds=15)),
+        (intercept, "LEAD", lead),
+        (intercept, "HORIZON", horizon),
+        (carry_out, "HORIZON", horizon),
+        (intercept, "REPORT_SECONDS", 1.5),
+    )
+
+
+LEAD_SECONDS = 6.0
 
 
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in SHORT_TIMES:
+    for module, name, value in times(LEAD_SECONDS):
         monkeypatch.setattr(module, name, value)
 
 
-def intercept_until_killed(owner: str) -> int:
+def intercept_until_killed(owner: str, lead_seconds: float) -> int:
     """As the background tasks of a worker; a process of its own."""
-    for module, name, value in SHORT_TIMES:
+    for module, name, value in times(lead_seconds):
         setattr(module, name, value)
     prepare_interpreter()
     with working(owner=owner):
