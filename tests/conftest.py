@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
 from tests.brokers import NEWEST, broker_node, generations, newest_node, vhost
@@ -130,6 +131,12 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunModule]:
 
     with warm_spark.started(tmp_path_factory.mktemp("spark")) as run_module:
         yield run_module
+
+
+@pytest.fixture(autouse=True)
+def _forget_time_zone() -> None:
+    """A request activates the zone of its user for its thread, which is that of the next test."""
+    timezone.deactivate()
 
 
 @pytest.fixture(autouse=True)
