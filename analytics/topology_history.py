@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from django.db.models import F, Sum
 from django.db.models.functions import TruncDay, TruncHour
@@ -18,17 +18,26 @@ from analytics.scheduled.summaries import counts
 from topology.models import State, Topology
 
 Width = Literal["minute", "hour", "day"]
-SHOWN: dict[Width, int] = {"minute": 60, "hour": 48, "day": 28}
-LABELS: dict[Width, str] = {"minute": "60 minutes", "hour": "48 hours", "day": "28 days"}
-STEPS: dict[Width, timedelta] = {
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
+
+
+class Spacing(NamedTuple):
+    """How many points of a width are shown, how far apart, and how a point is named."""
+
+    shown: int
+    step: timedelta
+    form: str
+    truncate: Callable[[str], F | TruncHour | TruncDay]
+
+
+SPACINGS: dict[Width, Spacing] = {
+    "minute": Spacing(60, timedelta(minutes=1), "%H:%M", F),
+    "hour": Spacing(48, timedelta(hours=1), "%a %H:00", TruncHour),
+    "day": Spacing(28, timedelta(days=1), "%b %d", TruncDay),
 }
+LABELS = {width: f"{spacing.shown} {width}s" for width, spacing in SPACINGS.items()}
 # Before, the hours would be a line of one or two points.
 FEW_HOURS = timedelta(hours=3)
 OBSERVED: Mapping[str, datetime] = MappingProxyType({})
-FORMS: dict[Width, str] = {"minute": "%H:%M", "hour": "%a %H:00", "day": "%b %d"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class History:
 
 def read_width(text: str, topology: Topology, now: datetime) -> Width:
     """The width in the address, else hours, and minutes for a topology applied just now."""
-    if text in SHOWN:
+    if text in SPACINGS:
         return text
     applied_at = topology.applied_at
     return "minute" if applied_at and now - applied_at < FEW_HOURS else "hour"
@@ -68,11 +77,10 @@ def read_history(
     local = timezone.localtime(now).replace(second=0, microsecond=0)
     hour = local.replace(minute=0)
     last_at = {"minute": local, "hour": hour, "day": hour.replace(hour=0)}[width]
-    step = STEPS[width]
-    starts = [last_at - step * place for place in reversed(range(SHOWN[width]))]
-    truncated = {"minute": F, "hour": TruncHour, "day": TruncDay}[width]("minute_at")
+    shown, step, form, truncate = SPACINGS[width]
+    starts = [last_at - step * place for place in reversed(range(shown))]
     rows = Minute.objects.filter(topology=topology, minute_at__gte=starts[0])
-    sums = rows.annotate(at=truncated).values_list("at").order_by("at")
+    sums = rows.annotate(at=truncate("minute_at")).values_list("at").order_by("at")
     by_start = {
         at: (entered, left, late)
         for at, entered, left, late in sums.annotate(Sum("entered"), Sum("left"), Sum("late"))
@@ -91,13 +99,13 @@ def read_history(
     spans = []
     for at in reversed(starts):
         if not is_recorded(at):
-            spans.append(Span(f"{at:{FORMS[width]}}", None, None, None, None))
+            spans.append(Span(f"{at:{form}}", None, None, None, None))
             continue
         entered, left, late = by_start.get(at, (0, 0, 0))
         sees_entries, sees_exits = is_seen("entry", at), is_seen("exit", at)
         spans.append(
             Span(
-                f"{at:{FORMS[width]}}",
+                f"{at:{form}}",
                 entered if sees_entries else None,
                 left if sees_exits else None,
                 late if sees_exits else None,
