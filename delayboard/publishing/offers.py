@@ -49,12 +49,10 @@ def _through(offers: Offers, topology: Topology, names: list[str], found: Defini
     """With the destinations that the topology has, else the names that it can reach."""
     pattern, params = topology.pattern, topology.parsed
     fixed = tuple(pattern.targets(params)[:MOST])
-    internal = _find_internal(topology.broker)
-    fitting = (
-        name
-        for name in names
-        if name not in internal and not pattern.target_problem(params, name, found)
-    )
+    fitting = (name for name in names if not pattern.target_problem(params, name, found))
+    if not fixed:
+        internal = _find_internal(topology.broker)
+        fitting = (name for name in fitting if name not in internal)
     return replace(
         offers,
         delays=tuple(format_delay(one) for one in pattern.delays(params) if one),
