@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from django.contrib import messages
@@ -14,14 +13,12 @@ from analytics.events import clean
 from delayboard.dead_letters.parked.groups import by_state
 from delayboard.dead_letters.search import QueryError, search_by
 from delayboard.dead_letters.search.listing import list_page
-from delayboard.dead_letters.search.query import FIELDS, LONGEST
+from delayboard.dead_letters.search.query import FIELDS, LONGEST, Compared, Condition, Query
 from delayboard.models import MessageGroup, ParkedState
 from topology import access, audit
 from topology.database import paging
 from topology.models import Broker, Role
 from topology.views.sorting import read_sort
-
-GROUP = re.compile(r"(?<!\S)group:(\d+)(?!\S)")
 
 
 @require_safe
@@ -60,19 +57,21 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
         "sort": sort,
         "is_oldest_first": is_oldest_first,
         "states": search.states,
-        "group": _find_group(broker, typed),
+        "group": _find_group(broker, search.query),
         "query": search.query,
         "by_state": by_state(broker),
     }
     return render(request, "delayboard/parked_messages.html", context)
 
 
-def _find_group(broker: Broker, typed: str) -> int | None:
+def _find_group(broker: Broker, query: Query) -> int | None:
     """The group that the query names, if the broker has it."""
-    named = GROUP.search(typed)
-    number = paging.row_number(named[1]) if named else None
-    is_known = number is not None and MessageGroup.objects.filter(broker=broker, pk=number).exists()
-    return number if is_known else None
+    for condition in query.conditions:
+        match condition:
+            case Condition("group", Compared(None, number), False) if number.is_integer():
+                named = MessageGroup.objects.filter(broker=broker, pk=int(number))
+                return named.values_list("pk", flat=True).first()
+    return None
 
 
 def query_of(request: HttpRequest) -> str:
