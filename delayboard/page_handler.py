@@ -70,7 +70,14 @@ class PageHandler(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        return await sync_to_async(self.get_response)(request)
+        answer = asyncio.ensure_future(sync_to_async(self.get_response)(request))
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            # The client left and the view goes on: Django would never close what it answers, which
+            # may be an open file.
+            await sync_to_async((await answer).close)()
+            raise
 
     def end(self) -> None:
         """Close the connections of all threads that no page uses."""

@@ -39,7 +39,25 @@ def wait(request: HttpRequest) -> HttpResponse:
     return describe_thread(request)
 
 
-urlpatterns = [path("thread/", describe_thread), path("wait/", wait)]
+class WatchedResponse(HttpResponse):
+    is_closed = False
+
+    def close(self) -> None:
+        super().close()
+        WatchedResponse.is_closed = True
+
+
+@login_not_required
+def wait_and_watch(request: HttpRequest) -> HttpResponse:
+    wait(request)
+    return WatchedResponse()
+
+
+urlpatterns = [
+    path("thread/", describe_thread),
+    path("wait/", wait),
+    path("watched/", wait_and_watch),
+]
 
 
 @pytest.fixture
@@ -66,8 +84,8 @@ async def answer(communicator: HttpCommunicator) -> Any:
     return json.loads(found["body"])
 
 
-async def begin_to_wait(handler: PageHandler) -> HttpCommunicator:
-    waiting = request(handler, "/wait/")
+async def begin_to_wait(handler: PageHandler, address: str = "/wait/") -> HttpCommunicator:
+    waiting = request(handler, address)
     await waiting.send_input({"type": "http.request", "body": b""})
     waiting.sent_request = True
     assert await asyncio.to_thread(began.acquire, timeout=SOON)
@@ -119,3 +137,12 @@ async def test_a_client_that_leaves_keeps_its_thread_until_the_view_ends(
     may_end.release()
     await left.wait(timeout=SOON)
     assert await answer(request(handler, "/thread/")) != first
+
+
+async def test_the_response_to_a_client_that_left_is_closed(handler: PageHandler) -> None:
+    left = await begin_to_wait(handler, "/watched/")
+    await left.send_input({"type": "http.disconnect"})
+    await answer(request(handler, "/thread/"))
+    may_end.release()
+    await left.wait(timeout=SOON)
+    assert WatchedResponse.is_closed
