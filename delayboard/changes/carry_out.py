@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Event, Thread
 from typing import NamedTuple
 
@@ -38,6 +39,9 @@ from topology.message import Message, Publish
 from topology.transfer import interception as objects
 
 REFRESH_SECONDS = 0.5
+# Rescheduled messages are published together, at most so often: each time takes a connection and a
+# look at the virtual host, while other messages pass (DECISIONS.md, 2026-11-26).
+GATHER_SECONDS = 0.5
 # With older changes nothing is forwarded: one may be requested so long before the due time
 # (limits.SHORTEST_NOTICE), and is to be known by then.
 FRESH_SECONDS = 2.0
@@ -80,6 +84,8 @@ class Executor:
         self._written = dict(self.counts)
         self._refresh_at = 0.0
         self._given: deque[Intercepted] = deque()
+        self._moved: list[Intercepted] = []
+        self._move_at = 0.0
         self._wake, self._ending = Event(), Event()
         self._error: BaseException | None = None
 
@@ -106,7 +112,8 @@ class Executor:
                     self._carry_out(management)
                     if time.monotonic() >= self._refresh_at:
                         self._refresh(management)
-                    self._wake.wait(max(0.0, self._refresh_at - time.monotonic()))
+                    at = min(self._refresh_at, self._move_at) if self._moved else self._refresh_at
+                    self._wake.wait(max(0.0, at - time.monotonic()))
                     self._wake.clear()
         except BaseException as error:
             self._error = error
@@ -161,15 +168,23 @@ class Executor:
 
     def _carry_out(self, management: Management) -> None:
         given = [self._given.popleft() for _ in range(len(self._given))]
-        moved = [one for one in given if _is_moved(one.change)]
+        self._moved += [one for one in given if _is_moved(one.change)]
         others = [one for one in given if not _is_moved(one.change)]
         if others:
             with transaction.atomic():
                 ended = [Outcome(one, take.finish(one.change, one.message)) for one in others]
             # Not before the commit: an outcome is acknowledged.
             self.outcomes.extend(ended)
-        if moved:
+        if self._moved and (time.monotonic() >= self._move_at or self._is_due_soon()):
+            moved, self._moved = self._moved, []
             self._publish_again(moved, management)
+            self._move_at = time.monotonic() + GATHER_SECONDS
+
+    def _is_due_soon(self) -> bool:
+        """Whether one is rescheduled to so soon that it would come late."""
+        until = timezone.now() + timedelta(seconds=GATHER_SECONDS)
+        dues = (one.change.new_due_at for one in self._moved)
+        return any(due_at is not None and due_at < until for due_at in dues)
 
     def _publish_again(self, moved: Sequence[Intercepted], management: Management) -> None:
         """Each is begun in the database first. Raises OutcomeUnknown, and then they come again."""

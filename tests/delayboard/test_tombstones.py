@@ -14,7 +14,7 @@ from django.utils import timezone
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from delayboard.changes import carry_out, check, copies, take
-from delayboard.changes.carry_out import Executor
+from delayboard.changes.carry_out import Executor, Intercepted
 from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.changes.point import Point
 from delayboard.changes.request import request
@@ -144,6 +144,13 @@ def test_a_missed_message_with_a_copy_may_be_duplicated(topology: Topology) -> N
     }
 
 
+def executor_of(change: ScheduledChange) -> Executor:
+    assert change.interception is not None
+    claimed = work.claim_this(change.interception.work, "worker")
+    assert claimed is not None
+    return Executor(Session(change.interception, work.lease_of(claimed), Event(), lambda: None))
+
+
 @pytest.mark.parametrize(
     ("grace", "state"),
     [(timedelta(hours=1), ChangeState.PENDING), (timedelta(seconds=-1), ChangeState.MISSED)],
@@ -154,18 +161,40 @@ def test_only_an_interception_that_was_open_for_the_grace_gives_a_change_up(
 ) -> None:
     change = requested(store(topology, message(), "work", SOON))
     ScheduledChange.objects.update(due_at=timezone.now() - timedelta(minutes=1))
-    assert change.interception is not None
-    claimed = work.claim_this(change.interception.work, "worker")
-    assert claimed is not None
-    session = Session(change.interception, work.lease_of(claimed), Event(), lambda: None)
     for name in ("is_back", "rejects_publishes"):
         monkeypatch.setattr(interception, name, lambda *_: False)
     monkeypatch.setattr(carry_out, "GRACE", grace)
-    executor = Executor(session)
+    executor = executor_of(change)
     executor.is_quiet = True
     executor._refresh(cast(Any, SimpleNamespace()))
     change.refresh_from_db()
     assert change.state == state
+
+
+def test_rescheduled_messages_are_published_together_unless_one_is_due_at_once(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = timezone.now() + timedelta(hours=1)
+    kind = ChangeKind.RESCHEDULE
+    changes = [requested(store(topology, message(b"%d" % n), "work", SOON), kind) for n in range(4)]
+    for change in changes:
+        change.new_due_at = later
+    executor = executor_of(changes[0])
+    published: list[list[int]] = []
+    monkeypatch.setattr(
+        executor, "_publish_again", lambda some, _: published.append([one.tag for one in some])
+    )
+
+    def come(*tags: int) -> None:
+        for tag in tags:
+            executor.carry_out(Intercepted(tag, changes[tag], message()))
+            executor._carry_out(cast(Any, None))
+
+    come(0, 1, 2)
+    assert published == [[0]]
+    changes[3].new_due_at = timezone.now()
+    come(3)
+    assert published == [[0], [1, 2, 3]]
 
 
 def test_a_replaced_binding_is_not_declared_meanwhile(topology: Topology) -> None:
