@@ -175,12 +175,12 @@ class Executor:
                 ended = [Outcome(one, take.finish(one.change, one.message)) for one in others]
             # Not before the commit: an outcome is acknowledged.
             self.outcomes.extend(ended)
-        if self._moved and (time.monotonic() >= self._move_at or self._is_due_soon()):
+        if self._moved and (time.monotonic() >= self._move_at or self._is_due_again()):
             moved, self._moved = self._moved, []
             self._publish_again(moved, management)
             self._move_at = time.monotonic() + GATHER_SECONDS
 
-    def _is_due_soon(self) -> bool:
+    def _is_due_again(self) -> bool:
         """Whether one is rescheduled to so soon that it would come late."""
         until = timezone.now() + timedelta(seconds=GATHER_SECONDS)
         dues = (one.change.new_due_at for one in self._moved)
