@@ -55,7 +55,10 @@ def run(arguments: argparse.Namespace) -> None:
     step = partial(command.print_step, STEPS)
     step(0)
     spark = session.start(
-        f"delayboard {day}", scratch=out, input_bytes=compacted.day_bytes(log, day)
+        f"delayboard {day}",
+        scratch=out,
+        input_bytes=compacted.day_bytes(log, day),
+        archives_classes=bool(arguments.compact),
     )
     try:
         if arguments.compact:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from analytics.jobs import command
+from analytics.jobs import command, spark_home
 
 MIB = 1024 * 1024
 # Below this the JVM's start costs more than the work.
@@ -31,6 +32,9 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # A day's queries are 300 classes, more than Spark keeps by default: it would compile them again.
 COMPILED_CLASSES = 1000
 LOCAL = "local[*]"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Where the JVM writes an archive of its classes when it ends.
+CLASSES = "spark.delayboard.classes"
 # Wherever its tasks run: a run keeps what the driver prints.
 DRIVER_SETTINGS = {
     "spark.log.level": "ERROR",
@@ -51,10 +55,15 @@ class MissingPackages(Exception):
     """Spark cannot be reached without packages that are not installed; the message names them."""
 
 
-def start(name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
+def start(
+    name: str, *, scratch: Path, input_bytes: int, archives_classes: bool = False
+) -> SparkSession:
     """SPARK_REMOTE (Spark Connect), else SPARK_MASTER, else all cores of this machine.
 
     SPARK_MEMORY sets the driver's heap in local mode. Raises MissingPackages.
+
+    With `archives_classes` a local session takes half a minute of a processor more where the
+    archive of spark_home is missing: its JVM writes it.
     """
     if remote := os.environ.get("SPARK_REMOTE"):
         try:
@@ -63,14 +72,27 @@ def start(name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
             raise MissingPackages(MISSING) from error
         return tuned(spark, input_bytes)
     master = os.environ.get("SPARK_MASTER", LOCAL)
-    return start_at(master, name, scratch=scratch, input_bytes=input_bytes)
+    return start_at(
+        master,
+        name,
+        scratch=scratch,
+        input_bytes=input_bytes,
+        archives_classes=archives_classes,
+    )
 
 
 def stop(spark: SparkSession) -> None:
     """Stop the session; print its version, and the peak memory of a driver on this machine."""
     with suppress(Py4JError, PySparkException, OSError):
         command.print_progress(spark_version=spark.version, **_peak_memory(spark))
+    classes = None if is_remote() else spark.conf.get(CLASSES, None)
     spark.stop()
+    if classes:
+        jvm: Any = SparkContext._gateway
+        # It ends when its input does, and writes the archive then.
+        jvm.proc.stdin.close()
+        if jvm.proc.wait() == 0:
+            spark_home.keep(Path(classes))
 
 
 def _peak_memory(spark: SparkSession) -> dict[str, int]:
@@ -87,7 +109,9 @@ def is_remote() -> bool:
     return "SPARK_REMOTE" in os.environ
 
 
-def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
+def start_at(
+    master: str, name: str, *, scratch: Path, input_bytes: int, archives_classes: bool = False
+) -> SparkSession:
     """A session at this master, whatever the environment names."""
     # PySpark takes the variable before the builder's master.
     os.environ.pop("SPARK_REMOTE", None)
@@ -97,7 +121,17 @@ def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> Spar
         builder = builder.config(key, value)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        for key, value in _local_settings(scratch, input_bytes).items():
+        settings = _local_settings(scratch, input_bytes)
+        if home := spark_home.find():
+            os.environ["SPARK_HOME"] = str(home)
+            archive, classes = home / spark_home.ARCHIVE, spark_home.fresh_archive(home)
+            settings[JAVA_OPTIONS] += " -Xlog:cds*=off:stderr"
+            if archive.exists():
+                settings[JAVA_OPTIONS] += f' "-XX:SharedArchiveFile={archive}"'
+            elif archives_classes:
+                settings[JAVA_OPTIONS] += f' "-XX:ArchiveClassesAtExit={classes}"'
+                settings[CLASSES] = str(classes)
+        for key, value in settings.items():
             builder = builder.config(key, value)
     return tuned(builder.getOrCreate(), input_bytes)
 
@@ -130,6 +164,9 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     java = f'-Dlog4j2.configurationFile={LOG4J.as_uri()} "-Dderby.system.home={scratch}"'
     # Nobody waits for a pause, and a collector that runs beside the work costs more.
     java += f" -XX:+Use{'Serial' if input_bytes < SMALL_INPUT_BYTES else 'Parallel'}GC"
+    if input_bytes < SMALL_INPUT_BYTES:
+        # Room for what a short run creates, so that it is hardly ever collected.
+        java += f" -Xmn{LEAST_HEAP_MIB // 2}m"
     # Until its classes fill this, the JVM need not collect all garbage to make room for them.
     java += " -XX:MetaspaceSize=256m"
     if input_bytes < FAST_CODE_BYTES:
@@ -143,7 +180,7 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": os.environ.get("SPARK_MEMORY") or f"{heap_mib(input_bytes)}m",
-        "spark.driver.extraJavaOptions": java,
+        JAVA_OPTIONS: java,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
