@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from topology.findings.finding import TEXTS, Rule
-from topology.findings.rules import (
-    at_least_once,
-    copies,
-    cycles,
-    dead_letter_routes,
-    levels,
-    live,
-    live_consumers,
-    live_delays,
-    settings,
-    taps,
-    waiting,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-_MODULES = (
-    at_least_once,
-    copies,
-    cycles,
-    dead_letter_routes,
-    levels,
-    live,
-    live_consumers,
-    live_delays,
-    settings,
-    taps,
-    waiting,
-)
+from topology.findings import rules
+from topology.findings.finding import TEXTS, Rule
+
+_MODULES = [import_module(f"{rules.__name__}.{one.name}") for one in iter_modules(rules.__path__)]
 _RULES = {
     one.id: one for module in _MODULES for one in vars(module).values() if isinstance(one, Rule)
 }
