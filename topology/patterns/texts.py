@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple, TypeVar, get_type_hints
@@ -37,6 +38,7 @@ def read_code(module: str) -> Template:
     return Template(Path(module).with_name("example.txt").read_text(encoding="utf-8"))
 
 
+@cache
 def _read_texts(module: str) -> dict[str, Any]:
     return tomllib.loads(Path(module).with_name("texts.toml").read_text(encoding="utf-8"))
 
