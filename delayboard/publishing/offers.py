@@ -65,7 +65,7 @@ def _find_internal(broker: Broker) -> set[str]:
     """The names of queues and exchanges of topologies that no message is meant for."""
     names: set[str] = set()
     for row in Topology.objects.filter(broker=broker, state=State.APPLIED).select_related("broker"):
-        made = {queue.name for queue in row.definitions.queues}
-        made |= {exchange.name for exchange in row.definitions.exchanges}
-        names |= made - set(row.pattern.targets(row.parsed))
+        made = row.definitions
+        own = {queue.name for queue in made.queues} | {one.name for one in made.exchanges}
+        names |= own - set(row.pattern.targets(row.parsed))
     return names
