@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.contrib.auth.models import User
 from django.urls import reverse
@@ -15,7 +13,6 @@ from tests.builders import make_broker
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import know
-from topology import snapshots
 from topology.definitions import Queue
 from topology.models import Broker
 
@@ -23,11 +20,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def broker(page: Page, ada: User, site_url: str) -> Iterator[Broker]:
-    made = make_broker()
+def broker(page: Page, ada: User, site_url: str) -> Broker:
     sign_in(page.context, ada, site_url)
-    yield made
-    snapshots.forget(made.pk)
+    return make_broker()
 
 
 def test_a_running_replay_lists_what_is_done_and_keeps_what_is_chosen(

@@ -71,15 +71,13 @@ def slow() -> Iterator[Slow]:
 
 
 @pytest.fixture
-def broker(transactional_db: None, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+def broker(transactional_db: None, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> Broker:
     # The listing may be held back for longer than a call may take.
     monkeypatch.setattr(Management.__init__, "__kwdefaults__", {"seconds": 40.0, "in_all": 600.0})
     row = make_broker(name="Vast")
     row.management_url = f"http://127.0.0.1:{slow.server_port}"
     row.save()
-    snapshots.forget(row.pk)
-    yield row
-    snapshots.forget(row.pk)
+    return row
 
 
 def test_pages_say_that_the_broker_is_being_read_and_show_it_by_themselves(

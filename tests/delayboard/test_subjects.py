@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -24,7 +23,6 @@ from tests.builders import make_broker
 from tests.delayboard.builders import a_message, a_publication, parked, shop
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import NOON, a_snapshot
-from topology import snapshots
 from topology.models import Broker
 from topology.snapshot import QueueNumbers
 from topology.snapshots import Latest
@@ -99,11 +97,8 @@ def test_a_settled_publication_is_done() -> None:
 
 
 @pytest.fixture
-def broker(transactional_db: None) -> Iterator[Broker]:
-    row = make_broker()
-    snapshots.forget(row.pk)
-    yield row
-    snapshots.forget(row.pk)
+def broker(transactional_db: None) -> Broker:
+    return make_broker()
 
 
 def a_replay(broker: Broker, state: BatchState = BatchState.DRAFT) -> ReplayBatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -37,11 +37,8 @@ SOON = 10.0
 
 
 @pytest.fixture
-def broker(transactional_db: None) -> Iterator[Broker]:
-    row = make_broker()
-    snapshots.forget(row.pk)
-    yield row
-    snapshots.forget(row.pk)
+def broker(transactional_db: None) -> Broker:
+    return make_broker()
 
 
 def running(key: str) -> int:

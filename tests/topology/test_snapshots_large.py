@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -29,11 +28,8 @@ NOW = timedelta(0)
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    row = make_broker()
-    snapshots.forget(row.pk)
-    yield row
-    snapshots.forget(row.pk)
+def broker() -> Broker:
+    return make_broker()
 
 
 def known(broker: Broker, *, age: timedelta = NOW, took: float = 6.0, error: str = "") -> Latest:
