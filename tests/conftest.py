@@ -70,10 +70,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make what whitenoise warns about when it is absent, and leave out what no test is about.
 
     That is what hashing a password costs, a third of a second and more; what a power cut leaves
-    of a file of SQLite; the permissions of Django's admin, made anew after each test that empties
-    the tables; a look at all static files by each client.
+    of a file of SQLite; the permissions and content types of Django's admin, made anew after each
+    test that empties the tables; a look at all static files by each client.
     """
     from django.conf import settings
+    from django.contrib.contenttypes.management import create_contenttypes
     from django.db.models.signals import post_migrate
 
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
@@ -81,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # mutmut runs pytest several times in one process.
     is_first = CHEAP_HASHER not in settings.PASSWORD_HASHERS
     assert post_migrate.disconnect(dispatch_uid=PERMISSIONS) == is_first
+    assert post_migrate.disconnect(create_contenttypes) == is_first
     if is_first:
         settings.PASSWORD_HASHERS = [CHEAP_HASHER, *settings.PASSWORD_HASHERS]
     options = settings.DATABASES["default"]["OPTIONS"]
@@ -137,6 +139,14 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunModule]:
 def _forget_time_zone() -> None:
     """A request activates the zone of its user for its thread, which is that of the next test."""
     timezone.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def _forget_content_types() -> None:
+    """A test makes those it needs, and the next one has empty tables."""
+    from django.contrib.contenttypes.models import ContentType
+
+    ContentType.objects.clear_cache()
 
 
 @pytest.fixture(autouse=True)
