@@ -300,11 +300,16 @@ def test_a_delay_that_is_no_longer_offered_loses_its_queue_when_it_is_empty(vhos
         assert "“work_dlq_4” can be deleted:" in out.getvalue()
         assert not QueueReplacement.objects.exists()
         call_command("edit", topology.slug, "delays=1s, 9s", stdout=out)
-        row, steps = QueueReplacement.objects.get(), 0
-        # A kill before each step.
-        while row.work.state != WorkState.DONE:
-            steps += attend(row.work, steps)
+        row, died = QueueReplacement.objects.get(), 0
+
+        def is_done() -> bool:
+            """With a kill before each step."""
+            nonlocal died
+            died += attend(row.work, died)
             row.refresh_from_db()
+            return row.work.state == WorkState.DONE
+
+        eventually(is_done, "the queue is deleted")
         assert datetime.now(UTC) - sent_at > timedelta(seconds=4)
         eventually(lambda: management.queue("work").get("messages") == 1, "it has arrived")
 
