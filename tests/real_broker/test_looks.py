@@ -34,7 +34,7 @@ from topology.snapshot import Snapshot
 pytestmark = [pytest.mark.django_db(transaction=True), every_generation]
 
 # A limit ends them at the seventeenth at the latest.
-LOOKS, MANY_LOOKS = 100, 1000
+LOOKS, MANY_LOOKS = 40, 1000
 KINDS: dict[str, dict[str, Any]] = {
     "classic": {},
     "quorum": {"type": "quorum"},
