@@ -59,6 +59,9 @@ def configuration(ports: Ports, password: str, statistics_interval_ms: int) -> s
         "collect_statistics_interval": statistics_interval_ms,
         "vm_memory_high_watermark.absolute": "512MB",
         "disk_free_limit.absolute": "50MB",
+        # By default a line for each step of each connection, in the file and on the console.
+        "log.file.level": "warning",
+        "log.console.level": "warning",
         "log.file.rotation.size": 10_000_000,
         "log.file.rotation.count": 2,
     }

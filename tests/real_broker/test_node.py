@@ -84,6 +84,7 @@ def test_configuration_names_every_port_on_loopback_only() -> None:
     assert "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = 2\n" in text
     assert "prometheus.tcp.ip = 127.0.0.1\nprometheus.tcp.port = 3\n" in text
     assert "collect_statistics_interval = 1000\n" in text
+    assert "log.file.level = warning\nlog.console.level = warning\n" in text
 
 
 def test_environment_inherits_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
