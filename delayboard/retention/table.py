@@ -11,10 +11,11 @@ from django.db.models import Exists, OuterRef, Q
 from analytics.models import Probe
 from analytics.retention import index_rows
 from analytics.retention.log_files import LOG
-from analytics.retention.rules import Alive, RowRule, Rows, delete_batches, key_batches
+from analytics.retention.rules import BATCH, Alive, RowRule, Rows, delete_batches, key_batches
 from delayboard.models import (
     AlertMessage,
     AlertProblem,
+    FailureQueue,
     ImportedTimeout,
     ParkedState,
     ReplayBatch,
@@ -25,6 +26,7 @@ from delayboard.models import (
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.models.scheduled_change import OPEN
 from delayboard.retention.parked_rows import PARKED
+from topology import snapshots
 from topology.models import FindingPeriod
 
 _IN_DELAY = ReplayItem.objects.filter(
@@ -132,6 +134,32 @@ ALERTED_PROBLEMS = RowRule(
     AlertProblem.objects.all(),
     "resolved_at",
 )
+
+
+@dataclass(frozen=True)
+class FailureQueueRule(RowRule):
+    """Queues that the last answer of their broker does not name; none before it has answered."""
+
+    def older(self, now: datetime, cutoff: datetime) -> Rows:
+        absent = [
+            row.pk
+            for row in super().older(now, cutoff)
+            if (known := snapshots.latest(row.broker_id))
+            and known.snapshot
+            and not known.snapshot.definitions.queue(row.queue)
+        ]
+        return self.table.filter(pk__in=absent[:BATCH])
+
+
+FAILURE_QUEUES = FailureQueueRule(
+    "Queues with failed messages",
+    "KEEP_FAILURE_QUEUES_DAYS",
+    30,
+    "Queues in which a check or the firehose found failed messages. Queues that exist are not "
+    "deleted.",
+    FailureQueue.objects.all(),
+    "seen_at",
+)
 # The files last: a disk that refuses to delete them holds up no rows.
-_OWN = (IMPORTS, REPLAYS, CHANGES, FINDINGS, PROBES, ALERTS, ALERTED_PROBLEMS)
+_OWN = (IMPORTS, REPLAYS, CHANGES, FINDINGS, PROBES, ALERTS, ALERTED_PROBLEMS, FAILURE_QUEUES)
 RULES = (*index_rows.RULES, *_OWN, *PARKED, LOG)

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import string
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.dead_letters.queues.failures import find_failed, note_failures
 from delayboard.dead_letters.queues.feeds import feeds
+from delayboard.retention.table import FAILURE_QUEUES
 from tests.builders import make_broker
 from tests.topology.builders import PAIR, a_queue, a_snapshot
+from topology import snapshots
 from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.table import PATTERNS
 from topology.routing.death_reasons import reasons
@@ -266,3 +270,18 @@ def test_a_name_that_no_queue_can_have_is_not_noted() -> None:
     broker = make_broker()
     note_failures(broker.pk, ["a\x00b", "n" * 256, "amq.gen-1"])
     assert find_failed(broker) == {"amq.gen-1"}
+
+
+@pytest.mark.django_db
+def test_the_name_of_a_deleted_queue_is_forgotten_after_its_retention(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, now = make_broker(), timezone.now()
+    note_failures(broker.pk, ["there", "deleted"])
+    later = now + timedelta(days=31)
+    assert FAILURE_QUEUES.delete_expired(later, lambda: None) == 0
+    seen = snapshots.Latest(a_snapshot(Definitions.of([a_queue("there")])), now)
+    monkeypatch.setitem(snapshots._latest, broker.pk, seen)
+    assert FAILURE_QUEUES.delete_expired(now + timedelta(days=29), lambda: None) == 0
+    assert FAILURE_QUEUES.delete_expired(later, lambda: None) == 1
+    assert find_failed(broker) == {"there"}
