@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.urls import reverse
 from django.utils import timezone
@@ -34,6 +36,8 @@ def test_probable_dead_letter_queues_are_proposed_and_nothing_is_changed(broker:
     assert 'value="dead" aria-label="Watch dead" checked' in text
     assert 'value="shop_error" aria-label="Watch shop_error">' in text
     assert "Watch orders" not in text
+    url = reverse("topology:discovered", args=[broker.slug])
+    assert re.search(f'href="{url}#waiting"><strong>.*?messages waiting in recognized', text)
     assert not DeadLetterQueue.objects.exists()
     assert not AuditEntry.objects.filter(broker=broker).exists()
 
