@@ -25,8 +25,8 @@ DELAY_EDGES_MS = (
     *(HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY),
 )
 DELAY_LABELS = (
-    *("under 1 s", "1–5 s", "5–30 s", "30 s–5 m", "5 m–1 h"),
-    *("1–6 h", "6–24 h", "1–7 d", "7–30 d", "over 30 d"),
+    *("under 1s", "1–5s", "5–30s", "30s–5m", "5m–1h"),
+    *("1–6h", "6–24h", "1–7d", "7–30d", "over 30d"),
 )
 Counts = Mapping[int, int]
 

@@ -1,4 +1,4 @@
-"""Durations as people write them: "1h30m", "250ms", "2d 4h" <-> timedelta."""
+"""Durations as people write them: "1h 30m", "250ms", "2d 4h" <-> timedelta."""
 
 from __future__ import annotations
 
@@ -7,8 +7,27 @@ import re
 from datetime import timedelta
 from decimal import Decimal
 
-UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|w|d|h|m|s)?", re.IGNORECASE)
+UNITS_MS = {
+    "y": 31_536_000_000,
+    "w": 604_800_000,
+    "d": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1000,
+    "ms": 1,
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|y|w|d|h|m|s)?", re.IGNORECASE)
+_US, _SECOND_US = 1000, 1_000_000
+# From a duration on, the unit to which it is rounded.
+_STEPS_US = (
+    (31_536_000 * _SECOND_US, 86_400 * _SECOND_US),
+    (86_400 * _SECOND_US, 3600 * _SECOND_US),
+    (3600 * _SECOND_US, 60 * _SECOND_US),
+    (60 * _SECOND_US, _SECOND_US),
+    (_SECOND_US, 100 * _US),
+    (10 * _US, _US),
+    (0, 100),
+)
 
 
 class DelayError(ValueError):
@@ -16,16 +35,16 @@ class DelayError(ValueError):
 
 
 def parse_delay(text: str) -> timedelta:
-    """Read a duration such as "90", "1h30m", "2.5s" or "250ms"; a bare number is seconds.
+    """Read a duration such as "90", "1h 30m", "2.5s" or "250ms"; a bare number is seconds.
 
     A part of a millisecond is rounded up. Raises DelayError for anything else, for a negative one
     and for one past 100 years.
     """
     wanted = text.strip()
-    hint = f"“{text}” is not a duration. Enter a duration such as 90s, 5m, 1h30m or 250ms."
+    hint = f"“{text}” is not a duration. Enter a duration such as 90s, 5m, 1h 30m or 250ms."
     if not wanted:
         raise DelayError(
-            "The duration is missing. Enter a duration such as 90s, 5m, 1h30m or 250ms."
+            "The duration is missing. Enter a duration such as 90s, 5m, 1h 30m or 250ms."
         )
     total_ms = Decimal(0)
     position = 0
@@ -46,23 +65,38 @@ def parse_delay(text: str) -> timedelta:
 
 
 def format_delay(delay: timedelta) -> str:
-    """Write a duration shortly and exactly to the millisecond: "1h30m", "250ms", "0s"."""
-    remaining = milliseconds(delay)
-    sign = "-" if remaining < 0 else ""
-    remaining = abs(remaining)
+    """Write a duration exactly to the millisecond, as `parse_delay` reads it: "1h 30m", "2.5s"."""
+    ms = milliseconds(delay)
+    return f"-{_write(-ms * _US)}" if ms < 0 else _write(ms * _US)
+
+
+def format_span(span: timedelta) -> str:
+    """Write a measured duration in at most two units, rounded: "1h 30m", "2.1s", "64ms".
+
+    times.js writes the same.
+    """
+    us = abs(span) // timedelta(microseconds=1)
+    step = next(step for least, step in _STEPS_US if us >= least)
+    text = _write((us + step // 2) // step * step)
+    return f"-{text}" if span < timedelta(0) and text != "0s" else text
+
+
+def format_ms(ms: float) -> str:
+    """The same of milliseconds."""
+    return format_span(timedelta(milliseconds=ms))
+
+
+def _write(us: int) -> str:
+    if 0 < us < _SECOND_US:
+        return f"{us / _US:g}ms"
     words = []
-    for unit, size in UNITS_MS.items():
-        count, remaining = divmod(remaining, size)
+    for unit in ("y", "d", "h", "m"):
+        count, us = divmod(us, UNITS_MS[unit] * _US)
         if count:
             words.append(f"{count}{unit}")
-    return sign + ("".join(words) or "0s")
-
-
-def in_words(delay: timedelta) -> str:
-    """The same, and from a year on roughly in years too: nobody counts so many weeks."""
-    years = delay / timedelta(days=365.25)
-    exact = format_delay(delay)
-    return exact if years < 1 else f"{exact}, about {years:.1f} years"
+    if us or not words:
+        words.append(f"{us / _SECOND_US:g}s")
+    return " ".join(words)
 
 
 def milliseconds(delay: timedelta) -> int:

@@ -23,7 +23,7 @@ from topology.broker.management.refresh import refresh_objects
 from topology.broker.management.refusals import explain_timeout
 from topology.broker.time_limit import run_in_background
 from topology.definitions import BrokerObject
-from topology.delays import in_words
+from topology.delays import format_span
 from topology.models import Broker
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -343,7 +343,7 @@ def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
 def _being_read(poll: _Poll) -> Latest:
     now = datetime.now(UTC)
     spent = timedelta(seconds=max(1, int(time.monotonic() - poll.began)))
-    sentence = f"The broker answers. The first read is in progress (so far {in_words(spent)})."
+    sentence = f"The broker answers. The first read is in progress (so far {format_span(spent)})."
     return Latest(None, now, sentence, reading_since=now - spent)
 
 

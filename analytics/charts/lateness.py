@@ -15,7 +15,7 @@ SYMBOLS = {"p50": "circle", "p95": "square", "p99": "triangle-up"}
 COLOURS = {"p50": "var(--series-1)", "p95": "var(--series-2)", "p99": "var(--series-5)"}
 TICKS = {
     "tickvals": [0.5, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000],
-    "ticktext": ["0", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 m", "10 m", "1 h", "10 h"],
+    "ticktext": ["0", "1ms", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "10h"],
 }
 
 

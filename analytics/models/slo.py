@@ -8,14 +8,14 @@ from topology.models import Topology
 class Within(models.IntegerChoices):
     """Limits of lateness, in ms: edges of the buckets in which lateness is counted."""
 
-    MS_10 = 10, "10 ms"
-    MS_100 = 100, "100 ms"
-    MS_500 = 500, "500 ms"
-    S_1 = 1000, "1 s"
-    S_2 = 2000, "2 s"
-    S_5 = 5000, "5 s"
-    S_10 = 10_000, "10 s"
-    S_100 = 100_000, "100 s"
+    MS_10 = 10, "10ms"
+    MS_100 = 100, "100ms"
+    MS_500 = 500, "500ms"
+    S_1 = 1000, "1s"
+    S_2 = 2000, "2s"
+    S_5 = 5000, "5s"
+    S_10 = 10_000, "10s"
+    S_100 = 100_000, "1m 40s"
 
 
 class Slo(models.Model):

@@ -8,7 +8,8 @@ from analytics.charts import heat_map, lateness, retries
 from analytics.models import Slo
 from analytics.results.hours import zone_name
 from analytics.results.sections.retries import WEEKDAYS
-from analytics.results.sections.section import Section, duration, percent
+from analytics.results.sections.section import Section, percent
+from topology.delays import format_ms
 
 Sections = dict[str, Section]
 
@@ -64,7 +65,7 @@ def heat(section: Section) -> heat_map.HeatMap | None:
 
 def _percentiles(rows: Any) -> list[lateness.Percentiles]:
     return [
-        lateness.Percentiles(label, p50, p95, p99, (duration(p50), duration(p95), duration(p99)))
+        lateness.Percentiles(label, p50, p95, p99, (format_ms(p50), format_ms(p95), format_ms(p99)))
         for label, _, p50, _, p95, p99, *_ in rows
     ]
 
@@ -72,4 +73,4 @@ def _percentiles(rows: Any) -> list[lateness.Percentiles]:
 def _label(low: float | None) -> str:
     if low is None:
         return "early"
-    return "on time" if low < 0 else duration(low)
+    return "on time" if low < 0 else format_ms(low)

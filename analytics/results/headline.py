@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from analytics import buckets
 from analytics.results.definitions import DEFINITIONS
 from analytics.results.figures import ENTERED, EXHAUSTED, RECOVERED, UNEXPLAINED, Figures
-from analytics.results.sections.section import duration, percent, ratio
+from analytics.results.sections.section import percent, ratio
+from topology.delays import format_ms
 from topology.graph.live_values import count_text
 
 ON_TIME_WITHIN_MS = 1000.0
@@ -43,7 +44,7 @@ def key_figures(
         return ratio(of.retried, of.messages)
 
     found = [
-        _share(f"within {duration(limit)} of due", on_time(now), on_time(before), "lateness"),
+        _share(f"within {format_ms(limit)} of due", on_time(now), on_time(before), "lateness"),
         _lateness(now, before),
         _share("first-time failures", failed(now), failed(before), "failures", is_bad=True),
         _share("recovered by retry", recovered(now), recovered(before), "survival"),
@@ -83,12 +84,12 @@ def _lateness(now: Figures, before: Figures) -> KeyFigure:
     if p99 is None:
         return KeyFigure(label, "–", "", "lateness")
     if earlier is None:
-        return KeyFigure(label, duration(p99), "", "lateness")
+        return KeyFigure(label, format_ms(p99), "", "lateness")
     sign = "+" if p99 >= earlier else "-"
     # Less than the width of a bucket is no change.
     is_worse = p99 > 1.28 * earlier and p99 - earlier >= 1
-    change = f"{sign}{duration(abs(p99 - earlier))}"
-    return KeyFigure(label, duration(p99), change, "lateness", is_worse)
+    change = f"{sign}{format_ms(abs(p99 - earlier))}"
+    return KeyFigure(label, format_ms(p99), change, "lateness", is_worse)
 
 
 def _count(label: str, now: int, before: int, section: str) -> KeyFigure:

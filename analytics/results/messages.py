@@ -17,7 +17,7 @@ from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import ONE_DAY, Period
 from analytics.results.read import Selection
 from analytics.results.sections.retries import WEEKDAYS
-from analytics.results.sections.section import duration
+from topology.delays import format_ms, format_span
 from topology.models import Broker
 
 KINDS = {
@@ -64,7 +64,7 @@ class Found:
         """Each row and how late it was, as a person reads it."""
         for row in self.rows:
             late = measure_lateness(row)
-            yield row, "–" if late is None else duration(late / MILLISECOND)
+            yield row, "–" if late is None else format_span(late)
 
 
 def read_bucket(values: Mapping[str, str]) -> Bucket | None:
@@ -91,8 +91,8 @@ def describe(bucket: Bucket) -> list[str]:
         found.append(f"requested delay {buckets.DELAY_LABELS[bucket.delay]}")
     if bucket.late is not None:
         low, high = _bounds(buckets.EDGES_MS, bucket.late)
-        words = [f"from {duration(low)}"] if low is not None else []
-        words += [f"to {duration(high)}"] if high is not None else []
+        words = [f"from {format_ms(low)}"] if low is not None else []
+        words += [f"to {format_ms(high)}"] if high is not None else []
         found.append(f"lateness {' '.join(words)}")
     if bucket.attempt is not None:
         found.append(f"attempt {bucket.attempt}")

@@ -13,7 +13,8 @@ from analytics.results.figures import UNEXPLAINED, Figures
 from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import Period
 from analytics.results.read import Days
-from analytics.results.sections.section import duration, percent
+from analytics.results.sections.section import percent
+from topology.delays import format_ms
 from topology.graph.live_values import count_text
 
 # A p99 is worth a sentence from so many times the usual one, and from so many milliseconds on.
@@ -103,7 +104,7 @@ def _late(topology: str, days: Days) -> Iterator[Sentence]:
     yield Sentence(
         "Late deliveries.",
         f"On {begin:%-d %B} between {begin:%H:%M} and {until:%H:%M} ({zone_name()}), p99 lateness "
-        f"of {topology} rose from {duration(usual)} to {duration(by_hour[peak])}.",
+        f"of {topology} rose from {format_ms(usual)} to {format_ms(by_hour[peak])}.",
         "lateness",
         topology,
         worst,

@@ -21,6 +21,7 @@ from analytics.results.read import Report, Selection, choices, last_day, report
 from analytics.retention.index_rows import DELIVERED
 from topology import access, audit
 from topology.content.export_format import csv_line
+from topology.delays import format_ms
 from topology.models import Broker, Role, Topology
 from topology.patterns.table import PATTERNS
 from topology.views.redirect_back import next_of
@@ -161,7 +162,7 @@ def slo(request: HttpRequest) -> HttpResponse:
             request, "The target is not valid. Enter 1 to 99.999 % and select a maximum lateness."
         )
         return redirect(page)
-    what = f"{share} % within {within_ms} ms" if share.strip() else "no target"
+    what = f"{share} % within {format_ms(float(within_ms))}" if share.strip() else "no target"
     with audit.recorded(
         request.user, "SLO changed", broker=topology.broker, what=f"{slug}: {what}"
     ):

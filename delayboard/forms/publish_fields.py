@@ -40,7 +40,7 @@ class PublishFields(forms.Form):
     )
     delay = forms.CharField(
         required=False,
-        help_text="For example 90s or 1h30m. Empty: no delay. Rounded up to the topology's steps.",
+        help_text="For example 90s or 1h 30m. Empty: no delay. Rounded up to the topology's steps.",
         widget=forms.TextInput(attrs={"list": "delays"}),
     )
     due_at = forms.DateTimeField(

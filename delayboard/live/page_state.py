@@ -17,7 +17,7 @@ from delayboard.dead_letters.replay.present.summary import make_page_version
 from delayboard.models import PublishJob, ReplayBatch
 from delayboard.publishing.publish_job import make_job_version
 from delayboard.publishing.track import Track
-from topology.delays import format_delay, in_words
+from topology.delays import format_span
 from topology.graph.live_values import (
     count_text,
     snapshot_cells,
@@ -192,7 +192,7 @@ def _describe_remaining(pending: int, pace: float | None) -> str:
     if not pace or not pending:
         return ""
     seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_REMAINING)))
-    return f"about {in_words(seconds)} left"
+    return f"about {format_span(seconds)} left"
 
 
 def job_state(job: PublishJob, at: datetime) -> State:
@@ -204,7 +204,7 @@ def job_state(job: PublishJob, at: datetime) -> State:
         "job/answered": count_text(job.answered),
         "job/repeated": count_text(job.repeated),
         "job/rate": "–" if rate is None else f"{floatformat(rate)} per second",
-        "job/remaining": format_delay(job.remaining),
+        "job/remaining": format_span(job.remaining),
     }
     return state(at=at, cells=cells, version=make_job_version(job), done=job.work.is_ended)
 

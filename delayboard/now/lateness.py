@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from analytics import buckets
 from analytics.models import Slo
-from analytics.results.sections.section import duration, percent
+from analytics.results.sections.section import percent
 from analytics.results.slo import Attainment, attainment
 from delayboard.now.counters import Counter
 from delayboard.now.problems import BURNING, Link, Problem, ProblemKind
 from delayboard.now.throughput import FlowLine
+from topology.delays import format_ms
 from topology.graph.live_values import UNKNOWN
 from topology.models import Broker
 
@@ -105,4 +106,4 @@ def find_burning(flows: Sequence[FlowLine], found: Mapping[int, Lateness]) -> It
 
 def _at(counts: buckets.Counts, share: float) -> str:
     late = buckets.percentile(counts, share)
-    return UNKNOWN if late is None else duration(late)
+    return UNKNOWN if late is None else format_ms(late)

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from delayboard.models import BackgroundTask
 from topology.content.text import format_bytes
+from topology.delays import format_ms
 from topology.graph.live_values import make_version
 from topology.models import Broker
 
@@ -84,7 +85,7 @@ def _describe(words: str, value: Any) -> str:
     if words.endswith(" bytes"):
         return f"{format_bytes(value)} {words.removesuffix(' bytes')}"
     if words.endswith(" seconds"):
-        return f"{value:.1f} s {words.removesuffix(' seconds')}"
+        return f"{format_ms(1000 * value)} {words.removesuffix(' seconds')}"
     if words.endswith(" at"):
         return f"{words.removesuffix(' at')} at {str(value)[11:19]}"
     return f"{words} {value}"

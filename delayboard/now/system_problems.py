@@ -17,7 +17,7 @@ from delayboard.now.system import has_no_worker
 from delayboard.now.throughput import BEHIND, find_lag
 from topology.broker.errors import alarm_sentence
 from topology.content.text import format_bytes
-from topology.delays import in_words
+from topology.delays import format_span
 from topology.models import Broker
 from topology.snapshots import Latest
 
@@ -68,7 +68,7 @@ def _task_failures(tasks: Sequence[BackgroundTask], silent: set[int]) -> Iterato
         yield Problem("error", f"{failing}: {error}", SYSTEM, key, kind=ProblemKind.TASKS)
     for task in tasks:
         if task.is_late and not task.is_failing:
-            sentence = f"{task.name} is late: no heartbeat for more than {in_words(LATE)}."
+            sentence = f"{task.name} is late: no heartbeat for more than {format_span(LATE)}."
             yield Problem("error", sentence, SYSTEM, f"late/{task.key}", kind=ProblemKind.TASKS)
 
 
@@ -92,7 +92,7 @@ def find_delays(
     for task in tasks:
         behind = find_lag(task)
         if behind > BEHIND and not task.is_late:
-            words = in_words(timedelta(seconds=int(behind.total_seconds())))
+            words = format_span(timedelta(seconds=int(behind.total_seconds())))
             sentence = f"{task.name} is {words} behind, so its data is that old."
             key = f"behind/{task.key}"
             yield Problem("warning", sentence, SYSTEM, key, kind=ProblemKind.BEHIND)

@@ -11,7 +11,7 @@ from analytics.scheduled.queries.listing import Observation
 from delayboard.models import BackgroundTask, Publication
 from delayboard.models.background_task import recorder_key
 from delayboard.models.publication import Sent
-from topology.delays import format_delay
+from topology.delays import format_ms, format_span
 
 OVERDUE_AFTER = timedelta(seconds=5)
 GIVE_UP_AFTER = timedelta(minutes=10)
@@ -30,7 +30,7 @@ class Track:
     def lateness_text(self) -> str:
         seen = self.observation
         late = seen.lateness if seen and seen.caught_up else None
-        return "–" if late is None else f"{late_ms(late):+.0f} ms".replace("+0", "0")
+        return "–" if late is None else _with_sign(late)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Step:
         """Such as "+12 ms"; "" where nothing was observed."""
         if self.observed_at is None:
             return ""
-        return f"{late_ms(self.observed_at - self.planned_at):+.0f} ms"
+        return _with_sign(self.observed_at - self.planned_at)
 
 
 def make_steps(publication: Publication, seen: Observation | None) -> list[Step]:
@@ -70,6 +70,15 @@ def late_ms(lateness: timedelta) -> float:
     """Milliseconds late; 0 where a reading before the due time is within the clock's resolution."""
     late = lateness / timedelta(milliseconds=1)
     return 0.0 if -CLOCK_RESOLUTION_MS <= late < 0.5 else late
+
+
+def _with_sign(lateness: timedelta) -> str:
+    text = format_ms(late_ms(lateness))
+    return text if text[0] in "-0" else f"+{text}"
+
+
+def _in_seconds(span: timedelta) -> str:
+    return format_span(timedelta(seconds=round(span.total_seconds())))
 
 
 def track(publication: Publication, now: datetime) -> Track:
@@ -103,7 +112,7 @@ def _arrived(publication: Publication, seen: Observation) -> Track:
         behind = "The recorder was behind, so the lateness is unknown."
         return Track("arrived", f"The message arrived at about {at} UTC. {behind}", True, seen)
     late = late_ms(seen.lateness)
-    how = f"{abs(late):.0f} ms {'early' if late < 0 else 'late'}" if late else "on time"
+    how = f"{format_ms(abs(late))} {'early' if late < 0 else 'late'}" if late else "on time"
     sentence = f"The message arrived at {at} UTC, {how}."
     return Track("arrived", sentence, True, seen)
 
@@ -120,11 +129,11 @@ def _waiting(publication: Publication, seen: Observation | None, now: datetime) 
     if due is None:
         return Track("not_observed", f"{begun}. {publication.prediction}", is_settled=True)
     if now < due + OVERDUE_AFTER:
-        remaining = format_delay(timedelta(seconds=max(0, round((due - now).total_seconds()))))
+        remaining = _in_seconds(max(due - now, timedelta(0)))
         entered = "The message waits in the delay" if seen else begun
         return Track("waiting", f"{entered}, due in {remaining}.{silent}", False, seen)
     is_abandoned = now > due + GIVE_UP_AFTER
-    late = format_delay(timedelta(seconds=round((now - due).total_seconds())))
+    late = _in_seconds(now - due)
     return Track(
         "late",
         f"{begun}. It was due {late} ago, and its delivery is not observed.{silent}",

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from analytics.models import Probe, ScheduledMessage, Slo
 from analytics.results.read import budgets_of, last_day
-from analytics.results.sections.section import duration, percent
+from analytics.results.sections.section import percent
 from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
@@ -27,14 +27,13 @@ from delayboard.now.problems import Link
 from topology import access, snapshots
 from topology.content.text import format_bytes
 from topology.database import paging
-from topology.delays import format_delay
+from topology.delays import format_delay, format_ms, format_span
 from topology.graph.live_values import count_text
 from topology.models import Broker, State, Topology
 
 register = template.Library()
 
 PROBES_SHOWN = 5
-UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 @register.inclusion_tag("delayboard/_forwarder.html")
@@ -73,7 +72,7 @@ def probe_rows(topology: Topology) -> dict[str, Any]:
 
 def _late(row: Probe) -> str:
     late = row.lateness
-    return "–" if late is None else duration(late / timedelta(milliseconds=1))
+    return "–" if late is None else format_span(late)
 
 
 @register.inclusion_tag("analytics/_next_due.html")
@@ -130,9 +129,27 @@ def _headers_of(row: ScheduledMessage) -> dict[str, Any]:
 
 
 @register.filter
-def delay(value: timedelta | None) -> str:
-    """A duration as people type it: "1h30m"; a dash for None."""
-    return "–" if value is None else format_delay(value)
+def delay(value: timedelta | None) -> SafeString | str:
+    """A duration in at most two units, the exact one as title; a dash for None."""
+    if value is None:
+        return "–"
+    short, whole = format_span(value), format_delay(value)
+    return short if short == whole else SafeString(f'<span title="{whole}">{short}</span>')
+
+
+@register.filter
+def exact_delay(value: timedelta | None) -> str:
+    """A duration for a field or an address."""
+    return "" if value is None else format_delay(value)
+
+
+register.filter("delay_ms", format_ms)
+
+
+@register.filter
+def delay_seconds(value: float) -> str:
+    """A measured duration of so many seconds."""
+    return format_ms(1000 * value)
 
 
 @register.filter
@@ -152,17 +169,12 @@ register.filter("bytesize", format_bytes)
 
 def relative_text(then: datetime, now: datetime) -> str:
     """ "3m ago", "in 1h 20m", "now": the same words as times.js writes."""
-    seconds = (now - then).total_seconds()
-    if abs(seconds) < 1:
+    seconds = int(abs(now - then).total_seconds())
+    if not seconds:
         return "now"
-    remaining, words = int(abs(seconds)), []
-    first = next(place for place, (_, size) in enumerate(UNITS) if remaining >= size)
-    for unit, size in UNITS[first : first + (2 if first < 2 else 1)]:
-        count, remaining = divmod(remaining, size)
-        if count:
-            words.append(f"{count}{unit}")
-    span = " ".join(words)
-    return f"{span} ago" if seconds > 0 else f"in {span}"
+    # From a minute on by the minute: an age that changes each second distracts.
+    span = format_span(timedelta(seconds=seconds - seconds % 60 if seconds >= 60 else seconds))
+    return f"{span} ago" if now > then else f"in {span}"
 
 
 @register.filter

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import recorder_key
-from topology.delays import in_words
+from topology.delays import format_span
 from topology.findings.rules.live import BEHIND
 from topology.models import Broker, State, Topology
 from topology.snapshot import Report
@@ -37,6 +37,6 @@ class StreamTaps:
             if seconds >= LONG_BEHIND:
                 sentence = (
                     f"The recorder of the stream tap “{topology.tap_queue}” has been behind for "
-                    f"{in_words(timedelta(seconds=seconds))}."
+                    f"{format_span(timedelta(seconds=seconds))}."
                 )
                 yield Report(BEHIND.id, topology.tap_queue, seconds, sentence)

@@ -87,7 +87,7 @@ def test_a_late_night_is_told_with_its_hours() -> None:
     (sentence,) = sentences(days(late(40), late(40), late(40, 2000), late(40)))
     assert sentence.startswith(
         "Late deliveries. On 3 November between 02:00 and 03:00 (UTC), p99 lateness of orders rose "
-        "from 50 ms to 2.5 s."
+        "from 50ms to 2.5s."
     )
 
 

@@ -166,7 +166,7 @@ def test_every_chart_links_its_rows_to_the_messages_behind_them(
     late = next(link for link in links if link.endswith(f"&kind=measured&late={bucket}"))
     page = viewer.get(late).content.decode()
     assert "late-2100" in page
-    assert "2.1 s" in page
+    assert "2.1s" in page
     assert "late-2600" not in page
     assert f"?from={YESTERDAY}&amp;to={YESTERDAY}&amp;topology=orders" in page
 

@@ -279,7 +279,7 @@ def test_an_operator_sets_and_deletes_a_target_and_a_viewer_only_sees_it(
     csv_file = operator.get(reverse("analytics:report_table", args=["slo"]), {"topology": "orders"})
     assert '"Target","Topology"' in csv_file.content.decode()
     text = of_the_day(viewer, topology="orders")
-    assert "99 % within 10 ms of due" in text
+    assert "99 % within 10ms of due" in text
     assert "Error budget (28 days)" in text
     assert "Save target" not in text
     assert AuditEntry.objects.filter(action="SLO changed").count() == 1

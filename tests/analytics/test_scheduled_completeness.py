@@ -97,5 +97,5 @@ def test_a_gap_of_long_ago_is_remembered_while_messages_of_it_are_listed() -> No
 def test_a_list_that_is_behind_says_how_far() -> None:
     doubt = find_doubt(seen(behind=42 * SECOND))
     assert doubt is not None
-    assert doubt.why == ("The list is 42 seconds behind the event log.",)
+    assert doubt.why == ("The list is 42s behind the event log.",)
     assert doubt.since == NOON - 42 * SECOND

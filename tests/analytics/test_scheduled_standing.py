@@ -126,7 +126,7 @@ def test_a_log_that_is_ahead_is_told_when_that_lasts(applied: Topology, event_lo
     file.write_bytes(encode(old) + b"\n" + encode(young) + b"\n")
     assert lag.behind(event_log, NOW) == timedelta(minutes=10)
     (found,) = doubts(applied, 3)
-    assert found.doubt.why == ("The list is 600 seconds behind the event log.",)
+    assert found.doubt.why == ("The list is 10m behind the event log.",)
     read = len(encode(old)) + 1
     position = LogPosition.objects.create(path=str(file.relative_to(event_log)), bytes_read=read)
     assert lag.behind(event_log, NOW) == timedelta(0)

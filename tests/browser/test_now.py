@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from pytest_django import Settings
 
 from analytics.models import Minute, Recording
+from delayboard.templatetags.delayboard import relative_text
 from tests.browser.sign_in import sign_in
 from tests.builders import make_broker, make_pair
+from tests.topology.test_delays import SPANS
 from topology.models import MissingBinding, State, Topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -150,6 +152,26 @@ def test_nothing_moves_while_the_page_loads_and_becomes_live(page: Page, pair: T
     assert page.evaluate(SHIFT) == 0
 
 
+WRITTEN = """async (spans) => {
+    const { formatSpan } = await import("/static/delayboard/times.js");
+    return spans.map(formatSpan);
+}"""
+
+
+def test_the_page_writes_durations_as_the_server_does(page: Page, pair: Topology) -> None:
+    page.goto("/")
+    written = page.evaluate(WRITTEN, [ms for ms, _ in SPANS])
+    assert written == [text for _, text in SPANS]
+    now, moment = datetime.now(UTC), timedelta(seconds=1)
+    ages = [age * moment for age in (0, 1, 59, 61, 4000, 100_000, -61, -100_000)]
+    millis = [age / moment * 1000 for age in ages]
+    assert page.evaluate(RELATIVE, millis) == [relative_text(now - age, now) for age in ages]
+
+
+RELATIVE = """async (ages) => {
+    const { relative } = await import("/static/delayboard/times.js");
+    return ages.map((age) => relative(0, age));
+}"""
 MORPHED = """async () => {
     const { morph } = await import("/static/delayboard/morph.js");
     const pick = (most) => Math.floor(Math.random() * most);

@@ -103,4 +103,4 @@ def test_the_publish_page_predicts_the_arrival_in_the_processing_queue(
     )
     assert outgoing.make_headers(1000) == {"a": 1, "due-at-ms": 1000 + 90 * 60_000}
     assert (found.queue, found.arrives_after) == ("hooks", 90 * MINUTE)
-    assert found.sentence == "The message arrives in hooks after 1h30m."
+    assert found.sentence == "The message arrives in hooks after 1h 30m."

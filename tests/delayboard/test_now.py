@@ -88,7 +88,7 @@ def test_being_behind_is_said_beyond_a_few_seconds_only(broker: Broker) -> None:
     assert overview(broker).warnings == ()
     BackgroundTask.objects.update(details={"behind_seconds": 75.4})
     assert sentences(overview(broker).warnings) == (
-        "Index is 1m15s behind, so its data is that old.",
+        "Index is 1m 15s behind, so its data is that old.",
     )
 
 
@@ -134,7 +134,7 @@ def test_what_a_background_task_says_of_itself_is_for_people() -> None:
         "caught_up": False,
     }
     reported |= {"removed": {}, "trouble": "", "last_at": ""}
-    assert describe_details(reported) == "1.2\u00a0MB behind, 75.3 s behind, not caught up"
+    assert describe_details(reported) == "1.2\u00a0MB behind, 1m 15s behind, not caught up"
 
 
 def test_stuck_messages_are_the_first_trouble(broker: Broker, pair: Topology) -> None:

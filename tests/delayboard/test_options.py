@@ -38,7 +38,7 @@ def test_everything_is_read_as_people_write_it() -> None:
         "order": "newest",
         "rate": "0.5",
         "canary": "1,000",
-        "canary_seconds": "1m30s",
+        "canary_seconds": "1m 30s",
         "canary_goes_on": "on",
         "undo_seconds": "500ms",
         "most_replays": "1",

@@ -97,7 +97,7 @@ def test_a_screen_reader_is_told_what_is_not_empty() -> None:
     texts = {element.get("id"): element.text or "" for element in root.iter()}
     assert root.get("role") == "img"
     assert texts["one-title"] == "Ladder"
-    assert "28 levels, from 1553d 10h at the top down to 1s" in texts["one-text"]
+    assert "28 levels, from 4y 93d at the top down to 1s" in texts["one-text"]
     assert "Level 3, queue shop.delay-level-03: waits 8s (8s)" in texts["one-text"]
     assert "stuck: no route to a queue" in texts["one-text"]
     assert "Level 4" not in texts["one-text"]

@@ -76,7 +76,7 @@ def test_a_preset_stands_as_declared_verifies_and_goes_away_whole(
     assert verdict.holds, [check for check in verdict.checks if not check.holds]
     assert [check.sentence for check in verdict.checks[:2]] == [
         "A probe would arrive in a destination after 1s.",
-        "A probe would arrive in a destination after 443w5d21h24m15s.",
+        "A probe would arrive in a destination after 8y 186d 21h 24m 15s.",
     ]
     eventually(lambda: _remove(topology), "it can be torn down")
     left = observe(management).declared

@@ -54,7 +54,7 @@ def test_reminders_wait_in_levels_and_in_hold_queues_that_are_made_for_them(vhos
 def test_preparing_again_makes_nothing_and_leaves_alone_what_was_torn_down(vhost: Vhost) -> None:
     broker = make_broker(vhost)
     assert reminders.prepare(broker) == [HOLD, LEVELS, SHOP]
-    assert [str(target) for target in Slo.objects.all()] == ["97 % within 1 s of due"]
+    assert [str(target) for target in Slo.objects.all()] == ["97 % within 1s of due"]
     levels = Topology.objects.get(params=delay_levels.store(LEVELS.params))
     out = delay_levels.route(LEVELS.params, timedelta(0), REMINDERS).declares
     assert {binding.identity for binding in out.bindings} <= levels.owned_identities

@@ -49,7 +49,7 @@ def test_a_delay_that_is_no_multiple_is_rounded_up_and_the_prediction_says_so(
 ) -> None:
     values = {"topology": hooks.slug, "delay": "150s", "predict": "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
-    assert "2m30s is rounded up to 3m." in text
+    assert "2m 30s is rounded up to 3m." in text
     assert "The message arrives in hooks after 3m." in text
 
 

@@ -131,7 +131,7 @@ def test_how_long_the_first_ones_are_watched_at_least_is_said(broker: Broker) ->
         a_queue("dead"),
     )
     batch = a_batch(broker, some(broker))
-    assert "At least 1m30s, the longest retry round of the target" in page(batch)
+    assert "At least 1m 30s, the longest retry round of the target" in page(batch)
 
 
 def test_what_was_not_replayed_becomes_another_draft(broker: Broker) -> None:

@@ -29,7 +29,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
         (timedelta(hours=2), "2h ago"),
         (timedelta(days=3, hours=4, minutes=5), "3d 4h ago"),
         (timedelta(minutes=-4, seconds=-12), "in 4m"),
-        (timedelta(days=-400), "in 400d"),
+        (timedelta(days=-400), "in 1y 35d"),
     ],
 )
 def test_a_moment_is_told_by_its_two_largest_units(ago: timedelta, text: str) -> None:
@@ -77,7 +77,8 @@ def test_what_is_unknown_is_a_dash() -> None:
 
 
 def test_delays_and_counts_are_written_as_everywhere_else() -> None:
-    assert delay(timedelta(minutes=90)) == "1h30m"
+    assert delay(timedelta(minutes=90)) == "1h 30m"
+    assert delay(timedelta(seconds=131_072)) == '<span title="1d 12h 24m 32s">1d 12h</span>'
     assert number(12345) == "12\u202f345"
 
 

@@ -42,9 +42,9 @@ def test_the_way_is_told_hop_by_hop_and_drawn_with_its_times(broker: Broker) -> 
     know(broker, *SHOP, a_queue("elsewhere"))
     text = asked(broker, exchange="", routing_key="hold")
     assert "2 copies, each with its own path." in text
-    assert 'Waits 1m30s in <span class="name">hold</span>' in text
-    assert "after 1m30s" in text
-    for step in ("1: at once", "2: after 1m30s", "3: after 1m30s"):
+    assert 'Waits 1m 30s in <span class="name">hold</span>' in text
+    assert "after 1m 30s" in text
+    for step in ("1: at once", "2: after 1m 30s", "3: after 1m 30s"):
         assert step in text
     assert 'data-mark="queue/copies"' in text
     assert "elsewhere" not in text
@@ -98,7 +98,7 @@ def test_the_command_tells_the_same_and_as_json(
     monkeypatch.setattr(snapshots, "poll", lambda broker, patience: snapshots.latest(broker.pk))
     call_command("walk", broker.slug, "", "hold")
     reported = capsys.readouterr().out
-    assert "at once: waits 1m30s in hold, through the default exchange with 'hold'" in reported
+    assert "at once: waits 1m 30s in hold, through the default exchange with 'hold'" in reported
     assert "delivered: the message waits for a consumer" in reported
     call_command("walk", broker.slug, "", "hold", "--json")
     answer = json.loads(capsys.readouterr().out)

@@ -6,8 +6,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.delays import (
+    DelayError,
+    format_delay,
+    format_ms,
+    format_span,
+    milliseconds,
+    parse_delay,
+)
 
+SPANS = [
+    (0, "0s"),
+    (0.04, "0s"),
+    (0.4, "0.4ms"),
+    (9.96, "10ms"),
+    (64, "64ms"),
+    (999.7, "1s"),
+    (2000, "2s"),
+    (2060, "2.1s"),
+    (59_960, "1m"),
+    (90_500, "1m 31s"),
+    (3_599_400, "59m 59s"),
+    (3_599_500, "1h"),
+    (5_400_000, "1h 30m"),
+    (131_072_000, "1d 12h"),
+    (86_399_000, "1d"),
+    (30 * 86_400_000, "30d"),
+    (31_535_999_000, "1y"),
+    (268_435_455_000, "8y 187d"),
+    (3650 * 86_400_000, "10y"),
+]
+"""Milliseconds, and what Python and times.js write."""
 HUNDRED_YEARS_MS = 100 * 365 * 86_400_000
 
 
@@ -24,6 +53,9 @@ def test_every_millisecond_is_read_back_as_it_was_written(ms: int) -> None:
         ("1.5", 1500),
         ("250ms", 250),
         ("1h30m", 5_400_000),
+        ("1h 30m", 5_400_000),
+        ("10y", 315_360_000_000),
+        ("0.4ms", 1),
         (" 2d 4h ", 187_200_000),
         ("5 M", 300_000),
         ("1w", 604_800_000),
@@ -36,10 +68,10 @@ def test_what_people_write_is_understood(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["five", "-5s", "5 5", "1h30", "5y", "1,5s", "5s!", "s", "²", "1e3", "\t"]
+    "text", ["five", "-5s", "5 5", "1h30", "5 years", "1,5s", "5s!", "s", "²", "1e3", "\t"]
 )
 def test_anything_else_is_refused_with_an_example_of_a_good_one(text: str) -> None:
-    with pytest.raises(DelayError, match=r"Enter a duration such as 90s, 5m, 1h30m or 250ms\."):
+    with pytest.raises(DelayError, match=r"Enter a duration such as 90s, 5m, 1h 30m or 250ms\."):
         parse_delay(text)
 
 
@@ -53,9 +85,10 @@ def test_a_hundred_years_are_enough(text: str) -> None:
     ("delay", "text"),
     [
         (timedelta(0), "0s"),
-        (timedelta(milliseconds=90_500), "1m30s500ms"),
-        (timedelta(days=8, hours=1), "1w1d1h"),
-        (timedelta(seconds=-90), "-1m30s"),
+        (timedelta(milliseconds=90_500), "1m 30.5s"),
+        (timedelta(days=8, hours=1), "8d 1h"),
+        (timedelta(seconds=131_072), "1d 12h 24m 32s"),
+        (timedelta(seconds=-90), "-1m 30s"),
         (timedelta(microseconds=1), "1ms"),
     ],
 )
@@ -68,3 +101,17 @@ def test_milliseconds_are_rounded_up_so_that_no_delay_is_made_shorter(us: int) -
     delay = timedelta(microseconds=us)
     rounded = timedelta(milliseconds=milliseconds(delay))
     assert delay <= rounded < delay + timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize(("ms", "text"), SPANS)
+def test_a_measured_duration_has_at_most_two_units(ms: float, text: str) -> None:
+    assert format_ms(ms) == text
+    assert format_ms(-ms) == (f"-{text}" if text != "0s" else text)
+
+
+@given(st.integers(0, 1000 * HUNDRED_YEARS_MS))
+def test_a_duration_as_displayed_is_accepted(us: int) -> None:
+    text = format_span(timedelta(microseconds=us))
+    assert len(text.split()) <= 2
+    read = parse_delay(text)
+    assert us < 10_000 or format_span(read) == text

@@ -9,7 +9,7 @@ from typing import Any, cast
 from django.db import models
 
 from topology.definitions import PROBE_PREFIX, TAP_PREFIX, Definitions, Identity
-from topology.delays import format_delay, in_words
+from topology.delays import format_delay, format_span
 from topology.message import Forwarder
 from topology.models.broker import Broker
 from topology.patterns.names import as_stored
@@ -195,7 +195,7 @@ class Topology(models.Model):
             return "retries, no delay of new messages"
         if not offered:
             longest = self.pattern.longest(params)
-            return f"any up to {in_words(longest)}"
+            return f"any up to {format_span(longest)}"
         more = f" and {len(offered) - 4} more" if len(offered) > 4 else ""
         return ", ".join(format_delay(delay) for delay in offered[:4]) + more
 

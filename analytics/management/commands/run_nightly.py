@@ -12,7 +12,7 @@ from analytics import nightly
 from analytics.launch import LaunchError
 from analytics.models import Run
 from analytics.results.nightly_report.store import store_report
-from topology.delays import format_delay
+from topology.delays import format_ms
 
 NO_DATA_CODE = 4
 
@@ -56,7 +56,7 @@ class Command(BaseCommand):
             rest = ""
             if done:
                 seconds = (monotonic() - began) / done * (len(days) - done)
-                rest = f", about {format_delay(timedelta(seconds=round(seconds)))} left"
+                rest = f", about {format_ms(1000 * seconds)} left"
             self.stdout.write(f"{one}, day {done + 1} of {len(days)}{rest}")
             try:
                 self._run(one)
@@ -89,7 +89,7 @@ class Command(BaseCommand):
 
     def _print_steps(self, run: Run) -> None:
         for name, seconds in run.step_seconds:
-            self.stdout.write(f"{name}: {seconds:.1f} s")
+            self.stdout.write(f"{name}: {format_ms(1000 * seconds)}")
 
     def _progress(self, done: int, total: int) -> None:
         if total and done != self._reported:

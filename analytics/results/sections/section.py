@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TypeAlias
 from urllib.parse import urlencode
 
@@ -12,7 +11,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString
 
 from analytics.results.definitions import DEFINITIONS
-from topology.delays import format_delay
+from topology.delays import format_ms
 from topology.graph.isolate_names import isolate_names
 from topology.graph.live_values import count_text
 
@@ -38,7 +37,7 @@ class Column:
         if self.kind == "number":
             return f"{float(value):.2f}"
         if self.kind == "ms":
-            return duration(float(value))
+            return format_ms(float(value))
         if self.kind == "share":
             return percent(float(value))
         return str(value)
@@ -116,15 +115,6 @@ def _row_html(row: Sequence[tuple[str, bool]], link: str) -> Iterator[str]:
             shown = f'<a href="{escape(link)}">{shown}</a>'
         kind = ' class="number"' if is_number else ""
         yield f"<td{kind}>{shown}</td>" if place else f'<th scope="row"{kind}>{shown}</th>'
-
-
-def duration(ms: float) -> str:
-    """Such as "0.4 ms", "64 ms", "2.1 s" or "3m20s"."""
-    if abs(ms) < 1000:
-        return f"{ms:.1f} ms" if 0 < abs(ms) < 9.95 else f"{ms:.0f} ms"
-    if abs(ms) < 59_950:
-        return f"{ms / 1000:.1f} s"
-    return format_delay(timedelta(seconds=round(ms / 1000)))
 
 
 def percent(share: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from analytics.models import ScheduledMessage
 from analytics.observation import StuckRange, stuck_ranges, unobserved
 from analytics.scheduled.queries.listing import OVERDUE_AFTER
-from topology.delays import format_delay
+from topology.delays import format_span
 from topology.message import PUBLISHED_AT_HEADER, PUBLISHER_HEADERS
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError, Pattern
@@ -100,9 +100,9 @@ class Line:
 
     @property
     def overdue_words(self) -> str:
-        """How much, to the second; "" while it is not overdue."""
+        """How much; "" while it is not overdue."""
         by = self.overdue_by
-        return format_delay(timedelta(seconds=round(by.total_seconds()))) if by else ""
+        return format_span(by) if by else ""
 
     @property
     def published_source(self) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from topology.delays import format_ms, format_span
+
 # By so much at most is a depth older than the list, and a list behind its messages.
 LONG_SECONDS = 15
 # After a gap so long a difference as large as what moves is the movement's.
@@ -94,7 +96,7 @@ def find_doubt(seen: Seen) -> Doubt | None:
     reasons = now_failing + past
     absent = _count_absent(seen)
     if absent:
-        why = f"{absent} that are overdue by more than {LONG_SECONDS} seconds "
+        why = f"{absent} that are overdue by more than {format_ms(1000 * LONG_SECONDS)} "
         reasons.append((None, why + "are missing in the delay queues."))
     if not reasons:
         if difference is None or abs(difference) <= seen.moved:
@@ -137,8 +139,7 @@ def _now_failing(seen: Seen) -> list[Reason]:
         why = "The recorder does not read the tap, so the list misses later entries and deliveries."
         reasons.append((seen.silent_since, why))
     if seen.behind:
-        seconds = round(seen.behind.total_seconds())
-        why = f"The list is {seconds} seconds behind the event log."
+        why = f"The list is {format_span(seen.behind)} behind the event log."
         reasons.append((seen.now - seen.behind, why))
     return reasons
 

@@ -42,7 +42,7 @@ CHECK_SECONDS = 0.2
 REPORT_SECONDS = 1.0
 TEXTS = {
     "topology": "topology slug, as in its page's address",
-    "delay": "such as 90s or 1h30m",
+    "delay": "such as 90s or 1h 30m",
     "due-at": "a time instead of a delay, such as 2026-11-24T15:30",
     "target": "destination, if the topology needs one",
     "broker": "broker slug, without a topology",

@@ -28,7 +28,7 @@ from delayboard.publishing.timeout_import.timeout import (
 from topology.broker.errors import Blocked, BrokerError, Unreachable
 from topology.broker.properties.field_values import FieldError
 from topology.definitions import Definitions
-from topology.delays import format_delay
+from topology.delays import format_span
 from topology.message import Publish, Route
 from topology.models import Topology
 from topology.operations.ownership import Refusal
@@ -225,4 +225,4 @@ class LineChecker:
 
 
 def _rough(delay: timedelta) -> str:
-    return format_delay(timedelta(seconds=delay // timedelta(seconds=1)))
+    return format_span(timedelta(seconds=delay // timedelta(seconds=1)))

@@ -3,7 +3,7 @@
 // the page is fetched once and its [data-live-part] are taken over. A hidden page rests.
 
 import { morph } from "./morph.js";
-import { span, tick } from "./times.js";
+import { relative, tick } from "./times.js";
 
 const main = document.querySelector("main[data-live-url]");
 const NOT_SIGNED_IN = 4401;
@@ -146,7 +146,7 @@ function age() {
   if (lastAt === null) return;
   const seconds = Math.max(0, (Date.now() - lastAt) / 1000);
   for (const element of document.querySelectorAll("[data-live-age]")) {
-    element.textContent = seconds < 2 ? "just now" : `${span(seconds)} ago`;
+    element.textContent = seconds < 2 ? "just now" : relative(lastAt);
   }
 }
 

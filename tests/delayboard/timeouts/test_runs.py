@@ -34,12 +34,12 @@ LINES = numbered(
     a_line("o" * 250),
 )
 BECOME = [
-    ("waits", "waits 2m7s."),
-    ("due", "due 4m15s ago, published at once."),
-    ("refused", "The longest delay of this topology is 4m15s. Enter a shorter delay."),
+    ("waits", "waits 2m 7s."),
+    ("due", "due 4m 15s ago, published at once."),
+    ("refused", "The longest delay of this topology is 4m 15s. Enter a shorter delay."),
     ("malformed", "The line is not JSON"),
     ("refused", "The queue nobody does not exist"),
-    ("waits", "waits 2m7s."),
+    ("waits", "waits 2m 7s."),
     ("refused", "This destination ends with “sales”"),
     ("refused", "Line 1 has the same message id and destination."),
     ("refused", "more than 255 bytes"),

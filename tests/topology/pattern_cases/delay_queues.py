@@ -44,7 +44,7 @@ CASE = Case(
         ({"queue": "q", "delays": "10s, soon"}, "delays", "“soon” is not a duration"),
         ({"queue": "q", "delays": "10s, 0s"}, "delays", "0s is not a whole number of seconds"),
         ({"queue": "q", "delays": "250ms"}, "delays", "250ms is not a whole number of seconds"),
-        ({"queue": "q", "delays": "1.5s, 3s"}, "delays", "1s500ms is not a whole number"),
+        ({"queue": "q", "delays": "1.5s, 3s"}, "delays", "1.5s is not a whole number"),
         ({"queue": "q", "delays": "3651d"}, "delays", "no delay over 3650 days"),
     ),
     beside_delay_queues,

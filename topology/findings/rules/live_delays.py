@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from topology.delays import in_words
+from topology.delays import format_span
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
@@ -27,7 +27,7 @@ def _find_not_draining(context: Context) -> Iterator[Hit]:
             continue
         is_alone = numbers.consumers == 0 and numbers.unacked == 0 and numbers.state == "running"
         if is_alone and numbers.messages and numbers.still_ms > ttl_ms + REPORTED_MS:
-            still = in_words(timedelta(seconds=numbers.still_ms // 1000))
+            still = format_span(timedelta(seconds=numbers.still_ms // 1000))
             count = "1 message is" if numbers.messages == 1 else f"{numbers.messages} messages are"
             sentence = f"{count} past the TTL of “{one.name}”, and none has left for {still}."
             yield Hit("", number_evidence(one, "messages", numbers.messages, sentence))

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from topology.definitions import Queue
-from topology.delays import milliseconds
+from topology.delays import format_delay, format_span
 from topology.graph.live_values import count_text, rate_text
 from topology.snapshot import QueueNumbers, count_stuck_in
 
 NOWHERE = "nowhere"
-SECONDS_UP_TO = 120
 LEVEL_WORDS = {
     "unknown": "no data",
     "down": "not running",
@@ -34,7 +33,6 @@ END_WORDS = {
     "missing": "not bound",
     NOWHERE: "no queue bound",
 }
-PARTS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class Rung:
         """Its state in words; "" while nothing is known but the plan."""
         notes = [f"missing: {' and '.join(self.lacks)}"] if self.lacks else []
         if self.is_off:
-            notes.append(f"TTL {short_delay(self.ttl)} instead of {short_delay(self.proper)}")
+            notes.append(f"TTL {format_span(self.ttl)} instead of {format_span(self.proper)}")
         if self.mark and not self.lacks:
             notes.append(LEVEL_WORDS.get(self.mark, self.mark))
         return "; ".join(notes)
@@ -126,15 +124,15 @@ class Rung:
 
     @property
     def wait(self) -> str:
-        return short_delay(self.ttl)
+        return format_span(self.ttl)
 
     @property
     def exact(self) -> str:
-        return whole_seconds(self.ttl)
+        return format_delay(self.ttl)
 
     @property
     def due(self) -> str:
-        return short_delay(self.latest)
+        return format_span(self.latest)
 
     @property
     def _numbers(self) -> QueueNumbers:
@@ -226,27 +224,3 @@ def _is_in_use(rung: Rung) -> bool:
     numbers = rung.numbers or QueueNumbers()
     is_idle = rung.mark == "empty" and not rung.is_off and not rung.lacks
     return not is_idle or bool(numbers.publish_rate)
-
-
-def short_delay(delay: timedelta) -> str:
-    """A wait in short form, to two units: "50ms", "6.4s", "64s", "2m 8s", "1d 12h"."""
-    wait_ms = milliseconds(delay)
-    if wait_ms < 1000:
-        return f"{wait_ms}ms"
-    if wait_ms < SECONDS_UP_TO * 1000:
-        return f"{wait_ms / 1000:g}s"
-    remaining = wait_ms // 1000
-    counts = []
-    for unit, size in PARTS:
-        count, remaining = divmod(remaining, size)
-        counts.append((count, unit))
-    first = next(place for place, (count, _) in enumerate(counts) if count)
-    return " ".join(f"{count}{unit}" for count, unit in counts[first : first + 2] if count)
-
-
-def whole_seconds(delay: timedelta) -> str:
-    """The same wait exactly, in seconds: "131 072s", "6.4s"."""
-    wait_ms = milliseconds(delay)
-    whole, part = divmod(wait_ms, 1000)
-    rest = f".{part:03}".rstrip("0") if part else ""
-    return f"{count_text(whole)}{rest}s"

@@ -128,7 +128,7 @@ def _read_names(
 def _read_timeouts(text: str) -> tuple[Timeout, ...]:
     if text.lstrip().startswith("["):
         return tuple(_read_timeout(entry) for entry in read_json_list(text, _is_entry, _NO_LIST))
-    parts = [part.split() for part in text.split(",") if part.strip()]
+    parts = [part.split(maxsplit=1) for part in text.split(",") if part.strip()]
     if any(len(part) != 2 for part in parts):
         raise ParamsError(
             {"timeouts": "Write each timeout as a key and a delay, separated by commas."}

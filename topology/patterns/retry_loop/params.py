@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from topology.delays import format_delay
+from topology.delays import UNITS_MS, milliseconds
 from topology.patterns.names import (
     LONGEST_NAME_BYTES,
     control_problem,
@@ -101,8 +101,13 @@ class Params:
 
 
 def own_queue(params: Params, delay: timedelta) -> str:
-    """The name of the dead queue of a timeout that states none."""
-    return f"{params.input_queue}_dead_{format_delay(delay)}"
+    """The name of the dead queue of a timeout that states none, such as "orders_dead_1h30m"."""
+    words, ms = [], milliseconds(delay)
+    for unit in ("w", "d", "h", "m", "s", "ms"):
+        count, ms = divmod(ms, UNITS_MS[unit])
+        if count:
+            words.append(f"{count}{unit}")
+    return f"{params.input_queue}_dead_{''.join(words) or '0s'}"
 
 
 def _problems(params: Params) -> dict[str, str]:

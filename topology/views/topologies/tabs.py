@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from topology import access, snapshots
 from topology.definitions import Definitions
-from topology.delays import in_words
+from topology.delays import format_span
 from topology.forms.topology import TAPS, TAPS_HELP
 from topology.graph.live_values import MARK_WORDS
 from topology.models import QueueReplacement, Role, Topology
@@ -113,4 +113,4 @@ def _list_parameters(topology: Topology) -> list[tuple[str, str]]:
 def _longest_delay(topology: Topology) -> str:
     """In words; "" where new messages cannot be delayed."""
     longest = topology.pattern.longest(topology.parsed)
-    return in_words(longest) if longest else ""
+    return format_span(longest) if longest else ""

@@ -96,7 +96,7 @@ class _Duration(forms.Field):
         if not text:
             return None
         if len(text) > LONGEST_TEXT:
-            raise ValidationError("This is not a duration. Enter a duration such as 90s or 1h30m.")
+            raise ValidationError("This is not a duration. Enter a duration such as 90s or 1h 30m.")
         try:
             return parse_delay(text)
         except DelayError as error:
@@ -163,8 +163,8 @@ def _make_choice(kind: type[TargetMode | Order]) -> forms.Field:
 class OptionsForm(forms.Form):
     """The texts of the options by their names; what is missing or empty is as by default.
 
-    `delay`, `canary_seconds` and `undo_seconds` are durations such as 90, 5m or 1h30m. `options` is
-    set when the form is valid.
+    `delay`, `canary_seconds` and `undo_seconds` are durations such as 90, 5m or 1h 30m. `options`
+    is set when the form is valid.
     """
 
     mode = _make_choice(TargetMode)
@@ -265,7 +265,7 @@ def _find_delay_problems(options: Options) -> dict[str, str]:
     if options.topology_id is None:
         problems["topology_id"] = "Choose the topology whose delay they go through."
     if options.delay is None:
-        problems["delay"] = "Enter a delay, such as 30s, 5m or 1h30m."
+        problems["delay"] = "Enter a delay, such as 30s, 5m or 1h 30m."
     if options.exchange:
         problems["exchange"] = "A delay leads to a destination: type it as the key alone."
     elif options.key:

@@ -197,7 +197,7 @@ def find_delay(broker: Broker, options: Options) -> Delay:
             {"topology_id": f"{row.name} is {row.get_state_display()}: apply it first."}
         )
     if options.delay is None:
-        raise OptionError({"delay": "Enter a delay, such as 30s, 5m or 1h30m."})
+        raise OptionError({"delay": "Enter a delay, such as 30s, 5m or 1h 30m."})
     try:
         return Delay(row, row.parsed, options.delay, options.key)
     except ParamsError as error:
