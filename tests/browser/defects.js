@@ -35,6 +35,15 @@
   const repeated = ids.filter((id, place) => ids.indexOf(id) !== place);
   if (repeated.length) found.push(`ids of several elements: ${repeated.slice(0, 3)}`);
 
+  // On a tablet nobody pushes a table sideways, a folded one neither.
+  const folded = [...document.querySelectorAll("details:not([open])")].filter((one) => one.querySelector(".scroll > table"));
+  for (const one of folded) one.open = true;
+  for (const box of document.querySelectorAll(".scroll:has(> table)")) {
+    if (innerWidth !== 768 || !shown(box) || box.scrollWidth <= box.clientWidth + 1) continue;
+    found.push(`${box.scrollWidth - box.clientWidth} px wider than its box: ${named(box)}`);
+  }
+  for (const one of folded) one.open = false;
+
   // On a phone a table that stacks is cards, which say their columns and which nobody pushes sideways.
   for (const table of document.querySelectorAll("table.stacks")) {
     if (innerWidth > 500 || !shown(table)) continue;

@@ -83,7 +83,7 @@ def test_what_is_found_is_listed_with_how_complete_it_is_and_what_waits(broker: 
     text = page(broker)
     assert "Complete" in text
     assert "1 of 113 objects missing" in text
-    assert '<td class="number">12\u202f345</td>' in text
+    assert '<td data-label="Waiting" class="number">12\u202f345</td>' in text
     assert text.count(">Adopt topology</button>") == 2
     assert "unmanaged objects" not in text
 
@@ -288,7 +288,7 @@ def test_what_has_foreign_names_is_listed_and_says_why_it_is_not_adopted(broker:
     assert "Not adoptable" in text
     assert "No missing objects" in text
     assert ">Adopt topology</button>" not in text
-    assert '<td class="number">7</td>' in text
+    assert '<td data-label="Waiting" class="number">7</td>' in text
     text = one(broker, name="mail")
     assert "uses the pattern “Retry pair” with other names or routing keys" in text
     assert "Delayboard can show this topology but not adopt it." in text
@@ -314,8 +314,8 @@ def test_what_two_loops_share_is_counted_once_in_all(broker: Broker) -> None:
     both = retry_loop.definitions(one) | retry_loop.definitions(replace(one, input_queue="b"))
     know(broker, *both, error="", **{one.dead_queue: 4})
     text = page(broker)
-    assert text.count('<td class="number">4<br><span class="quiet">shared</span></td>') == 2
-    assert "<strong>4</strong><span>messages waiting</span>" in text
+    assert text.count('<td data-label="Waiting" class="number">4<br><span class="quiet">shared</span></td>') == 2
+    assert "<strong>4</strong><span>messages waiting in recognized topologies</span>" in text
     text = page(broker, kind="retry_loop", name="b")
     assert '4 messages, shared by <span class="name">a_input_q</span>' in text
 
