@@ -314,7 +314,12 @@ def test_what_two_loops_share_is_counted_once_in_all(broker: Broker) -> None:
     both = retry_loop.definitions(one) | retry_loop.definitions(replace(one, input_queue="b"))
     know(broker, *both, error="", **{one.dead_queue: 4})
     text = page(broker)
-    assert text.count('<td data-label="Waiting" class="number">4<br><span class="quiet">shared</span></td>') == 2
+    assert (
+        text.count(
+            '<td data-label="Waiting" class="number">4<br><span class="quiet">shared</span></td>'
+        )
+        == 2
+    )
     assert "<strong>4</strong><span>messages waiting in recognized topologies</span>" in text
     text = page(broker, kind="retry_loop", name="b")
     assert '4 messages, shared by <span class="name">a_input_q</span>' in text

@@ -60,7 +60,9 @@ def test_any_delay_is_spelt_in_its_bits_and_enters_at_the_highest(delay: int, ad
 
 def test_a_delay_over_the_maximum_is_refused() -> None:
     assert delay_levels.achievable(V2, seconds(MAXIMUM)) == seconds(MAXIMUM)
-    with pytest.raises(ParamsError, match="The longest delay of this topology is 8y 186d 21h 24m 15s"):
+    with pytest.raises(
+        ParamsError, match="The longest delay of this topology is 8y 186d 21h 24m 15s"
+    ):
         delay_levels.route(V2, seconds(MAXIMUM + 0.001), "orders")
 
 
