@@ -64,5 +64,5 @@ def test_a_topology_with_stuck_messages_is_not_green(pair: Topology) -> None:
 def test_the_messages_that_wait_in_delays_lead_to_their_list(broker: Broker) -> None:
     know(broker)
     text = text_of(signed_in(Role.VIEWER).get(reverse("topology:broker", args=[broker.slug])))
-    listed = f'<a href="{reverse("analytics:scheduled")}?broker={broker.slug}"><strong>'
+    listed = f'<a href="{reverse("topology:discovered", args=[broker.slug])}#waiting"><strong>'
     assert listed in text

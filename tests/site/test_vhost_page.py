@@ -86,7 +86,7 @@ def test_work_queues_are_linked_from_the_delays_that_lead_to_them(broker: Broker
         *typed(Queue("mails"), Queue(busy_wait.EXAMPLE.queue)),
     )
     text = shown(broker)
-    assert text.count('<td><span class="name">Other queues</span></td>') == 2
+    assert text.count('<td data-label="Routes to"><span class="name">Other queues</span></td>') == 2
     (forwarder,) = busy_wait.forwarders(busy_wait.EXAMPLE)
     inside = shown(broker, open="queues")
     assert f"queue {forwarder.queue}</span>" in inside
