@@ -261,5 +261,5 @@ def test_a_delay_queue_with_another_time_is_a_conflict_and_nothing_is_changed(
     assert (topology.state, topology.owned) == (State.PLANNED, [])
     (use,) = delay_queues.recognize(after.definitions)
     assert use.missing == (
-        "The TTL of “work_dlq_1” is 1s500ms, which differs from the seconds in the name.",
+        "The TTL of “work_dlq_1” is 1.5s, which differs from the seconds in the name.",
     )

@@ -124,7 +124,7 @@ def test_a_delay_through_levels_is_rounded_up_predicted_and_bounded(broker: Brok
         values = {"topology": row.slug, "predict": "1", "target": "work", **typed}
         return text_of(client.post(reverse("publish"), values))
 
-    assert "4s200ms is rounded up to 5s. The message arrives in work after 5s." in predicted(
+    assert "4.2s is rounded up to 5s. The message arrives in work after 5s." in predicted(
         delay="4.2s"
     )
     assert "The message arrives in work at once." in predicted(delay="")
