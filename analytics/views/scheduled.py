@@ -73,11 +73,13 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(rows, pk=pk)
     access.require(request.user, row.broker, Role.VIEWER)
     hidden = redaction.rules_for(request.user, row.broker)
-    shown = message_page.make_page(row, datetime.now(UTC), hidden)
+    now = datetime.now(UTC)
+    shown = message_page.make_page(row, now, hidden)
     context: dict[str, Any] = {"broker": row.broker, "row": row, "page": shown}
     is_waiting = row.left_at is None and row.entered_at is not None
+    is_due = row.due_at is None or row.due_at <= now
     context["may_copy"] = access.may(request.user, row.broker, Role.OPERATOR)
-    context["may_change"] = is_waiting and context["may_copy"]
+    context["may_change"] = is_waiting and not is_due and context["may_copy"]
     if request.GET.get("look") == "1" and shown.has_body:
         what = f"{row.topology or row.broker}: {shown.line.name}"
         with audit.recorded(request.user, "body viewed", broker=row.broker, what=what):

@@ -22,7 +22,13 @@ from delayboard.changes.point import (
     unreadable,
 )
 from delayboard.changes.rebuild import rebuild
-from delayboard.models import ChangeKind, DelayMigration, Interception, ScheduledChange
+from delayboard.models import (
+    ChangeKind,
+    ChangeState,
+    DelayMigration,
+    Interception,
+    ScheduledChange,
+)
 from delayboard.models.scheduled_change import OPEN, REPLACING
 from topology import snapshots
 from topology.broker.errors import NotFound
@@ -33,6 +39,14 @@ from topology.snapshot import Snapshot
 
 LEFT = "The message has left its delay."
 CHANGED = "Another change of this message is already requested. Undo that change first."
+COPIED = (
+    "A copy of the message is already published. Delayboard removes the message when it is due."
+)
+CHANGED_TO = {
+    ChangeKind.CANCEL: "cancelled",
+    ChangeKind.RESCHEDULE: "rescheduled",
+    ChangeKind.DELIVER_NOW: "delivered",
+}
 
 
 @dataclass(frozen=True)
@@ -118,7 +132,7 @@ class _Checker:
         self._queues: dict[tuple[int, str], Mapping[str, Any]] = {}
         self._chosen = {row.pk for row in rows}
         open_changes = ScheduledChange.objects.filter(state__in=OPEN)
-        self._changed = set(open_changes.values_list("message_id", flat=True))
+        self._changed = dict(open_changes.values_list("message_id", "copied_at"))
         running = DelayMigration.objects.filter(
             work__state__in=(WorkState.WAITING, WorkState.RUNNING)
         ).exclude(is_paused=True, begun=None)
@@ -160,9 +174,9 @@ class _Checker:
     def problem_of(self, row: ScheduledMessage) -> str:
         topology = row.topology
         if row.left_at is not None or row.due_at is None or row.entered_at is None:
-            return LEFT
+            return _end_of(row) or LEFT
         if row.pk in self._changed:
-            return CHANGED
+            return CHANGED if self._changed[row.pk] is None else COPIED
         if topology is None or topology.state != State.APPLIED:
             return "The topology of this message is not applied."
         if is_only_cancelled(topology.pattern) and self._kind != ChangeKind.CANCEL:
@@ -170,6 +184,8 @@ class _Checker:
         if topology.pk in self._migrated:
             return "The messages of this topology are being migrated. End the migration first."
         if row.due_at < self._now + SHORTEST_NOTICE:
+            if why := _end_of(row):
+                return why
             seconds = SHORTEST_NOTICE // timedelta(seconds=1)
             return f"The message is due, or is due within {seconds} s. It is too late for a change."
         if self._new_due_at is not None and (why := self._delay_problem(topology, row)):
@@ -238,6 +254,16 @@ class _Checker:
                     broker, management, topology.definitions
                 )
         return self._snapshots[broker.pk]
+
+
+def _end_of(row: ScheduledMessage) -> str:
+    """Which change took the message out of its delay, and when; "" for none."""
+    done = ScheduledChange.objects.filter(message=row, state=ChangeState.DONE).order_by("pk").last()
+    if done is None:
+        return ""
+    at = done.copied_at or done.ended_at
+    changed = CHANGED_TO[ChangeKind(done.kind)]
+    return f"The message was {changed} at {at:%Y-%m-%d %H:%M:%S} UTC."
 
 
 def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> Point:

@@ -95,7 +95,7 @@ def list_changes(given: Mapping[str, Any], write: Write) -> None:
         until = f" to {row.new_due_at:%Y-%m-%d %H:%M:%S}" if row.new_due_at else ""
         doubt = ", may be duplicated" if row.may_be_duplicated else ""
         due = f"due {row.due_at:%Y-%m-%d %H:%M:%S}"
-        write(f"{row.pk}  {describe(row)}, {due}{until}: {row.get_state_display()}{doubt}")
+        write(f"{row.pk}  {describe(row)}, {due}{until}: {row.status}{doubt}")
 
 
 def undo_changes(given: Mapping[str, Any], write: Write) -> None:

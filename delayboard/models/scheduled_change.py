@@ -145,3 +145,15 @@ class ScheduledChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key}"
+
+    @property
+    def is_in_effect(self) -> bool:
+        """Whether the message is taken out, or its copy is published: this cannot be undone."""
+        is_copied = self.state in OPEN and self.copied_at is not None
+        return is_copied or self.state == ChangeState.DONE
+
+    @property
+    def status(self) -> str:
+        """The state, in the words of the lists."""
+        is_copied = self.state == ChangeState.PENDING and self.copied_at is not None
+        return "copy published" if is_copied else self.get_state_display()

@@ -20,7 +20,7 @@ from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from delayboard.changes.outgoing import CHANGE_HEADER
-from delayboard.models import BackgroundTask, DeadLetterQueue, ScheduledChange
+from delayboard.models import BackgroundTask, ChangeState, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import forwarder_key, parker_key
 from delayboard.models.scheduled_change import OPEN
 from delayboard.now.problems import Link
@@ -98,6 +98,13 @@ def with_changes(lines: Sequence[Line]) -> list[tuple[Line, ScheduledChange | No
     rows = ScheduledChange.objects.filter(message__in=[line.row.pk for line in lines])
     requested = {row.message_id: row for row in rows.filter(state__in=OPEN)}
     return [(line, requested.get(line.row.pk)) for line in lines]
+
+
+@register.simple_tag
+def change_of(row: ScheduledMessage) -> ScheduledChange | None:
+    """The change of a message that is requested or done; None when nothing changes it."""
+    states = (*OPEN, ChangeState.DONE)
+    return ScheduledChange.objects.filter(message=row, state__in=states).order_by("pk").last()
 
 
 @register.simple_tag

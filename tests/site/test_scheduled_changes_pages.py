@@ -126,6 +126,81 @@ def test_a_message_names_each_of_its_changes_and_the_state_once(row: ScheduledMe
     assert "Cancel, done, requested " in text_of(client.get(page))
 
 
+def test_a_cancelled_message_says_so_and_offers_no_change(row: ScheduledMessage) -> None:
+    client, address = signed_in(Role.OPERATOR), reverse("scheduled_change")
+    page = reverse("analytics:scheduled_message", args=[row.pk])
+    client.post(address, new(row, "cancel"))
+    assert 'value="deliver_now"' not in text_of(client.get(page))
+    assert "Takes effect at" in text_of(client.get(reverse("scheduled_changes")))
+    at = NOW - timedelta(minutes=5)
+    ScheduledMessage.objects.update(due_at=at)
+    ScheduledChange.objects.update(due_at=at, state=ChangeState.DONE, ended_at=at)
+    text = text_of(client.get(page))
+    assert "Cancelled at <time" in text
+    assert "removed by Delayboard, not delivered" in text
+    assert "delivered to" not in text
+    assert "Delivery not observed" not in text
+    assert 'value="deliver_now"' not in text
+    why = f"The message was cancelled at {at:%Y-%m-%d %H:%M:%S} UTC."
+    assert why in text_of(client.get(address, new(row, "deliver_now")))
+    ScheduledMessage.objects.update(left_at=at)
+    assert why in text_of(client.get(address, new(row, "deliver_now")))
+    assert "Cancelled at <time" in text_of(client.get(page))
+
+
+def test_a_message_that_is_due_offers_no_change(row: ScheduledMessage) -> None:
+    client = signed_in(Role.OPERATOR)
+    page = reverse("analytics:scheduled_message", args=[row.pk])
+    assert 'value="cancel"' in text_of(client.get(page))
+    ScheduledMessage.objects.update(due_at=NOW - timedelta(minutes=5))
+    text = text_of(client.get(page))
+    assert 'value="cancel"' not in text
+    assert "delivered to" in text
+
+
+def test_a_message_delivered_now_says_when_its_copy_was_published(row: ScheduledMessage) -> None:
+    client, address = signed_in(Role.OPERATOR), reverse("scheduled_change")
+    page = reverse("analytics:scheduled_message", args=[row.pk])
+    assert row.topology is not None
+    assert row.due_at is not None
+    copied_at = NOW - timedelta(minutes=50)
+    listed, waiting = reverse("scheduled_changes"), reverse("analytics:scheduled")
+    ScheduledMessage.objects.update(entered_at=NOW - timedelta(hours=1))
+    change = ScheduledChange.objects.create(
+        broker=row.broker,
+        topology=row.topology,
+        message=row,
+        kind=ChangeKind.DELIVER_NOW,
+        key=row.key,
+        content_id=row.content_id,
+        destination="work",
+        due_at=row.due_at,
+        is_copied=True,
+    )
+    assert "Takes effect when the copy is published." in text_of(client.get(listed))
+    ScheduledChange.objects.update(copy_begun_at=copied_at, copied_at=copied_at)
+    assert "Copy published<br>" in text_of(client.get(listed))
+    assert "deliver now: copy published" in text_of(client.get(waiting))
+    assert "A copy of the message is already published." in text_of(
+        client.get(address, new(row, "cancel"))
+    )
+    for ended_at in (None, NOW):
+        if ended_at:
+            ScheduledChange.objects.update(state=ChangeState.DONE, ended_at=ended_at)
+            ScheduledMessage.objects.update(due_at=ended_at)
+        text = text_of(client.get(page))
+        assert f'Delivered early at <time datetime="{copied_at.isoformat()}"' in text
+        end = text.partition("removed by Delayboard, not delivered")[2].partition("</li>")[0]
+        assert "A copy was published to" in end
+        assert f'datetime="{copied_at.isoformat()}"' in end
+        assert 'value="cancel"' not in text
+    assert f"The message was delivered at {copied_at:%Y-%m-%d %H:%M:%S} UTC." in text_of(
+        client.get(address, new(row, "cancel"))
+    )
+    ScheduledChange.objects.filter(pk=change.pk).update(state=ChangeState.MISSED)
+    assert "delivered to" in text_of(client.get(page))
+
+
 def test_a_message_and_the_one_in_its_place_link_to_each_other(row: ScheduledMessage) -> None:
     client = signed_in(Role.OPERATOR)
     client.post(reverse("scheduled_change"), new(row, "reschedule", to="+2h"))
