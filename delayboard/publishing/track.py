@@ -28,25 +28,34 @@ class Track:
 
     @property
     def lateness_text(self) -> str:
+        """A dash while it may still be measured."""
         seen = self.observation
-        late = seen.lateness if seen and seen.caught_up else None
-        return "–" if late is None else _with_sign(late)
+        if seen is None or seen.arrived_at is None:
+            return "not observed" if self.mark == "not_observed" else "–"
+        late = seen.lateness if seen.caught_up else None
+        return "unknown" if late is None else _with_sign(late)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One queue of the planned route, and when a tap saw the message reach it, if one did."""
+    """One queue of the planned route, and when a tap saw the message reach it, if one did.
+
+    When `caught_up` is false the time is that of a recorder that was behind.
+    """
 
     queue: str
     is_wait: bool
     planned_at: datetime
     observed_at: datetime | None
+    caught_up: bool = True
 
     @property
     def difference(self) -> str:
-        """Such as "+12 ms"; "" where nothing was observed."""
+        """Such as "+12ms"; "" where nothing was observed."""
         if self.observed_at is None:
             return ""
+        if not self.caught_up:
+            return "recorded late"
         return _with_sign(self.observed_at - self.planned_at)
 
 
@@ -61,6 +70,7 @@ def make_steps(publication: Publication, seen: Observation | None) -> list[Step]
             hop["is_wait"],
             publication.created_at + timedelta(milliseconds=hop["after_ms"]),
             arrived_at if place == last else None if place else entered_at,
+            caught_up=seen is None or seen.caught_up,
         )
         for place, hop in enumerate(publication.hops)
     ]

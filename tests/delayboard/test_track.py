@@ -72,7 +72,7 @@ def test_what_was_not_seen_is_told_from_its_row(
     found = track(row, at(row, SECOND))
     assert (found.mark, found.is_settled) == (mark, settled)
     assert said in found.sentence
-    assert found.lateness_text == "–"
+    assert found.lateness_text == ("not observed" if mark == "not_observed" else "–")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_was_not_seen_is_told_from_its_row(
         (-2, True, "UTC, on time.", "0s"),
         (-62, True, "UTC, 62ms early.", "-62ms"),
         (0, True, "UTC, on time.", "0s"),
-        (900, False, "so the lateness is unknown", "–"),
+        (900, False, "so the lateness is unknown", "unknown"),
     ],
 )
 def test_what_arrived_is_told_with_its_lateness(
@@ -155,6 +155,10 @@ def test_each_planned_hop_is_compared_with_what_a_tap_saw(pair: Topology) -> Non
     steps = make_steps(row, track(row, timezone.now()).observation)
     assert [step.difference for step in steps] == ["0s", "", "+7ms"]
     assert steps[1].planned_at - row.created_at == 4 * SECOND
+    ScheduledMessage.objects.update(caught_up=False)
+    behind = make_steps(row, track(row, timezone.now()).observation)
+    assert [step.difference for step in behind] == ["recorded late", "", "recorded late"]
+    ScheduledMessage.objects.update(caught_up=True)
     row.unobservable_why = "No tap."
     ScheduledMessage.objects.update(left_at=None)
     steps = make_steps(row, track(row, row.created_at + 9 * SECOND).observation)

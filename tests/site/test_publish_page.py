@@ -7,7 +7,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from analytics.models import Firehose
+from analytics.models import Firehose, ScheduledMessage
 from delayboard.models import Publication
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
@@ -208,6 +208,27 @@ def test_a_publication_says_where_it_is(broker: Broker, values: dict[str, Any], 
     text = text_of(signed_in(Role.VIEWER).get(reverse("publication", args=[row.pk])))
     assert said in text
     assert ("data-live-url" in text) is ("predicted_delay_ms" in values)
+
+
+def test_recent_publishes_say_what_arrived(pair: Topology) -> None:
+    row = Publication.objects.create(broker=pair.broker, topology=pair, size=1, sent="confirmed")
+    client = signed_in(Role.OPERATOR)
+    assert "Confirmed by the broker" in text_of(client.get(reverse("publish")))
+    at = timezone.now()
+    ScheduledMessage.objects.create(
+        broker=pair.broker,
+        topology=pair,
+        key="m",
+        tracking_id=str(row.pk),
+        attempt=1,
+        requested_delay=timedelta(seconds=15),
+        entered_at=at,
+        due_at=at,
+        left_at=at,
+    )
+    text = text_of(client.get(reverse("publish")))
+    assert f'Arrived <time datetime="{at.isoformat()}"' in text
+    assert "Confirmed by the broker" not in text
 
 
 def test_only_the_fields_of_the_chosen_mode_are_used(pair: Topology) -> None:

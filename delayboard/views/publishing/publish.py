@@ -88,11 +88,13 @@ def _page(request: HttpRequest, form: PublishForm, context: dict[str, Any]) -> H
     visible = access.visible_brokers(request.user)
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     templates = PublishTemplate.objects.filter(broker__in=operated)
+    recent = Publication.objects.filter(broker__in=visible).select_related("topology")
+    now = datetime.now(UTC)
     context |= {
         "jobs": PublishJob.objects.filter(broker__in=visible).select_related("work", "topology")[
             :5
         ],
-        "recent": Publication.objects.filter(broker__in=visible)[:10],
+        "recent": [(row, track(row, now)) for row in recent[:10]],
         "templates": templates.select_related("broker", "created_by")[:MOST_TEMPLATES],
         "may_publish": operated.exists(),
         "offers": _offers(form),
