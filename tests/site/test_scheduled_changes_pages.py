@@ -80,6 +80,7 @@ def test_a_change_is_requested_listed_and_undone(row: ScheduledMessage) -> None:
     change = ScheduledChange.objects.get()
     assert (change.kind, change.state) == (ChangeKind.RESCHEDULE, ChangeState.PENDING)
     assert "Undo change" in page
+    assert "<small>to <time" in page
     waiting = reverse("analytics:scheduled")
     assert "reschedule requested" in client.get(waiting).content.decode()
     client.post(reverse("scheduled_change_undo", args=[change.pk]))
