@@ -290,7 +290,7 @@ def test_it_is_applied_beside_the_processing_queue_verified_and_torn_down(vhost:
             )
         delay(vhost, {"m": 600})
         eventually(lambda: management.queue(FORWARDER.queue).get("messages") == 1, "it waits")
-        with pytest.raises(Refusal, match="The topology holds 1 messages"):
+        with pytest.raises(Refusal, match="The topology holds 1 message "):
             provision.remove(None, topology)
         provision.remove(None, topology, typed_name=topology.name)
         left = {queue.name for queue in observe(management).declared.queues}

@@ -254,6 +254,6 @@ def test_teardown_is_refused_while_a_message_waits_for_its_next_attempt(
     eventually(
         lambda: management.queue("orders").get("messages_delayed") == 1, "the broker counts it"
     )
-    with pytest.raises(Refusal, match="The topology holds 1 messages"):
+    with pytest.raises(Refusal, match="The topology holds 1 message "):
         provision.remove(None, topology)
     provision.remove(None, topology, typed_name="orders")

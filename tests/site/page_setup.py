@@ -23,7 +23,7 @@ from topology.snapshot import QueueNumbers, Snapshot
 from topology.snapshots import Latest
 
 
-def know(broker: Broker, *objects: Any, error: str = "", **numbers: int) -> Snapshot:
+def know(broker: Broker, *objects: Any, error: str = "", **numbers: int | None) -> Snapshot:
     """Fill what this process knows of a broker, for longer than any test takes."""
     definitions = Definitions.of(objects)
     now = datetime.now(UTC)

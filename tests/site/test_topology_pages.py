@@ -150,6 +150,25 @@ def test_a_teardown_over_messages_or_on_production_asks_for_the_name(
     assert "Delete: classic queue orders-retry" in text
 
 
+def test_a_teardown_of_queues_that_are_not_counted_yet_shows_no_number_and_no_time(
+    broker: Broker,
+) -> None:
+    params = delay_levels_params.Params(preset="own", prefix="trial", levels=2)
+    topology = create_topology(None, broker, delay_levels.KIND, params)
+    topology.own([obj.identity for obj in topology.definitions])
+    topology.save()
+    names = [queue.name for queue in topology.definitions.queues]
+    know(broker, *topology.definitions, **dict.fromkeys(names))
+    page = reverse("topology:topology_settings", args=[topology.slug])
+    text = text_of(signed_in(Role.ADMIN).get(page))
+    deletion = text[text.index('id="deletion"') :]
+    assert "An unknown number of messages would be deleted" in deletion
+    assert ">Delete topology with its messages</button>" in deletion
+    assert f"<p>{len(topology.definitions)} objects would be deleted" in deletion
+    assert "0 messages" not in deletion
+    assert "last due" not in deletion
+
+
 def test_a_teardown_under_which_others_are_bound_is_not_offered(pair: Topology) -> None:
     pair.own([obj.identity for obj in pair.definitions])
     pair.save()

@@ -160,6 +160,27 @@ def test_messages_are_in_the_way_but_not_in_a_tap() -> None:
     assert teardown.messages == 5
 
 
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({}, "an unknown number of messages"),
+        ({"slow": 0}, "an unknown number of messages"),
+        ({"slow": 2}, "at least 2 messages"),
+        ({"slow": 1, "fast": 0}, "1 message"),
+        ({"slow": 1999, "fast": 1}, "2\u202f000 messages"),
+    ],
+)
+def test_messages_that_the_broker_has_not_counted_are_no_zero_and_have_no_due_time(
+    known: dict[str, int], words: str
+) -> None:
+    wanted = Definitions.of(a_queue(name, type="quorum", ttl=5000) for name in ("slow", "fast"))
+    numbers = {name: QueueNumbers(messages=number) for name, number in known.items()}
+    owned = [queue.identity for queue in wanted.queues]
+    teardown = plan_teardown(wanted, owned, a_snapshot(wanted, numbers))
+    assert teardown.messages_text == words
+    assert all((one.latest_due_at is None) is (one.messages is None) for one in teardown.occupied)
+
+
 @pytest.mark.parametrize(("forced", "only_if_empty"), [(False, True), (True, False)])
 def test_the_broker_is_asked_to_keep_a_classic_queue_that_filled_meanwhile(
     forced: bool, only_if_empty: bool

@@ -318,9 +318,10 @@ def describe_occupied(teardown: Teardown) -> str:
     for occupied in teardown.occupied:
         last = occupied.latest_due_at
         until = f", last due {last:%Y-%m-%d %H:%M:%S} UTC" if last else ""
-        parts.append(f"{occupied.messages} in {occupied.queue}{until}")
+        number = "an unknown number" if occupied.messages is None else occupied.messages
+        parts.append(f"{number} in {occupied.queue}{until}")
     return (
-        f"The topology holds {teardown.messages} messages ({'; '.join(parts)}). Drain or park "
+        f"The topology holds {teardown.messages_text} ({'; '.join(parts)}). Drain or park "
         "them, or type the topology name to delete them."
     )
 

@@ -17,6 +17,7 @@ from topology.definitions import (
     Queue,
     is_tap,
 )
+from topology.graph.live_values import count_text
 from topology.provisioning.plan import ends
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -25,7 +26,8 @@ from topology.snapshot import QueueNumbers, Snapshot
 class Occupied:
     """A queue that still contains messages; `latest_due_at` is when the last of them would leave.
 
-    `messages` is None when the broker does not report it, as in the seconds after a declare.
+    `messages` is None when the broker does not report it, as in the seconds after a declare; then
+    `latest_due_at` is None too.
     """
 
     queue: str
@@ -54,6 +56,15 @@ class Teardown:
     def is_unknown(self) -> bool:
         """Whether the broker does not report the messages of one of the queues."""
         return any(found.messages is None for found in self.occupied)
+
+    @property
+    def messages_text(self) -> str:
+        """Such as "3 messages", "at least 3 messages" or "an unknown number of messages"."""
+        number = self.messages
+        if not number and self.is_unknown:
+            return "an unknown number of messages"
+        words = "1 message" if number == 1 else f"{count_text(number)} messages"
+        return f"at least {words}" if self.is_unknown else words
 
     @property
     def foreign_sentences(self) -> list[str]:
@@ -190,5 +201,6 @@ def _make_occupied(queue: Queue, snapshot: Snapshot) -> Occupied | None:
     if messages == 0 or (messages is None and queue.type == "classic"):
         return None
     ttl = queue.message_ttl_ms
-    due = snapshot.taken_at + timedelta(milliseconds=ttl) if ttl is not None else None
+    is_timed = messages is not None and ttl is not None
+    due = snapshot.taken_at + timedelta(milliseconds=ttl) if is_timed else None
     return Occupied(queue.name, messages, due)
