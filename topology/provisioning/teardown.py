@@ -201,6 +201,7 @@ def _make_occupied(queue: Queue, snapshot: Snapshot) -> Occupied | None:
     if messages == 0 or (messages is None and queue.type == "classic"):
         return None
     ttl = queue.message_ttl_ms
-    is_timed = messages is not None and ttl is not None
-    due = snapshot.taken_at + timedelta(milliseconds=ttl) if is_timed else None
+    if messages is None or ttl is None:
+        return Occupied(queue.name, messages, None)
+    due = snapshot.taken_at + timedelta(milliseconds=ttl)
     return Occupied(queue.name, messages, due)
