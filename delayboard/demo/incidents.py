@@ -22,7 +22,7 @@ from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.draft.create_draft import draft_group
 from delayboard.demo import reminders
 from delayboard.demo.retries import CLASSIC, TRADES
-from delayboard.models import MessageGroup, ParkedMessage
+from delayboard.models import CounterSample, MessageGroup, ParkedMessage
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -116,6 +116,8 @@ def replay_refunds(broker: Broker) -> bool:
     if not group.replayed and not group.replaying and parked.count() == REFUNDED:
         batch = draft_group(None, group, Options(canary=2, canary_seconds=60), None)
         change_state.start(None, batch, despite_verdict=True)
+        # The demo is complete: earlier counters are those of an empty broker.
+        CounterSample.objects.filter(broker=broker).delete()
     return True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from django.db.models import Min, Sum
+from django.db.models import Min, QuerySet, Sum
 
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
@@ -38,7 +38,8 @@ RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)
 class Counter:
     """`number` is None while it is unknown; `note` is what is beside it; bad needs somebody.
 
-    `measure` is shown in place of a number.
+    `measure` is shown in place of a number. Before `counted_from` fewer things were counted, so
+    that a change since then says nothing.
     """
 
     key: str
@@ -48,6 +49,7 @@ class Counter:
     note: str = ""
     is_bad: bool = False
     measure: str = ""
+    counted_from: datetime | None = None
 
     @property
     def text(self) -> str:
@@ -88,10 +90,12 @@ def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, tuple[int,
 
 def dead_letters_counter(known: Mapping[int, Latest], parked: Iterable[int]) -> Counter:
     """Parked messages, and those in confirmed queues; None when a broker does not report it."""
-    rows = DeadLetterQueue.objects.filter(broker__in=known, is_confirmed=True)
+    rows = list(DeadLetterQueue.objects.filter(broker__in=known, is_confirmed=True))
     depths = [read_depth(row, known[row.broker_id]) for row in rows]
     number = None if None in depths else sum(depth or 0 for depth in depths) + sum(parked)
-    return Counter("dead", "dead letters", number, Link("", "dead_letters"))
+    decided_at = max((row.decided_at for row in rows), default=None)
+    link = Link("", "dead_letters")
+    return Counter("dead", "dead letters", number, link, counted_from=decided_at)
 
 
 def replays_counter(brokers: Collection[Broker]) -> Counter:
@@ -129,19 +133,29 @@ def read_depth(row: DeadLetterQueue, known: Latest) -> int | None:
 def add_changes(
     figures: Iterable[Counter], brokers: Sequence[Broker], now: datetime
 ) -> tuple[Counter, ...]:
-    """Each known counter with its change within SPAN, or since there are samples of all brokers."""
-    since, before = _read_samples(brokers, now)
-    return tuple(
-        one
-        if one.number is None or one.key not in before
-        else replace(one, note=_change(one.number - before[one.key], now - since))
-        for one in figures
-    )
-
-
-def _read_samples(brokers: Sequence[Broker], now: datetime) -> tuple[datetime, dict[str, int]]:
-    """When, and the sums of the counters that each of these brokers had then."""
+    """Each known counter with its change within SPAN, or since all brokers had a sample of it."""
     samples = CounterSample.objects.filter(broker__in=brokers).order_by()
+    first = _read_samples(samples, brokers, now)
+
+    def add_change(one: Counter) -> Counter:
+        since, before = first
+        is_later = one.counted_from is not None and one.counted_from > since
+        if one.number is not None and before and (is_later or one.key not in before):
+            of_counter = samples.filter(numbers__has_key=one.key)
+            if is_later:
+                of_counter = of_counter.filter(at__gte=one.counted_from)
+            since, before = _read_samples(of_counter, brokers, now)
+        if one.number is None or one.key not in before:
+            return one
+        return replace(one, note=_change(one.number - before[one.key], now - since))
+
+    return tuple(map(add_change, figures))
+
+
+def _read_samples(
+    samples: QuerySet[CounterSample], brokers: Sequence[Broker], now: datetime
+) -> tuple[datetime, dict[str, int]]:
+    """When, and the sums of the counters that each of these brokers had then."""
     firsts = dict(samples.values_list("broker").annotate(first_at=Min("at")))
     since = max((now - SPAN, *firsts.values()))
     if len(firsts) < len(brokers) or now - since < SHORTEST:

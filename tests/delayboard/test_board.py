@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -231,7 +232,10 @@ def test_counters_have_their_change_in_the_last_hour(broker: Broker) -> None:
         CounterSample.objects.create(broker=broker, at=at, numbers=numbers)
 
     DeadLetterQueue.objects.create(
-        broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
+        broker=broker,
+        queue="dead",
+        is_confirmed=True,
+        decided_at=timezone.now() - timedelta(hours=2),
     )
     assert set(notes().values()) == {"", "nothing measured", "not checked yet"}
     was(20, dead=1999, stuck=3)
@@ -249,8 +253,42 @@ def test_counters_have_their_change_in_the_last_hour(broker: Broker) -> None:
         "−2 in 1 h",
         "−4 in 1 h",
     )
-    assert (found["replays"], found["stuck"]) == ("−1 in 1 h", "")
+    assert (found["replays"], found["stuck"]) == ("−1 in 1 h", "−3 in 1 h")
     assert found["findings"] == "not checked yet"
+
+
+def test_a_change_begins_with_the_first_value_that_was_measured(broker: Broker) -> None:
+    now = timezone.now()
+
+    def note(counter: Counter) -> str:
+        return add_changes([counter], [broker], now)[0].note
+
+    for minutes, numbers in (
+        *((19, {"dead": 0, "stuck": 0}), (15, {"dead": 0})),
+        *((9, {"dead": 50, "findings": 4}), (5, {"dead": 51, "findings": 4})),
+    ):
+        at = now - timedelta(minutes=minutes)
+        CounterSample.objects.create(broker=broker, at=at, numbers=numbers)
+    dead = Counter("dead", "dead letters", 50, Link("", "now"))
+    assert note(dead) == "+50 in 19 min"
+    # Before the queue was confirmed, its dead letters were not counted.
+    confirmed = replace(dead, counted_from=now - timedelta(minutes=10))
+    assert (note(confirmed), note(replace(confirmed, number=52))) == ("", "+2 in 9 min")
+    assert note(replace(dead, counted_from=now - timedelta(minutes=2))) == ""
+    # Nothing had checked the broker when the first sample was taken.
+    findings = Counter("findings", "findings", 4, Link("", "now"))
+    assert (note(findings), note(replace(findings, number=5))) == ("", "+1 in 9 min")
+
+
+def test_a_queue_that_is_confirmed_now_adds_no_change(broker: Broker) -> None:
+    know(broker, Queue("dead"), dead=50)
+    at = timezone.now() - timedelta(minutes=19)
+    CounterSample.objects.create(broker=broker, at=at, numbers={"dead": 0})
+    DeadLetterQueue.objects.create(
+        broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
+    )
+    dead = next(one for one in board(broker).counters if one.key == "dead")
+    assert (dead.number, dead.note) == (50, "")
 
 
 def test_a_change_is_that_of_all_brokers(broker: Broker) -> None:
