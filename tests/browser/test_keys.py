@@ -50,6 +50,19 @@ def test_keys_search_jump_and_list_themselves(page: Page, ada: User, site_url: s
     page.locator(".menu-broker > summary").click()
     page.get_by_role("link", name="All brokers").click()
     page.wait_for_url("**/scheduled/")
+    menu = page.locator("details.menu:has(> summary:text-is('ada'))")
+    sign_out = menu.get_by_role("button", name="Sign out")
+    menu.locator("summary").click()
+    menu.get_by_role("paragraph").click()
+    expect(sign_out).to_be_visible()
+    page.locator("h1").click()
+    expect(sign_out).to_be_hidden()
+    menu.locator("summary").press("Enter")
+    expect(sign_out).to_be_visible()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    expect(sign_out).to_be_hidden()
+    expect(menu.locator("summary")).to_be_focused()
 
 
 def test_the_tour_is_walked_and_left_by_keys(

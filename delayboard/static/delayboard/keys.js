@@ -1,4 +1,5 @@
 // Keys: Ctrl-K searches everything, / this page, g and a letter leads to a page, ? lists them.
+// Escape, or a click elsewhere, closes the menus of the header.
 // What is found comes from the page Search, which works without this script.
 
 const input = document.querySelector("[data-find]");
@@ -88,6 +89,14 @@ function focus(element) {
   element?.select();
 }
 
+function closeMenus(event) {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (event.type === "click" && menu.contains(event.target)) continue;
+    if (event.type === "keydown") menu.querySelector("summary").focus();
+    menu.open = false;
+  }
+}
+
 function press(event) {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
     event.preventDefault();
@@ -108,6 +117,11 @@ function press(event) {
     list();
   }
 }
+
+document.addEventListener("click", closeMenus);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") closeMenus(event);
+});
 
 if (input) {
   input.form.querySelector("kbd").hidden = false;
