@@ -289,9 +289,15 @@ def test_fields_that_a_preset_forbids_are_marked_and_may_be_missing(broker: Brok
     for name in ("levels", "unit"):
         assert re.search(f'name="{name}"[^>]* data-only-for="preset" data-only-values="own"', text)
     assert "form_choices.js" in text
+    assert '<label for="id_prefix">Prefix</label>' in text
+    assert '<label for="id_unit">Step <small>(optional)</small></label>' in text
+    assert "When it stores 32 such messages" in text
     values = {"broker": broker.slug, "preset": "nsb-v1", "destinations": "queues"}
     refused = text_of(client.post(address, values | {"levels": "4"}))
     assert "This preset has 28 levels." in refused
+    assert "Custom names need a prefix." in text_of(
+        client.post(address, values | {"preset": "own"})
+    )
     assert client.post(address, values).status_code == 302
     assert Topology.objects.get().parsed.queue_type == "classic"
 

@@ -48,6 +48,11 @@ class ParametersForm(forms.Form):
         return any(field.errors or (self.is_bound and field.value()) for field in self.rare)
 
     @property
+    def sometimes_required(self) -> list[str]:
+        """The fields whose help says when they may be empty."""
+        return [field.name for field in self.pattern.FIELDS if field.required_for]
+
+    @property
     def texts(self) -> dict[str, str]:
         """The parameters of a valid form as they were typed."""
         names = (field.name for field in self.pattern.FIELDS)

@@ -87,7 +87,7 @@ class Field:
     """A parameter as a field of a form; `choices` are (value, words), none for free text.
 
     A `rare` field is folded. One with `only_for` applies only where the field of that name has one
-    of the values.
+    of the values; the parameters refuse an empty one for those in `required_for`.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Field:
     choices: tuple[tuple[str, str], ...] = ()
     rare: bool = False
     only_for: tuple[str, tuple[str, ...]] = ("", ())
+    required_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ KIND = "hold_queues"
 SHORTEST_LEASE_MS = 60_000
 LEASES = {
     "generous": "the delay plus at least a minute",
-    "double": "twice the delay, as in the article",
+    "double": "twice the delay",
 }
 FIELDS = read_fields(__file__, lease=LEASES)
 

@@ -24,7 +24,7 @@ MOST_ANY_WORDS = 2
 MOST_TIMEOUTS = 50
 PRESETS = {
     "durable": "durable, with queue type",
-    "article": "as in the article: transient exchanges, no queue type",
+    "article": "transient exchanges, no queue type",
 }
 SPLITS = {
     "none": "one for all",
