@@ -89,6 +89,14 @@ def make_url(channel: str, address: str, incident: str) -> str:
     return address
 
 
+def read_host(channel: str, address: str) -> str:
+    """The host that gets the alerts; "" where the address has keys in place of a host."""
+    if channel == AlertChannel.EMAIL:
+        return address.rpartition("@")[2]
+    scheme, host = _split(address) or ("", "")
+    return host if scheme in ("http", "https") else ""
+
+
 def hide_address(text: str, channel: str, address: str) -> str:
     """The text without the parts of an address that may be secret."""
     parts = _split(address)

@@ -11,12 +11,14 @@ from delayboard.dead_letters.queues.growth import SPAN, growths
 from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState
 from delayboard.now.counters import read_depth
 from delayboard.now.problems import Link, Problem, ProblemKind
+from topology.delays import format_span
 from topology.graph.live_values import count_text
 from topology.models import Broker
 from topology.snapshots import Latest
 
 # Fewer in an hour come from single messages.
 GROWS_BY = 10
+CONDITION = f"at least {GROWS_BY} more in a queue within {format_span(SPAN)}"
 
 
 def find_growing(

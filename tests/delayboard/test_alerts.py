@@ -484,6 +484,31 @@ def test_a_failing_task_is_one_problem_whatever_its_error(db: None) -> None:
     assert identities() == before
 
 
+@pytest.mark.parametrize(
+    ("channel", "address", "shown"),
+    [
+        ("email", "ops@example.org", 'E-mail <span class="quiet">(example.org)</span>'),
+        ("webhook", "https://u:secret@hooks.example.org:8443/secret?t=secret", "hooks.example.org"),
+        ("slack", SLACK, "hooks.slack.com"),
+        ("pagerduty", "pagerduty://secret@secret", "PagerDuty</td>"),
+    ],
+)
+def test_the_page_shows_the_host_of_a_receiver_and_no_more_of_its_address(
+    db: None, client: Client, channel: str, address: str, shown: str
+) -> None:
+    receiver(address, channel)
+    client.force_login(make_user("ada", Role.ADMIN))
+    text = client.get("/alerts/").content.decode()
+    assert shown in text
+    assert "secret" not in text
+    assert "T1JJ3T3L2" not in text
+    assert (
+        'Dead letters growing <span class="quiet">(at least 10 more in a queue within 1h)' in text
+    )
+    AlertReceiver.objects.update(encrypted_address="x")
+    assert "unknown host" in client.get("/alerts/").content.decode()
+
+
 def test_many_new_dead_letters_are_a_problem(db: None, broker: Broker) -> None:
     know(broker, Queue("dead"), dead=30)
     now = datetime.now(UTC)

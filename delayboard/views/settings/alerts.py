@@ -13,16 +13,18 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from delayboard.alerts.address import EXAMPLES, AddressRefused, check_address
+from delayboard.alerts.address import EXAMPLES, AddressRefused, check_address, read_host
 from delayboard.alerts.messages import LOG_ROWS, make_log_version, write_test
 from delayboard.models import AlertChannel, AlertMessage, AlertProblem, AlertReceiver, AlertState
+from delayboard.now import growing
 from delayboard.now.problems import ProblemKind
 from topology import access, audit
 from topology.database.paging import row_number
 from topology.models import Role
-from topology.models.secrets import seal_secret
+from topology.models.secrets import DecryptionError, seal_secret
 
 LONGEST_GROUP_MINUTES = 1440
+CONDITIONS = {ProblemKind.DEAD_LETTERS: growing.CONDITION}
 
 
 @require_safe
@@ -33,9 +35,12 @@ def alerts(request: HttpRequest) -> HttpResponse:
     excluded = edited.excluded_kinds if edited else []
     context = {
         "edited": edited,
-        "receivers": [(one, _kinds_of(one)) for one in AlertReceiver.objects.all()],
+        "receivers": [(one, _host_of(one), _kinds_of(one)) for one in AlertReceiver.objects.all()],
         "channels": [(one.value, one.label, EXAMPLES[one]) for one in AlertChannel],
-        "kinds": [(one.value, one.label, one not in excluded) for one in ProblemKind],
+        "kinds": [
+            (one.value, one.label, CONDITIONS.get(one, ""), one not in excluded)
+            for one in ProblemKind
+        ],
         "log_version": make_log_version(),
         "log": AlertMessage.objects.select_related("receiver")[:LOG_ROWS],
         "older": max(AlertMessage.objects.count() - LOG_ROWS, 0),
@@ -146,6 +151,13 @@ def _clock(text: str) -> time | None:
         return time.fromisoformat(text).replace(tzinfo=None)
     except ValueError as error:
         raise AddressRefused("Enter quiet hours such as 22:00 to 06:30.") from error
+
+
+def _host_of(receiver: AlertReceiver) -> str:
+    try:
+        return read_host(receiver.channel, receiver.address)
+    except DecryptionError:
+        return "unknown host: no key decrypts the address"
 
 
 def _kinds_of(receiver: AlertReceiver) -> str:
