@@ -74,7 +74,7 @@ def _budget(found: Report) -> dict[str, str] | None:
         return None
     return {
         "Target": str(found.slo),
-        "Attainment": percent(now.share),
+        "Attainment": f"{percent(now.share)} ({now.result})",
         "Error budget (28 days)": month.budget_text,
         "Burn rate": f"{now.burn_rate:.2f}",
     }

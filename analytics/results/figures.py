@@ -129,6 +129,16 @@ class Figures:
         return iter(self.counts[table].items() if table in self.counts else ())
 
 
+def count_late(text: str, limit: int) -> tuple[int, int]:
+    """The measured deliveries of what `stored` returned, and those in buckets below the limit.
+
+    Of many rows this takes a fraction of the time of all their counts.
+    """
+    rows: list[tuple[int, int, int]] = orjson.loads(text).get("late_by_hour", [])
+    measured = sum([number for _, _, number in rows])
+    return measured, sum([number for _, bucket, number in rows if bucket < limit])
+
+
 def kaplan_meier(trails: Mapping[Trail, int]) -> list[Step]:
     """The steps of messages by their first and last attempt and outcome."""
     last = max((end for _, end, _ in trails), default=0)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 
 from django.db.models import Max, QuerySet, Sum
 
+from analytics.buckets import bucket_of
 from analytics.models import AccuracyRow, DayFigures, Run, Slo, UnexplainedMessage
 from analytics.models.run import RunState
-from analytics.results.figures import ENTERED, FATES, Figures
+from analytics.results.figures import ENTERED, FATES, Figures, count_late
 from analytics.results.period import Period
+from analytics.results.slo import Attainment
 from topology.definitions import is_own_queue
 from topology.models import Broker, Topology
 
@@ -46,7 +48,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class TopologyRow:
-    """Sums of one topology."""
+    """Sums of one topology; `attained` is None without a target."""
 
     broker: str
     topology: str
@@ -57,6 +59,8 @@ class TopologyRow:
     exhausted: int
     entered: int
     unexplained: int
+    target: str | None = None
+    attained: Attainment | None = None
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,17 @@ class Report:
     """Of the selected topology in the 28 days up to the last one."""
     earlier: Days = field(default_factory=dict)
     """The days before the range whose messages may still wait in it."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What people read for the slug of a topology, and type into the filter."""
 
     @cached_property
     def total(self) -> Figures:
         return merged(self.days.values())
+
+    @property
+    def topology_name(self) -> str:
+        """The selected topology."""
+        return self.names.get(self.selection.topology, self.selection.topology)
 
     @property
     def ledger(self) -> list[tuple[str, int]]:
@@ -123,8 +134,15 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     slugs = [broker.slug for broker in brokers]
     before = period.before
     budget_first = period.last - timedelta(days=BUDGET_DAYS - 1)
-    slo = Slo.objects.filter(topology__slug=selection.topology, topology__broker__slug__in=slugs)
-    target = slo.first() if selection.topology else None
+    of_brokers = Topology.objects.filter(broker__slug__in=slugs).order_by()
+    known = list(of_brokers.values_list("slug", "name", "slo__percent", "slo__within_ms"))
+    names = _find_unique({slug: name for slug, name, *_ in known})
+    targets = {
+        slug: Slo(percent=share, within_ms=within_ms)
+        for slug, _, share, within_ms in known
+        if share is not None
+    }
+    target = targets.get(selection.topology)
     first = min(before.first, budget_first) if target else before.first
     earlier_first = period.first - timedelta(days=MOST_DAYS_BACK)
     rows = _of(slugs, min(first, earlier_first), period.last).filter(
@@ -140,7 +158,7 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     )
     budget = merged(figures for day, figures in by_day.items() if target and day >= budget_first)
     earlier = {day: by_day[day] for day in by_day if earlier_first <= day < period.first}
-    topologies, suspects = _topologies(slugs, period, selection)
+    topologies, suspects = _topologies(slugs, period, selection, targets)
     unexplained = UnexplainedMessage.objects.filter(
         broker__in=slugs, day__range=(period.first, period.last)
     )
@@ -150,18 +168,24 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     if selection.topology:
         unexplained = unexplained.filter(topology=selection.topology)
         exact = exact.filter(topology=selection.topology)
+    listed = list(unexplained.order_by("-due_at", "pk")[:MOST_UNEXPLAINED])
+    delays = list(exact.order_by("-measured", "pk")[:MOST_EXACT])
+    for row in (*listed, *delays):
+        # Only read, and never saved.
+        row.topology = names.get(row.topology, row.topology)
     return Report(
         period=period,
         selection=selection,
         days=current,
         previous=previous,
         topologies=topologies,
-        suspects=suspects,
-        unexplained=list(unexplained.order_by("-due_at", "pk")[:MOST_UNEXPLAINED]),
-        exact=list(exact.order_by("-measured", "pk")[:MOST_EXACT]),
+        suspects={names.get(slug, slug): days for slug, days in suspects.items()},
+        unexplained=listed,
+        exact=delays,
         slo=target,
         budget=budget,
         earlier=earlier,
+        names=names,
     )
 
 
@@ -177,18 +201,19 @@ def budgets_of(topologies: Sequence[Topology], last: date) -> Mapping[str, Figur
     return found
 
 
-def choices(period: Period, brokers: Iterable[Broker]) -> Choices:
-    """The filters' names, sorted, without queues of Delayboard."""
+def choices(period: Period, brokers: Iterable[Broker], known: Mapping[str, str]) -> Choices:
+    """The filters' names, sorted, without queues of Delayboard; `known` as Report.names."""
     rows = _of([broker.slug for broker in brokers], period.first, period.last)
     newest = rows.order_by("-day").values_list("day", flat=True).first()
     if newest is None:
         return Choices()
     names = rows.filter(day=newest).values_list("topology", "pattern", "destination")
-    found = [
-        sorted({name for name in column if name and not is_own_queue(name)})
+    topologies, patterns, destinations = (
+        {name for name in column if name and not is_own_queue(name)}
         for column in zip(*names, strict=True)
-    ]
-    return Choices(*found)
+    )
+    shown = sorted(known.get(slug, slug) for slug in topologies)
+    return Choices(shown, sorted(patterns), sorted(destinations))
 
 
 def last_day() -> date:
@@ -210,7 +235,7 @@ def _by_day(rows: QuerySet[DayFigures]) -> dict[date, Figures]:
 
 
 def _topologies(
-    slugs: Sequence[str], period: Period, selection: Selection
+    slugs: Sequence[str], period: Period, selection: Selection, targets: Mapping[str, Slo]
 ) -> tuple[list[TopologyRow], dict[str, Days]]:
     """The topologies with the worst p99, and the suspects by day."""
     days = _of(slugs, period.first, period.last)
@@ -234,7 +259,50 @@ def _topologies(
     of_suspects = rows.filter(topology__in=suspected).order_by("day")
     for name, day, stored in of_suspects.values_list("topology", "day", "figures"):
         by_topology[name].setdefault(day, Figures()).add_stored(stored)
-    return found[:MOST_TOPOLOGIES], dict(by_topology)
+    return _add_targets(found[:MOST_TOPOLOGIES], rows, targets), dict(by_topology)
+
+
+def _add_targets(
+    found: list[TopologyRow], days: QuerySet[DayFigures], targets: Mapping[str, Slo]
+) -> list[TopologyRow]:
+    """The rows with their targets, and what the topologies attained on these days."""
+    limits = {
+        row.topology: bucket_of(targets[row.topology].within_ms)
+        for row in found
+        if row.topology in targets
+    }
+    measured, within = Counter[str](), Counter[str]()
+    of_targets = days.filter(topology__in=limits).order_by()
+    for slug, stored in of_targets.values_list("topology", "figures"):
+        all_of_day, in_time = count_late(stored, limits[slug])
+        measured[slug] += all_of_day
+        within[slug] += in_time
+
+    def add_target(row: TopologyRow) -> TopologyRow:
+        target = targets.get(row.topology)
+        if target is None:
+            return row
+        counts = measured[row.topology], within[row.topology]
+        attained = Attainment(*counts, 1 - target.percent / 100)
+        return replace(row, target=str(target), attained=attained)
+
+    return [add_target(row) for row in found]
+
+
+def name_topologies(slugs: Sequence[str]) -> dict[str, str]:
+    """What people read for the slugs of these brokers' topologies, as `Report.names`."""
+    rows = Topology.objects.filter(broker__slug__in=slugs).order_by()
+    return _find_unique(dict(rows.values_list("slug", "name")))
+
+
+def _find_unique(names: Mapping[str, str]) -> dict[str, str]:
+    """By slug those names that one topology has, and that are no slug of another."""
+    uses = Counter(names.values())
+    return {
+        slug: name
+        for slug, name in names.items()
+        if uses[name] == 1 and (name == slug or name not in names)
+    }
 
 
 def _of_pattern(pattern: str) -> list[str]:

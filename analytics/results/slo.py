@@ -20,6 +20,18 @@ class Attainment:
         return self.within / self.measured if self.measured else None
 
     @property
+    def result(self) -> str | None:
+        """ "met" or "missed"; None of nothing measured."""
+        if not self.measured:
+            return None
+        # The share that may be late is a difference of floats.
+        return (
+            "met"
+            if self.measured - self.within <= self.allowed * self.measured + 1e-6
+            else "missed"
+        )
+
+    @property
     def burn_rate(self) -> float | None:
         """1 uses up the budget in its 28 days; None of nothing measured."""
         if not self.measured:

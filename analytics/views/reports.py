@@ -17,7 +17,14 @@ from analytics.results import messages as messages_of
 from analytics.results import period as ranges
 from analytics.results.contents import contents, shown_sections
 from analytics.results.period import Period, read_period
-from analytics.results.read import Report, Selection, choices, last_day, report
+from analytics.results.read import (
+    Report,
+    Selection,
+    choices,
+    last_day,
+    name_topologies,
+    report,
+)
 from analytics.retention.index_rows import DELIVERED
 from topology import access, audit
 from topology.content.export_format import csv_line
@@ -35,7 +42,7 @@ def reports(request: HttpRequest) -> HttpResponse:
     visible = list(access.visible_brokers(request.user))
     brokers = _brokers(request, visible)
     period, problem = _period(request)
-    found = report(period, brokers, _selection(request))
+    found = report(period, brokers, _selection(request, brokers))
     topology = Topology.objects.filter(slug=found.selection.topology, broker__in=brokers).first()
     runs = list(Run.objects.all()[:SHOWN_RUNS])
     of_range = [run for run in runs if period.first <= run.day <= period.last]
@@ -45,7 +52,7 @@ def reports(request: HttpRequest) -> HttpResponse:
         "ranges": ranges.LABELS,
         "problem": problem,
         "broker": brokers[0] if request.GET.get("broker") else None,
-        "choices": choices(period, brokers),
+        "choices": choices(period, brokers, found.names),
         "patterns": {kind: pattern.EXPLANATION.title for kind, pattern in PATTERNS.items()},
         "topology": topology,
         "may_set_slo": topology is not None
@@ -72,13 +79,16 @@ def report_messages(request: HttpRequest) -> HttpResponse:
     if problem or bucket is None:
         raise Http404(problem or "No table of the report has this row.")
     kept_from = DELIVERED.cutoff(datetime.now(UTC))
-    selection = _selection(request)
+    selection = _selection(request, brokers)
     query = request.GET.copy()
     for name in ("kind", *messages_of.NUMBERS, "hour"):
         query.pop(name, None)
     context = {
         "period": period,
         "selection": selection,
+        "topology": name_topologies([one.slug for one in brokers]).get(
+            selection.topology, selection.topology
+        ),
         "title": messages_of.KINDS[bucket.kind],
         "conditions": messages_of.describe(bucket),
         "found": messages_of.find(period, brokers, selection, bucket, kept_from),
@@ -97,7 +107,7 @@ def table(request: HttpRequest, key: str) -> HttpResponse:
     period, problem = _period(request)
     if problem:
         return HttpResponse(problem, status=400, content_type="text/plain; charset=utf-8")
-    found = report(period, brokers, _selection(request))
+    found = report(period, brokers, _selection(request, brokers))
     section = shown_sections(found).get(key)
     if section is None:
         raise Http404(f"The report has no table “{key}”.")
@@ -234,11 +244,11 @@ def _date(text: str) -> date:
         raise Http404(f"“{text}” is not a date.") from error
 
 
-def _selection(request: HttpRequest) -> Selection:
+def _selection(request: HttpRequest, brokers: list[Broker]) -> Selection:
     """A topology may be given by its name: results have the slug."""
     names = ("topology", "pattern", "destination")
     asked = {name: request.GET.get(name, "").replace("\x00", "") for name in names}
-    known = Topology.objects.filter(broker__in=access.visible_brokers(request.user))
+    known = Topology.objects.filter(broker__in=brokers)
     if asked["topology"] and not known.filter(slug=asked["topology"]).exists():
         slug = known.filter(name=asked["topology"]).values_list("slug", flat=True).first()
         asked["topology"] = slug or asked["topology"]

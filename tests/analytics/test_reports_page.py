@@ -22,6 +22,7 @@ from analytics.results.definitions import DEFINITIONS
 from analytics.results.load import replace_day
 from analytics.results.period import Period
 from analytics.results.sections.search import search_of
+from analytics.results.slo import Attainment
 from delayboard.dead_letters.search.query import Condition, Pattern, Span, parse
 from tests.analytics import result_rows
 from topology.models import AuditEntry, Broker, Grant, Role, State, Topology
@@ -239,12 +240,16 @@ def test_the_filters_narrow_to_a_broker_a_topology_a_pattern_and_a_destination(
     def rows(**query: str) -> list[str]:
         return re.findall(r'topology=\w+">(\w+)</a></th>', of_the_day(seen_by_all, **query))
 
-    assert sorted(rows()) == ["bills", "mails", "orders"]
-    assert sorted(rows(broker="main")) == ["mails", "orders"]
+    # Where a name is unique, it is what people read.
+    assert sorted(rows()) == ["bills", "mails", "o"]
+    assert sorted(rows(broker="main")) == ["mails", "o"]
     assert rows(broker=other.slug) == ["bills"]
     assert rows(topology="mails") == ["mails"]
-    assert rows(topology="o") == ["orders"]
-    assert rows(pattern="retry_pair") == ["orders"]
+    assert rows(topology="o") == rows(topology="orders") == ["o"]
+    assert 'name="topology" id="topology" value="o"' in of_the_day(seen_by_all, topology="orders")
+    assert rows(pattern="retry_pair") == ["o"]
+    Topology.objects.create(slug="new", broker=broker, kind="retry_pair", name="o", params={})
+    assert rows(topology="orders") == ["orders"]
     assert len(rows(destination="work")) == 3
     assert rows(destination="none") == []
     of_destination = of_the_day(seen_by_all, destination="work")
@@ -282,9 +287,56 @@ def test_an_operator_sets_and_deletes_a_target_and_a_viewer_only_sees_it(
     assert "99 % within 10ms of due" in text
     assert "Error budget (28 days)" in text
     assert "Save target" not in text
+    assert re.search(r"<dt>Attainment</dt><dd>[\d.]+ % \(missed\)</dd>", text)
     assert AuditEntry.objects.filter(action="SLO changed").count() == 1
     operator.post(address, values | {"percent": ""})
     assert not Slo.objects.exists()
+
+
+def test_the_table_of_topologies_has_their_targets_and_who_missed_them(
+    viewer: Client, broker: Broker
+) -> None:
+    names = ("orders", "mails", "bills")
+    a_computed_day(*({"broker": "main", "topology": f"s-{name}"} for name in names))
+    made = {
+        name: Topology.objects.create(
+            slug=f"s-{name}", broker=broker, kind="retry_pair", name=name, params={}
+        )
+        for name in names
+    }
+    Slo.objects.create(topology=made["orders"], percent=99, within_ms=10)
+    Slo.objects.create(topology=made["mails"], percent=90, within_ms=1000)
+
+    def rows() -> dict[str, list[str]]:
+        address = reverse("analytics:report_table", args=["topologies"])
+        answer = viewer.get(address, {"from": "2026-11-20", "to": "2026-11-20"})
+        head, *found = csv.reader(StringIO(answer.content.decode()))
+        places = [head.index(name) for name in ("Target", "Attainment", "Result")]
+        return {row[0]: [row[place] for place in places] for row in found}
+
+    found = rows()
+    target, attained, result = found["orders"]
+    assert (target, result) == ("99 % within 10ms of due", "missed")
+    figures = read.budgets_of([made["orders"]], DAY)["s-orders"]
+    assert float(attained) == buckets.within(figures.late, 10) / figures.measured
+    assert found["mails"] == ["90 % within 1s of due", "1.0", "met"]
+    assert found["bills"] == ["", "", ""]
+    text = of_the_day(viewer)
+    assert text.count('<span class="state state-error">missed</span>') == 1
+    assert re.search(r'<a href="\?[^"]*topology=orders">orders</a>', text)
+
+
+@pytest.mark.parametrize(
+    ("measured", "within", "percent", "result"),
+    [
+        *((1000, 990, 99, "met"), (1000, 989, 99, "missed"), (100_000, 99_999, 99.999, "met")),
+        *((0, 0, 99, None), (10, 10, 99.9, "met")),
+    ],
+)
+def test_a_target_is_met_at_its_share(
+    measured: int, within: int, percent: float, result: str | None
+) -> None:
+    assert Attainment(measured, within, 1 - percent / 100).result == result
 
 
 def slo_line(topology: Topology) -> str:
@@ -313,7 +365,7 @@ def test_a_topology_shows_its_target_and_the_budget_of_28_days(topology: Topolog
 
 
 def test_ninety_days_of_two_hundred_topologies_are_few_queries_and_a_small_page(
-    viewer: Client, django_assert_max_num_queries: Any
+    viewer: Client, broker: Broker, django_assert_max_num_queries: Any
 ) -> None:
     replace_day(DAY, result_rows.a_result(DAY, [GROUP]))
     of_all, of_one = (
@@ -331,6 +383,11 @@ def test_ninety_days_of_two_hundred_topologies_are_few_queries_and_a_small_page(
         for n in range(90)
         for row, topology in [(of_all, ""), *((of_one, f"topology-{n:03}") for n in range(200))]
     )
+    made = Topology.objects.bulk_create(
+        Topology(broker=broker, slug=name, name=name, kind="retry_pair", params={})
+        for name in (f"topology-{n:03}" for n in range(200))
+    )
+    Slo.objects.bulk_create(Slo(topology=one, percent=99, within_ms=1000) for one in made)
     query = {"range": "custom", "from": f"{DAY - timedelta(days=89)}", "to": f"{DAY}"}
     with django_assert_max_num_queries(22):
         answer = viewer.get(reverse("analytics:reports"), query)

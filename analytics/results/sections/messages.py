@@ -55,13 +55,16 @@ def make_ledger(report: Report) -> Section:
 def make_topologies(report: Report) -> Section:
     rows: list[Row] = [
         [
-            *(row.topology, row.measured, row.worst_p99_ms, row.messages),
+            *(report.names.get(row.topology, row.topology), row.measured, row.worst_p99_ms),
+            *(row.target, row.attained.share if row.attained else None),
+            *(row.attained.result if row.attained else None, row.messages),
             *(ratio(row.retried, row.messages), row.exhausted, row.unexplained),
         ]
         for row in report.topologies
     ]
     columns = (
         *(Column("Topology"), Column("Measured", "count"), Column("Highest daily p99", "ms")),
+        *(Column("Target"), Column("Attainment", "share"), Column("Result")),
         *(Column("Messages", "count"), Column("First-time failures", "share")),
         *(Column("Exhausted", "count"), Column("Unexplained", "count")),
     )
@@ -77,7 +80,7 @@ def make_slo(report: Report) -> Section:
                 rows.append(
                     [
                         *(day.isoformat(), found.measured, found.measured - found.within),
-                        *(found.share, found.burn_rate, str(slo), report.selection.topology),
+                        *(found.share, found.burn_rate, str(slo), report.topology_name),
                     ]
                 )
     columns = (
