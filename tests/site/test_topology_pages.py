@@ -157,8 +157,8 @@ def test_a_teardown_of_queues_that_are_not_counted_yet_shows_no_number_and_no_ti
     topology = create_topology(None, broker, delay_levels.KIND, params)
     topology.own([obj.identity for obj in topology.definitions])
     topology.save()
-    names = [queue.name for queue in topology.definitions.queues]
-    know(broker, *topology.definitions, **dict.fromkeys(names))
+    uncounted: dict[str, Any] = {queue.name: None for queue in topology.definitions.queues}
+    know(broker, *topology.definitions, **uncounted)
     page = reverse("topology:topology_settings", args=[topology.slug])
     text = text_of(signed_in(Role.ADMIN).get(page))
     deletion = text[text.index('id="deletion"') :]
