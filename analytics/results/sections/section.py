@@ -102,6 +102,13 @@ class Section:
                 for column, value in zip(self.columns, row, strict=True)
             ]
 
+    @property
+    def labelled_cells(self) -> Iterator[list[tuple[str, str, bool]]]:
+        """The same after the label of its column, for a table that is cards on a tablet."""
+        labels = [column.label for column in self.columns]
+        for row in self.cells:
+            yield [(label, *cell) for label, cell in zip(labels, row, strict=True)]
+
     def csv_rows(self) -> Iterator[list[Value]]:
         """The head and the raw values."""
         yield [f"{c.label} ms" if c.kind == "ms" else c.label for c in self.columns]
