@@ -35,6 +35,8 @@ from topology.patterns.table import PATTERNS
         ("é" * 128, "at most 255 bytes"),
         ("amq.x", "RabbitMQ reserves"),
         ("delayboard.tap.orders", "for its taps"),
+        ("delayboard-probe", "for its probes"),
+        ("delayboard-probe-orders", "for its probes"),
         ("a\tb", "control characters"),
         ("a\x85b", "such as U+0085"),
         ("a\u202eb", "such as U+202E"),

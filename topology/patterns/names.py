@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from topology.definitions import PROBE_PREFIX, TAP_PREFIX, is_own_queue, is_tap
+from topology.definitions import TAP_PREFIX, is_tap
+from topology.patterns.pattern import MADE_UP
 
 # A name and a routing key are short strings of AMQP 0-9-1.
 LONGEST_NAME_BYTES = 255
@@ -69,8 +70,8 @@ def name_problem(name: str, longest_bytes: int, ending: str = "") -> str:
         return f"A name has at most {longest_bytes} bytes{room}."
     if name.startswith("amq."):
         return "RabbitMQ reserves names that begin with “amq.”. Choose another name."
-    if is_own_queue(name) and not _is_stored.get():
-        prefix, use = (TAP_PREFIX, "taps") if is_tap(name) else (PROBE_PREFIX, "probes")
+    if (is_tap(name) or name.startswith(MADE_UP)) and not _is_stored.get():
+        prefix, use = (TAP_PREFIX, "taps") if is_tap(name) else (MADE_UP, "probes")
         return (
             f"Delayboard reserves names that begin with “{prefix}” for its {use}. Choose another "
             "name."
