@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
-from functools import reduce
 from pathlib import Path
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -32,24 +31,27 @@ def write(spark: SparkSession, url: str, day: date, tables: Mapping[str, DataFra
     """
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     folder = f"{url}/date={day.isoformat()}/run={uuid4().hex[:12]}"
-    columns = {name: frame.columns for name, frame in tables.items()}
-    rows = _as_one(tables).localCheckpoint().coalesce(1)
+    schemas = {name: frame.schema for name, frame in tables.items()}
+    rows = spark.sql(_as_one(schemas), args=None, **tables).localCheckpoint().coalesce(1)
     rows.write.option("compression", "zstd").parquet(folder)
-    return Results(folder, rows, columns)
+    return Results(folder, rows, {name: schema.names for name, schema in schemas.items()})
 
 
-def _as_one(tables: Mapping[str, DataFrame]) -> DataFrame:
-    """The rows of all with the name of their `table`; null where a table has not the column."""
-    fields = [field for frame in tables.values() for field in frame.schema]
-    missing = {field.name: f.lit(None).cast(field.dataType).alias(field.name) for field in fields}
-    each = (
-        frame.select(
-            f.lit(table).alias("table"),
-            *(f.col(name) if name in frame.columns else null for name, null in missing.items()),
+def _as_one(schemas: Mapping[str, StructType]) -> str:
+    """A query for the rows of all with the name of their `table`; null where a table has not the
+    column. As text: a call of the JVM for each column would take longer than the query.
+    """
+    types = {field.name: field.dataType.simpleString() for one in schemas.values() for field in one}
+
+    def select(table: str, schema: StructType) -> str:
+        known = set(schema.names)
+        columns = (
+            name if name in known else f"cast(null as {kind}) as {name}"
+            for name, kind in types.items()
         )
-        for table, frame in tables.items()
-    )
-    return reduce(DataFrame.union, each)
+        return f"select '{table}' as table, {', '.join(columns)} from {{{table}}}"  # noqa: S608
+
+    return " union all ".join(select(*one) for one in schemas.items())
 
 
 def hand_over(results: Results, out: Path) -> None:
@@ -57,14 +59,12 @@ def hand_over(results: Results, out: Path) -> None:
 
     Spark writes the moments itself, in UTC and not in local time.
     """
-    options = {"ignoreNullFields": "false"}
-    as_json = f.coalesce(
-        *(
-            f.when(f.col("table") == table, f.to_json(f.struct(*columns), options))
-            for table, columns in results.columns.items()
-        )
+    each = (
+        f"when '{table}' then to_json(struct({', '.join(columns)}), "
+        "map('ignoreNullFields', 'false'))"
+        for table, columns in results.columns.items()
     )
-    rows = results.rows.select("table", as_json)
+    rows = results.rows.selectExpr("table", f"case table {' '.join(each)} end")
     with ExitStack() as stack:
         files = {
             table: stack.enter_context((out / f"{table}.jsonl").open("w"))
