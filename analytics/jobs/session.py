@@ -124,13 +124,10 @@ def start_at(
         settings = _local_settings(scratch, input_bytes)
         if home := spark_home.find():
             os.environ["SPARK_HOME"] = str(home)
-            archive, classes = home / spark_home.ARCHIVE, spark_home.fresh_archive(home)
-            settings[JAVA_OPTIONS] += " -Xlog:cds*=off:stderr"
-            if archive.exists():
-                settings[JAVA_OPTIONS] += f' "-XX:SharedArchiveFile={archive}"'
-            elif archives_classes:
-                settings[JAVA_OPTIONS] += f' "-XX:ArchiveClassesAtExit={classes}"'
-                settings[CLASSES] = str(classes)
+            options, written = spark_home.archive_options(home, is_written=archives_classes)
+            settings[JAVA_OPTIONS] += f" {options}"
+            if written:
+                settings[CLASSES] = str(written)
         for key, value in settings.items():
             builder = builder.config(key, value)
     return tuned(builder.getOrCreate(), input_bytes)

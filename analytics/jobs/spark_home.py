@@ -40,9 +40,17 @@ def find() -> Path | None:
     return home if home.exists() else None
 
 
-def fresh_archive(home: Path) -> Path:
-    """Where the JVM writes an archive, which `keep` puts in its place."""
-    return home / f"{ARCHIVE}.{os.getpid()}"
+def archive_options(home: Path, *, is_written: bool) -> tuple[str, Path | None]:
+    """The JVM's options to map the archive; where none is there and it is to be written, to write
+    one when it ends, and the path for `keep`.
+    """
+    options, archive = "-Xlog:cds*=off:stderr", home / ARCHIVE
+    if archive.exists():
+        return f'{options} "-XX:SharedArchiveFile={archive}"', None
+    if not is_written:
+        return options, None
+    written = home / f"{ARCHIVE}.{os.getpid()}"
+    return f'{options} "-XX:ArchiveClassesAtExit={written}"', written
 
 
 def keep(written: Path) -> None:

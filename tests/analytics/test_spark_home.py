@@ -65,8 +65,22 @@ def test_one_whole_archive_is_kept(environment: Path) -> None:
     old.mkdir()
     (old / spark_home.ARCHIVE).write_text("old")
     (home / f"{spark_home.ARCHIVE}.1").write_text("of a killed run")
-    spark_home.fresh_archive(home).write_text("whole")
-    spark_home.keep(spark_home.fresh_archive(home))
+    options, written = spark_home.archive_options(home, is_written=True)
+    assert written is not None
+    assert f"ArchiveClassesAtExit={written}" in options
+    written.write_text("whole")
+    spark_home.keep(written)
     assert [path.read_text() for path in environment.glob("*/classes*")] == ["whole"]
-    spark_home.keep(spark_home.fresh_archive(home))
+    options, again = spark_home.archive_options(home, is_written=True)
+    assert again is None
+    assert f"SharedArchiveFile={home / spark_home.ARCHIVE}" in options
+    spark_home.keep(written)
     assert (home / spark_home.ARCHIVE).read_text() == "whole"
+
+
+def test_a_job_that_writes_no_archive_needs_none(environment: Path) -> None:
+    home = spark_home.find()
+    assert home is not None
+    options, written = spark_home.archive_options(home, is_written=False)
+    assert written is None
+    assert "classes" not in options
