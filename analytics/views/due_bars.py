@@ -112,7 +112,7 @@ def due_bars(listing: ScheduledList, filters: Filter) -> DueBars | None:
     found = listing.histogram
     if found is None:
         return None
-    is_dated = found.bars[-1].until_at - found.bars[0].from_at > timedelta(days=1)
+    is_dated = found.bars[-1].until_at - found.bars[0].from_at >= timedelta(days=1)
 
     rows = [
         Row(_span(bar, is_dated), _link(filters, bar), bar.total, bar.numbers) for bar in found.bars

@@ -1,4 +1,4 @@
-"""The calendar of due messages, as a page shows it: a table of days and hours, and the herds."""
+"""The calendar of due messages, as a page shows it: days and hours as a table, and overloads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django.utils import timezone
 from analytics import consumption
 from analytics.scheduled.pages.scheduled_page import scope_of_list
 from analytics.scheduled.queries.filter import Filter, written_moment
-from analytics.scheduled.summaries.calendar import Calendar, Herd, days_of, read_calendar
+from analytics.scheduled.summaries.calendar import Calendar, Overload, days_of, read_calendar
 from topology.graph.live_values import count_text
 from topology.models import Broker, Topology
 
 HOURS = 24
 LEVELS = 6
-SHOWN_HERDS = 5
+SHOWN_OVERLOADS = 5
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Cell:
     level: int
     url: str
     description: str
-    is_herd: bool
+    is_overload: bool
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class Day:
 
 
 @dataclass(frozen=True)
-class HerdLine:
-    herd: Herd
+class OverloadLine:
+    overload: Overload
     url: str
 
 
 @dataclass(frozen=True)
 class DueCalendar:
     days: Sequence[Day]
-    herds: Sequence[HerdLine]
-    herd_count: int
+    overloads: Sequence[OverloadLine]
+    overload_count: int
     unmeasured: Sequence[str]
     zone: str
 
@@ -86,8 +86,8 @@ def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> Due
         local = timezone.localtime(at)
         numbers[local.date(), local.hour] += number
         bars[local.date(), local.hour].append(at)
-    herds = {
-        (local.date(), local.hour) for local in (timezone.localtime(h.at) for h in found.herds)
+    overloads = {
+        (local.date(), local.hour) for local in (timezone.localtime(h.at) for h in found.overloads)
     }
     most = max(numbers.values(), default=0)
     lines = []
@@ -95,7 +95,7 @@ def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> Due
         cells = []
         for hour in range(HOURS):
             place = (day.date(), hour)
-            number, is_herd = numbers[place], place in herds
+            number, is_overload = numbers[place], place in overloads
             words = f"{day:%a %d %b} {hour:02}:00: {count_text(number)} due"
             cells.append(
                 Cell(
@@ -103,17 +103,17 @@ def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> Due
                     short_count(number),
                     -(-LEVELS * number // most) if most else 0,
                     _link_of_cell(filters, bars[place]) if number else "",
-                    f"{words}, herd" if is_herd else words,
-                    is_herd,
+                    f"{words}, overload" if is_overload else words,
+                    is_overload,
                 )
             )
         lines.append(Day(f"{day:%a %d %b}", cells, sum(cell.number for cell in cells)))
     shown = [
-        HerdLine(one, _link(filters, one.at, timedelta(minutes=1), one.destination))
-        for one in found.herds[:SHOWN_HERDS]
+        OverloadLine(one, _link(filters, one.at, timedelta(minutes=1), one.destination))
+        for one in found.overloads[:SHOWN_OVERLOADS]
     ]
     zone = f"{days[0]:%Z}"
-    return DueCalendar(lines, shown, len(found.herds), found.unmeasured, zone)
+    return DueCalendar(lines, shown, len(found.overloads), found.unmeasured, zone)
 
 
 def _link_of_cell(filters: Filter, bars: Sequence[datetime]) -> str:

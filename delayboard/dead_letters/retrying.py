@@ -204,21 +204,21 @@ def _depths(
         Depth(
             topology=one,
             listed=numbers.get(one.pk, (0, 0))[0],
-            queued=_count_queued(one, snapshot) if snapshot else None,
+            queued=count_queued(one, snapshot) if snapshot else None,
             sees_entries="entry" not in untapped(one)
-            or (has_firehose and not _waits_in_work_queue(one)),
-            is_inside=_waits_in_work_queue(one),
+            or (has_firehose and not waits_in_work_queue(one)),
+            is_inside=waits_in_work_queue(one),
         )
         for one in topologies
     ]
     return sorted(found, key=lambda depth: (-(depth.queued or 0), depth.topology.name))
 
 
-def _waits_in_work_queue(topology: Topology) -> bool:
+def waits_in_work_queue(topology: Topology) -> bool:
     return topology.pattern.ATTEMPTS_COUNTED_BY == "queue"
 
 
-def _count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
+def count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
     """Messages in its delays; of one that retries within its work queue, in that one."""
     try:
         queues = provision.queues_of(topology, snapshot)
@@ -226,7 +226,7 @@ def _count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
         forwarders = {forwarder.queue for forwarder in topology.forwarders}
     except (ParamsError, KeyError):
         return None
-    is_inside = _waits_in_work_queue(topology)
+    is_inside = waits_in_work_queue(topology)
     names = [
         queue.name
         for queue in queues

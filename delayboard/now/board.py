@@ -14,14 +14,14 @@ from analytics.scheduled.summaries import counts
 from delayboard.models import BackgroundTask
 from delayboard.now import counters, problems
 from delayboard.now.counters import Counter
-from delayboard.now.due_hour import DueHour, count_due_before, read_due_hour
+from delayboard.now.due_hour import DueHour, read_due_hour
 from delayboard.now.growing import find_growing
 from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
 from delayboard.now.problems import Problem
 from delayboard.now.system import background_tasks_of, describe_tasks
 from delayboard.now.system_problems import find_delays, find_outages, find_unsent
 from delayboard.now.throughput import flow_lines
-from delayboard.now.topology_lines import TopologyLine, make_lines
+from delayboard.now.topology_lines import TopologyLine, count_waiting, make_lines
 from topology import snapshots
 from topology.findings.counts import make_counts
 from topology.graph.isolate_names import isolate_names
@@ -152,9 +152,10 @@ def overview(
     by_id = {broker.pk: one for broker, one in known.items()}
     flows = flow_lines(brokers, tasks, now)
     scope = counts.scope(brokers, now)
-    before = count_due_before(scope)
+    due = read_due_hour(scope)
     late = read_lateness(flows)
-    waiting, parked = counts.by_topology(scope), counters.count_parked(brokers)
+    waiting = count_waiting(flows, counts.by_topology(scope), by_id)
+    parked = counters.count_parked(brokers)
     found = [
         *problems.find_unroutable(brokers, named),
         *find_outages(known, tasks, disk),
@@ -170,7 +171,7 @@ def overview(
         *find_unsent(),
     ]
     figures = (
-        *counters.waits_counters(scope, before),
+        *counters.waits_counters(scope, due),
         counters.retrying_counter(flows, waiting),
         counters.dead_letters_counter(by_id, parked.values()),
         lateness_counter(brokers, late),
@@ -184,7 +185,7 @@ def overview(
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),
         lines=make_lines(flows, late, waiting, parked, found),
-        due=read_due_hour(scope, before),
+        due=due,
         background_tasks=tasks,
         last_action=actions.values_list("pk", "outcome").first(),
     )

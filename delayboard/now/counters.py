@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Min, QuerySet, Sum
 
+from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from delayboard.dead_letters.queues.growth import SPAN, TOLERANCE
@@ -19,7 +20,7 @@ from delayboard.models import (
     ReplayBatch,
 )
 from delayboard.models.replay import ENDED_BATCH
-from delayboard.now.due_hour import DueBefore
+from delayboard.now.due_hour import DueHour
 from delayboard.now.problems import WORST, Link
 from delayboard.now.throughput import FlowLine
 from topology.findings.counts import Count as FindingCount
@@ -61,12 +62,13 @@ class Counter:
         return {key: self.text, f"{key}/note": self.note}
 
 
-def waits_counters(scope: Scope, before: DueBefore) -> list[Counter]:
+def waits_counters(scope: Scope, due: DueHour) -> list[Counter]:
     """What waits in delays, is due within an hour, is overdue, and is stuck."""
+    overdue, scheduled = counts.before(scope, [scope.now - listing.OVERDUE_AFTER, None])
     numbers: tuple[tuple[str, str, int, dict[str, str]], ...] = (
-        ("scheduled", "scheduled", before.ever, {}),
-        ("due_within_hour", "due within 1 h", before.hour_on - before.now, _WITHIN_HOUR),
-        ("overdue", "overdue", before.overdue, {"overdue": "1"}),
+        ("scheduled", "scheduled", scheduled, {}),
+        ("due_within_hour", "due within 1 h", due.total, _WITHIN_HOUR),
+        ("overdue", "overdue", overdue, {"overdue": "1"}),
         ("stuck", "stuck", counts.count_stuck(scope), {"stuck": "1"}),
     )
     return [
@@ -81,10 +83,11 @@ def waits_counters(scope: Scope, before: DueBefore) -> list[Counter]:
     ]
 
 
-def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, tuple[int, int]]) -> Counter:
-    """What waits for its next attempt."""
-    retries = [one for one in flows if one.topology.pattern.ATTEMPTS_COUNTED_BY]
-    number = sum(waiting.get(one.topology.pk, (0, 0))[0] for one in retries)
+def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, int | None]) -> Counter:
+    """What waits for its next attempt; None when that of a topology is not known."""
+    retries = [one.topology.pk for one in flows if one.topology.pattern.ATTEMPTS_COUNTED_BY]
+    numbers = [waiting[pk] for pk in retries]
+    number = None if None in numbers else sum(one or 0 for one in numbers)
     return Counter("retrying", "retrying", number, Link("", "retrying_anywhere"))
 
 

@@ -64,17 +64,16 @@ def count_badges(brokers: Collection[Broker], now: datetime) -> Mapping[str, Bad
     stuck = MissingBinding.objects.filter(**applied).aggregate(n=Sum("stuck", default=0))["n"]
     parked = MessageGroup.objects.filter(broker__in=brokers).aggregate(n=Sum("parked", default=0))
     paused = ReplayBatch.objects.filter(broker__in=brokers, state=BatchState.PAUSED).count()
-    findings = sum(
-        number
-        for counts in count_open(brokers, now).values()
-        for severity, number in counts.items()
-        if severity.key in WORST
-    )
+    findings, worst = 0, 0
+    for counts in count_open(brokers, now).values():
+        findings += sum(counts.values())
+        worst += sum(number for severity, number in counts.items() if severity.key in WORST)
+    open_findings = f"open, {worst} of them {WORST[0]} or {WORST[1]}" if worst else "open"
     found = {
         "analytics:scheduled": Badge(stuck, "stuck"),
         "dead_letters": Badge(parked["n"], "parked", is_bad=False),
         "replays": Badge(paused, "paused"),
         "topology:topologies": Badge(Drift.objects.filter(**applied).count(), "not in sync"),
-        "topology:findings_overview": Badge(findings, f"{WORST[0]} or {WORST[1]}"),
+        "topology:findings_overview": Badge(findings, open_findings, is_bad=worst > 0),
     }
     return {name: badge for name, badge in found.items() if badge.number}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from delayboard.dead_letters.retrying import count_queued, waits_in_work_queue
 from delayboard.now.lateness import Lateness
 from delayboard.now.problems import Problem
 from delayboard.now.throughput import FlowLine
@@ -12,15 +13,16 @@ from topology.graph.live_values import count_text
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS
+from topology.snapshots import Latest
 
 
 @dataclass(frozen=True)
 class TopologyLine:
-    """`dead` are parked messages that died in its queues, None where those are not known."""
+    """`dead` are parked messages that died in its queues. None is not known."""
 
     flow: FlowLine
     lateness: Lateness
-    waiting: int
+    waiting: int | None
     dead: int | None
     trouble: Problem | None = None
 
@@ -60,10 +62,34 @@ class TopologyLine:
         }
 
 
+def count_waiting(
+    flows: Iterable[FlowLine], listed: Mapping[int, tuple[int, int]], known: Mapping[int, Latest]
+) -> dict[int, int | None]:
+    """Topology -> how many wait: as listed where entries are recorded, else what its queues hold.
+
+    None while that is not known either.
+    """
+    return {
+        flow.topology.pk: listed.get(flow.topology.pk, (0, 0))[0]
+        if _is_listed(flow)
+        else _count_queued(flow.topology, known[flow.topology.broker_id])
+        for flow in flows
+    }
+
+
+def _is_listed(flow: FlowLine) -> bool:
+    is_seen = not flow.unknown and "entry" not in flow.not_observed
+    return is_seen and not waits_in_work_queue(flow.topology)
+
+
+def _count_queued(topology: Topology, known: Latest) -> int | None:
+    return None if known.snapshot is None or known.error else count_queued(topology, known.snapshot)
+
+
 def make_lines(
     flows: Iterable[FlowLine],
     lateness: Mapping[int, Lateness],
-    waiting: Mapping[int, tuple[int, int]],
+    waiting: Mapping[int, int | None],
     parked: Mapping[tuple[int, str], int],
     troubles: Sequence[Problem],
 ) -> tuple[TopologyLine, ...]:
@@ -76,7 +102,7 @@ def make_lines(
         TopologyLine(
             flow,
             lateness[flow.topology.pk],
-            waiting.get(flow.topology.pk, (0, 0))[0],
+            waiting[flow.topology.pk],
             _count_dead(flow.topology, parked),
             first.get(flow.topology.pk),
         )

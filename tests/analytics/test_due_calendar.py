@@ -1,4 +1,4 @@
-"""The calendar of due messages on the page Scheduled, and its herds."""
+"""The calendar of due messages on the page Scheduled, and its overloads."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_hours_are_counted_by_day_and_lead_to_their_messages(topology: Topology)
     assert read(topology, topology="other").total == 0
 
 
-def test_a_minute_above_the_best_minute_of_its_destination_is_a_herd(topology: Topology) -> None:
+def test_a_minute_above_the_best_minute_of_its_destination_is_an_overload(
+    topology: Topology,
+) -> None:
     at = datetime(2026, 11, 20, 13, 7, tzinfo=UTC)
     wait_for(topology, at, 4, "work")
     wait_for(topology, at + timedelta(minutes=1), 3, "work")
@@ -69,15 +71,15 @@ def test_a_minute_above_the_best_minute_of_its_destination_is_a_herd(topology: T
     peak(topology, "work", 2)
     peak(topology, "work", 3, day=18)
     found = read(topology)
-    (line,) = found.herds
-    assert (line.herd.destination, line.herd.at, line.herd.due, line.herd.best) == (
+    (line,) = found.overloads
+    assert (line.overload.destination, line.overload.at, line.overload.due, line.overload.best) == (
         "work",
         at,
         4,
         3,
     )
     assert "destination=work" in line.url
-    assert [cell.is_herd for cell in found.days[0].cells].index(True) == 13
+    assert [cell.is_overload for cell in found.days[0].cells].index(True) == 13
     assert found.unmeasured == ("unmeasured",)
 
 
@@ -106,15 +108,15 @@ def test_hours_of_a_zone_between_whole_hours_are_its_own(topology: Topology) -> 
     assert cells[18].url == "?from=2026-11-20T12%3A30%3A00&until=2026-11-20T13%3A30%3A00"
 
 
-def test_minutes_are_read_only_where_a_herd_can_be(topology: Topology) -> None:
+def test_minutes_are_read_only_where_an_overload_can_be(topology: Topology) -> None:
     at = datetime(2026, 11, 20, 13, 7, tzinfo=UTC)
     wait_for(topology, at, 4, "work")
     peak(topology, "work", 4)
     with CaptureQueriesContext(connection) as done:
-        assert not read(topology).herds
+        assert not read(topology).overloads
     assert not [one["sql"] for one in done if '"width" = 60 ' in one["sql"]]
     wait_for(topology, at + timedelta(minutes=20), 1, "work")
-    assert not read(topology).herds
+    assert not read(topology).overloads
 
 
 def test_the_page_shows_the_calendar_and_not_beside_a_search(topology: Topology) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,18 +11,32 @@ from django.utils import timezone
 
 from analytics.disk import DiskSpace
 from analytics.models import DueCount, Recording, ScheduledMessage
+from analytics.scheduled.pages.scheduled_page import load_list
+from analytics.scheduled.queries import listing
+from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.rows import projection
+from analytics.scheduled.rows.close_moved import close_rows
 from analytics.scheduled.rows.due_counts import change
 from analytics.scheduled.summaries import counts
+from analytics.scheduled.summaries.histogram import Histogram
+from analytics.scheduled.summaries.summary import Summary
+from analytics.views.due_calendar import due_calendar
 from delayboard.models import BackgroundTask
 from delayboard.now import board
 from delayboard.now.problems import Problem, find_overdue
 from delayboard.now.system import describe_details
 from delayboard.templatetags.delayboard import link_url
+from tests.analytics.builders import an_entry, an_exit
 from tests.builders import make_pair
 from tests.topology.builders import a_snapshot
 from topology import snapshots
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.operations.drift import DriftCheck
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels import params as levels
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.redaction import NOTHING
+from topology.snapshot import QueueNumbers
 from topology.snapshots import Latest
 
 DISK_ERROR = "Delayboard cannot write the event log in /log: no space left on device."
@@ -125,6 +139,88 @@ def test_the_bars_of_the_next_hour_add_up_to_its_counter(broker: Broker, pair: T
     seen = board.overview([broker], at, timedelta(seconds=5))
     assert next(one.number for one in seen.counters if one.key == "due_within_hour") == 2
     assert (seen.due.numbers[0], sum(seen.due.numbers)) == (1, 2)
+
+
+def test_counter_bars_calendar_and_list_have_the_same_messages(
+    broker: Broker, pair: Topology
+) -> None:
+    """Of rows that left, were cancelled or moved, are overdue or due to an unseen delivery."""
+    now = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
+    blind = create_topology(None, broker, delay_levels.KIND, levels.Params("own", "shop"))
+    Topology.objects.update(state=State.APPLIED)
+    for topology in (pair, blind):
+        Recording.objects.create(topology=topology, read_at=now)
+    hour, dues = timedelta(hours=1), (-3700, -25, -5, 5, 40, 1800, 3595, 3605, 50_000, 700_000)
+    for topology in (pair, blind):
+        for name in ("waits", "leaves", "is cancelled", "is moved"):
+            entries = [
+                an_entry(
+                    f"{topology.slug} {name} {seconds}",
+                    now - 2 * hour,
+                    due_at=now + timedelta(seconds=seconds),
+                    requested_delay_ms=3_600_000,
+                )
+                for seconds in dues
+            ]
+            projection.project(topology, entries)
+        rows = ScheduledMessage.objects.filter(topology=topology)
+        left = rows.filter(message_id__contains="leaves")
+        projection.project(topology, [an_exit(row.message_id, now) for row in left])
+        taken = rows.filter(message_id__regex="cancelled|moved").values_list("pk", flat=True)
+        close_rows(topology, list(taken))
+        later = now + timedelta(minutes=50)
+        projection.project(topology, [an_entry(f"{topology.slug} again", now, due_at=later)])
+
+    def count(**query: str) -> int:
+        return listing.filter_waiting([broker], parse(query, now), now).count()
+
+    def read_page(span: str) -> tuple[Summary, Histogram]:
+        shown = load_list([broker], parse({}, now), now, hidden={broker.pk: NOTHING}, span=span)
+        assert shown.summary is not None
+        assert shown.histogram is not None
+        return shown.summary, shown.histogram
+
+    seen = board.overview([broker], now, timedelta(seconds=5))
+    counted = {one.key: one.number for one in seen.counters}
+    total, bars = read_page("hour")
+    assert count(**{"from": "now", "until": "+1h"}) == 2 * 5
+    assert {counted["due_within_hour"], sum(seen.due.numbers)} == {2 * 5}
+    assert {total.due_counts[0], bars.total} == {2 * 5}
+    assert max(seen.due.numbers) == bars.highest
+    week, week_bars = read_page("week")
+    assert {week.due_counts[2], week_bars.total} == {count(**{"from": "now", "until": "+7d"})}
+    waiting = sum(line.waiting or 0 for line in seen.lines)
+    assert {counted["scheduled"], total.waiting, waiting} == {count()}
+    assert {counted["overdue"], total.overdue} == {count(overdue="1")}
+    calendar = due_calendar([broker], list(Topology.objects.all()), parse({}, now), now)
+    assert calendar is not None
+    assert calendar.total == count(**{"from": "2026-11-20", "until": "2026-11-27"})
+
+
+def test_what_waits_where_entries_are_not_recorded_is_what_the_queues_hold(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"queue": "mails", "delays": "1h"}
+    blind = Topology.objects.create(
+        broker=broker,
+        slug="mails",
+        kind="delay_queues",
+        name="mails",
+        params=values,
+        state="applied",
+    )
+
+    def lines(known: Latest) -> list[tuple[int | None, str]]:
+        monkeypatch.setattr(snapshots, "fresh_all", lambda brokers, age: [known for _ in brokers])
+        seen = overview(broker)
+        return [(line.waiting, line.cells[f"{line.key}/waiting"]) for line in seen.lines]
+
+    numbers = {queue.name: QueueNumbers(messages=7) for queue in blind.definitions.queues}
+    there = a_snapshot(blind.definitions, numbers)
+    assert lines(Latest(there, timezone.now())) == [(7, "7")]
+    assert figures(broker)["retrying"] == 7
+    assert lines(Latest(there, timezone.now(), "No answer.")) == [(None, "–")]
+    assert figures(broker)["retrying"] is None
 
 
 def test_what_a_background_task_says_of_itself_is_for_people() -> None:

@@ -15,7 +15,7 @@ from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import draft, know, signed_in, text_of
 from topology.definitions import Queue
-from topology.models import Broker, Drift, MissingBinding, Role, State, Topology
+from topology.models import Broker, Drift, FindingPeriod, MissingBinding, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
 
@@ -74,13 +74,22 @@ def test_badges_count_what_has_something_to_do_for_the_chosen_broker_alone(
     replay.state = BatchState.PAUSED
     replay.save()
     parked(pair.broker, a_message())
+    for number, severity in enumerate((5, 2, 2)):
+        FindingPeriod.objects.create(
+            broker=pair.broker,
+            key=str(number),
+            severity=severity,
+            objects_count=1,
+            appeared_at=now,
+        )
     client = signed_in(Role.ADMIN)
     text = text_of(client.get(reverse("password")))
     assert tab(text, "Scheduled")[2] == "3 stuck"
     assert tab(text, "Dead letters")[2] == "3 parked"
     assert tab(text, "Replays")[2] == "1 paused"
     assert tab(text, "Topologies")[2] == "1 not in sync"
-    assert tab(text, "Findings")[2] == tab(text, "Now")[2] == ""
+    assert tab(text, "Findings")[2] == "3 open, 1 of them loss or stuck"
+    assert tab(text, "Now")[2] == ""
     text = text_of(client.get(reverse("replays"), {"broker": other.slug}))
     assert {tab(text, label)[2] for label in ("Scheduled", "Dead letters", "Replays")} == {""}
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from django.db.models import BigIntegerField, Count, Func, QuerySet, Sum, Value
+from django.db.models import Aggregate, BigIntegerField, Count, Func, QuerySet, Sum, Value
 from django.db.models.sql.compiler import SQLCompiler
 
 from analytics.models import DueCount, ScheduledMessage
@@ -61,6 +61,19 @@ class Group:
         *numbers, delivered = self._up_to([*later, delivered_before])
         return [max(0, number - delivered) for number in numbers]
 
+    def within(
+        self, from_at: datetime, until_at: datetime, widths: Sequence[int]
+    ) -> Iterator[tuple[QuerySet[Any], Aggregate]]:
+        """Counts of these widths, and rows at the edges, of what waits and is due in a range.
+
+        Each with the sum of its messages.
+        """
+        first = max(from_at, self._delivered_before or from_at)
+        for width, since, until in split(first, until_at, widths):
+            rows = self._of(DueCount.objects.filter(width=width) if width else _open_rows())
+            within = rows.filter(due_at__gte=since, due_at__lt=until).order_by()
+            yield within, Sum("waiting") if width else Count("pk")
+
     def _up_to(self, points: Points) -> list[int]:
         moments = {point for point in points if point is not None}
         hours = self._within(moments, HOUR, DAY)
@@ -91,11 +104,11 @@ class Group:
             .annotate(number=Sum("waiting"))
             for whole_at, part_at in last.items()
         ]
-        return Sums(_together(parts))
+        return Sums(unite(parts))
 
     def _rows_up_to(self, moments: Sequence[datetime]) -> dict[datetime, int]:
         """How many rows are due from the beginning of its minute to before each moment."""
-        rows = self._of(ScheduledMessage.objects.filter(left_at=None, entered_at__isnull=False))
+        rows = self._of(_open_rows())
         parts = [
             rows.filter(due_at__gte=floor(at, MINUTE), due_at__lt=at)
             .order_by()
@@ -103,14 +116,38 @@ class Group:
             .annotate(number=Count("pk"))
             for place, at in enumerate(moments)
         ]
-        return {moments[place]: number for place, number in _together(parts)}
+        return {moments[place]: number for place, number in unite(parts)}
 
     def _of(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         rows = rows.filter(topology__in=self._ids)
         return rows.filter(destination=self._destination) if self._destination else rows
 
 
-def _together(parts: Sequence[QuerySet[Any, Any]]) -> list[Any]:
+def _open_rows() -> QuerySet[ScheduledMessage]:
+    return ScheduledMessage.objects.filter(left_at=None, entered_at__isnull=False)
+
+
+def split(
+    from_at: datetime, until_at: datetime, widths: Sequence[int]
+) -> Iterator[tuple[int, datetime, datetime]]:
+    """A range as whole times of these widths, the longest first, and with 0 what they leave."""
+    if from_at >= until_at:
+        return
+    if not widths:
+        yield 0, from_at, until_at
+        return
+    width, *narrower = widths
+    first, last = floor(from_at, width), floor(until_at, width)
+    first += timedelta(seconds=width) if first < from_at else timedelta(0)
+    if first >= last:
+        yield from split(from_at, until_at, narrower)
+        return
+    yield from split(from_at, first, narrower)
+    yield width, first, last
+    yield from split(last, until_at, narrower)
+
+
+def unite(parts: Sequence[QuerySet[Any, Any]]) -> list[Any]:
     """Small queries as one."""
     if not parts:
         return []

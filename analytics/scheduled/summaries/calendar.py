@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,11 +18,11 @@ QUARTER = 900
 # A condition of more parts than that is slow.
 MOST_RANGES = 50
 # The page shows a few of them, and says how many there are.
-MOST_HERDS = 1000
+MOST_OVERLOADS = 1000
 
 
 @dataclass(frozen=True)
-class Herd:
+class Overload:
     """A minute with more due messages than the destination consumed in its `best` minute."""
 
     destination: str
@@ -43,7 +42,7 @@ class Calendar:
     first_at: datetime
     until_at: datetime
     counts: Mapping[datetime, int]
-    herds: tuple[Herd, ...]
+    overloads: tuple[Overload, ...]
     unmeasured: tuple[str, ...]
 
 
@@ -52,17 +51,14 @@ def read_calendar(
 ) -> Calendar:
     """The calendar between two moments; `best` is by broker and destination."""
     bar = HOUR if _is_hourly(first_at) and _is_hourly(until_at) else QUARTER
-    found = Counter[datetime]()
-    for from_at, end_at, width in _parts(scope, floor(first_at, bar), until_at, bar):
-        for at, _, number in counts.by_time(scope, from_at, end_at, width, (), bar=bar):
-            found[at] += number
+    found = {at: number for at, _, number in counts.by_time(scope, first_at, until_at, (), bar=bar)}
     measured = {destination for _, destination in best}
     waiting = counts.destinations(scope, first_at, until_at)
     return Calendar(
         first_at,
         until_at,
         found,
-        tuple(_herds(scope, max(first_at, floor(scope.now, MINUTE)), until_at, best)),
+        tuple(_overloads(scope, max(first_at, scope.now), until_at, best)),
         tuple(name for name in waiting if name not in measured),
     )
 
@@ -71,42 +67,23 @@ def _is_hourly(local: datetime) -> bool:
     return not (local.utcoffset() or timedelta(0)) % timedelta(seconds=HOUR)
 
 
-def _parts(
-    scope: Scope, first_at: datetime, until_at: datetime, bar: int
-) -> Iterator[tuple[datetime, datetime, int]]:
-    """Ranges with the width of the counts that are read in them.
-
-    Hours, where they are exact: not up to the hour within which messages begin to count.
-    """
-    exact_from = first_at
-    if bar < HOUR:
-        exact_from = until_at
-    elif scope.delivered_before:
-        cut_at = floor(max(scope.delivered_before.values()), HOUR) + timedelta(seconds=HOUR)
-        exact_from = min(max(first_at, cut_at), until_at)
-    if first_at < exact_from:
-        yield first_at, exact_from, MINUTE
-    if exact_from < until_at:
-        yield exact_from, until_at, HOUR
-
-
-def _herds(
+def _overloads(
     scope: Scope, first_at: datetime, until_at: datetime, best: Mapping[tuple[int, str], int]
-) -> Iterable[Herd]:
+) -> Iterable[Overload]:
     """The largest first."""
     # An hour has at least as many as each of its minutes, and there are far fewer hours.
     hours = list(_above(scope, HOUR, Q(due_at__gte=floor(first_at, HOUR)), until_at, best))
     if not hours:
         return []
-    within = Q(due_at__gte=first_at) & _within_hours({herd.at for herd in hours})
-    within &= Q(destination__in={herd.destination for herd in hours})
+    within = Q(due_at__gte=first_at) & _within_hours({overload.at for overload in hours})
+    within &= Q(destination__in={overload.destination for overload in hours})
     found = _above(scope, MINUTE, within, until_at, best)
-    return [herd for herd, _ in zip(found, range(MOST_HERDS), strict=False)]
+    return [overload for overload, _ in zip(found, range(MOST_OVERLOADS), strict=False)]
 
 
 def _above(
     scope: Scope, width: int, within: Q, until_at: datetime, best: Mapping[tuple[int, str], int]
-) -> Iterator[Herd]:
+) -> Iterator[Overload]:
     """The counts of this width above the best minute of their destination, the largest first."""
     if not best:
         return
@@ -121,7 +98,7 @@ def _above(
     )
     for broker, destination, at, due in sums.iterator():
         if due > best.get((broker, destination), due):
-            yield Herd(destination, at, due, best[broker, destination])
+            yield Overload(destination, at, due, best[broker, destination])
 
 
 def _within_hours(hours: Collection[datetime]) -> Q:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
-from django.db.models import Case, Count, Max, Min, Q, QuerySet, Sum, When
+from django.db.models import Case, CharField, Count, Max, Min, Q, QuerySet, Sum, When
 
 from analytics import observation
 from analytics.models import DueCount, ScheduledMessage
 from analytics.observation import StuckRange
-from analytics.scheduled.rows.due_counts import DAY, HOUR, MINUTE, floor
-from analytics.scheduled.rows.sums import BarNumber, Group, Points, summed
+from analytics.scheduled.rows.due_counts import DAY, HOUR, MINUTE, WIDTHS, floor
+from analytics.scheduled.rows.sums import BarNumber, Group, Points, summed, unite
 from topology.models import Broker, Topology
 
 
@@ -189,33 +189,31 @@ def _is_all(scope: Scope, from_at: datetime | None, until_at: datetime | None) -
 
 
 def by_time(
-    scope: Scope,
-    from_at: datetime,
-    until_at: datetime,
-    width: int,
-    named: Collection[str],
-    *,
-    bar: int,
+    scope: Scope, from_at: datetime, until_at: datetime, named: Collection[str], *, bar: int
 ) -> list[tuple[datetime, str | None, int]]:
-    """The counts of a width that begin within a range: (when, destination, number).
+    """What is due within a range, in bars of so many seconds: (bar, destination, number).
 
-    Summed in bars of so many seconds. Destinations that are not `named` have the name None.
+    Exact, as `before`. Destinations that are not `named` have the name None.
     """
-    within = _within(still_to_come(scope, width), from_at, until_at).order_by()
-    series = Case(When(destination__in=named, then="destination"), default=None)
-    sums = within.values_list(BarNumber("due_at", bar), series).annotate(number=Sum("waiting"))
-    bars = Counter({(number, name): waiting for number, name, waiting in sums if waiting > 0})
-    kept = scope.stored_beside(width)
-    if kept is not None:
-        rows = (
-            _due_within(kept, from_at, until_at)
-            .values_list(BarNumber("due_at", bar), series)
-            .annotate(number=Count("pk"))
-        )
-        bars.update({(number, name): waiting for number, name, waiting in rows})
+    widths = [width for width in reversed(WIDTHS) if not bar % width]
+    parts = [part for group in scope.groups for part in group.within(from_at, until_at, widths)]
+    if scope.stored is not None:
+        parts.append((_due_within(scope.stored, from_at, until_at), Count("pk")))
+    series = Case(
+        When(destination__in=named, then="destination"), default=None, output_field=CharField()
+    )
+    bars = Counter[tuple[int, str | None]]()
+    for number, name, waiting in unite(
+        [
+            rows.values_list(BarNumber("due_at", bar), series).annotate(number=total)
+            for rows, total in parts
+        ]
+    ):
+        bars[number, name] += waiting
     return [
         (datetime.fromtimestamp(number * bar, UTC), name, waiting)
         for (number, name), waiting in bars.items()
+        if waiting > 0
     ]
 
 

@@ -82,32 +82,32 @@ def span_for(waiting: int, within: Sequence[int]) -> str:
 
 
 def of_counts(scope: Scope, from_at: datetime, until_at: datetime) -> Histogram:
-    """Of everything in the scope; the first and the last bar are whole ones."""
+    """Of everything in the scope; the first and the last bar end where the range does."""
     width = width_for(until_at - from_at)
-    first = floor(from_at, width)
-    named = list(counts.destinations(scope, first, until_at))[:NAMED]
-    # For messages that count as delivered, a whole day would be too long.
-    finest = HOUR if width < DAY or scope.delivered_before else DAY
-    entries = counts.by_time(scope, first, until_at, min(width, finest), named, bar=width)
-    return _histogram(entries, named, first, until_at, width)
+    named = list(counts.destinations(scope, from_at, until_at))[:NAMED]
+    entries = counts.by_time(scope, from_at, until_at, named, bar=width)
+    return _histogram(entries, named, from_at, until_at, width)
 
 
 def of_matches(matches: Sequence[Match], from_at: datetime, until_at: datetime) -> Histogram:
     """Of messages that a search found."""
     width = width_for(until_at - from_at)
-    first = floor(from_at, width)
-    within = [match for match in matches if first <= match.due_at < until_at]
+    within = [match for match in matches if from_at <= match.due_at < until_at]
     largest = Counter(match.destination for match in within).most_common(NAMED)
     named = [destination for destination, _ in largest]
     entries: list[Entry] = [
         (match.due_at, match.destination if match.destination in named else None, 1)
         for match in within
     ]
-    return _histogram(entries, named, first, until_at, width)
+    return _histogram(entries, named, from_at, until_at, width)
 
 
 def _histogram(
-    entries: Iterable[Entry], named: Sequence[str], first: datetime, until_at: datetime, width: int
+    entries: Iterable[Entry],
+    named: Sequence[str],
+    from_at: datetime,
+    until_at: datetime,
+    width: int,
 ) -> Histogram:
     by_bar: dict[datetime, Counter[str | None]] = defaultdict(Counter)
     for due_at, destination, number in entries:
@@ -115,9 +115,10 @@ def _histogram(
     drawn = {name for numbers in by_bar.values() for name in numbers}
     series = tuple(name for name in (*named, None) if name in drawn)
     step = timedelta(seconds=width)
-    bars, at = [], first
+    bars, at = [], floor(from_at, width)
     while at < until_at:
         numbers = by_bar.get(at, Counter[str | None]())
-        bars.append(Bar(at, at + step, tuple(numbers[name] for name in series)))
+        ends = max(at, from_at), min(at + step, until_at)
+        bars.append(Bar(*ends, tuple(numbers[name] for name in series)))
         at += step
     return Histogram(series, tuple(bars), step)
