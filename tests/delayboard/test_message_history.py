@@ -175,7 +175,7 @@ def test_what_came_of_it_is_told_in_order() -> None:
     second.save()
     assert [(s.what, s.place) for s in build_later_steps(first)] == [
         ("parked", "dead"),
-        (f"parked as {second.pk} with the same content", "dead"),
+        (f"equal message {second.pk} parked", "dead"),
         (f"replayed in replay {batch.pk}", "orders"),
         ("discarded", ""),
     ]
@@ -183,6 +183,25 @@ def test_what_came_of_it_is_told_in_order() -> None:
     assert "may have parked the same message twice" in build_later_steps(second)[1].detail
     second.state_at = LATER
     assert build_later_steps(second)[-1].what == "restored"
+
+
+@pytest.mark.django_db
+def test_all_steps_are_in_the_order_of_their_times() -> None:
+    """An equal message was parked before this one died; the publication has no time."""
+    broker = make_broker()
+    first, second = parked(broker, a_message(), a_message())
+    ParkedMessage.objects.filter(pk=first.pk).update(parked_at=NOON - timedelta(hours=1))
+    second.parked_at = second.state_at = NOON + timedelta(hours=1)
+    message = died(a_death(), a_death("retry", "expired", first_at=LATER))
+    history = read_history(message.headers)
+    found = build_history(message, history, then=build_later_steps(second))
+    assert [(step.kind, step.at) for step in found] == [
+        ("start", None),
+        ("now", NOON - timedelta(hours=1)),
+        ("death", NOON),
+        ("death", LATER),
+        ("now", NOON + timedelta(hours=1)),
+    ]
 
 
 def a_replay(*states: ItemState, **stated: Any) -> tuple[ParkedMessage, ReplayBatch]:

@@ -152,7 +152,7 @@ def _equal(parked_message: ParkedMessage, other: ParkedMessage) -> tuple[str, st
         sentence = "Possible repeat: a crash may have parked the same message twice."
     else:
         sentence = "Equal properties and body: dead-lettered again, or published twice."
-    return f"parked as {other.pk} with the same content", other.queue, other.parked_at, sentence
+    return f"equal message {other.pk} parked", other.queue, other.parked_at, sentence
 
 
 def _parked_page(parked_message: ParkedMessage, number: int) -> Page:

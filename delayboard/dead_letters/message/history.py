@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Literal, TypeAlias
 
 from analytics.recorder.copies import published
@@ -13,6 +14,7 @@ from topology.deaths import Death, History, newest_death
 from topology.message import Message
 
 Kind = Literal["start", "death", "again", "now", "end"]
+_FIRST = datetime.min.replace(tzinfo=UTC)
 # The name of a URL and its arguments.
 Page: TypeAlias = tuple[str | int, ...]
 
@@ -43,11 +45,19 @@ class Step:
 def build_history(
     message: Message, history: History, then: Sequence[Step] = ()
 ) -> tuple[Step, ...]:
-    """From its publication to where it lies, and what was done with it `then`."""
+    """From its publication to where it lies, and what was done with it `then`, in order."""
     deaths = [Step("death", d.reason, d.queue, d.first_at, death=d) for d in history.deaths]
     latest = _latest(message, history)
-    steps = [_publication(message, history), *deaths, *([latest] if latest else [])]
-    return (*steps, *then)
+    steps = [_publication(message, history), *deaths, *([latest] if latest else []), *then]
+    return _sort_by_time(steps)
+
+
+def _sort_by_time(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """To the second, as x-death and the page have it; one without a time follows the one before."""
+    known = accumulate((step.at for step in steps), lambda before, at: at or before)
+    seconds = (at.replace(microsecond=0) if at else _FIRST for at in known)
+    ordered = sorted(zip(seconds, range(len(steps)), strict=True))
+    return tuple(steps[place] for _, place in ordered)
 
 
 def _publication(message: Message, history: History) -> Step:
