@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analytics.charts import heat_map, lateness, retries
+from analytics.charts.figure import days_axis
 from analytics.models import Slo
 from analytics.results.hours import zone_name
 from analytics.results.sections.retries import WEEKDAYS
@@ -19,7 +20,8 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
     rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
     drawn: dict[str, dict[str, Any]] = {}
     target = (f"SLO {slo}", float(slo.within_ms)) if slo else None
-    for key, axis in (("lateness", lateness.DAYS), ("late_hours", lateness.HOURS)):
+    days = days_axis(len(rows.get("lateness", ())))
+    for key, axis in (("lateness", days), ("late_hours", lateness.HOURS)):
         if rows.get(key):
             drawn[key] = lateness.over_time(_percentiles(rows[key]), target, axis)
     if rows.get("delays"):
@@ -39,9 +41,8 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
         )
     if rows.get("dead_letters"):
         arrived = [retries.Arrived(*row[:3]) for row in rows["dead_letters"]]
-        days = [row[0] for row in rows["ledger"][:-1]]
-        days = sorted({*days, *(row.day for row in arrived)})
-        drawn["dead_letters"] = retries.dead_letters(arrived, days)
+        known = {row[0] for row in rows["ledger"][:-1]} | {row.day for row in arrived}
+        drawn["dead_letters"] = retries.dead_letters(arrived, sorted(known))
     if rows.get("throughput"):
         drawn["throughput"] = retries.by_hour(
             [(hour, per_day, waiting) for hour, _, per_day, waiting in rows["throughput"]]

@@ -63,6 +63,13 @@ class TopologyRow:
     attained: Attainment | None = None
 
 
+class TopologyNames(dict[str, str]):
+    """By slug what people read for it; the slug itself where there is no other unique name."""
+
+    def __missing__(self, slug: str) -> str:
+        return slug
+
+
 @dataclass(frozen=True)
 class Report:
     """The figures of a range for some brokers."""
@@ -84,7 +91,7 @@ class Report:
     """Of the selected topology in the 28 days up to the last one."""
     earlier: Days = field(default_factory=dict)
     """The days before the range whose messages may still wait in it."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: TopologyNames = field(default_factory=TopologyNames)
     """What people read for the slug of a topology, and type into the filter."""
 
     @cached_property
@@ -94,7 +101,7 @@ class Report:
     @property
     def topology_name(self) -> str:
         """The selected topology."""
-        return self.names.get(self.selection.topology, self.selection.topology)
+        return self.names[self.selection.topology]
 
     @property
     def ledger(self) -> list[tuple[str, int]]:
@@ -172,14 +179,14 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     delays = list(exact.order_by("-measured", "pk")[:MOST_EXACT])
     for row in (*listed, *delays):
         # Only read, and never saved.
-        row.topology = names.get(row.topology, row.topology)
+        row.topology = names[row.topology]
     return Report(
         period=period,
         selection=selection,
         days=current,
         previous=previous,
         topologies=topologies,
-        suspects={names.get(slug, slug): days for slug, days in suspects.items()},
+        suspects={names[slug]: days for slug, days in suspects.items()},
         unexplained=listed,
         exact=delays,
         slo=target,
@@ -201,7 +208,7 @@ def budgets_of(topologies: Sequence[Topology], last: date) -> Mapping[str, Figur
     return found
 
 
-def choices(period: Period, brokers: Iterable[Broker], known: Mapping[str, str]) -> Choices:
+def choices(period: Period, brokers: Iterable[Broker], known: TopologyNames) -> Choices:
     """The filters' names, sorted, without queues of Delayboard; `known` as Report.names."""
     rows = _of([broker.slug for broker in brokers], period.first, period.last)
     newest = rows.order_by("-day").values_list("day", flat=True).first()
@@ -212,7 +219,7 @@ def choices(period: Period, brokers: Iterable[Broker], known: Mapping[str, str])
         {name for name in column if name and not is_own_queue(name)}
         for column in zip(*names, strict=True)
     )
-    shown = sorted(known.get(slug, slug) for slug in topologies)
+    shown = sorted(known[slug] for slug in topologies)
     return Choices(shown, sorted(patterns), sorted(destinations))
 
 
@@ -256,27 +263,31 @@ def _topologies(
         if getattr(row, sort)
     }
     by_topology: dict[str, dict[date, Figures]] = {name: {} for name in sorted(suspected)}
-    of_suspects = rows.filter(topology__in=suspected).order_by("day")
-    for name, day, stored in of_suspects.values_list("topology", "day", "figures"):
-        by_topology[name].setdefault(day, Figures()).add_stored(stored)
-    return _add_targets(found[:MOST_TOPOLOGIES], rows, targets), dict(by_topology)
-
-
-def _add_targets(
-    found: list[TopologyRow], days: QuerySet[DayFigures], targets: Mapping[str, Slo]
-) -> list[TopologyRow]:
-    """The rows with their targets, and what the topologies attained on these days."""
+    listed = found[:MOST_TOPOLOGIES]
     limits = {
         row.topology: bucket_of(targets[row.topology].within_ms)
-        for row in found
+        for row in listed
         if row.topology in targets
     }
     measured, within = Counter[str](), Counter[str]()
-    of_targets = days.filter(topology__in=limits).order_by()
-    for slug, stored in of_targets.values_list("topology", "figures"):
-        all_of_day, in_time = count_late(stored, limits[slug])
-        measured[slug] += all_of_day
-        within[slug] += in_time
+    stored_days = rows.filter(topology__in=suspected | limits.keys()).order_by("day")
+    for name, day, stored in stored_days.values_list("topology", "day", "figures"):
+        if name in by_topology:
+            by_topology[name].setdefault(day, Figures()).add_stored(stored)
+        if name in limits:
+            all_of_day, in_time = count_late(stored, limits[name])
+            measured[name] += all_of_day
+            within[name] += in_time
+    return _add_targets(listed, targets, measured, within), by_topology
+
+
+def _add_targets(
+    found: Iterable[TopologyRow],
+    targets: Mapping[str, Slo],
+    measured: Mapping[str, int],
+    within: Mapping[str, int],
+) -> list[TopologyRow]:
+    """The rows with their targets, and what the topologies attained."""
 
     def add_target(row: TopologyRow) -> TopologyRow:
         target = targets.get(row.topology)
@@ -289,20 +300,20 @@ def _add_targets(
     return [add_target(row) for row in found]
 
 
-def name_topologies(slugs: Sequence[str]) -> dict[str, str]:
+def name_topologies(slugs: Sequence[str]) -> TopologyNames:
     """What people read for the slugs of these brokers' topologies, as `Report.names`."""
     rows = Topology.objects.filter(broker__slug__in=slugs).order_by()
     return _find_unique(dict(rows.values_list("slug", "name")))
 
 
-def _find_unique(names: Mapping[str, str]) -> dict[str, str]:
+def _find_unique(names: Mapping[str, str]) -> TopologyNames:
     """By slug those names that one topology has, and that are no slug of another."""
     uses = Counter(names.values())
-    return {
-        slug: name
+    return TopologyNames(
+        (slug, name)
         for slug, name in names.items()
         if uses[name] == 1 and (name == slug or name not in names)
-    }
+    )
 
 
 def _of_pattern(pattern: str) -> list[str]:

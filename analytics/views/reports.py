@@ -86,9 +86,7 @@ def report_messages(request: HttpRequest) -> HttpResponse:
     context = {
         "period": period,
         "selection": selection,
-        "topology": name_topologies([one.slug for one in brokers]).get(
-            selection.topology, selection.topology
-        ),
+        "topology": name_topologies([one.slug for one in brokers])[selection.topology],
         "title": messages_of.KINDS[bucket.kind],
         "conditions": messages_of.describe(bucket),
         "found": messages_of.find(period, brokers, selection, bucket, kept_from),

@@ -55,7 +55,7 @@ def make_ledger(report: Report) -> Section:
 def make_topologies(report: Report) -> Section:
     rows: list[Row] = [
         [
-            *(report.names.get(row.topology, row.topology), row.measured, row.worst_p99_ms),
+            *(report.names[row.topology], row.measured, row.worst_p99_ms),
             *(row.target, row.attained.share if row.attained else None),
             *(row.attained.result if row.attained else None, row.messages),
             *(ratio(row.retried, row.messages), row.exhausted, row.unexplained),
