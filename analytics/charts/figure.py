@@ -9,6 +9,15 @@ import plotly.graph_objects as go
 
 ROW_PIXELS = 34
 FRAME_PIXELS = 110
+DAY_MS = 86_400_000
+# Of fewer days Plotly would label hours too.
+FEW_DAYS = 7
+
+
+def days_axis(number: int) -> dict[str, Any]:
+    """An axis of so many days."""
+    step = {"dtick": DAY_MS} if number <= FEW_DAYS else {}
+    return {"type": "date", "tickformat": "%-d %b", **step}
 
 
 def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]:

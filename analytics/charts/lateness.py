@@ -19,7 +19,6 @@ TICKS = {
 }
 
 
-DAYS = {"type": "date", "tickformat": "%-d %b"}
 HOURS = {"type": "category", "nticks": 12, "tickangle": 0}
 
 
@@ -43,7 +42,7 @@ class Bucket(NamedTuple):
 def over_time(
     rows: Sequence[Percentiles], target: tuple[str, float] | None, axis: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A line for each percentile over DAYS or HOURS, and a broken one for the target: its label
+    """A line for each percentile over days or HOURS, and a broken one for the target: its label
     and milliseconds.
     """
     traces = [

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from analytics.charts.figure import figure
+from analytics.charts.figure import days_axis, figure
 
 PERCENT = {"tickformat": ".0%", "rangemode": "tozero"}
 COLOURS = [f"var(--series-{number})" for number in (5, 2, 4, 3, 1, 6)]
@@ -80,7 +80,7 @@ def dead_letters(rows: Sequence[Arrived], days: Sequence[str]) -> dict[str, Any]
         traces,
         barmode="stack",
         showlegend=True,
-        xaxis={"type": "date", "tickformat": "%-d %b"},
+        xaxis=days_axis(len(days)),
         yaxis={"rangemode": "tozero"},
     )
 

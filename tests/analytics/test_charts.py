@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from analytics.charts import heat_map, lateness, retries
+from analytics.charts.figure import DAY_MS, days_axis
 
 DAYS = [
     lateness.Percentiles("2026-11-20", 0.0, 2.0, 3.0, ("0 ms", "2.0 ms", "3.0 ms")),
@@ -13,7 +14,7 @@ DAYS = [
 ]
 PARKED = [retries.Arrived("2026-11-20", "rejected", 3), retries.Arrived("2026-11-21", "maxlen", 1)]
 FIGURES: list[dict[str, Any]] = [
-    lateness.over_time(DAYS, ("SLO 1 s", 1000.0), lateness.DAYS),
+    lateness.over_time(DAYS, ("SLO 1 s", 1000.0), days_axis(len(DAYS))),
     lateness.by_delay(DAYS),
     lateness.distribution([lateness.Bucket(2, "early"), lateness.Bucket(5, "1.0 ms")]),
     retries.survival([(1, 0.4), (2, 0.1)]),
@@ -67,3 +68,9 @@ def test_the_darkest_square_of_a_heat_map_has_the_greatest_value() -> None:
     assert {cell.title: cell.level for cell in drawn.cells} == {"most": 6, "few": 1, "none": 0}
     assert max(cell.x for cell in drawn.cells) + drawn.side <= drawn.width
     assert heat_map.draw(("Mon",), {("Mon", 0): (0.0, "none", "")}).cells[0].level == 0
+
+
+def test_the_axis_of_a_few_days_names_each_day_once() -> None:
+    one = lateness.over_time(DAYS[:1], None, days_axis(1))
+    assert one["layout"]["xaxis"]["dtick"] == DAY_MS
+    assert "dtick" not in days_axis(28)

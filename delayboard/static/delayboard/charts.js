@@ -3,6 +3,8 @@
 // the style sheet, and again when the theme changes.
 
 const CONFIG = {
+  // Where nothing hovers, the buttons would stay over the legend.
+  displayModeBar: matchMedia("(hover: none)").matches ? false : "hover",
   showSendToCloud: false,
   plotlyServerURL: "",
   displaylogo: false,
