@@ -13,6 +13,7 @@ from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.check import message_checker
 from delayboard.dead_letters.replay.draft import change_draft, create_draft
+from delayboard.dead_letters.replay.present.summary import describe_selection
 from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import (
     BatchState,
@@ -39,6 +40,7 @@ from tests.topology.builders import NOON, a_snapshot
 from topology import snapshots
 from topology.definitions import Binding, Exchange
 from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule, WorkState
+from topology.redaction import NOTHING
 from topology.snapshot import Snapshot
 from topology.snapshots import Latest
 
@@ -141,6 +143,7 @@ def test_a_group_is_frozen_up_to_the_newest_that_was_seen(user: User, broker: Br
     batch = create_draft.draft_group(user, group, PLAIN, newest=keys[2])
     assert parked_messages_of(batch) == keys
     assert (batch.description, batch.group) == (f"the group {group.pk}", group)
+    assert describe_selection(batch, NOTHING).startswith("3 of the group “")
     everything = create_draft.draft_group(user, group, PLAIN)
     assert everything.selected == 5
 

@@ -174,7 +174,11 @@ def test_what_is_not_seen_yet_is_followed_until_a_moment(broker: Broker) -> None
     snapshot = know(broker, *SHOP)
     batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.DONE])
     until = batch_follower.find_follow_end(batch, observers.make_scene(batch, snapshot))
-    assert f"still follows these messages until {until:%Y-%m-%d %H:%M:%S}" in words(page(batch))
+    text = words(page(batch))
+    seen = "records what it can observe of these messages"
+    assert f"{seen} until {until:%Y-%m-%d %H:%M:%S}" in text
+    assert "Arrivals are not observed" in text
+    assert "not observed yet" not in text
     instant = timedelta(microseconds=1)
     assert not Follower().is_over(batch, until - instant)
     assert Follower().is_over(batch, until + instant)

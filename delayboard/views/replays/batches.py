@@ -87,7 +87,6 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "batch": batch,
         "latest": known,
         "description": summary.describe_selection(batch, rules),
-        "is_found": batch.group_id is not None or bool(batch.query),
         "broker": batch.broker,
         "counts": _counts(batch),
         "sent": batch.settled - batch.cancelled,

@@ -26,7 +26,7 @@ _STATES_AFTER: Mapping[str, ParkedState] = {
     ReplayOutcome.DIED: ParkedState.REPLAYED,
 }
 
-MAYBE_PUBLISHED = "Cancelled while its publish was unsettled: it may have been published."
+MAYBE_PUBLISHED = "Cancelled before RabbitMQ confirmed its publish: it may have been published."
 DELETED = "The parked message was deleted."
 DISCARDED = "It was discarded."
 

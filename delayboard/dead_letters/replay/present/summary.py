@@ -16,7 +16,7 @@ from delayboard.models import ItemState, ReplayBatch, ReplayOutcome, ReplayRoute
 from delayboard.models.background_task import REPLAYS, is_missing
 from topology import redaction
 from topology.access import User
-from topology.graph.live_values import make_version
+from topology.graph.live_values import count_text, make_version
 from topology.redaction import HIDDEN, Redaction
 
 # So many targets are listed one by one; the others are counted.
@@ -191,11 +191,13 @@ def count_outcomes(batch: ReplayBatch) -> dict[ReplayOutcome, int]:
 
 
 def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:
-    """What was chosen, in words, without what a rule hides from the person."""
+    """How many were chosen of what, in words, without what a rule hides from the person."""
+    number = f"{count_text(batch.selected)} of " if batch.selected else ""
     if batch.group is not None:
-        return f"the group “{seen_group(batch.group, rules)}”"
+        return f"{number}the group “{seen_group(batch.group, rules)}”"
     if batch.query:
-        return f"what matches “{HIDDEN if reveals(rules, batch.query) else batch.query}”"
+        shown = HIDDEN if reveals(rules, batch.query) else batch.query
+        return f"{number}what matches “{shown}”"
     return batch.description
 
 
