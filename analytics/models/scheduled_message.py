@@ -7,6 +7,8 @@ from django.db import models
 
 # What a tracking id begins with that is a replay's.
 REPLAYED = "replay:"
+# How messages end that no longer wait: one with a recorded exit, and one whose exit nobody records.
+LEFT, NOT_OBSERVED = "left the delay", "due, delivery not observed"
 
 
 class Departure(Protocol):
@@ -88,6 +90,12 @@ class ScheduledMessage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key} due {self.due_at}"
+
+    @property
+    def ending(self) -> str:
+        """How one that no longer waits ended: `settle` writes the due time of unseen exits."""
+        is_seen = self.left_at is not None and (self.caught_up or self.left_at != self.due_at)
+        return LEFT if is_seen else NOT_OBSERVED
 
     def overdue_by(self, now: datetime) -> timedelta:
         """How long it should have left by now; zero when it is not due."""

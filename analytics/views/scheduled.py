@@ -80,7 +80,9 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     is_due = row.due_at is None or row.due_at <= now
     context["may_copy"] = access.may(request.user, row.broker, Role.OPERATOR)
     context["may_change"] = is_waiting and not is_due and context["may_copy"]
-    if request.GET.get("look") == "1" and shown.has_body:
+    # The page is fetched again when the message changes, without its body.
+    is_fetched = "X-Refresh" in request.headers
+    if request.GET.get("look") == "1" and shown.has_body and not is_fetched:
         what = f"{row.topology or row.broker}: {shown.line.name}"
         with audit.recorded(request.user, "body viewed", broker=row.broker, what=what):
             context["body"] = message_page.body(row, hidden)

@@ -11,9 +11,9 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from analytics.models import Run
+from analytics.models import Run, ScheduledMessage
 from delayboard.alerts.messages import make_log_version
-from delayboard.live.changed_rows import parked_state, scheduled_state
+from delayboard.live.changed_rows import make_message_version, parked_state, scheduled_state
 from delayboard.live.page_state import (
     State,
     batch_state,
@@ -73,6 +73,8 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
             return _of_brokers(kind, name, _read_system)
         case "alerts":
             return Subject("alerts", None, _read_alerts, ROWS_SECONDS)
+        case "message":
+            return _message(name)
         case "scheduled":
             return _rows_of_brokers(kind, name, scheduled_state)
         case "parked":
@@ -162,6 +164,21 @@ class Pace:
         first_at, first = self._seen[0]
         seconds = (at - first_at).total_seconds()
         return max(0, count - first) / seconds if seconds else None
+
+
+def _message(name: str) -> Subject | None:
+    """A scheduled message by its number."""
+    rows = ScheduledMessage.objects.select_related("broker", "topology")
+    key = paging.row_number(name)
+    found = rows.filter(pk=key).first() if key is not None else None
+    if found is None:
+        return None
+
+    def read() -> State:
+        row, at = rows.filter(pk=key).first(), datetime.now(UTC)
+        return state(at=at, cells={}, version=make_message_version(row, at) if row else "")
+
+    return Subject(f"message/{key}", found.broker, read, ROWS_SECONDS)
 
 
 def _run(name: str) -> Subject | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from analytics.events import CLOCK_RESOLUTION_MS
-from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.listing import Observation
+from analytics.scheduled.queries.listing import Observation, read_observations
 from delayboard.models import BackgroundTask, Publication
 from delayboard.models.background_task import recorder_key
 from delayboard.models.publication import Sent
@@ -93,12 +93,30 @@ def _in_seconds(span: timedelta) -> str:
 
 def track(publication: Publication, now: datetime) -> Track:
     """The state of a publication, from its row and from the taps."""
+    (found,) = track_all([publication], now)
+    return found
+
+
+def track_all(publications: Sequence[Publication], now: datetime) -> list[Track]:
+    """The state of each, in their order."""
+    seen = read_observations([str(one.pk) for one in publications])
+    tapped = (one.topology for one in publications if one.topology and one.topology.has_tap)
+    keys = {recorder_key(topology.slug) for topology in tapped}
+    recorders = {task.key: task for task in BackgroundTask.objects.filter(key__in=keys)}
+    return [_track(one, seen.get(str(one.pk)), recorders, now) for one in publications]
+
+
+def _track(
+    publication: Publication,
+    seen: Observation | None,
+    recorders: Mapping[str, BackgroundTask],
+    now: datetime,
+) -> Track:
     outcome = publication.outcome
     if outcome == Sent.SENDING:
         return Track("sending", "Delayboard is publishing the message.", is_settled=False)
     if outcome == Sent.REFUSED:
         return Track("lost", f"The message was not published. {publication.error}", is_settled=True)
-    seen = listing.observation(str(publication.pk))
     if seen and seen.arrived_at:
         return _arrived(publication, seen)
     due = publication.due_at
@@ -110,7 +128,7 @@ def track(publication: Publication, now: datetime) -> Track:
             else "The broker confirmed the message. "
         )
         return Track("not_observed", doubt + publication.unobservable_why, True, seen)
-    return _waiting(publication, seen, now)
+    return _waiting(publication, seen, recorders, now)
 
 
 def _arrived(publication: Publication, seen: Observation) -> Track:
@@ -127,14 +145,19 @@ def _arrived(publication: Publication, seen: Observation) -> Track:
     return Track("arrived", sentence, True, seen)
 
 
-def _waiting(publication: Publication, seen: Observation | None, now: datetime) -> Track:
+def _waiting(
+    publication: Publication,
+    seen: Observation | None,
+    recorders: Mapping[str, BackgroundTask],
+    now: datetime,
+) -> Track:
     is_confirmed = publication.outcome == Sent.CONFIRMED
     begun = (
         "The broker confirmed the message"
         if is_confirmed
         else "The message may or may not be published"
     )
-    silent = _recorder_problem(publication)
+    silent = _recorder_problem(publication, recorders)
     due = seen.due_at if seen and seen.due_at else publication.due_at
     if due is None:
         return Track("not_observed", f"{begun}. {publication.prediction}", is_settled=True)
@@ -152,13 +175,11 @@ def _waiting(publication: Publication, seen: Observation | None, now: datetime) 
     )
 
 
-def _recorder_problem(publication: Publication) -> str:
+def _recorder_problem(publication: Publication, recorders: Mapping[str, BackgroundTask]) -> str:
     """Why nobody may be looking; "" while the recorder of its topology is at work."""
     if publication.topology is None or not publication.topology.has_tap:
         return ""
-    background_task = BackgroundTask.objects.filter(
-        key=recorder_key(publication.topology.slug)
-    ).first()
+    background_task = recorders.get(recorder_key(publication.topology.slug))
     if background_task is None or background_task.is_late:
         return " The recorder is not running. Start the worker to observe the delivery."
     if background_task.is_failing:

@@ -20,6 +20,7 @@ from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from delayboard.changes.outgoing import CHANGE_HEADER
+from delayboard.live.changed_rows import make_message_version
 from delayboard.models import BackgroundTask, ChangeState, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import forwarder_key, parker_key
 from delayboard.models.scheduled_change import OPEN
@@ -105,6 +106,12 @@ def change_of(row: ScheduledMessage) -> ScheduledChange | None:
     """The change of a message that is requested or done; None when nothing changes it."""
     states = (*OPEN, ChangeState.DONE)
     return ScheduledChange.objects.filter(message=row, state__in=states).order_by("pk").last()
+
+
+@register.simple_tag
+def message_version(row: ScheduledMessage) -> str:
+    """What a live page of the message compares."""
+    return make_message_version(row, timezone.now())
 
 
 @register.simple_tag

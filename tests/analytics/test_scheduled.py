@@ -176,9 +176,9 @@ def test_a_redelivered_copy_without_id_may_be_another_message_and_stays(
 
 def test_a_tracked_message_is_observed_step_by_step(topology: Topology) -> None:
     entry, exit_ = a_trip(late=ms(12), tracking_id="t1")
-    assert listing.observation("t1") is None
+    assert listing.read_observations(["t1"]) == {}
     projection.project(topology, [entry])
-    seen = listing.observation("t1")
+    seen = listing.read_observations(["t1"]).get("t1")
     assert seen is not None
     assert (seen.entered_at, seen.due_at, seen.arrived_at, seen.lateness) == (
         NOON,
@@ -187,7 +187,7 @@ def test_a_tracked_message_is_observed_step_by_step(topology: Topology) -> None:
         None,
     )
     projection.project(topology, [exit_])
-    seen = listing.observation("t1")
+    seen = listing.read_observations(["t1"]).get("t1")
     assert seen is not None
     assert (seen.arrived_at, seen.lateness, seen.attempt) == (NOON + DELAY + ms(12), ms(12), 1)
     assert seen.caught_up
@@ -197,7 +197,7 @@ def test_one_side_recorded_from_a_backlog_makes_the_lateness_doubtful(topology: 
     entry, exit_ = a_trip(tracking_id="t1")
     late = an_exit(at=exit_.recorded_at, tracking_id="t1", caught_up=False)
     projection.project(topology, [entry, late])
-    seen = listing.observation("t1")
+    seen = listing.read_observations(["t1"]).get("t1")
     assert seen is not None
     assert not seen.caught_up
 
@@ -205,7 +205,7 @@ def test_one_side_recorded_from_a_backlog_makes_the_lateness_doubtful(topology: 
 def test_the_observation_is_of_the_first_trip_and_not_of_a_retry(topology: Topology) -> None:
     projection.project(topology, a_trip(tracking_id="t1", late=ms(1)))
     projection.project(topology, [an_entry(at=NOON + MINUTE, attempt=2, tracking_id="t1")])
-    seen = listing.observation("t1")
+    seen = listing.read_observations(["t1"]).get("t1")
     assert seen is not None
     assert (seen.attempt, seen.lateness) == (1, ms(1))
 
@@ -215,7 +215,7 @@ def test_a_tracked_message_past_every_delay_is_seen_to_arrive_at_once(topology: 
         kind="published", attempt=0, requested_delay_ms=0, tracking_id="t1", message_id=""
     )
     projection.project(topology, [passing, an_event(kind="published", attempt=0)])
-    seen = listing.observation("t1")
+    seen = listing.read_observations(["t1"]).get("t1")
     assert seen is not None
     assert (seen.entered_at, seen.arrived_at, seen.lateness) == (NOON, NOON, timedelta(0))
     assert len(rows()) == 1
@@ -229,7 +229,7 @@ def test_a_replayed_message_past_every_delay_has_left_at_once(topology: Topology
 
 def test_nobody_is_observed_by_an_empty_tracking_id(topology: Topology) -> None:
     projection.project(topology, [an_entry()])
-    assert listing.observation("") is None
+    assert listing.read_observations([""]) == {}
 
 
 def test_pages_follow_each_other_without_gap_or_overlap(topology: Topology) -> None:

@@ -248,7 +248,7 @@ def test_the_page_of_one_says_it_is_stuck_and_of_a_delivered_one_nothing_better(
         return viewer.get(address).content.decode()
 
     assert "Stuck, due" in page("sales -40")
-    assert "Delivery not observed" in page("billing -35")
+    assert "</time>, delivery not observed" in page("billing -35")
 
 
 def test_exports_and_the_command_tell_the_state(stuck: Topology, viewer: Client) -> None:

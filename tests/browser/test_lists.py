@@ -55,7 +55,7 @@ def test_what_changes_meanwhile_stays_in_its_place_and_is_greyed(
     changed = page.locator("tbody tr[data-mark][data-state]")
     ScheduledMessage.objects.filter(message_id="leaves").update(left_at=datetime.now(UTC))
     expect(changed).to_have_count(1)
-    expect(changed).to_contain_text("leaves delivered")
+    expect(changed).to_contain_text("leaves left the delay")
     expect(page.locator("tbody tr[data-mark]")).to_have_count(2)
     page.goto(reverse("parked_messages", args=[pair.broker.slug]))
     ParkedMessage.objects.filter(pk=gone.pk).update(state=ParkedState.DISCARDED)

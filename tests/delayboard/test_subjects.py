@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from analytics.models import ScheduledMessage
+from analytics.models.scheduled_message import LEFT, NOT_OBSERVED
+from analytics.scheduled.pages.export import record
+from analytics.scheduled.pages.lines import Reader
+from analytics.scheduled.queries.listing import read_observations
+from analytics.scheduled.queries.not_observed import settle
+from analytics.scheduled.rows.projection import project
 from delayboard.live import subjects
+from delayboard.live.changed_rows import scheduled_state
 from delayboard.live.page_state import (
     MOST_KEYS,
     Newest,
@@ -17,13 +25,14 @@ from delayboard.live.page_state import (
     state,
     track_state,
 )
-from delayboard.models import BatchState, ItemState, ReplayBatch
+from delayboard.models import BatchState, ChangeKind, ItemState, ReplayBatch, ScheduledChange
 from delayboard.publishing.track import Track
-from tests.builders import make_broker
+from tests.analytics.builders import an_entry, an_exit
+from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, a_publication, parked, shop
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import NOON, a_snapshot
-from topology.models import Broker
+from topology.models import Broker, Topology
 from topology.snapshot import QueueNumbers
 from topology.snapshots import Latest
 
@@ -167,6 +176,8 @@ NOTHING = [
     ("replays", "1-nowhere"),
     ("replays", "9" * 30),
     ("replays", "9" * 5000),
+    ("message", "999"),
+    ("message", "one"),
     ("secrets", "1"),
 ]
 
@@ -174,3 +185,61 @@ NOTHING = [
 @pytest.mark.parametrize(("kind", "name"), NOTHING)
 def test_what_does_not_exist_is_no_subject(broker: Broker, kind: str, name: str) -> None:
     assert subjects.find(kind, name, 2.0) is None
+
+
+def make_blind(broker: Broker) -> Topology:
+    """A topology of which nobody sees what leaves."""
+    params = {"queue": "mails", "delays": "1h"}
+    return Topology.objects.create(
+        broker=broker,
+        slug="mails",
+        name="mails",
+        kind="delay_queues",
+        params=params,
+        state="applied",
+    )
+
+
+@pytest.mark.django_db
+def test_list_page_file_and_command_name_an_exit_only_if_it_was_recorded(broker: Broker) -> None:
+    now = datetime.now(UTC)
+    pair, blind = make_pair(broker), make_blind(broker)
+    entered = now - timedelta(seconds=20)
+    project(pair, [an_entry("seen", entered), an_exit("seen", now)])
+    project(blind, [an_entry("settled", entered, tracking_id="t")])
+    assert settle([blind], now) == 1
+    project(blind, [an_entry("unseen", entered)])
+    rows = list(ScheduledMessage.objects.all())
+    live = scheduled_state([broker], [f"scheduled/{row.pk}" for row in rows])
+    endings = {row.message_id: live["cells"][f"scheduled/{row.pk}"] for row in rows}
+    assert endings == {"seen": LEFT, "settled": NOT_OBSERVED, "unseen": NOT_OBSERVED}
+    reader = Reader(None)
+    files = {row.message_id: record(reader.line(row, now))["state"] for row in rows}
+    assert files == endings
+    assert read_observations(["t"])["t"].arrived_at is None
+
+
+@pytest.mark.django_db
+def test_the_page_of_a_message_is_loaded_again_when_it_left_or_is_changed(broker: Broker) -> None:
+    pair = make_pair(broker)
+    project(pair, [an_entry("m", datetime.now(UTC) + timedelta(hours=1))])
+    row = ScheduledMessage.objects.get()
+    found = subjects.find("message", str(row.pk), 2.0)
+    assert found is not None
+    assert found.broker == broker
+    versions = [found.read()["version"]]
+    change = ScheduledChange.objects.create(
+        broker=broker,
+        topology=pair,
+        message=row,
+        kind=ChangeKind.CANCEL,
+        key=row.key,
+        due_at=datetime.now(UTC),
+    )
+    versions.append(found.read()["version"])
+    change.state = "done"
+    change.save()
+    versions.append(found.read()["version"])
+    ScheduledMessage.objects.update(left_at=datetime.now(UTC))
+    versions.append(found.read()["version"])
+    assert len(set(versions)) == len(versions)

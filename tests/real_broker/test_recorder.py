@@ -188,7 +188,7 @@ def test_a_tracked_message_is_observed_to_arrive_and_how_late(
 
     record_until(topology, is_enough)
     follow_log(event_log)
-    seen = listing.observation("t1")
+    seen = listing.read_observations(["t1"]).get("t1")
     assert seen is not None
     assert seen.lateness is not None
     assert seen.arrived_at is not None

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from analytics.models import Firehose, ScheduledMessage
 from delayboard.models import Publication
+from delayboard.publishing.track import track_all
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
@@ -229,6 +230,16 @@ def test_recent_publishes_say_what_arrived(pair: Topology) -> None:
     text = text_of(client.get(reverse("publish")))
     assert f'Arrived <time datetime="{at.isoformat()}"' in text
     assert "Confirmed by the broker" not in text
+
+
+def test_recent_publishes_are_followed_together(
+    pair: Topology, django_assert_num_queries: Any
+) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    values = {"broker": pair.broker, "topology": pair, "size": 1, "sent": "confirmed"}
+    rows = [Publication.objects.create(**values) for _ in range(3)]
+    with django_assert_num_queries(2):
+        assert len(track_all(rows, timezone.now())) == 3
 
 
 def test_only_the_fields_of_the_chosen_mode_are_used(pair: Topology) -> None:

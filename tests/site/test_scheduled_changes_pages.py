@@ -10,17 +10,18 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from analytics.models import ScheduledMessage
+from analytics.models import ScheduledBody, ScheduledMessage
 from delayboard.changes import check
 from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.changes.point import Point
 from delayboard.changes.request import READ
+from delayboard.live import subjects
 from delayboard.models import BackgroundTask, ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.background_task import CHANGES
 from tests.builders import make_broker
 from tests.site.page_setup import signed_in, text_of
 from topology.definitions import Binding
-from topology.models import Role, State, Topology, Work
+from topology.models import AuditEntry, Role, State, Topology, Work
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -118,6 +119,22 @@ def test_without_a_worker_the_dry_run_and_the_list_say_that_nothing_takes_effect
     assert sentence not in client.get(listed).content.decode()
 
 
+def test_the_page_of_a_message_is_live_and_its_refresh_opens_no_body(
+    row: ScheduledMessage,
+) -> None:
+    ScheduledBody.objects.create(message=row, body=b"secret")
+    client, page = signed_in(Role.OPERATOR), reverse("analytics:scheduled_message", args=[row.pk])
+    subject = subjects.find("message", str(row.pk), 1.0)
+    assert subject is not None
+    version = subject.read()["version"]
+    text = text_of(client.get(page))
+    assert f'data-live-url="/ws/message/{row.pk}/" data-live-version="{version}"' in text
+    address, fetched = f"{page}?look=1", {"X-Refresh": version}
+    assert "secret" not in text_of(client.get(address, headers=fetched))
+    assert not AuditEntry.objects.filter(action="body viewed").exists()
+    assert "secret" in text_of(client.get(address))
+
+
 def test_a_message_names_each_of_its_changes_and_the_state_once(row: ScheduledMessage) -> None:
     client = signed_in(Role.OPERATOR)
     client.post(reverse("scheduled_change"), new(row, "cancel"))
@@ -139,8 +156,8 @@ def test_a_cancelled_message_says_so_and_offers_no_change(row: ScheduledMessage)
     text = text_of(client.get(page))
     assert "Cancelled at <time" in text
     assert "removed by Delayboard, not delivered" in text
-    assert "delivered to" not in text
-    assert "Delivery not observed" not in text
+    assert "delivery to" not in text
+    assert "delivery not observed" not in text
     assert 'value="deliver_now"' not in text
     why = f"The message was cancelled at {at:%Y-%m-%d %H:%M:%S} UTC."
     assert why in text_of(client.get(address, new(row, "deliver_now")))
@@ -156,7 +173,7 @@ def test_a_message_that_is_due_offers_no_change(row: ScheduledMessage) -> None:
     ScheduledMessage.objects.update(due_at=NOW - timedelta(minutes=5))
     text = text_of(client.get(page))
     assert 'value="cancel"' not in text
-    assert "delivered to" in text
+    assert "delivery to" in text
 
 
 def test_a_message_delivered_now_says_when_its_copy_was_published(row: ScheduledMessage) -> None:
@@ -199,7 +216,7 @@ def test_a_message_delivered_now_says_when_its_copy_was_published(row: Scheduled
         client.get(address, new(row, "cancel"))
     )
     ScheduledChange.objects.filter(pk=change.pk).update(state=ChangeState.MISSED)
-    assert "delivered to" in text_of(client.get(page))
+    assert "delivery to" in text_of(client.get(page))
 
 
 def test_a_message_and_the_one_in_its_place_link_to_each_other(row: ScheduledMessage) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from analytics.models import ScheduledMessage
+from analytics.models.scheduled_message import LEFT, NOT_OBSERVED
 from analytics.observation import StuckRange, stuck_ranges, unobserved
 from analytics.scheduled.queries.listing import OVERDUE_AFTER
 from topology.delays import format_span
@@ -34,8 +35,8 @@ class Line:
     """`hops` is how many waits its delay consists of, `remaining_hops` how many are not over.
 
     None when unknown. `overdue_by` is None while it is not overdue. `is_stuck`: it is due, and
-    RabbitMQ keeps it because it cannot route it. `is_unobserved`: it is due, and deliveries of its
-    topology are not observed. `hidden` are the redacted parts of messages of its broker: values
+    RabbitMQ keeps it because it cannot route it. `is_unobserved`: it is due, and its delivery is
+    not observed. `hidden` are the redacted parts of messages of its broker: values
     derived from a redacted header are redacted too.
     """
 
@@ -89,14 +90,14 @@ class Line:
 
     @property
     def state(self) -> str:
-        """ "left", "stuck", "overdue", "not observed" or "waiting"."""
-        if self.row.left_at is not None:
-            return "left"
+        """ "stuck", "overdue", NOT_OBSERVED, LEFT or "waiting"."""
         if self.is_stuck:
             return "stuck"
         if self.is_overdue:
             return "overdue"
-        return "not observed" if self.is_unobserved else "waiting"
+        if self.is_unobserved:
+            return NOT_OBSERVED
+        return "waiting" if self.row.left_at is None else LEFT
 
     @property
     def overdue_words(self) -> str:
@@ -140,7 +141,7 @@ class Reader:
         """The row in its current state."""
         known = self._of(row.topology)
         waits = self.find_waits(row)
-        by = row.overdue_by(now)
+        by, is_left = row.overdue_by(now), row.left_at is not None
         is_stuck = bool(by) and any(
             one.holds(row.topology_id, row.destination, row.due_at) for one in self._stuck
         )
@@ -153,7 +154,7 @@ class Reader:
             else _count_remaining(waits, row.entered_at or now, now),
             hidden=NOTHING if self._hidden is None else self._hidden[row.broker_id],
             is_stuck=is_stuck,
-            is_unobserved=bool(by) and not known.is_seen,
+            is_unobserved=not known.is_seen if by else is_left and row.ending == NOT_OBSERVED,
         )
 
     def find_waits(self, row: ScheduledMessage) -> Sequence[timedelta] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from analytics.models import Recording, ScheduledMessage
-from analytics.models.scheduled_message import measure_lateness
+from analytics.models.scheduled_message import LEFT, measure_lateness
 from analytics.observation import SILENT_AFTER, is_presumed_delivered, is_stuck, stuck_ranges
 from analytics.scheduled.queries.filter import Filter
 from topology.database import paging
@@ -41,20 +41,23 @@ class Observation:
     caught_up: bool
 
 
-def observation(tracking_id: str) -> Observation | None:
-    """What was seen of the message with this tracking id; None when nothing was."""
-    row = ScheduledMessage.objects.filter(tracking_id=tracking_id).exclude(tracking_id="")
-    first = row.order_by("attempt", "id").first()
-    if first is None:
-        return None
+def read_observations(tracking_ids: Collection[str]) -> dict[str, Observation]:
+    """What was seen of the messages with these tracking ids, where anything was."""
+    rows = ScheduledMessage.objects.filter(tracking_id__in=tracking_ids).exclude(tracking_id="")
+    # The first attempt is the last to be kept.
+    return {row.tracking_id: _observe(row) for row in rows.order_by("-attempt", "-id")}
+
+
+def _observe(row: ScheduledMessage) -> Observation:
+    is_seen = row.ending == LEFT
     return Observation(
-        message=first.pk,
-        entered_at=first.entered_at,
-        due_at=first.due_at,
-        arrived_at=first.left_at,
-        lateness=measure_lateness(first),
-        attempt=first.attempt,
-        caught_up=first.caught_up,
+        message=row.pk,
+        entered_at=row.entered_at,
+        due_at=row.due_at,
+        arrived_at=row.left_at if is_seen else None,
+        lateness=measure_lateness(row) if is_seen else None,
+        attempt=row.attempt,
+        caught_up=row.caught_up,
     )
 
 

@@ -130,8 +130,8 @@ def _now_failing(seen: Seen) -> list[Reason]:
     """What keeps the list from being right at this moment."""
     if not seen.sees_entries:
         only = (
-            "This topology has no entry tap, so the list shows only messages published by "
-            "Delayboard."
+            "This topology has no entry tap, a queue for copies of all messages that enter a "
+            "delay. So the list shows only messages published by Delayboard."
         )
         return [(None, only)] if seen.queued != seen.listed else []
     reasons: list[Reason] = []

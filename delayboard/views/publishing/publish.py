@@ -23,7 +23,7 @@ from delayboard.publishing.predict_message import predict_message
 from delayboard.publishing.publish_job import request_job
 from delayboard.publishing.send import AlreadySent, OutgoingMessage, send
 from delayboard.publishing.templates import TemplateError, delete_template, save_template
-from delayboard.publishing.track import make_steps, track
+from delayboard.publishing.track import make_steps, track, track_all
 from delayboard.views.confirm_production import Effect, confirmation
 from delayboard.views.publishing.publish_start import clone_peeked, read_start
 from topology import access, snapshots
@@ -88,13 +88,13 @@ def _page(request: HttpRequest, form: PublishForm, context: dict[str, Any]) -> H
     visible = access.visible_brokers(request.user)
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     templates = PublishTemplate.objects.filter(broker__in=operated)
-    recent = Publication.objects.filter(broker__in=visible).select_related("topology")
-    now = datetime.now(UTC)
+    rows = Publication.objects.filter(broker__in=visible).select_related("topology")
+    recent = list(rows[:10])
     context |= {
         "jobs": PublishJob.objects.filter(broker__in=visible).select_related("work", "topology")[
             :5
         ],
-        "recent": [(row, track(row, now)) for row in recent[:10]],
+        "recent": list(zip(recent, track_all(recent, datetime.now(UTC)), strict=True)),
         "templates": templates.select_related("broker", "created_by")[:MOST_TEMPLATES],
         "may_publish": operated.exists(),
         "offers": _offers(form),

@@ -13,7 +13,7 @@ from django.db.models import BooleanField, F
 from django.db.models.expressions import RawSQL
 
 from analytics.models import Firehose, ScheduledMessage
-from analytics.models.scheduled_message import REPLAYED
+from analytics.models.scheduled_message import LEFT, REPLAYED
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.replay.batch import shared_ids
 from delayboard.dead_letters.replay.follow import match_messages, outcome_rows
@@ -32,7 +32,9 @@ _SEEN = (
     "content_id",
     "size",
     "entered_at",
+    "due_at",
     "left_at",
+    "caught_up",
     "headers_json",
     "topology_id",
     "attempt",
@@ -170,9 +172,10 @@ def _find_arrival_time(row: ScheduledMessage) -> datetime | None:
 
     A replay begins without deaths, so a failure in its history proves that a consumer had it.
     """
-    if row.left_at is None and read_history(orjson.loads(row.headers_json)).first_failure:
-        return row.entered_at
-    return row.left_at
+    if row.ending == LEFT:
+        return row.left_at
+    has_failed = read_history(orjson.loads(row.headers_json)).first_failure
+    return row.entered_at if has_failed else None
 
 
 def mark_replayed(batch: ReplayBatch, parked_messages: Iterable[int], at: datetime) -> None:
