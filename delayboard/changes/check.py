@@ -53,7 +53,8 @@ CHANGED_TO = {
 class ChangeVerdict:
     """What a change of one message would do.
 
-    `problem` says why it is impossible, "" where it is not; then `point` is what is intercepted
+    `problem` says why it is impossible, "" where it is not, and `other` is the requested change
+    that is in the way; then `point` is what is intercepted
     from `from_at` on, None where the topology has a forwarder, or where the delay queue `queue` is
     read at once, with its `others`. With `is_copied` a copy is published first.
     """
@@ -66,6 +67,14 @@ class ChangeVerdict:
     is_copied: bool = False
     queue: str = ""
     others: int = 0
+    other: ScheduledChange | None = None
+
+
+def find_obstacles(rows: Sequence[ScheduledMessage], now: datetime) -> dict[int, str]:
+    """Why no change of these messages is possible, by their ids; only what Delayboard knows."""
+    checker = _Checker(ChangeKind.CANCEL, now, None, rows)
+    found = ((row.pk, checker.obstacle_of(row)) for row in rows)
+    return {pk: obstacle for pk, obstacle in found if obstacle}
 
 
 def check(
@@ -130,9 +139,14 @@ class _Checker:
         self._points: dict[tuple[int, str], Point | str] = {}
         self._snapshots: dict[int, Snapshot] = {}
         self._queues: dict[tuple[int, str], Mapping[str, Any]] = {}
+        self._obstacles: dict[int, str] = {}
         self._chosen = {row.pk for row in rows}
-        open_changes = ScheduledChange.objects.filter(state__in=OPEN)
-        self._changed = dict(open_changes.values_list("message_id", "copied_at"))
+        changes = ScheduledChange.objects.filter(message__in=self._chosen).order_by("pk")
+        self._open: dict[int | None, ScheduledChange] = {}
+        self._done: dict[int | None, ScheduledChange] = {}
+        for change in changes.filter(state__in=(*OPEN, ChangeState.DONE)):
+            by_message = self._done if change.state == ChangeState.DONE else self._open
+            by_message[change.message_id] = change
         running = DelayMigration.objects.filter(
             work__state__in=(WorkState.WAITING, WorkState.RUNNING)
         ).exclude(is_paused=True, begun=None)
@@ -141,7 +155,7 @@ class _Checker:
     def verdict(self, row: ScheduledMessage) -> ChangeVerdict:
         problem = self.problem_of(row)
         if problem:
-            return ChangeVerdict(row, problem)
+            return ChangeVerdict(row, problem, other=self._open.get(row.pk))
         assert row.due_at is not None
         assert row.topology is not None
         if row.topology.forwarders:
@@ -171,23 +185,32 @@ class _Checker:
         number = queue.get("messages") or 0
         return ChangeVerdict(row, takes_effect_at=self._now, queue=name, others=max(0, number - 1))
 
-    def problem_of(self, row: ScheduledMessage) -> str:
+    def obstacle_of(self, row: ScheduledMessage) -> str:
+        """Why no change of the message is possible, of whatever kind; "" for none known."""
         topology = row.topology
         if row.left_at is not None or row.due_at is None or row.entered_at is None:
-            return _end_of(row) or LEFT
-        if row.pk in self._changed:
-            return CHANGED if self._changed[row.pk] is None else COPIED
+            return self._end_of(row) or LEFT
+        if change := self._open.get(row.pk):
+            return CHANGED if change.copied_at is None else COPIED
         if topology is None or topology.state != State.APPLIED:
             return "The topology of this message is not applied."
-        if is_only_cancelled(topology.pattern) and self._kind != ChangeKind.CANCEL:
-            return ONLY_CANCEL
         if topology.pk in self._migrated:
             return "The messages of this topology are being migrated. End the migration first."
         if row.due_at < self._now + SHORTEST_NOTICE:
-            if why := _end_of(row):
-                return why
             seconds = SHORTEST_NOTICE // timedelta(seconds=1)
-            return f"The message is due, or is due within {seconds} s. It is too late for a change."
+            late = f"The message is due, or is due within {seconds} s. It is too late for a change."
+            return self._end_of(row) or late
+        if topology.pk not in self._obstacles:
+            self._obstacles[topology.pk] = _find_obstacle(topology)
+        return self._obstacles[topology.pk]
+
+    def problem_of(self, row: ScheduledMessage) -> str:
+        if obstacle := self.obstacle_of(row):
+            return obstacle
+        topology = row.topology
+        assert topology is not None
+        if is_only_cancelled(topology.pattern) and self._kind != ChangeKind.CANCEL:
+            return ONLY_CANCEL
         if self._new_due_at is not None and (why := self._delay_problem(topology, row)):
             return why
         alike = ScheduledMessage.objects.filter(
@@ -204,6 +227,15 @@ class _Checker:
                 "distinguish them. Select all of them."
             )
         return ""
+
+    def _end_of(self, row: ScheduledMessage) -> str:
+        """Which change took the message out of its delay, and when; "" for none."""
+        done = self._done.get(row.pk)
+        if done is None:
+            return ""
+        at = done.copied_at or done.ended_at
+        changed = CHANGED_TO[ChangeKind(done.kind)]
+        return f"The message was {changed} at {at:%Y-%m-%d %H:%M:%S} UTC."
 
     def _delay_problem(self, topology: Topology, row: ScheduledMessage) -> str:
         assert self._new_due_at is not None
@@ -256,14 +288,14 @@ class _Checker:
         return self._snapshots[broker.pk]
 
 
-def _end_of(row: ScheduledMessage) -> str:
-    """Which change took the message out of its delay, and when; "" for none."""
-    done = ScheduledChange.objects.filter(message=row, state=ChangeState.DONE).order_by("pk").last()
-    if done is None:
-        return ""
-    at = done.copied_at or done.ended_at
-    changed = CHANGED_TO[ChangeKind(done.kind)]
-    return f"The message was {changed} at {at:%Y-%m-%d %H:%M:%S} UTC."
+def _find_obstacle(topology: Topology) -> str:
+    """Why single messages of a topology cannot be changed; "" where they can."""
+    try:
+        if not topology.forwarders:
+            exit_of(topology.pattern, topology.parsed, "")
+    except (Unchangeable, ParamsError, KeyError) as error:
+        return str(error)
+    return ""
 
 
 def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> Point:

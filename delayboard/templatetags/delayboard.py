@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -19,6 +19,7 @@ from analytics.results.sections.section import percent
 from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
+from delayboard.changes.check import find_obstacles
 from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.live.changed_rows import make_message_version
 from delayboard.models import BackgroundTask, ChangeState, DeadLetterQueue, ScheduledChange
@@ -35,6 +36,7 @@ from topology.models import Broker, State, Topology
 register = template.Library()
 
 PROBES_SHOWN = 5
+_NO_OPERATOR = "A change needs the role operator on the broker."
 
 
 @register.inclusion_tag("delayboard/_forwarder.html")
@@ -94,11 +96,23 @@ def parker(row: DeadLetterQueue | None) -> BackgroundTask | None:
 
 
 @register.simple_tag
-def with_changes(lines: Sequence[Line]) -> list[tuple[Line, ScheduledChange | None]]:
-    """Each line of waiting messages, and the change of its message that is requested."""
+def with_changes(
+    lines: Sequence[Line], operated: Collection[Broker]
+) -> list[tuple[Line, ScheduledChange | None, str]]:
+    """Each line of waiting messages, the requested change, and why none can be requested."""
     rows = ScheduledChange.objects.filter(message__in=[line.row.pk for line in lines])
     requested = {row.message_id: row for row in rows.filter(state__in=OPEN)}
-    return [(line, requested.get(line.row.pk)) for line in lines]
+    brokers = {broker.pk for broker in operated}
+    own = [line.row for line in lines if line.row.broker_id in brokers]
+    others = {line.row.pk: _NO_OPERATOR for line in lines if line.row.broker_id not in brokers}
+    obstacles = find_obstacles(own, timezone.now()) | others
+    return [(line, requested.get(line.row.pk), obstacles.get(line.row.pk, "")) for line in lines]
+
+
+@register.simple_tag
+def change_obstacle(row: ScheduledMessage) -> str:
+    """Why no change of a message can be requested; "" for no known reason."""
+    return find_obstacles([row], timezone.now()).get(row.pk, "")
 
 
 @register.simple_tag

@@ -16,7 +16,7 @@ from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import MomentError, parse, read_moment
-from delayboard.changes.check import check, is_read, wait_queue
+from delayboard.changes.check import ChangeVerdict, check, is_read, wait_queue
 from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import READ, undo
 from delayboard.changes.request import request as request_changes
@@ -52,20 +52,20 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
         rows = matching
     else:
         rows = _rows(request, asked.getlist("message"))
-    context: dict[str, Any] = {"kind": kind, "kinds": ChangeKind, "rows": rows}
-    context |= {"to": asked.get("to", ""), "number": len(rows)}
+    text, is_moved = asked.get("to", ""), kind == ChangeKind.RESCHEDULE
+    context: dict[str, Any] = {"kind": kind, "rows": rows, "to": text, "number": len(rows)}
     try:
-        to = read_moment(context["to"], now) if kind == ChangeKind.RESCHEDULE else None
+        to = read_moment(text, now) if is_moved and (text or request.method == "POST") else None
         if request.method == "POST":
             return _request(request, rows, kind, to)
         verdicts = check(rows, kind, now, to)
     except (MomentError, BrokerError) as error:
-        is_asked = kind != ChangeKind.RESCHEDULE or context["to"]
-        context["problem"] = str(error) if is_asked else ""
+        context |= {"problem": str(error), "verdicts": [ChangeVerdict(row) for row in rows]}
     else:
         good = [verdict for verdict in verdicts if not verdict.problem]
         context |= {"verdicts": verdicts, "good": len(good), "others": count_other_messages(good)}
         context |= {"new_due_at": to, "worker_is_missing": is_missing(CHANGES)}
+        context["is_checked"] = bool(to) or not is_moved
     return render(request, "delayboard/scheduled_change.html", context)
 
 

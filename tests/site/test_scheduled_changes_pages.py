@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -21,7 +22,7 @@ from delayboard.models.background_task import CHANGES
 from tests.builders import make_broker
 from tests.site.page_setup import signed_in, text_of
 from topology.definitions import Binding
-from topology.models import AuditEntry, Role, State, Topology, Work
+from topology.models import AuditEntry, Grant, Role, State, Topology, Work
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -164,6 +165,64 @@ def test_a_cancelled_message_says_so_and_offers_no_change(row: ScheduledMessage)
     ScheduledMessage.objects.update(left_at=at)
     assert why in text_of(client.get(address, new(row, "deliver_now")))
     assert "Cancelled at <time" in text_of(client.get(page))
+
+
+def test_a_row_that_cannot_be_changed_has_a_reason_in_place_of_its_box(
+    row: ScheduledMessage,
+) -> None:
+    client, waiting = signed_in(Role.OPERATOR), reverse("analytics:scheduled")
+    box = f'<input type="checkbox" name="message" value="{row.pk}"'
+    assert box in text_of(client.get(waiting))
+    client.post(reverse("scheduled_change"), new(row, "cancel"))
+    change = ScheduledChange.objects.get()
+    text = text_of(client.get(waiting))
+    assert box not in text
+    assert f'title="{check.CHANGED}"' in text
+    assert f'href="{reverse("scheduled_changes")}#change-{change.pk}"' in text
+    assert f'<tr id="change-{change.pk}">' in text_of(client.get(reverse("scheduled_changes")))
+    ScheduledChange.objects.all().delete()
+    Topology.objects.update(state=State.DELETED)
+    assert "The topology of this message is not applied." in text_of(client.get(waiting))
+    Topology.objects.update(state=State.APPLIED)
+    other = signed_in(Role.OPERATOR, make_broker(name="Other broker"))
+    Grant.objects.create(
+        user_id=other.session["_auth_user_id"], broker=row.broker, role=Role.VIEWER
+    )
+    assert box not in text_of(other.get(waiting))
+
+
+def test_the_form_shows_the_messages_and_links_the_change_in_the_way(
+    row: ScheduledMessage,
+) -> None:
+    client, address = signed_in(Role.OPERATOR), reverse("scheduled_change")
+    assert row.topology is not None
+    text = text_of(client.get(address, new(row, "reschedule")))
+    for shown in (row.topology.name, row.destination, "&lt;b&gt;m&lt;/b&gt;"):
+        assert f">{shown}</" in text
+    assert f"{row.due_at:%Y-%m-%d %H:%M:%S}" in text
+    assert "Enter the new due time to see the result." in text
+    assert "Reschedule 1 message" not in text
+    assert "Reschedule 1 message" in text_of(client.get(address, new(row, "reschedule", to="+2h")))
+    client.post(address, new(row, "cancel"))
+    change = ScheduledChange.objects.get()
+    text = text_of(client.get(address, new(row, "reschedule")))
+    assert (
+        f'Undo that change first. <a href="{reverse("scheduled_changes")}#change-{change.pk}">'
+        in text
+    )
+
+
+def test_changes_of_many_messages_are_checked_with_a_fixed_number_of_queries(
+    row: ScheduledMessage, django_assert_num_queries: Any
+) -> None:
+    rows = [row]
+    for number in range(3):
+        row.pk, row.key = None, f"left {number}"
+        row.left_at = NOW
+        row.save()
+        rows.append(ScheduledMessage.objects.select_related("topology__broker").get(pk=row.pk))
+    with django_assert_num_queries(2):
+        check.find_obstacles(rows, NOW)
 
 
 def test_a_message_that_is_due_offers_no_change(row: ScheduledMessage) -> None:
