@@ -243,7 +243,7 @@ def _by_day(rows: QuerySet[DayFigures]) -> dict[date, Figures]:
 
 def _topologies(
     slugs: Sequence[str], period: Period, selection: Selection, targets: Mapping[str, Slo]
-) -> tuple[list[TopologyRow], dict[str, Days]]:
+) -> tuple[list[TopologyRow], Mapping[str, Days]]:
     """The topologies with the worst p99, and the suspects by day."""
     days = _of(slugs, period.first, period.last)
     rows = days.filter(pattern="", destination=selection.destination).exclude(topology="")

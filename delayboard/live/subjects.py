@@ -171,7 +171,7 @@ def _message(name: str) -> Subject | None:
     rows = ScheduledMessage.objects.select_related("broker", "topology")
     key = paging.row_number(name)
     found = rows.filter(pk=key).first() if key is not None else None
-    if found is None:
+    if key is None or found is None:
         return None
 
     def read() -> State:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate
 from typing import Literal, TypeAlias
 
 from analytics.recorder.copies import published
@@ -54,10 +53,12 @@ def build_history(
 
 def _sort_by_time(steps: Sequence[Step]) -> tuple[Step, ...]:
     """To the second, as x-death and the page have it; one without a time follows the one before."""
-    known = accumulate((step.at for step in steps), lambda before, at: at or before)
-    seconds = (at.replace(microsecond=0) if at else _FIRST for at in known)
-    ordered = sorted(zip(seconds, range(len(steps)), strict=True))
-    return tuple(steps[place] for _, place in ordered)
+    known, moments = _FIRST, []
+    for step in steps:
+        known = step.at.replace(microsecond=0) if step.at else known
+        moments.append(known)
+    places = sorted(range(len(steps)), key=lambda place: moments[place])
+    return tuple(steps[place] for place in places)
 
 
 def _publication(message: Message, history: History) -> Step:
