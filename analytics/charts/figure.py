@@ -11,7 +11,7 @@ ROW_PIXELS = 34
 FRAME_PIXELS = 110
 DAY_MS = 86_400_000
 # Of fewer days Plotly would label hours too.
-FEW_DAYS = 7
+FEW_DAYS = 4
 
 
 def days_axis(number: int) -> dict[str, Any]:

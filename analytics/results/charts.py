@@ -20,9 +20,10 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
     rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
     drawn: dict[str, dict[str, Any]] = {}
     target = (f"SLO {slo}", float(slo.within_ms)) if slo else None
-    days = days_axis(len(rows.get("lateness", ())))
-    for key, axis in (("lateness", days), ("late_hours", lateness.HOURS)):
-        if rows.get(key):
+    days = len(rows.get("lateness", ()))
+    for key, axis in (("lateness", days_axis(days)), ("late_hours", lateness.HOURS)):
+        # A single day is a point: its hours and its table say more.
+        if rows.get(key) and (key, days) != ("lateness", 1):
             drawn[key] = lateness.over_time(_percentiles(rows[key]), target, axis)
     if rows.get("delays"):
         drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))

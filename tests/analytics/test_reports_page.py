@@ -82,7 +82,7 @@ def test_without_any_run_the_page_says_how_to_get_one(viewer: Client) -> None:
 def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: Client) -> None:
     a_computed_day()
     text = of_the_day(viewer)
-    drawn = {"lateness", "late_hours", "delays", "distribution", "survival", "failures"}
+    drawn = {"late_hours", "delays", "distribution", "survival", "failures"}
     drawn |= {"dead_letters", "throughput"}
     assert set(re.findall(r'data-figure="figure-(\w+)"', text)) == drawn
     scripts = re.findall(r'<script id="([\w-]+)" type="application/json">(.*?)</script>', text)
