@@ -1,4 +1,4 @@
-"""Tables on a phone or tablet are cards, wholly in sight, and fit beside scroll bars on a screen."""
+"""Tables: cards on a phone or tablet, wholly in sight; on a screen with room for a scroll bar."""
 
 from __future__ import annotations
 
