@@ -77,8 +77,10 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
     page = admin_client.get(reverse("analytics:reports"), {"range": "28"}).content.decode()
     assert "computed from events that the demo generated" in page
     assert page.count("generated events</span></h2>") == page.count('class="section-head"') + 1
-    day = admin_client.get(reverse("analytics:reports"), {"range": "yesterday"}).content.decode()
-    assert "lines of the event log" not in day
+    yesterday = admin_client.get(
+        reverse("analytics:reports"), {"range": "yesterday"}
+    ).content.decode()
+    assert "lines of the event log" not in yesterday
     table = admin_client.get(reverse("analytics:report_table", args=["lateness"]), {"range": "28"})
     assert "generated-lateness" in table["Content-Disposition"]
 
