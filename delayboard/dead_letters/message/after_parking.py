@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from delayboard.dead_letters.message.history import Kind, Page, Step
 from delayboard.dead_letters.parked.redact_cause import hides_history
@@ -130,12 +130,19 @@ def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
 
 
 def _equals(parked_message: ParkedMessage) -> list[Step]:
-    """Others of equal content from the same queue; two equal ones can both be real."""
+    """Others of equal content from the same queue; two equal ones can both be real.
+
+    Without those that its replays name already.
+    """
+    of_replays = ReplayItem.objects.filter(
+        Q(parked_message=parked_message) | Q(died_as=parked_message)
+    )
+    named = of_replays.values_list("parked_message_id", "died_as_id")
     others = ParkedMessage.objects.filter(
         broker=parked_message.broker,
         queue=parked_message.queue,
         content_id=parked_message.content_id,
-    ).exclude(pk=parked_message.pk)
+    ).exclude(pk__in={parked_message.pk, *(pk for pair in named for pk in pair if pk)})
     return [
         Step(
             "now",
