@@ -85,6 +85,7 @@ def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: C
     drawn = {"late_hours", "delays", "distribution", "survival", "failures"}
     drawn |= {"dead_letters", "throughput"}
     assert set(re.findall(r'data-figure="figure-(\w+)"', text)) == drawn
+    assert text.count("<details open><summary>Table") == 1
     scripts = re.findall(r'<script id="([\w-]+)" type="application/json">(.*?)</script>', text)
     figures = {name: json.loads(body) for name, body in scripts}
     total = read.report(Period("custom", DAY, DAY), Broker.objects.all()).total
