@@ -45,6 +45,7 @@ def find_places(
     operated = [broker for broker in brokers if broker.pk in rights.operated]
     actions = [
         *_fitting(words, _actions(brokers, rights)),
+        *_fitting(words, _comparisons(words, brokers)),
         *_fitting(words, _actions_on_objects(words, operated, rules)),
     ]
     kinds = {"Pages": _fitting(words, _pages(rights)), "Actions": actions}
@@ -68,6 +69,7 @@ def _pages(rights: Rights) -> Iterator[Place]:
     for page in PAGES:
         yield Place(Link(page.label, page.url_name))
     yield Place(Link("Brokers", "topology:brokers"))
+    yield Place(Link("Compare patterns", "topology:patterns", fragment="comparison"))
     yield Place(Link("Changes of scheduled messages", "scheduled_changes"))
     yield Place(Link("Data retention", "retention"))
     if rights.may_audit:
@@ -77,7 +79,7 @@ def _pages(rights: Rights) -> Iterator[Place]:
 def _actions(brokers: Iterable[Broker], rights: Rights) -> Iterator[Place]:
     if rights.operated:
         yield Place(Link("Publish message", "publish"))
-        yield Place(Link("Add topology", "topology:topologies", fragment="patterns"))
+        yield Place(Link("Create topology", "topology:patterns"))
     if rights.may_administer:
         yield Place(Link("Add broker", "topology:broker_add"))
     yield Place(Link("Change password", "password"))
@@ -89,6 +91,13 @@ def _actions(brokers: Iterable[Broker], rights: Rights) -> Iterator[Place]:
         yield Place(Link(f"Search live queues of {broker.name}", "live_search", arguments))
         adopt = f"Adopt discovered topology of {broker.name}"
         yield Place(Link(adopt, "topology:discovered", arguments))
+
+
+def _comparisons(words: Sequence[str], brokers: Sequence[Broker]) -> Iterator[Place]:
+    for row in _topology_rows(brokers) if words and _is_verb(words[0], *_ON_PATTERNS) else ():
+        label = f"Compare {row.name} with a better pattern"
+        link = Link(label, "topology:topology_comparison", (row.slug,))
+        yield Place(link, row.broker.name)
 
 
 def _actions_on_objects(
@@ -122,6 +131,7 @@ def _actions_on_objects(
                 yield Place(replace(place.link, label=label, fragment="actions"), place.note)
 
 
+_ON_PATTERNS = ("Compare", "Better")
 _ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
 _ON_QUEUES = ("Peek", "Park")
 _ON_GROUPS = ("Replay", "Discard")

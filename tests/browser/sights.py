@@ -50,6 +50,7 @@ class Scene:
             "replays",
             "topology:brokers",
             "topology:topologies",
+            "topology:patterns",
             "topology:audit",
             "topology:findings_overview",
             "analytics:scheduled",

@@ -86,6 +86,7 @@ def pages(pair: Topology) -> dict[str, str]:
             "topology:brokers",
             "topology:broker_add",
             "topology:topologies",
+            "topology:patterns",
             "topology:topology_add",
             "topology:audit",
             "topology:findings_overview",

@@ -118,10 +118,10 @@ def test_one_for_which_another_pattern_is_better_is_compared_with_it(broker: Bro
     snapshot = know(broker, *delay_levels.definitions(delay_levels_params.Params("nsb-v1")))
     (found,) = recognize(snapshot).found
     text = page(broker, kind=found.use.kind, name=found.use.name)
-    assert "Recommended pattern" in text
+    assert "is the better pattern for this topology" in text
     assert "Quorum levels dead-letter at least once" in text
     know(broker, *WHOLE)
-    assert "Recommended pattern" not in one(broker)
+    assert "no other pattern is better" in one(broker)
 
 
 def test_one_that_is_gone_says_so(broker: Broker) -> None:

@@ -140,8 +140,14 @@ def test_search_finds_pages_actions_topologies_queues_and_groups(
     assert group is not None
     client = signed_in(Role.ADMIN)
     assert found_in(client, "")["Scheduled"] == "/scheduled/"
-    assert found_in(client, "add top")["Add topology"] == "/topologies/#patterns"
+    assert found_in(client, "create top")["Create topology"] == "/topologies/patterns/"
     name = pair.name
+    compared = f"/topologies/{pair.slug}/comparison/"
+    assert found_in(client, "compare") == {
+        "Compare patterns": "/topologies/patterns/#comparison",
+        f"Compare {name} with a better pattern": compared,
+    }
+    assert compared in found_in(client, "better pattern").values()
     assert found_in(client, name)[name] == reverse("topology:topology", args=[pair.slug])
     assert found_in(client, "EU orders") == {
         "orders.eu": "/dead-letters/test-broker/queue/?name=orders.eu"
@@ -171,4 +177,4 @@ def test_search_offers_only_what_the_user_may_do(pair: Topology, other: Broker) 
     assert found_in(signed_in(Role.VIEWER), "peek orders.eu") == {}
     offered = found_in(viewer, "")
     assert "Change password" in offered
-    assert not {"Add broker", "Add topology", "Publish message", "Audit"} & offered.keys()
+    assert not {"Add broker", "Create topology", "Publish message", "Audit"} & offered.keys()

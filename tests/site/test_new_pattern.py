@@ -126,7 +126,7 @@ def test_the_laws_are_run_over_it(law: Callable[[str], None]) -> None:
 @pytest.mark.django_db
 def test_it_is_offered_explained_added_found_and_its_messages_listed(broker: Broker) -> None:
     client = signed_in(Role.OPERATOR)
-    assert "Wait queue" in text_of(client.get(reverse("topology:topologies")))
+    assert "Wait queue" in text_of(client.get(reverse("topology:patterns")))
     assert "One queue." in text_of(client.get(reverse("topology:explain", args=[KIND])))
     address = reverse("topology:topology_add") + f"?kind={KIND}&broker={broker.slug}"
     typed = {"broker": broker.slug, "name": "orders", "delay": "5m", "tap_type": "stream"}
@@ -138,8 +138,10 @@ def test_it_is_offered_explained_added_found_and_its_messages_listed(broker: Bro
     topology.save()
     waits(topology, 86_400, attempt=2, message_id="4711")
     assert "4711" in text_of(client.get(reverse("retrying", args=[broker.slug])))
-    for tab in ("topology", "topology_definition", "topology_code", "topology_settings"):
-        assert client.get(reverse(f"topology:{tab}", args=[topology.slug])).status_code == 200
+    for tab in ("topology", "definition", "comparison", "code", "settings"):
+        page = reverse("topology:topology", args=[topology.slug])
+        page += "" if tab == "topology" else f"{tab}/"
+        assert client.get(page).status_code == 200
     assert _read_topology_rounds(broker) == {"orders": 5 * MINUTE}
 
 

@@ -9,6 +9,7 @@ from django.utils import timezone
 from tests.builders import make_broker, make_pair
 from tests.site.page_setup import know, signed_in, text_of
 from topology.models import Broker, MissingBinding, Role, State, Topology
+from topology.patterns.table import PATTERNS
 
 pytestmark = pytest.mark.django_db
 
@@ -27,10 +28,16 @@ def test_topologies_are_sorted_by_a_column(sort: str, names: str) -> None:
     assert re.findall(r'class="name" href="/topologies/(\w)/"', text) == names.split()
 
 
-def test_every_pattern_of_a_broker_that_was_not_reached_may_be_created(broker: Broker) -> None:
-    text = text_of(signed_in(Role.OPERATOR).get(reverse("topology:topologies")))
+def test_a_topology_is_created_by_way_of_a_page_of_patterns(broker: Broker) -> None:
+    client = signed_in(Role.OPERATOR)
+    page = reverse("topology:patterns")
+    assert f'href="{page}">Create topology</a>' in text_of(
+        client.get(reverse("topology:topologies"))
+    )
+    text = text_of(client.get(page))
+    # No broker was reached: each pattern may be created.
+    assert text.count("?kind=") == len(PATTERNS)
     assert "Unavailable" not in text
-    assert 'href="#patterns">Create topology</a>' in text
 
 
 def test_a_pattern_that_the_broker_cannot_have_is_unavailable_with_the_reason(
@@ -38,10 +45,29 @@ def test_a_pattern_that_the_broker_cannot_have_is_unavailable_with_the_reason(
 ) -> None:
     # RabbitMQ 3.10.8
     know(broker)
-    text = text_of(signed_in(Role.OPERATOR).get(reverse("topology:topologies")))
+    text = text_of(signed_in(Role.OPERATOR).get(reverse("topology:patterns")))
     assert "?kind=quorum_retry" not in text
     assert "?kind=retry_pair" in text
     assert "Unavailable</span>" in text
+
+
+def test_the_overview_leads_to_the_comparison_which_does_not_contradict_a_finding(
+    pair: Topology,
+) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    client = signed_in(Role.VIEWER)
+    page = reverse("topology:topology_comparison", args=[pair.slug])
+    # Without an answer of the broker, its version is unknown, but the costs are known.
+    assert "depends on the RabbitMQ version" in text_of(client.get(page))
+    # On RabbitMQ 3.10.8 a retry pair never ends its retries: finding F27.
+    know(pair.broker, *pair.definitions)
+    overview = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
+    assert "Retries without an end" in overview
+    assert "Retry ladder</strong>" in overview
+    assert f'href="{page}">Compare patterns</a>' in overview
+    text = text_of(client.get(page))
+    assert "is the better pattern for this topology" in text
+    assert all(pattern.EXPLANATION.title in text for pattern in PATTERNS.values())
 
 
 def test_a_topology_with_stuck_messages_is_not_green(pair: Topology) -> None:

@@ -1,4 +1,4 @@
-"""The list of topologies, and the explanation of each pattern."""
+"""The list of topologies, the patterns to create one, and the explanation of each pattern."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from topology import access, snapshots
+from topology.delays import format_delay
 from topology.models import Broker, Role, State, Topology
 from topology.operations import replace_tap
+from topology.patterns.comparison import DELAYS, list_costs
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
 from topology.views.diagram import draw_example
@@ -46,11 +48,26 @@ def topologies(request: HttpRequest) -> HttpResponse:
             "broker": broker,
             "sort": sort,
             "with_deleted": request.GET.get("deleted") == "yes",
-            "patterns": _list_patterns([broker] if broker else visible),
             "stream_taps": replace_tap.list_stream_taps(request.user, visible),
             "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
         },
     )
+
+
+@require_safe
+def patterns(request: HttpRequest) -> HttpResponse:
+    """All patterns side by side: the first step to a new topology."""
+    visible = access.visible_brokers(request.user)
+    broker = access.chosen_broker(visible, request.GET.get("broker", ""))
+    context = {
+        "patterns": _list_patterns([broker] if broker else visible),
+        "broker": broker,
+        "costs": list_costs(DELAYS),
+        "compared_delays": ", ".join(map(format_delay, DELAYS)),
+        "compared_delay": format_delay(max(DELAYS)),
+        "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
+    }
+    return render(request, "topology/patterns.html", context)
 
 
 def _list_patterns(brokers: Iterable[Broker]) -> list[tuple[str, Pattern, str]]:

@@ -13,8 +13,11 @@ from django.urls import reverse
 
 from topology import access, snapshots
 from topology.broker.errors import BrokerError
+from topology.delays import format_delay
 from topology.models import Role, Topology
 from topology.operations.ownership import Refusal
+from topology.patterns.comparison import delays_of, describe_cost, list_costs
+from topology.snapshot import Snapshot
 from topology.views.redirect_back import next_of
 
 
@@ -40,6 +43,19 @@ def head_context(request: HttpRequest, topology: Topology) -> dict[str, Any]:
         "broker": topology.broker,
         "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
+    }
+
+
+def compare_patterns(kind: str, params: Any, snapshot: Snapshot | None) -> dict[str, Any]:
+    """The costs of a use and of all patterns, for the delays of the use."""
+    delays = delays_of(kind, params)
+    longest = max(delays)
+    found = (snapshot.version_tuple, snapshot.exchange_types) if snapshot else ()
+    return {
+        "own_cost": describe_cost(kind, params, longest, *found),
+        "costs": list_costs(delays, *found),
+        "compared_delays": ", ".join(map(format_delay, delays)),
+        "compared_delay": format_delay(longest),
     }
 
 
