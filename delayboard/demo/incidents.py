@@ -40,7 +40,15 @@ STUCK = replace(reminders.SHOP, target=RETURNS)
 STUCK_DELAY = timedelta(seconds=10)
 REFUNDED = 12
 TICK_SECONDS = 0.5
-NOTE = "Articles without a price. Fixed in release 42.\nReplay this group after the release."
+NOTE = (
+    "The price list has no price for these articles, so the shop cannot charge the orders.\n"
+    "Replay this group when the prices are entered."
+)
+# What the consumer reports, by its exception; the group's texts have the number as a placeholder.
+REPORTS = {
+    "shop.PriceMissing": "The price list has no price for article {article}",
+    "ConnectionError": "The partner's server does not answer about article {article}",
+}
 
 
 def show_incidents(broker: Broker, stop: Event) -> None:
@@ -165,7 +173,7 @@ def _dead_letter(queue: str, exchange: str, exception: str, died_at: datetime) -
     headers = {
         "x-death": [death],
         "x-exception-type": exception,
-        "x-exception-message": f"No answer for article {article}",
+        "x-exception-message": REPORTS[exception].format(article=article),
     }
     properties = build_properties(
         headers, content_type="application/json", delivery_mode=2, app_id="demo-shop"

@@ -213,7 +213,12 @@ def test_what_people_write_is_kept_and_audited(operator: Client, broker: Broker)
         "link": "https://tracker.test/7",
     }
     edit = address_of(group, "message_group_edit")
-    assert "Saved." in text_of(operator.post(edit, reported, follow=True))
+    text = text_of(operator.post(edit, reported, follow=True))
+    assert "Notes saved." in text
+    # Beside the title, where the message appears, and not only in the form below.
+    head = text.partition('aria-labelledby="cause"')[0]
+    assert "first line\nanother line</dd>" in head
+    assert "<bdi>ann</bdi>" in head
     group.refresh_from_db()
     assert group.note == "first line\nanother line"
     assert group.owner is not None

@@ -180,6 +180,42 @@ def test_the_end_says_what_was_left_and_what_became_of_them(broker: Broker) -> N
     assert "data-live-url" not in text
 
 
+def test_a_failed_canary_shows_its_reason_queue_and_x_death_with_links(broker: Broker) -> None:
+    batch = a_batch(
+        broker,
+        some(broker, 3),
+        BatchState.PAUSED,
+        [ItemState.DONE, ItemState.RETURNED, ItemState.PENDING],
+        canary=2,
+        died=1,
+        group=some(broker)[0].group,
+    )
+    death = {"queue": "orders", "reason": "rejected", "count": 2, "routing-keys": ["orders"]}
+    again = parked(broker, a_message(b"again", {"x-death": [death]}), queue="orders-dead")[0]
+    batch.items.filter(outcome="", position=1).update(
+        outcome=ReplayOutcome.DIED, outcome_at=timezone.now(), died_as=again
+    )
+    text = page(batch)
+    failures = text.partition('id="failures"')[2].partition('id="messages"')[0]
+    assert "rejected: a consumer rejected the message" in failures
+    assert 'name=orders-dead">orders-dead</a>' in failures
+    assert '<strong>rejected</strong> in <span class="name">orders</span>, 2 times' in failures
+    assert reverse("parked_message", args=[broker.slug, again.pk]) in failures
+    assert reverse("message_group", args=[broker.slug, again.group_id]) in failures
+    # The other was refused by the broker, for a reason.
+    assert "No queue took it." in failures
+    assert (
+        f'href="{reverse("message_group", args=[broker.slug, batch.group_id])}">the group' in text
+    )
+    # Its dry run was good, and the page does not call the message good for it.
+    assert "Route good, then dead-lettered again" in text
+    assert "Route good, then not accepted" in text
+    RedactionRule.objects.create(kind=RedactionKind.HEADER, pattern="x-death")
+    assert "A redaction rule hides x-death." in page(batch, Role.VIEWER)
+    # A dry run of the message that died again is good too, and says what happened before.
+    assert "dead-lettered again after an earlier replay" in page(a_batch(broker, [again]))
+
+
 def test_straight_through_there_are_only_counters(broker: Broker) -> None:
     batch = a_batch(
         broker,

@@ -65,7 +65,7 @@ def message_group_edit(request: HttpRequest, broker: Broker, pk: int) -> HttpRes
     except NoteError as problem:
         messages.error(request, f"Nothing was saved. {problem}")
     else:
-        messages.success(request, "Saved.")
+        messages.success(request, "Notes saved.")
     return redirect("message_group", broker.slug, group.pk)
 
 

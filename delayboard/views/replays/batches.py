@@ -13,9 +13,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.follow import batch_follower, observers, outcome
-from delayboard.dead_letters.replay.present import items_page, summary
+from delayboard.dead_letters.replay.present import failures, items_page, summary
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH, Source
@@ -104,6 +105,12 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         context |= _seen(batch, known, hides=hides)
     if batch.is_draft:
         context["options"] = options_of(batch)
+    else:
+        context |= {
+            "failures": failures.read_failures(batch, rules),
+            "failed": batch.died + batch.refused,
+            "hides_history": hides_history(rules),
+        }
     return render(request, "delayboard/replay_batch.html", context | more)
 
 
@@ -161,6 +168,7 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
     found: dict[str, Any] = {
         "dry": dry,
         "no_longer_free": summary.count_taken(batch),
+        "died_before": failures.count_died_before(batch) if batch.is_draft else 0,
         "routes": [items_page.redact_route(route) for route in dry.routes] if hides else dry.routes,
     }
     if batch.source == Source.QUEUE:
