@@ -8,6 +8,7 @@ from typing import Any
 from analytics.results.charts import figures, heat
 from analytics.results.headline import KeyFigure, key_figures
 from analytics.results.hours import zone_name
+from analytics.results.misses import explain_miss, list_misses
 from analytics.results.read import Report, Selection
 from analytics.results.sections.section import Section, percent
 from analytics.results.sections.table import sections
@@ -41,7 +42,11 @@ def contents(
         "report": found,
         "period": found.period,
         "zone": zone_name(),
-        "sentences": summarize(found.period, found.total, found.days, found.suspects),
+        "sentences": [
+            *list_misses(found),
+            *summarize(found.period, found.total, found.days, found.suspects),
+        ],
+        "miss": explain_miss(found),
         # A figure without a table is unknown, and no zero.
         "key_figures": [figure for figure in _key_figures(found) if figure.section in made],
         "budget": _budget(found),

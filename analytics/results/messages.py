@@ -28,7 +28,8 @@ KINDS = {
 # What a number in an address is below.
 NUMBERS = {
     **{"weekday": len(WEEKDAYS), "delay": len(buckets.DELAY_LABELS)},
-    **{"late": len(buckets.EDGES_MS) + 1, "attempt": 2**31},
+    **{"late": len(buckets.EDGES_MS) + 1, "late_from": len(buckets.EDGES_MS) + 1},
+    **{"attempt": 2**31},
 }
 SHOWN = 100
 # So many ids are read at most, the newest of the range: about a second.
@@ -41,7 +42,7 @@ MILLISECOND = timedelta(milliseconds=1)
 @dataclass(frozen=True)
 class Bucket:
     """A row of a table. `hour` is a label such as "05:30", `weekday` is from 0 (Monday); `delay`
-    and `late` are numbers of buckets. None and "" are any.
+    and `late` are numbers of buckets, `late_from` is the first of several. None and "" are any.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Bucket:
     weekday: int | None = None
     delay: int | None = None
     late: int | None = None
+    late_from: int | None = None
     attempt: int | None = None
 
 
@@ -94,6 +96,9 @@ def describe(bucket: Bucket) -> list[str]:
         words = [f"from {format_ms(low)}"] if low is not None else []
         words += [f"to {format_ms(high)}"] if high is not None else []
         found.append(f"lateness {' '.join(words)}")
+    if bucket.late_from is not None:
+        low, _ = _bounds(buckets.EDGES_MS, bucket.late_from)
+        found.append(f"lateness from {format_ms(low or 0)}")
     if bucket.attempt is not None:
         found.append(f"attempt {bucket.attempt}")
     return found
@@ -186,6 +191,9 @@ def _in_bucket(rows: QuerySet[ScheduledMessage], bucket: Bucket) -> QuerySet[Sch
     if bucket.late is not None and bucket.kind == "measured":
         low, high = _bounds(buckets.EDGES_MS, bucket.late)
         rows = rows.filter(_between("lateness", low, high))
+    if bucket.late_from is not None and bucket.kind == "measured":
+        low, _ = _bounds(buckets.EDGES_MS, bucket.late_from)
+        rows = rows.filter(_between("lateness", low, None))
     return rows
 
 

@@ -87,6 +87,8 @@ class Report:
     """Of a range of one day."""
     slo: Slo | None = None
     """The target of the selected topology."""
+    destinations: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of the selected topology with a target, by destination: late and measured deliveries."""
     budget: Figures = field(default_factory=Figures)
     """Of the selected topology in the 28 days up to the last one."""
     earlier: Days = field(default_factory=dict)
@@ -190,6 +192,7 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         unexplained=listed,
         exact=delays,
         slo=target,
+        destinations=_count_late_by_destination(slugs, period, selection, target),
         budget=budget,
         earlier=earlier,
         names=names,
@@ -279,6 +282,22 @@ def _topologies(
             measured[name] += all_of_day
             within[name] += in_time
     return _add_targets(listed, targets, measured, within), by_topology
+
+
+def _count_late_by_destination(
+    slugs: Sequence[str], period: Period, selection: Selection, target: Slo | None
+) -> dict[str, tuple[int, int]]:
+    """Empty where the report is about one destination already."""
+    if target is None or selection.destination:
+        return {}
+    limit = bucket_of(target.within_ms)
+    rows = _of(slugs, period.first, period.last).filter(topology=selection.topology, pattern="")
+    found: dict[str, tuple[int, int]] = {}
+    for name, stored in rows.exclude(destination="").values_list("destination", "figures"):
+        measured, within = count_late(stored, limit)
+        late_before, before = found.get(name, (0, 0))
+        found[name] = (late_before + measured - within, before + measured)
+    return found
 
 
 def _add_targets(

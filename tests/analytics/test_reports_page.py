@@ -325,6 +325,15 @@ def test_the_table_of_topologies_has_their_targets_and_who_missed_them(
     text = of_the_day(viewer)
     assert text.count('<span class="state state-error">missed</span>') == 1
     assert re.search(r'<a href="\?[^"]*topology=orders">orders</a>', text)
+    # The missed target leads to its cause, and from there to the late messages.
+    (cause,) = re.findall(r'<a href="(\?[^"]*)#slo">View cause</a>', text)
+    shown = viewer.get(reverse("analytics:reports") + unescape(cause)).content.decode()
+    assert "<strong>Missed target.</strong>" in shown
+    assert "measured deliveries were later than 10ms." in shown
+    late = [unescape(link) for link in re.findall(r'<a href="([^"]*)">View late messages', shown)]
+    assert late
+    for link in late:
+        assert "lateness from 10ms" in viewer.get(link).content.decode()
 
 
 @pytest.mark.parametrize(
