@@ -40,7 +40,7 @@ class PublishFields(forms.Form):
     )
     delay = forms.CharField(
         required=False,
-        help_text="For example 90s or 1h 30m. Empty: no delay. Rounded up to the topology's steps.",
+        help_text="For example 90s or 1h 30m. Empty: no delay.",
         widget=forms.TextInput(attrs={"list": "delays"}),
     )
     due_at = forms.DateTimeField(
@@ -71,7 +71,7 @@ class PublishFields(forms.Form):
     body = forms.CharField(
         required=False, strip=False, widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"})
     )
-    content_type = forms.CharField(required=False, max_length=255, initial="application/json")
+    content_type = forms.CharField(required=False, max_length=255, initial="text/plain")
     headers = HeaderRowsField(required=False)
     persistent = forms.BooleanField(required=False, initial=True)
     priority = forms.IntegerField(required=False, min_value=0, max_value=255)

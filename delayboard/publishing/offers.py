@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import islice
 
 from topology.definitions import Definitions
@@ -10,6 +11,7 @@ from topology.delays import format_delay
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 
+SHORTEST = timedelta(milliseconds=1)
 # A browser lists more of them slowly, and nobody reads them.
 MOST = 200
 
@@ -18,10 +20,13 @@ MOST = 200
 class Offers:
     """Delays and destinations of the topology, exchanges, and routing keys of the exchange.
 
-    `delays` is empty where any delay can be had, `only_target` where there are more.
+    `delays` is empty where any delay can be had, in steps of `step` ("" for milliseconds).
+    `only_target` is "" where there are more. `bound`: the targets are bound already.
     """
 
     delays: tuple[str, ...] = ()
+    step: str = ""
+    bound: bool = False
     only_target: str = ""
     targets: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = ()
@@ -49,6 +54,8 @@ def _through(offers: Offers, topology: Topology, names: list[str], found: Defini
     """With the destinations that the topology has, else the names that it can reach."""
     pattern, params = topology.pattern, topology.parsed
     fixed = tuple(pattern.targets(params)[:MOST])
+    bindings = pattern.destinations(params, found) or ()
+    bound = tuple(sorted({one.destination for one in bindings})[:MOST])
     fitting = (name for name in names if not pattern.target_problem(params, name, found))
     if not fixed:
         internal = _find_internal(topology.broker)
@@ -56,8 +63,12 @@ def _through(offers: Offers, topology: Topology, names: list[str], found: Defini
     return replace(
         offers,
         delays=tuple(format_delay(one) for one in pattern.delays(params) if one),
+        step=format_delay(step)
+        if (step := pattern.achievable(params, SHORTEST)) > SHORTEST
+        else "",
+        bound=bool(bound and not fixed),
         only_target=fixed[0] if len(fixed) == 1 else "",
-        targets=fixed or tuple(islice(fitting, MOST)),
+        targets=fixed or bound or tuple(islice(fitting, MOST)),
     )
 
 

@@ -61,8 +61,8 @@ def test_an_outage_of_three_hours_is_the_cause() -> None:
     outage = a_day({14: 80, 15: 100, 16: 70, 3: 1})
     miss = explained(a_day(), a_day(), outage, a_day({5: 2}))
     assert miss.sentence == (
-        "253 of 9\u202f853 measured deliveries were later than 1s. 98.8 % of them entered on 3 November "
-        "between 14:00 and 17:00 (UTC)."
+        "253 of 9\u202f853 measured deliveries were later than 1s. 98.8 % of them entered on "
+        "3 November between 14:00 and 17:00 (UTC)."
     )
     # The link finds the messages of the worst hour of that day alone.
     hours = miss.parts[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.urls import reverse
 
@@ -62,11 +64,16 @@ def test_fixed_delays_and_the_only_target_are_offered(broker: Broker) -> None:
     levels = create_topology(
         None, broker, "delay_levels", delay_levels_params.Params("own", "shop", 4)
     )
-    found = Definitions.of([a_queue("work")])
+    found = Definitions.of([a_queue("work"), a_queue("other")])
     offers = make_offers(found, pair, "")
     assert (offers.delays, offers.only_target, offers.targets) == (("15s",), "orders", ("orders",))
     offers = make_offers(found, levels, "")
-    assert (offers.delays, offers.only_target) == ((), "")
+    assert (offers.delays, offers.only_target, offers.step) == ((), "", "1s")
+    # Where no destination is bound yet any can be; then the bound ones are offered.
+    assert (offers.bound, set(offers.targets)) == (False, {"work", "other"})
+    route = levels.pattern.route(levels.parsed, timedelta(seconds=2), "work")
+    offers = make_offers(found | route.declares, levels, "")
+    assert (offers.bound, offers.targets) == (True, ("work",))
 
 
 def test_a_body_keeps_its_spaces(broker: Broker) -> None:

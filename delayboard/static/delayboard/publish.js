@@ -3,6 +3,10 @@
 
 const form = document.querySelector("#publish-form");
 const PAUSE_MS = 300;
+const REPLACED = ["prediction", "offers", "delay-offer", "target-offer"];
+const CONTENT_TYPES = {
+  text: "text/plain", json: "application/json", base64: "application/octet-stream",
+};
 const LARGEST_FILE = 8 * 1024 * 1024;
 
 let pause = null;
@@ -18,7 +22,7 @@ async function predict() {
     });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (own !== asked || !answer.ok) return;
-    for (const name of ["prediction", "offers"]) {
+    for (const name of REPLACED) {
       const fresh = page.getElementById(name);
       if (fresh) document.getElementById(name).replaceChildren(...fresh.childNodes);
     }
@@ -32,6 +36,12 @@ function schedulePrediction() {
   pause = setTimeout(predict, PAUSE_MS);
 }
 
+// A typed content type stays; a usual one follows the kind of the body.
+function followFormat() {
+  const { content_type: type, body_format: format } = form.elements;
+  if (Object.values(CONTENT_TYPES).includes(type.value)) type.value = CONTENT_TYPES[format.value];
+}
+
 async function take(file) {
   const problem = document.querySelector("#file-problem");
   problem.textContent = file.size > LARGEST_FILE ? "The file is larger than 8 MB." : "";
@@ -43,6 +53,7 @@ async function take(file) {
   }
   form.elements.body.value = btoa(parts.join(""));
   form.elements.body_format.value = "base64";
+  followFormat();
   schedulePrediction();
 }
 
@@ -61,6 +72,9 @@ function addHeader(event) {
 
 if (form) {
   form.addEventListener("input", schedulePrediction);
+  // The destination of another topology is not one of this topology.
+  form.elements.topology.addEventListener("input", () => { form.elements.target.value = ""; });
+  for (const choice of form.elements.body_format) choice.addEventListener("input", followFormat);
   // A link, a template or a copy has filled it.
   if (form.elements.topology.value || form.elements.broker.value) schedulePrediction();
   form.querySelector("button[name=more]").addEventListener("click", addHeader);
