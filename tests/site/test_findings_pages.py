@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
@@ -14,8 +17,10 @@ from tests.topology.builders import a_queue
 from tests.topology.findings.examples import EXAMPLES
 from topology import snapshots
 from topology.broker.management.definitions_file import read_export
+from topology.findings.commands import Admin
 from topology.findings.find import find
 from topology.findings.rules import levels
+from topology.findings.rules.cycles import describe_parking
 from topology.findings.table import LIVE_RULES
 from topology.models import Broker, FindingMute, Role, State, Topology
 from topology.operations.finding_rows import mute_finding, record_findings
@@ -68,10 +73,34 @@ def test_a_vhost_without_findings_says_what_was_checked(broker: Broker) -> None:
 def test_a_finding_shows_the_setting_the_remedy_and_the_path(broker: Broker) -> None:
     text = opened(broker, LOST)
     assert "RabbitMQ drops each message that dies in “lost”." in text
-    assert f"VHOST={broker.vhost}\n" in text
-    assert "declare exchange name=not-there" in text
+    # Each command is complete: no variable, no word to replace, and a mark for the button.
+    assert f"rabbitmqadmin --vhost {broker.vhost} declare exchange name=not-there" in text
+    assert "destination=not-there-dead-letters" in text
+    assert text.count('<pre class="body" data-copy>') == 3
+    assert "Replace " not in text
     assert "The exchange “not-there” does not exist." in text
     assert "<svg" in text
+
+
+def test_retries_without_an_end_have_a_remedy_in_steps(pair: Topology) -> None:
+    text = opened(pair.broker, *pair.definitions)
+    assert "Retries without an end" in text
+    assert "declare queue name=orders-parking" in text
+    assert reverse("topology:topology_comparison", args=[pair.slug]) in text
+    _, _, lines = describe_parking("orders", Admin(()))
+    assert escape(lines) in text
+
+    def consume(rejections: int) -> list[str]:
+        """The lines as a consumer runs them, for a message with so many rejections."""
+        channel = Mock()
+        death = {"queue": "orders", "reason": "rejected", "count": rejections}
+        properties = SimpleNamespace(headers={"x-death": [death]})
+        names = {"channel": channel, "properties": properties, "method": Mock(), "body": b"1"}
+        exec(lines, names)
+        return [name for name, *_ in channel.mock_calls]
+
+    assert consume(2) == ["basic_reject"]
+    assert consume(3) == ["basic_publish", "basic_ack"]
 
 
 def test_a_finding_in_a_managed_topology_leads_to_its_plan(pair: Topology) -> None:

@@ -15,14 +15,32 @@ from topology.definitions import ArgumentValue, Binding, Queue
 # Words that a person has to replace.
 VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY = "VIRTUAL_HOST", "TARGET_QUEUE", "TARGET_KEY"
 MAXIMUM_LENGTH = "MAXIMUM_LENGTH"
+_BLANKS: Mapping[str, str] = {
+    VIRTUAL_HOST: "the name of the virtual host",
+    TARGET_QUEUE: "the name of the queue that gets these messages",
+    TARGET_KEY: "the routing key of these messages",
+    MAXIMUM_LENGTH: "the number of messages that the queue can hold, such as 100000",
+}
+LONGEST_NAME_BYTES = 255
 _DELETE = 'rabbitmqctl delete_queue -p "$VHOST"'
 
 
-def blanks(commands: Iterable[str]) -> list[str]:
-    """The words in them that are to be replaced."""
+def describe_blanks(commands: Iterable[str]) -> str:
+    """What a person has to insert in them, a sentence; "" for nothing."""
     text = " ".join(commands)
-    words = (VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY, MAXIMUM_LENGTH)
-    return [word for word in words if word in text]
+    found = [f"{word} with {meaning}" for word, meaning in _BLANKS.items() if word in text]
+    return f"Replace {', and '.join(found)}." if found else ""
+
+
+def name_dead_letter_queue(name: str) -> str:
+    """For the dead letters of this queue or exchange; a blank where no such name is possible."""
+    made = f"{name}-dead-letters"
+    return made if len(made.encode()) <= LONGEST_NAME_BYTES else TARGET_QUEUE
+
+
+def insert_vhost(command: str, name: str) -> str:
+    """The same command without the variable."""
+    return command.replace('"$VHOST"', quote(name))
 
 
 class Replacement(str):

@@ -16,7 +16,14 @@ from topology.definitions import (
     Queue,
     show_value,
 )
-from topology.findings.commands import TARGET_QUEUE, Admin, Replacement, delete_queue, set_policy
+from topology.findings.commands import (
+    TARGET_QUEUE,
+    Admin,
+    Replacement,
+    delete_queue,
+    name_dead_letter_queue,
+    set_policy,
+)
 from topology.findings.evidence import Evidence
 from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
 from topology.patterns.pattern import Use
@@ -218,6 +225,17 @@ class Context:
         return self.give_policy(
             queue, dead_letter_exchange="", dead_letter_routing_key=TARGET_QUEUE
         )
+
+    def give_dead_letter_queue(self, queue: Queue) -> tuple[str, ...]:
+        """The same to a queue of its own, which is declared first."""
+        name = name_dead_letter_queue(queue.name)
+        policy = self.give_policy(queue, dead_letter_exchange="", dead_letter_routing_key=name)
+        return (*self.declare_missing(name), *policy) if policy else ()
+
+    def declare_missing(self, name: str) -> tuple[str, ...]:
+        """The command that declares a queue; none for a blank, and for one that exists."""
+        is_there = self.snapshot.definitions.queue(name) is not None
+        return () if is_there or name == TARGET_QUEUE else (self.admin.declare_queue(Queue(name)),)
 
     @cached_property
     def _bindings_to(self) -> Mapping[str, Sequence[Binding]]:

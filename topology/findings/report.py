@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from topology.definitions import Identity
-from topology.findings.commands import Admin, blanks, name_tool, set_vhost, warn_about
+from topology.findings.commands import Admin, describe_blanks, name_tool, set_vhost, warn_about
 from topology.findings.evidence import Evidence
 from topology.findings.finding import Finding, Rule, Severity
 from topology.findings.table import RULES
@@ -74,8 +74,8 @@ def _finding_lines(one: Finding, vhost: str, admin: Admin) -> Iterator[str]:
             yield f"    and {more} more commands, all in --format json"
         notes = (warn_about(commands), name_tool(commands, admin))
         yield from (f"  {note}" for note in notes if note)
-        if words := blanks(commands):
-            yield f"  Replace {', '.join(words)}."
+        if sentence := describe_blanks(commands):
+            yield f"  {sentence}"
     yield f"  Source: {one.rule.source}"
 
 

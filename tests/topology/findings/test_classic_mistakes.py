@@ -56,7 +56,7 @@ def test_one_mistake_in_five_hundred_queues_is_one_finding() -> None:
     (finding,) = find(a_snapshot(Definitions.of(queues)))
     assert finding.title == "Dead-letter exchange missing: not-there"
     assert len(finding.objects) == 500
-    assert len(finding.commands) == 2
+    assert len(finding.commands) == 3
 
 
 def test_ten_thousand_queues_take_less_than_five_seconds_of_a_processor() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from topology.definitions import Queue, show_value
-from topology.findings.commands import TARGET_QUEUE
+from topology.findings.commands import Admin, name_dead_letter_queue
 from topology.findings.context import Context, Death
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
@@ -73,8 +74,11 @@ def _find_immediate_retries(context: Context) -> Iterator[Hit]:
             sentence = (
                 f"A message that a consumer of “{death.queue.name}” rejects comes back at once."
             )
-            away = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": TARGET_QUEUE}
+            queue = name_dead_letter_queue(death.queue.name)
+            away = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
             repair = context.redeclare(death.queue, away)
+            if repair:
+                repair = (*context.declare_missing(queue), *repair)
             evidence = context.evidence(death.queue, "x-dead-letter-exchange", sentence)
             yield Hit("", evidence, repair)
 
@@ -114,13 +118,32 @@ def _keys_back(death: Death, *, is_delayed: bool) -> Iterator[str]:
                 yield hop.routing_key
 
 
+def describe_parking(queue: str, admin: Admin) -> tuple[str, str, str]:
+    """The parking queue of a queue whose retries never end, the command that declares it, and the
+    lines of a consumer (pika) that end them.
+    """
+    parking = f"{queue}-parking"
+    quoted = json.dumps(parking, ensure_ascii=False)
+    lines = f"""\
+deaths = (properties.headers or {{}}).get("x-death", [])
+rejected = sum(d["count"] for d in deaths if d["reason"] == "rejected")
+if rejected < 3:  # so many retries
+    channel.basic_reject(method.delivery_tag, requeue=False)
+else:  # confirm_delivery() on this channel: the publish raises an error if it is not confirmed
+    channel.basic_publish("", {quoted}, body, properties, mandatory=True)
+    channel.basic_ack(method.delivery_tag)"""
+    return parking, admin.declare_queue(Queue(parking)), lines
+
+
 def _find_poison(context: Context) -> Iterator[Hit]:
     for one in context.queues:
         limit = delivery_limit(one, context.version)
         is_work = one.dead_letter_exchange is None and one.message_ttl_ms is None
         if limit is not None and is_work:
             sentence = f"“{one.name}” drops a message after {limit} failed deliveries."
-            yield Hit("", limit_evidence(context, one, sentence), context.give_exchange(one))
+            yield Hit(
+                "", limit_evidence(context, one, sentence), context.give_dead_letter_queue(one)
+            )
 
 
 DROPPED = rule("F04", _find_dropped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from topology.definitions import Queue
-from topology.findings.commands import Admin
+from topology.findings.commands import Admin, name_dead_letter_queue
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
@@ -29,9 +29,11 @@ def _find_missing_exchanges(context: Context) -> Iterator[Hit]:
             name = one.dead_letter_exchange or ""
             sentence = f"RabbitMQ drops each message that dies in “{one.name}”."
             # For every key, until a person binds other queues.
+            queue = name_dead_letter_queue(name)
             repair = (
                 context.admin.declare_exchange(name, "topic"),
-                context.admin.bind(name, key="#"),
+                *context.declare_missing(queue),
+                context.admin.bind(name, queue, key="#"),
             )
             yield Hit(name, context.evidence(one, EXCHANGE, sentence), repair)
 

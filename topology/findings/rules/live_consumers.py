@@ -61,7 +61,7 @@ def _drops(context: Context, one: Queue) -> bool:
 
 
 def _save(context: Context, one: Queue) -> tuple[str, ...]:
-    return context.give_exchange(one) if one.dead_letter_exchange is None else ()
+    return context.give_dead_letter_queue(one) if one.dead_letter_exchange is None else ()
 
 
 def _find_redelivered(context: Context) -> Iterator[Hit]:

@@ -14,11 +14,17 @@ from django.views.decorators.http import require_POST, require_safe
 from topology import access
 from topology.database import paging
 from topology.findings.chain import chain_of
-from topology.findings.commands import Admin, blanks, name_tool, set_vhost, warn_about
+from topology.findings.commands import (
+    Admin,
+    describe_blanks,
+    insert_vhost,
+    name_tool,
+    warn_about,
+)
 from topology.findings.counts import make_count
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
-from topology.findings.rules import live, live_delays
+from topology.findings.rules import cycles, live, live_delays
 from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
 from topology.operations.finding_rows import (
@@ -125,16 +131,23 @@ def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> Htt
 
 
 def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
-    chain = chain_of(one, snapshot)
+    chain, admin = chain_of(one, snapshot), Admin(snapshot.version_tuple)
     commands = one.commands[:MOST_COMMANDS]
+    endless = one.objects[:MOST_COMMANDS] if one.rule == cycles.FOR_EVER else ()
+    parking = [cycles.describe_parking(queue, admin) for _, queue, *_ in endless]
+    is_admin_needed = [*commands, *(command for _, command, _ in parking)]
     return {
         "line": make_line(one),
         "evidence": [(name_of(each.object), each) for each in one.evidence[:MOST_OBJECTS]],
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
-        "commands": "\n".join((set_vhost(broker.vhost), *commands)) if commands else "",
-        "tool": name_tool(commands, Admin(snapshot.version_tuple)),
+        "commands": [insert_vhost(command, broker.vhost) for command in commands],
+        "parking": [
+            (queue, insert_vhost(command, broker.vhost), lines) for queue, command, lines in parking
+        ],
+        "uses_rabbitmqctl": any("rabbitmqctl" in command for command in commands),
+        "tool": name_tool(is_admin_needed, admin),
         "warning": warn_about(commands),
-        "blanks": blanks(commands),
+        "blanks": describe_blanks(commands),
         "more_commands": len(one.commands) - len(commands),
         "chain": chain,
         "managed": _managed(broker, one),

@@ -1,0 +1,27 @@
+// A button that copies the text of each block of code marked for it.
+
+async function copy(text) {
+  // A page without TLS has no clipboard: the text is selected, for Ctrl C.
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(text.textContent);
+    return "Copied";
+  }
+  getSelection().selectAllChildren(text);
+  return "Selected: press Ctrl C";
+}
+
+for (const block of document.querySelectorAll("pre[data-copy]")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "quiet";
+  button.textContent = "Copy";
+  const done = document.createElement("span");
+  done.setAttribute("role", "status");
+  button.addEventListener("click", async () => {
+    done.textContent = await copy(block.querySelector("code"));
+  });
+  const line = document.createElement("div");
+  line.className = "actions";
+  line.append(button, done);
+  block.after(line);
+}
