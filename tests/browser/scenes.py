@@ -449,7 +449,7 @@ def _search_live(page: Page) -> None:
 
 
 def _open_teardown(page: Page) -> None:
-    page.locator("summary", has_text="Delete topology").click()
+    page.locator("#deletion summary").click()
 
 
 def _send_nothing(page: Page) -> None:

@@ -148,6 +148,9 @@ def test_a_teardown_over_messages_or_on_production_asks_for_the_name(
     assert ('data-confirm-name="orders"' in text) is asks
     assert ("3 messages would be deleted" in text) is bool(messages)
     assert "Delete: classic queue orders-retry" in text
+    # The head of each tab leads there.
+    other = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology_code", args=[pair.slug])))
+    assert f'href="{page}#deletion">Delete topology…</a>' in other
 
 
 def test_a_teardown_of_queues_that_are_not_counted_yet_shows_no_number_and_no_time(
@@ -164,7 +167,7 @@ def test_a_teardown_of_queues_that_are_not_counted_yet_shows_no_number_and_no_ti
     deletion = text[text.index('id="deletion"') :]
     assert "An unknown number of messages would be deleted" in deletion
     assert ">Delete topology with its messages</button>" in deletion
-    assert f"<p>{len(topology.definitions)} objects would be deleted" in deletion
+    assert f"<p>Delayboard deletes {len(topology.definitions)} objects" in deletion
     assert "0 messages" not in deletion
     assert "last due" not in deletion
 
