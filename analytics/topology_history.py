@@ -42,11 +42,15 @@ OBSERVED: Mapping[str, datetime] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class History:
-    """`unobserved` names the missing sides in words; `no_depth` says why the depth is unknown."""
+    """`unobserved` names the missing sides in words; `no_depth` says why the depth is unknown.
+
+    `recorded_from` is when the record begins, if that is in the shown time.
+    """
 
     spans: tuple[Span, ...]
     unobserved: str
     no_depth: str
+    recorded_from: datetime | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -115,7 +119,8 @@ def read_history(
         depth -= entered - left
     missing = {"entry": "entries", "exit": "deliveries"}
     words = " and ".join(missing[side] for side in ("entry", "exit") if side in not_observed)
-    return History(tuple(reversed(spans)), words, no_depth)
+    recorded_from = known_from if starts[0] < known_from < now else None
+    return History(tuple(reversed(spans)), words, no_depth, recorded_from)
 
 
 def _no_depth(topology: Topology, from_at: datetime, not_observed: frozenset[str]) -> str:

@@ -41,6 +41,9 @@ def test_hours_are_summed_and_the_depth_is_computed_backwards(applied: Topology)
         (0, 0, 0, 3),
     ]
     assert found.spans[0].entered is None
+    # So the page says since when, where it shows earlier hours.
+    assert found.recorded_from == NOW - 10 * HOUR
+    assert read_history(applied, "minute", NOW, NOTHING).recorded_from is None
     assert not found.is_empty
 
 
