@@ -155,8 +155,8 @@ def _find_hours(days: Days, limit: int) -> Iterator[Part]:
     first, last = _extend(hours, peak, -HOUR), _extend(hours, peak, HOUR)
     span = [hours[at] for at in hours if first <= at <= last]
     label = _describe_span(first, last + HOUR)
-    day = dates[peak].isoformat()
-    query = bucket_of("measured", late_from=limit, hour=f"{peak:%H:%M}", **{"from": day, "to": day})
+    of_peak = dict.fromkeys(("from", "to"), dates[peak].isoformat())
+    query = bucket_of("measured", late_from=limit, hour=f"{peak:%H:%M}", **of_peak)
     late, measured = (sum(numbers) for numbers in zip(*span, strict=True))
     yield Part("Time of entry", label, f"entered {label}", late, measured, query)
     is_once = late >= LEAST_SHARE * sum(number for number, _ in hours.values())

@@ -239,7 +239,8 @@ def _describe_queues(kind: str, params: Any) -> str:
 def _count_writes(kind: str, params: Any, delay: timedelta) -> int:
     """How often RabbitMQ writes one message with this delay into a queue."""
     if kind == BUSY_WAIT:
-        return 2 * max(1, -(-delay // params.lap)) + 1
+        laps: int = max(1, -(-delay // params.lap))
+        return 2 * laps + 1
     return len(PATTERNS[kind].waits(params, delay)) + 1
 
 
