@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TypeAlias, TypeVar
 
+from django.utils.text import capfirst
+
 from analytics import buckets
 from analytics.models import Slo
 from analytics.results.figures import Figures
@@ -98,8 +100,12 @@ def _describe(found: Attainment, slo: Slo, parts: Sequence[Part]) -> str:
             f"{text} They are spread over the hours, destinations and requested delays, so the "
             "cause concerns the whole topology."
         )
-    shares = [f"{percent(part.late / late)} of them {part.clause}" for part in causes]
-    return f"{text} {', and '.join(shares)}."
+    shares = [f"{_describe_share(part.late, late)} of them {part.clause}" for part in causes]
+    return f"{text} {capfirst(', and '.join(shares))}."
+
+
+def _describe_share(part: int, whole: int) -> str:
+    return "all" if part == whole else percent(part / whole)
 
 
 def _is_cause(part: Part, late: int, measured: int) -> bool:

@@ -74,7 +74,7 @@ def test_an_outage_of_three_hours_is_the_cause() -> None:
 
 def test_the_same_hour_of_each_day_is_the_cause() -> None:
     miss = explained(*(a_day({9: 40}) for _ in range(7)))
-    assert "100.0 % of them entered in the hour from 09:00 (UTC) on 7 days." in miss.sentence
+    assert "All of them entered in the hour from 09:00 (UTC) on 7 days." in miss.sentence
 
 
 def test_one_destination_is_the_cause() -> None:

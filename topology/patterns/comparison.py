@@ -179,7 +179,8 @@ def list_costs(
         has_them = params is not None
         shown = params if has_them else pattern.EXAMPLE
         one = describe_cost(kind, shown, longest, version, exchange_types)
-        costs.append(one if has_them else replace(one, delays="not these", queues="", writes=None))
+        others = "one delay" if len(pattern.delays(shown)) == 1 else "other delays"
+        costs.append(one if has_them else replace(one, delays=others, queues="", writes=None))
     return costs
 
 
