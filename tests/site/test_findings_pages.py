@@ -75,7 +75,8 @@ def test_a_finding_shows_the_setting_the_remedy_and_the_path(broker: Broker) -> 
     assert "RabbitMQ drops each message that dies in “lost”." in text
     # Each command is complete: no variable, no word to replace, and a mark for the button.
     assert f"rabbitmqadmin --vhost {broker.vhost} declare exchange name=not-there" in text
-    assert "destination=not-there-dead-letters" in text
+    assert "declare queue name=not-there" in text
+    assert "destination=not-there" in text
     assert text.count('<pre class="body" data-copy>') == 3
     assert "Replace " not in text
     assert "The exchange “not-there” does not exist." in text

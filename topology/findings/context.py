@@ -232,6 +232,11 @@ class Context:
         policy = self.give_policy(queue, dead_letter_exchange="", dead_letter_routing_key=name)
         return (*self.declare_missing(name), *policy) if policy else ()
 
+    def choose_queue(self, exchange: str) -> str:
+        """The queue to bind to a missing exchange: named like it, if no queue has this name."""
+        is_taken = self.snapshot.definitions.queue(exchange) is not None
+        return name_dead_letter_queue(exchange) if is_taken else exchange
+
     def declare_missing(self, name: str) -> tuple[str, ...]:
         """The command that declares a queue; none for a blank, and for one that exists."""
         is_there = self.snapshot.definitions.queue(name) is not None

@@ -126,11 +126,15 @@ def describe_parking(queue: str, admin: Admin) -> tuple[str, str, str]:
     quoted = json.dumps(parking, ensure_ascii=False)
     lines = f"""\
 deaths = (properties.headers or {{}}).get("x-death", [])
-rejected = sum(d["count"] for d in deaths if d["reason"] == "rejected")
+rejected = sum(
+    d["count"] for d in deaths if d["reason"] == "rejected"
+)
 if rejected < 3:  # so many retries
     channel.basic_reject(method.delivery_tag, requeue=False)
-else:  # confirm_delivery() on this channel: the publish raises an error if it is not confirmed
-    channel.basic_publish("", {quoted}, body, properties, mandatory=True)
+else:
+    channel.basic_publish(
+        "", {quoted}, body, properties, mandatory=True
+    )
     channel.basic_ack(method.delivery_tag)"""
     return parking, admin.declare_queue(Queue(parking)), lines
 

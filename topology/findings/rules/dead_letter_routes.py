@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from topology.definitions import Queue
-from topology.findings.commands import Admin, name_dead_letter_queue
+from topology.findings.commands import Admin
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
@@ -29,7 +29,7 @@ def _find_missing_exchanges(context: Context) -> Iterator[Hit]:
             name = one.dead_letter_exchange or ""
             sentence = f"RabbitMQ drops each message that dies in “{one.name}”."
             # For every key, until a person binds other queues.
-            queue = name_dead_letter_queue(name)
+            queue = context.choose_queue(name)
             repair = (
                 context.admin.declare_exchange(name, "topic"),
                 *context.declare_missing(queue),

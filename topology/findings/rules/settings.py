@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.definitions import DELAYED_TYPE, Exchange, Queue, show_value
-from topology.findings.commands import name_dead_letter_queue
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
@@ -54,7 +53,7 @@ def _find_missing_alternates(context: Context) -> Iterator[Hit]:
         if name and name not in context.index.exchanges:
             sentence = f"RabbitMQ drops what no binding of “{one.name}” takes."
             evidence = context.evidence_of(one.identity, "alternate-exchange", name, sentence)
-            queue = name_dead_letter_queue(name)
+            queue = context.choose_queue(name)
             repair = (
                 context.admin.declare_exchange(name, "fanout"),
                 *context.declare_missing(queue),
