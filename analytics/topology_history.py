@@ -44,7 +44,7 @@ OBSERVED: Mapping[str, datetime] = MappingProxyType({})
 class History:
     """`unobserved` names the missing sides in words; `no_depth` says why the depth is unknown.
 
-    `recorded_from` is when the record begins, if that is in the shown time.
+    `recorded_from` is when the record begins, if that is in the shown time and anything is seen.
     """
 
     spans: tuple[Span, ...]
@@ -119,7 +119,8 @@ def read_history(
         depth -= entered - left
     missing = {"entry": "entries", "exit": "deliveries"}
     words = " and ".join(missing[side] for side in ("entry", "exit") if side in not_observed)
-    recorded_from = known_from if starts[0] < known_from < now else None
+    is_observed = {"entry", "exit"} - not_observed
+    recorded_from = known_from if is_observed and starts[0] < known_from < now else None
     return History(tuple(reversed(spans)), words, no_depth, recorded_from)
 
 
