@@ -174,7 +174,7 @@ def test_the_end_says_what_was_left_and_what_became_of_them(broker: Broker) -> N
     assert f'parked/{again.pk}/">message {again.pk}</a>' in text
     assert "records what it can observe of these messages" in text
     # Its state is not green: one message died again.
-    assert '<span class="state state-warn">Done, 1 dead-lettered again</span>' in text
+    assert '<span class="state state-warn">Done, with failures</span>' in text
     ReplayBatch.objects.update(followed_to=timezone.now() + timedelta(hours=1))
     text = page(batch)
     assert "Delayboard recorded no later event" in text
