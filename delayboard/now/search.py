@@ -95,7 +95,7 @@ def _actions(brokers: Iterable[Broker], rights: Rights) -> Iterator[Place]:
 
 def _comparisons(words: Sequence[str], brokers: Sequence[Broker]) -> Iterator[Place]:
     for row in _topology_rows(brokers) if words and _is_verb(words[0], *_ON_PATTERNS) else ():
-        label = f"Compare {row.name} with a better pattern"
+        label = f"Compare patterns for {row.name}, look for a better pattern"
         link = Link(label, "topology:topology_comparison", (row.slug,))
         yield Place(link, row.broker.name)
 

@@ -145,7 +145,7 @@ def test_search_finds_pages_actions_topologies_queues_and_groups(
     compared = f"/topologies/{pair.slug}/comparison/"
     assert found_in(client, "compare") == {
         "Compare patterns": "/topologies/patterns/#comparison",
-        f"Compare {name} with a better pattern": compared,
+        f"Compare patterns for {name}, look for a better pattern": compared,
     }
     assert compared in found_in(client, "better pattern").values()
     assert found_in(client, name)[name] == reverse("topology:topology", args=[pair.slug])
