@@ -207,7 +207,8 @@ def test_a_failed_canary_shows_its_reason_queue_and_x_death_with_links(broker: B
     # The other was refused by the broker, for a reason.
     assert "No queue took it." in failures
     assert (
-        f'href="{reverse("message_group", args=[broker.slug, batch.group_id])}">the group' in text
+        f'href="{reverse("message_group", args=[broker.slug, batch.group_id])}">3 of the group'
+        in text
     )
     # Its dry run was good, and the page does not call the message good for it.
     assert text.count(">Was good</span>") == 2
