@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
+from typing import Any
 
-from django.db.models import Sum
+from django.db import connection
+from django.db.models import Aggregate, CharField, Count, QuerySet, Sum, Value
 
 from delayboard.models import BatchState, MessageGroup, ReplayBatch
 from delayboard.now.problems import WORST
-from topology.models import Broker, Drift, MissingBinding, State
+from topology.models import Broker, Drift, FindingPeriod, MissingBinding, State
 from topology.operations.finding_rows import count_open
 
 
@@ -32,11 +36,16 @@ class Page:
 class Badge:
     """A count of things to do, with its label; a bad one is highlighted."""
 
-    number: int
     words: str
     is_bad: bool = True
+    number: int = 0
 
 
+SCHEDULED = "analytics:scheduled"
+DEAD_LETTERS = "dead_letters"
+REPLAYS = "replays"
+TOPOLOGIES = "topology:topologies"
+FINDINGS = "topology:findings_overview"
 SYSTEM = Page(
     "System",
     "system",
@@ -46,34 +55,72 @@ SYSTEM = Page(
 )
 PAGES = (
     Page("Now", "now", "n"),
-    Page("Scheduled", "analytics:scheduled", "s"),
+    Page("Scheduled", SCHEDULED, "s"),
     Page("Retrying", "retrying_anywhere", "t"),
-    Page("Dead letters", "dead_letters", "d"),
-    Page("Replays", "replays", "r"),
-    Page("Topologies", "topology:topologies", "o"),
-    Page("Findings", "topology:findings_overview", "f"),
+    Page("Dead letters", DEAD_LETTERS, "d"),
+    Page("Replays", REPLAYS, "r"),
+    Page("Topologies", TOPOLOGIES, "o"),
+    Page("Findings", FINDINGS, "f"),
     Page("Reports", "analytics:reports", "e"),
     Page("Publish", "publish", "p", ("publication",)),
     SYSTEM,
 )
+BADGES = (
+    (SCHEDULED, Badge("stuck")),
+    (DEAD_LETTERS, Badge("parked", is_bad=False)),
+    (REPLAYS, Badge("paused")),
+    (TOPOLOGIES, Badge("not in sync")),
+    (FINDINGS, Badge("open")),
+)
 
 
 def count_badges(brokers: Collection[Broker], now: datetime) -> Mapping[str, Badge]:
-    """URL name -> badge, where there is something to do for these brokers; five small queries."""
-    applied = {"topology__broker__in": brokers, "topology__state": State.APPLIED}
-    stuck = MissingBinding.objects.filter(**applied).aggregate(n=Sum("stuck", default=0))["n"]
-    parked = MessageGroup.objects.filter(broker__in=brokers).aggregate(n=Sum("parked", default=0))
-    paused = ReplayBatch.objects.filter(broker__in=brokers, state=BatchState.PAUSED).count()
+    """URL name -> badge, where there is something to do for these brokers."""
+    ids = {broker.pk for broker in brokers}
+    numbers = Counter[str]()
+    with connection.cursor() as cursor:
+        cursor.execute(*_write_statement())
+        for name, broker_id, number in cursor.fetchall():
+            if broker_id in ids:
+                numbers[name] += number
+    found = {name: replace(badge, number=numbers[name]) for name, badge in BADGES}
+    if numbers[FINDINGS]:
+        found[FINDINGS] = _count_findings(brokers, now)
+    return {name: badge for name, badge in found.items() if badge.number}
+
+
+def _count_findings(brokers: Collection[Broker], now: datetime) -> Badge:
     findings, worst = 0, 0
     for counts in count_open(brokers, now).values():
         findings += sum(counts.values())
         worst += sum(number for severity, number in counts.items() if severity.key in WORST)
-    open_findings = f"open, {worst} of them {WORST[0]} or {WORST[1]}" if worst else "open"
-    found = {
-        "analytics:scheduled": Badge(stuck, "stuck"),
-        "dead_letters": Badge(parked["n"], "parked", is_bad=False),
-        "replays": Badge(paused, "paused"),
-        "topology:topologies": Badge(Drift.objects.filter(**applied).count(), "not in sync"),
-        "topology:findings_overview": Badge(findings, open_findings, is_bad=worst > 0),
-    }
-    return {name: badge for name, badge in found.items() if badge.number}
+    words = f"open, {worst} of them {WORST[0]} or {WORST[1]}" if worst else "open"
+    return Badge(words, is_bad=worst > 0, number=findings)
+
+
+@cache
+def _write_statement() -> tuple[str, tuple[Any, ...]]:
+    """One query for all numbers by URL name and broker. Django writes it in 3 ms: once a process.
+
+    Its number of findings has the muted ones too.
+    """
+    is_applied = {"topology__state": State.APPLIED}
+    missing = MissingBinding.objects.filter(**is_applied)
+    drifts = Drift.objects.filter(**is_applied)
+    paused = ReplayBatch.objects.filter(state=BatchState.PAUSED)
+    found = FindingPeriod.objects.filter(resolved_at=None)
+    first, *others = (
+        _group(missing, SCHEDULED, "topology__broker", Sum("stuck")),
+        _group(MessageGroup.objects.all(), DEAD_LETTERS, "broker", Sum("parked")),
+        _group(paused, REPLAYS, "broker", Count("pk")),
+        _group(drifts, TOPOLOGIES, "topology__broker", Count("pk")),
+        _group(found, FINDINGS, "broker", Count("pk")),
+    )
+    statement: tuple[str, tuple[Any, ...]] = first.union(*others, all=True).query.sql_with_params()
+    return statement
+
+
+def _group(rows: QuerySet[Any], name: str, broker: str, number: Aggregate) -> QuerySet[Any, Any]:
+    named = rows.order_by().annotate(page=Value(name, CharField()))
+    grouped: QuerySet[Any, Any] = named.values_list("page", broker).annotate(number=number)
+    return grouped

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import urlencode
 
 from django import template
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, ResolverMatch, reverse
+from django.urls import NoReverseMatch, ResolverMatch, get_script_prefix, reverse
 from django.utils import timezone
 
 from delayboard.now.navigation import PAGES, Badge, Page, count_badges
@@ -86,18 +87,24 @@ def _is_chosen(request: HttpRequest, broker: Broker | None) -> bool:
 
 def _address(page: Page, broker: Broker | None) -> str:
     query = f"?{urlencode({'broker': broker.slug})}" if broker and page.has_brokers else ""
-    return reverse(page.url_name) + query
+    return _homes(page, get_script_prefix())[0] + query
 
 
 def _current(request: HttpRequest, page: Page) -> str:
     """ "page" on the page itself, "true" below it and on those that belong to it."""
-    home = reverse(page.url_name)
-    if request.path == home:
+    homes = _homes(page, get_script_prefix())
+    if request.path == homes[0]:
         return "page"
     match: ResolverMatch | None = request.resolver_match
     is_other = match is not None and match.view_name in page.others
-    homes = [one for one in (home, *map(_plain, page.others)) if len(one) > 1]
-    return "true" if is_other or any(map(request.path.startswith, homes)) else ""
+    is_below = any(request.path.startswith(home) for home in homes if len(home) > 1)
+    return "true" if is_other or is_below else ""
+
+
+@cache
+def _homes(page: Page, prefix: str) -> Sequence[str]:
+    """The addresses of the page and of those that belong to it, below this prefix of all."""
+    return (reverse(page.url_name), *map(_plain, page.others))
 
 
 def _plain(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
@@ -15,7 +15,17 @@ from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import draft, know, signed_in, text_of
 from topology.definitions import Queue
-from topology.models import Broker, Drift, FindingPeriod, MissingBinding, Role, State, Topology
+from topology.findings.finding import Severity
+from topology.models import (
+    Broker,
+    Drift,
+    FindingMute,
+    FindingPeriod,
+    MissingBinding,
+    Role,
+    State,
+    Topology,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -92,6 +102,29 @@ def test_badges_count_what_has_something_to_do_for_the_chosen_broker_alone(
     assert tab(text, "Now")[2] == ""
     text = text_of(client.get(reverse("replays"), {"broker": other.slug}))
     assert {tab(text, label)[2] for label in ("Scheduled", "Dead letters", "Replays")} == {""}
+
+
+@pytest.mark.both_databases
+def test_the_badge_of_findings_counts_open_ones_that_are_not_muted_and_the_worst_of_them(
+    broker: Broker, other: Broker
+) -> None:
+    now = datetime.now(UTC)
+    for number, (severity, resolved_at) in enumerate(
+        [(Severity.LOSS, None), (Severity.STUCK, None), (Severity.COST, None), (Severity.LOSS, now)]
+    ):
+        row = {"rule": "F01", "severity": int(severity), "objects_count": 1, "appeared_at": now}
+        row |= {"key": f"f01-{number}", "resolved_at": resolved_at}
+        for one in (broker, other):
+            FindingPeriod.objects.create(broker=one, **row)
+    FindingMute.objects.create(broker=broker, key="f01-1", until_at=now + timedelta(hours=1))
+    FindingMute.objects.create(broker=other, key="f01-1", until_at=now - timedelta(hours=1))
+    client = signed_in(Role.ADMIN)
+    assert (
+        tab(text_of(client.get(reverse("password"))), "Findings")[2]
+        == "5 open, 3 of them loss or stuck"
+    )
+    text = text_of(client.get(reverse("replays"), {"broker": broker.slug}))
+    assert tab(text, "Findings")[2] == "2 open, 1 of them loss or stuck"
 
 
 def test_the_header_keeps_the_broker_that_the_address_names(pair: Topology, other: Broker) -> None:
