@@ -71,11 +71,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
     That is what hashing a password costs, a third of a second and more; what a power cut leaves
     of a file of SQLite; the permissions and content types of Django's admin, made anew after each
-    test that empties the tables; a look at all static files by each client.
+    test that empties the tables; the files of a table that PostgreSQL truncates, some hundred for
+    all of them; what a sign-in writes beside its session; a look at all static files by each
+    client.
     """
     from django.conf import settings
     from django.contrib.contenttypes.management import create_contenttypes
     from django.db.models.signals import post_migrate
+    from django.test import Client
+
+    from tests import session_rows
 
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
     settings.WHITENOISE_AUTOREFRESH = True
@@ -85,6 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
     assert post_migrate.disconnect(create_contenttypes) == is_first
     if is_first:
         settings.PASSWORD_HASHERS = [CHEAP_HASHER, *settings.PASSWORD_HASHERS]
+    Client.force_login = session_rows.force_login  # type: ignore[assignment]
+    if config.getoption("postgres"):
+        from tests.postgres import delete_rows
+
+        delete_rows()
     options = settings.DATABASES["default"]["OPTIONS"]
     if "init_command" in options:
         options["init_command"] = options["init_command"].replace("=FULL", "=OFF")

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = Path("/usr/lib/postgresql")
 USER = "delayboard"
@@ -69,6 +70,20 @@ def private_cluster() -> Iterator[str]:
             yield f"postgresql://{USER}:{password}@127.0.0.1:{port}/postgres"
     finally:
         shutil.rmtree(folder)
+
+
+def delete_rows() -> None:
+    """Let a test that empties the tables delete their rows: to truncate makes their files anew.
+
+    Django's foreign keys are checked when the transaction ends.
+    """
+    from django.db.backends.postgresql.operations import DatabaseOperations
+
+    def sql_flush(self: DatabaseOperations, style: Any, tables: Any, **options: bool) -> list[str]:
+        assert not any(options.values()), options
+        return ["".join(f"DELETE FROM {self.quote_name(table)};" for table in tables)]
+
+    DatabaseOperations.sql_flush = sql_flush  # type: ignore[assignment]
 
 
 def initialise(programs: Path, folder: Path, name: str | None) -> None:

@@ -54,7 +54,7 @@ def test_exact_times_are_in_the_time_zone_of_the_user(signed_in: Client) -> None
     assert b"Times in IST" in signed_in.get(reverse("now")).content
     assert b"Times in IST" in signed_in.get(reverse("replays")).content
     later = Client()
-    later.force_login(User.objects.get())
+    later.post(reverse("login"), {"username": "ada", "password": "a long enough password"})
     assert b"Times in IST" in later.get(address).content
     signed_in.post(address, {"time_zone": ""})
     assert b"Times in UTC" in signed_in.get(address).content
