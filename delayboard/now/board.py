@@ -21,11 +21,16 @@ from delayboard.now.problems import Problem
 from delayboard.now.system import background_tasks_of, describe_tasks
 from delayboard.now.system_problems import find_delays, find_outages, find_unsent
 from delayboard.now.throughput import flow_lines
-from delayboard.now.topology_lines import TopologyLine, count_waiting, make_lines
+from delayboard.now.topology_lines import (
+    TopologyLine,
+    count_other_parked,
+    count_waiting,
+    make_lines,
+)
 from topology import snapshots
 from topology.findings.counts import make_counts
 from topology.graph.isolate_names import isolate_names
-from topology.graph.live_values import make_version
+from topology.graph.live_values import count_text, make_version
 from topology.models import AuditEntry, Broker
 from topology.operations.finding_rows import count_open
 
@@ -45,7 +50,8 @@ SHARED_AGE = timedelta(seconds=30)
 class Overview:
     """`troubles` need somebody now, stuck messages first; `warnings` soon.
 
-    `last_action` is the newest entry of the audit log about these brokers.
+    `last_action` is the newest entry of the audit log about these brokers. `other_parked` messages
+    are counted in no line.
     """
 
     at: datetime
@@ -56,6 +62,7 @@ class Overview:
     due: DueHour
     background_tasks: tuple[BackgroundTask, ...]
     last_action: tuple[int, str] | None
+    other_parked: int
 
     @property
     def version(self) -> str:
@@ -103,7 +110,10 @@ class Overview:
     @property
     def cells(self) -> dict[str, str]:
         """All live texts by key."""
-        found = self.due.cells | {"system": self.system}
+        found = self.due.cells | {
+            "system": self.system,
+            "parked/other": count_text(self.other_parked),
+        }
         for counter in self.counters:
             found |= counter.cells
         for line in self.lines:
@@ -188,4 +198,5 @@ def overview(
         due=due,
         background_tasks=tasks,
         last_action=actions.values_list("pk", "outcome").first(),
+        other_parked=count_other_parked([one.topology for one in flows], parked),
     )

@@ -18,7 +18,7 @@ from topology.snapshots import Latest
 
 @dataclass(frozen=True)
 class TopologyLine:
-    """`dead` are parked messages that died in its queues. None is not known."""
+    """`dead` are parked messages that failed in its queues. None is not known."""
 
     flow: FlowLine
     lateness: Lateness
@@ -113,10 +113,25 @@ def make_lines(
 
 
 def _count_dead(topology: Topology, parked: Mapping[tuple[int, str], int]) -> int | None:
+    queues = _read_queues(topology)
+    return sum(parked.get((topology.broker_id, one), 0) for one in queues) if queues else None
+
+
+def _read_queues(topology: Topology) -> set[str]:
+    """Its delay, work and parking queues; empty where it delivers to queues of others."""
     try:
-        targets = topology.pattern.targets(topology.parsed)
+        params = topology.parsed
+        targets = topology.pattern.targets(params)
     except (ParamsError, KeyError):
-        return None
+        return set()
     if not targets:
-        return None
-    return sum(parked.get((topology.broker_id, target), 0) for target in set(targets))
+        return set()
+    return {*targets, *(one.name for one in topology.pattern.definitions(params).queues)}
+
+
+def count_other_parked(
+    topologies: Iterable[Topology], parked: Mapping[tuple[int, str], int]
+) -> int:
+    """The parked messages that are in no line: failed in other queues, or in an unknown one."""
+    counted = {(one.broker_id, queue) for one in topologies for queue in _read_queues(one)}
+    return sum(number for failed_in, number in parked.items() if failed_in not in counted)

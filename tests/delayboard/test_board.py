@@ -39,7 +39,7 @@ from delayboard.now.problems import Link
 from delayboard.now.system import TaskLine, describe_tasks, make_tasks_version
 from tests.analytics import result_rows
 from tests.builders import make_broker, make_pair
-from tests.delayboard.builders import a_message, parked
+from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import know
 from topology import audit, snapshots
@@ -131,6 +131,16 @@ def test_dead_letters_are_those_parked_and_those_in_marked_queues(broker: Broker
     snapshots.forget(broker.pk)
     assert counter(broker, "dead").number is None
     assert pair.slug in board(broker).lines[0].key
+
+
+def test_parked_messages_are_in_the_line_of_the_queue_where_they_failed(broker: Broker) -> None:
+    pair = applied(broker, "orders")
+    waited = deaths_header(a_death("orders-retry", "expired"))
+    parked(broker, a_message(b"1"), a_message(b"2", waited), queue="orders-given-up")
+    parked(broker, a_message(b"3", {}), a_message(b"4", deaths_header(a_death("refunds"))))
+    cells = board(broker).cells
+    assert (cells[f"flow/{pair.slug}/dead"], cells["parked/other"]) == ("2", "2")
+    assert counter(broker, "dead").number == 4
 
 
 def test_a_paused_replay_is_a_warning_with_its_page_and_does_not_run(broker: Broker) -> None:
