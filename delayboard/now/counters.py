@@ -11,7 +11,7 @@ from django.db.models import Min, QuerySet, Sum
 from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
-from delayboard.dead_letters.queues.growth import SPAN, TOLERANCE
+from delayboard.dead_letters.queues.growth import SHORTEST, SPAN, TOLERANCE
 from delayboard.models import (
     BatchState,
     CounterSample,
@@ -28,8 +28,6 @@ from topology.graph.live_values import count_text
 from topology.models import Broker
 from topology.snapshots import Latest
 
-# A change within less time says nothing.
-SHORTEST = timedelta(minutes=1)
 # Nothing happens to these until somebody does something.
 _WITHIN_HOUR = {"from": "now", "until": "+1h"}
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)

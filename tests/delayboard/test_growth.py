@@ -57,9 +57,17 @@ def test_growth_is_against_the_newest_sample_that_is_an_hour_old(row: DeadLetter
     assert growths({row.pk: 17}, NOW) == {row.pk: Growth(12)}
 
 
+def test_growth_within_the_first_hour_is_against_the_first_sample(row: DeadLetterQueue) -> None:
+    was(row, 3, minutes=71)
+    was(row, 5, minutes=14)
+    was(row, 90, minutes=7)
+    assert growths({row.pk: 17}, NOW) == {row.pk: Growth(12, timedelta(minutes=14))}
+    assert Growth(12, timedelta(minutes=14)).words == "+12 in 14 min"
+
+
 def test_growth_is_unknown_without_a_sample_or_a_depth(row: DeadLetterQueue) -> None:
     assert growths({row.pk: 17}, NOW) == {}
-    was(row, 5, minutes=59)
+    was(row, 5, seconds=59)
     was(row, 5, minutes=71)
     assert growths({row.pk: 17}, NOW) == {}
     was(row, 5, minutes=60)

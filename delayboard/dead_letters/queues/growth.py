@@ -15,39 +15,51 @@ SAMPLE_AGE = timedelta(hours=48)
 SPAN = timedelta(hours=1)
 # A sample may be so much older than the time span and still count.
 TOLERANCE = timedelta(minutes=10)
+# A change within less time says nothing.
+SHORTEST = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
 class Growth:
-    """By how many messages a queue changed within SPAN, negative when it shrank."""
+    """By how many messages a queue changed, negative when it shrank.
+
+    Within SPAN, or within `since` where the first sample is younger.
+    """
 
     change: int
+    since: timedelta = SPAN
 
     @property
     def words(self) -> str:
-        """Such as "+12 in the last hour"."""
+        """Such as "+12 in the last hour" or "+12 in 14 min"."""
+        is_hour = self.since >= SPAN
+        span = "the last hour" if is_hour else f"{self.since // timedelta(minutes=1)} min"
         if not self.change:
-            return "unchanged in the last hour"
+            return f"unchanged in {span}"
         sign = "+" if self.change > 0 else "−"
-        return f"{sign}{count_text(abs(self.change))} in the last hour"
+        return f"{sign}{count_text(abs(self.change))} in {span}"
 
 
 def growths(depths: Mapping[int, int | None], now: datetime) -> dict[int, Growth]:
     """The growth of queues by the ids of their rows, from their depths now.
 
-    Without those of which a depth, or a sample of an hour ago, is not known.
+    Against the newest sample that is an hour old, else against the first one of the last hour.
+    Without those of which a depth, or a sample that is SHORTEST old, is not known.
     """
     ago = now - SPAN
     rows = QueueDepth.objects.filter(
         queue__in=[pk for pk, depth in depths.items() if depth is not None],
         at__gt=ago - TOLERANCE,
-        at__lte=ago,
+        at__lte=now - SHORTEST,
     )
-    before = dict(rows.order_by("at").values_list("queue", "messages"))
+    before: dict[int, tuple[datetime, int]] = {}
+    for pk, at, messages in rows.order_by("at").values_list("queue", "at", "messages"):
+        if at <= ago or pk not in before:
+            before[pk] = at, messages
     found = {}
-    for pk, messages in before.items():
+    for pk, (at, messages) in before.items():
         if (depth := depths[pk]) is not None:
-            found[pk] = Growth(depth - messages)
+            found[pk] = Growth(depth - messages, min(SPAN, now - at))
     return found
 
 
