@@ -69,7 +69,10 @@ def read_lateness(flows: Sequence[FlowLine]) -> dict[int, Lateness]:
 
 
 def lateness_counter(brokers: Sequence[Broker], found: Mapping[int, Lateness]) -> Counter:
-    """The p99 of all measured messages of the last hour, beside the number of missed targets."""
+    """The p99 of all measured messages of the last hour, beside the number of missed targets.
+
+    Its link leads to the table below, which has the last hour of each topology.
+    """
     total = Sum[int]()
     for one in found.values():
         total.update(one.counts)
@@ -79,7 +82,7 @@ def lateness_counter(brokers: Sequence[Broker], found: Mapping[int, Lateness]) -
     if targets:
         note += f", {missed} of {targets} SLO{'s' * (targets > 1)} missed"
     query = {"broker": brokers[0].slug} if len(brokers) == 1 else {}
-    link = Link("", "analytics:reports", query=query)
+    link = Link("", "now", query=query, fragment="topologies")
     shown = _at(total, 0.99) if total else UNKNOWN
     return Counter("lateness", "lateness p99", None, link, note, missed > 0, shown)
 
