@@ -36,6 +36,19 @@ from topology.operations.finding_rows import count_open
 
 # Drawn in full; the others are behind a fold, without their charts.
 LINES = 30
+# Actions that show something and change nothing.
+VIEWS = (
+    "body downloaded",
+    "body viewed",
+    "connection tested",
+    "message copied",
+    "parked message read",
+    "parked messages exported",
+    "parked messages listed",
+    "queue peeked",
+    "queues checked for failures",
+    "queues searched",
+)
 # What is known of a broker is not older than this, when it answers.
 BROKER_AGE = timedelta(seconds=5)
 # What the feed worked out last, by the ids of its brokers: all open pages are loaded at once.
@@ -50,7 +63,7 @@ SHARED_AGE = timedelta(seconds=30)
 class Overview:
     """`troubles` need somebody now, stuck messages first; `warnings` soon.
 
-    `last_action` is the newest entry of the audit log about these brokers. `other_parked` messages
+    `last_action` is the newest change in the audit log of these brokers. `other_parked` messages
     are counted in no line.
     """
 
@@ -188,7 +201,7 @@ def overview(
         counters.replays_counter(brokers),
         counters.findings_counter(findings),
     )
-    actions = AuditEntry.objects.filter(broker__in=brokers).order_by("-pk")
+    actions = AuditEntry.objects.filter(broker__in=brokers).exclude(action__in=VIEWS)
     return Overview(
         at=now,
         counters=counters.add_changes(figures, brokers, now),
@@ -197,6 +210,6 @@ def overview(
         lines=make_lines(flows, late, waiting, parked, found),
         due=due,
         background_tasks=tasks,
-        last_action=actions.values_list("pk", "outcome").first(),
+        last_action=actions.order_by("-pk").values_list("pk", "outcome").first(),
         other_parked=count_other_parked([one.topology for one in flows], parked),
     )

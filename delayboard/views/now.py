@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from delayboard.now.board import BROKER_AGE, SHARED_AGE, Overview, overview, shared_overview
+from delayboard.now.board import BROKER_AGE, SHARED_AGE, VIEWS, Overview, overview, shared_overview
 from topology import access
 from topology.models import Broker
 from topology.operations.replace_tap import list_stream_taps
@@ -65,7 +65,7 @@ def _context(
     request: HttpRequest, shown: Overview, visible: list[Broker], chosen: Broker | None
 ) -> dict[str, Any]:
     brokers = [chosen] if chosen else visible
-    actions = readable_entries(request.user).filter(broker__in=brokers)
+    actions = readable_entries(request.user).filter(broker__in=brokers).exclude(action__in=VIEWS)
     return {
         "overview": shown,
         "at": shown.at,

@@ -104,6 +104,8 @@ def test_the_page_changes_with_its_problems_and_not_with_its_numbers(broker: Bro
     assert (before.cells["count/scheduled"], after.cells["count/scheduled"]) == ("0", "7")
     assert after.cells[f"flow/{pair.slug}/waiting"] == "7"
     assert before.version == after.version
+    audit.record(None, "parked messages listed", broker=broker)
+    assert board(broker).version == before.version
     audit.record(None, "message published", broker=broker)
     assert board(broker).version != after.version
     row.delete()

@@ -35,6 +35,13 @@ def test_an_admin_reads_what_was_done_to_the_brokers_he_is_admin_of(
     assert f'href="{reverse("topology:audit")}"' in text_of(client.get(reverse("now")))
 
 
+def test_now_lists_changes_and_no_views(broker: Broker) -> None:
+    for action in ("parked messages listed", "queue peeked", "topology applied"):
+        audit.record(None, action, broker=broker)
+    shown = signed_in(Role.ADMIN).get(reverse("now")).context["actions"]
+    assert {entry.action for entry in shown} - {"looked"} == {"topology applied"}
+
+
 def test_a_page_begins_after_the_last_entry_of_the_one_before(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
