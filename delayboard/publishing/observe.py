@@ -19,20 +19,26 @@ NOT_OBSERVED = (
 class Observer:
     """The topology that records the message, if one does; `unobservable_why` is "" if it records
     the delivery too. `sentence` says before the publish how far the message is followed.
+    `sees_entry`: a tap records when the message enters the delay.
     """
 
     topology: Topology | None
     unobservable_why: str = ""
     by_firehose: bool = False
+    sees_entry: bool = True
 
     @property
     def sentence(self) -> str:
         if self.by_firehose:
             return "Delayboard follows the message until a consumer takes it (firehose)."
+        if not self.unobservable_why and not self.sees_entry:
+            return (
+                "Delayboard observes the publish and the delivery. The entry into the delay is not "
+                "observed, so the due time counts from the publish."
+            )
         if not self.unobservable_why:
             return "Delayboard follows the message until delivery."
-        taps = self.topology.taps if self.topology else ()
-        end = "it enters the delay" if any(tap.phase == "entry" for tap in taps) else "the publish"
+        end = "it enters the delay" if has_entry_tap(self.topology) else "the publish"
         return f"Delayboard follows the message only until {end}. {self.unobservable_why}"
 
 
@@ -51,11 +57,16 @@ def find_observer(
             "through an applied topology to observe the delivery.",
         )
     if _sees_arrivals(topology, target, prediction.found):
-        return Observer(topology)
+        is_delayed = bool(prediction.arrives_after)
+        return Observer(topology, sees_entry=has_entry_tap(topology) or not is_delayed)
     # It records deliveries of delayed messages only.
     if prediction.arrives_after and Firehose.objects.filter(broker=broker).exists():
         return Observer(topology, by_firehose=True)
     return Observer(topology, NOT_OBSERVED)
+
+
+def has_entry_tap(topology: Topology | None) -> bool:
+    return topology is not None and any(tap.phase == "entry" for tap in topology.taps)
 
 
 def find_tapped(topologies: list[Topology], walked: Walk) -> Topology | None:

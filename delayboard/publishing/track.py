@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from analytics.events import CLOCK_RESOLUTION_MS
@@ -103,7 +103,18 @@ def track_all(publications: Sequence[Publication], now: datetime) -> list[Track]
     tapped = (one.topology for one in publications if one.topology and one.topology.has_tap)
     keys = {recorder_key(topology.slug) for topology in tapped}
     recorders = {task.key: task for task in BackgroundTask.objects.filter(key__in=keys)}
-    return [_track(one, seen.get(str(one.pk)), recorders, now) for one in publications]
+    return [
+        _track(one, _complete(one, seen.get(str(one.pk))), recorders, now) for one in publications
+    ]
+
+
+def _complete(publication: Publication, seen: Observation | None) -> Observation | None:
+    """With the due time by the publish and its delay, where no tap saw the entry."""
+    due = publication.due_at if publication.predicted_delay_ms else None
+    if seen is None or seen.entered_at or seen.due_at or due is None:
+        return seen
+    lateness = seen.arrived_at - due if seen.arrived_at else None
+    return replace(seen, due_at=due, lateness=lateness)
 
 
 def _track(

@@ -95,6 +95,20 @@ def test_what_arrived_is_told_with_its_lateness(
     assert said in found.sentence
 
 
+def test_the_lateness_counts_from_the_publish_where_the_entry_is_not_observed(
+    broker: Broker, pair: Topology
+) -> None:
+    row = a_publication(broker, topology=pair, after=5 * SECOND)
+    saw(row, late_ms=78)
+    ScheduledMessage.objects.update(entered_at=None, due_at=None)
+    found = track(row, at(row, 6 * SECOND))
+    assert (found.lateness_text, found.observation and found.observation.due_at) == (
+        "+78ms",
+        row.due_at,
+    )
+    assert "UTC, 78ms late." in found.sentence
+
+
 def test_an_arrival_counts_even_when_the_broker_s_answer_was_lost(
     broker: Broker, pair: Topology
 ) -> None:

@@ -13,10 +13,11 @@ from delayboard.publishing.track import track_all
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
-from topology.definitions import Exchange
+from topology.definitions import Binding, Exchange
 from topology.models import Broker, Role, State, Topology
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.hold_queues import params as hold_queues_params
 
 pytestmark = pytest.mark.django_db
 
@@ -160,6 +161,20 @@ def test_how_far_a_message_is_followed_is_said_before_the_publish(
     assert sentence in text
     url = reverse("topology:topology_settings", args=[row.slug])
     assert (url in text.partition('id="prediction"')[2]) is ("only until" in sentence)
+
+
+def test_an_entry_that_no_tap_observes_is_said_before_the_publish(broker: Broker) -> None:
+    params = hold_queues_params.Params("reminders", ("mail",))
+    row = create_topology(None, broker, "hold_queues", params)
+    Topology.objects.update(state=State.APPLIED)
+    exchange, queue = Exchange("reminders", "direct"), a_queue("mails")
+    know(broker, exchange, queue, Binding("reminders", "mails", "mail"), *row.definitions)
+    values = {"topology": row.slug, "predict": "1", "target": "mail", "delay": "10s"}
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    assert "The entry into the delay is not observed, so the due time counts" in text
+    values |= {"delay": ""}
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    assert "Delayboard follows the message until delivery." in text
 
 
 def test_a_stuck_copy_is_not_said_to_be_lost(broker: Broker) -> None:
