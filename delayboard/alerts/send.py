@@ -104,10 +104,15 @@ def notify(message: AlertMessage) -> None:
         _mail(address, title, body)
         return
     incident = f"delayboard-{receiver.pk}{'-test' if message.is_test else ''}"
-    is_clear = message.title == ALL_CLEAR
     url = make_url(receiver.channel, address, incident)
-    if said := _post(url, title, body, is_clear=is_clear):
+    if said := _post(url, title, body, _type_of(message)):
         raise NotSent(hide_address(said, receiver.channel, address))
+
+
+def _type_of(message: AlertMessage) -> apprise.NotifyType:
+    if message.title == ALL_CLEAR:
+        return apprise.NotifyType.SUCCESS
+    return apprise.NotifyType.INFO if message.is_test else apprise.NotifyType.FAILURE
 
 
 def _mail(address: str, title: str, body: str) -> None:
@@ -125,7 +130,7 @@ def _mail(address: str, title: str, body: str) -> None:
         raise NotSent(f"The mail server did not accept the message: {error}.") from error
 
 
-def _post(url: str, title: str, body: str, *, is_clear: bool) -> str:
+def _post(url: str, title: str, body: str, kind: apprise.NotifyType) -> str:
     """Send it by Apprise; "" or why the service did not accept it. Raises NotSent."""
     service = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
     if service is None:
@@ -135,7 +140,7 @@ def _post(url: str, title: str, body: str, *, is_clear: bool) -> str:
     result = door.notify(
         body=body,
         title=title,
-        notify_type=apprise.NotifyType.SUCCESS if is_clear else apprise.NotifyType.FAILURE,
+        notify_type=kind,
         body_format=apprise.NotifyFormat.TEXT,
         timeout=TIMEOUT_SECONDS,
     )

@@ -258,6 +258,10 @@ def test_a_webhook_gets_json_and_its_secret_is_in_no_text(
         deliver()
     assert hook.paths == ["/services/secretpath?token=secrettoken"] * 2
     assert hook.posts[1]["title"] == "Delayboard: test alert"
+    assert (hook.posts[1]["type"], set(hook.posts[1])) == (
+        "info",
+        {"version", "title", "message", "attachments", "type"},
+    )
     assert AlertMessage.objects.get().state == "sent"
     texts = [page, caplog.text, failed.error, AlertReceiver.objects.get().encrypted_address]
     texts += [str(row) for row in AuditEntry.objects.values_list("what", "details", "outcome")]
@@ -291,6 +295,7 @@ def test_pagerduty_gets_one_incident_that_the_all_clear_resolves(
     assert len(begun["payload"]["summary"]) == 1024
     assert (cleared["event_action"], cleared["dedup_key"]) == ("resolve", begun["dedup_key"])
     assert test["dedup_key"] != begun["dedup_key"]
+    assert (test["event_action"], test["payload"]["severity"]) == ("trigger", "info")
 
 
 def test_a_service_that_is_not_there_is_a_sentence_until_attempts_end(db: None) -> None:
