@@ -10,7 +10,7 @@ from django.db import transaction
 
 from delayboard.alerts.messages import note_problems, write_message
 from delayboard.alerts.send import send_due
-from delayboard.models.alert import AlertMessage, AlertProblem, AlertReceiver
+from delayboard.models.alert import AlertMessage, AlertReceiver
 from delayboard.now.board import overview
 from topology import work
 from topology.models import Broker, Work
@@ -19,22 +19,25 @@ from topology.work import Lease
 Beat = Callable[[Mapping[str, object]], None]
 KIND = "alerts"
 CHECK_EVERY = timedelta(seconds=10)
+# Without a receiver only the beginning of each problem is written down.
+IDLE_CHECK_EVERY = timedelta(minutes=1)
 BROKER_AGE = timedelta(seconds=10)
 IDLE_SECONDS = 1.0
 
 
 def keep_alerting(owner: str, *, stop: Event, beat: Beat) -> None:
     """Write and send alerts until `stop` is set, while this worker holds the lease."""
-    due_at = datetime.now(UTC)
+    checked_at = datetime.min.replace(tzinfo=UTC)
     current: Work | None = None
     while not stop.is_set():
         if current is None or not work.lease_of(current).renew(0, 0):
             current = work.claim_this(_own_row(), owner)
         if current is not None:
             lease, now = work.lease_of(current), datetime.now(UTC)
-            if now >= due_at:
+            every = CHECK_EVERY if AlertReceiver.objects.exists() else IDLE_CHECK_EVERY
+            if now - checked_at >= every:
                 write_alerts(lease, now)
-                due_at = now + CHECK_EVERY
+                checked_at = now
             send_due(now, lambda lease=lease: _is_alive(lease, beat))  # type: ignore[misc]
         beat({})
         stop.wait(IDLE_SECONDS)
@@ -43,10 +46,10 @@ def keep_alerting(owner: str, *, stop: Event, beat: Beat) -> None:
 
 
 def write_alerts(lease: Lease, now: datetime) -> list[AlertMessage]:
-    """Read the problems and write the messages about them; none when the lease is another's."""
-    if not AlertReceiver.objects.exists():
-        AlertProblem.objects.filter(resolved_at=None).update(resolved_at=now)
-        return []
+    """Read the problems and write the messages about them; none when the lease is another's.
+
+    Problems are read without a receiver too: one that is added later gets the time they began.
+    """
     board = overview(list(Broker.objects.all()), now, BROKER_AGE, named=None)
     with transaction.atomic():
         if not lease.renew(0, 0):

@@ -464,6 +464,22 @@ def test_the_task_alerts_what_now_shows_and_writes_nothing_without_its_lease(
     assert (message.receiver, message.title) == (ops, "Delayboard: 1 problem")
 
 
+def test_a_receiver_that_is_added_later_gets_the_time_when_a_problem_began(
+    db: None, broker: Broker, client: Client
+) -> None:
+    know(broker)
+    client.force_login(make_user("ada", Role.ADMIN))
+    own = work.create(KIND, 0, broker=None, user=None)
+    lease = work.lease_of(work.claim_this(own, "first") or own)
+    began = datetime.now(UTC)
+    assert write_alerts(lease, began) == []
+    added = AlertReceiver.objects.create(channel="email", encrypted_address=seal_secret("a@b.org"))
+    assert "1 problem</a> is open." in client.get("/alerts/").content.decode()
+    (message,) = write_alerts(lease, began + 9 * MINUTE)
+    assert message.receiver == added
+    assert f"(since {began:%Y-%m-%d %H:%M} UTC)" in message.body
+
+
 def test_two_workers_that_begin_at_once_claim_the_same_row(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
