@@ -111,7 +111,7 @@ class Report:
         fates = [(fate.capitalize(), self.total.fate(fate)) for fate in FATES]
         return [("Scheduled", self.total.fate(ENTERED)), *fates]
 
-    @property
+    @cached_property
     def generated_days(self) -> list[date]:
         """The days whose events the demo generated."""
         return [day for day, figures in self.days.items() if figures.total("generated")]

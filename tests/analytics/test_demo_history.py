@@ -66,6 +66,8 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
         assert message.due_at.date() == message.day
 
     made = sections(found)
+    # No message is parked of what was generated.
+    assert not any(search for one in made.values() for search in one.searches)
     assert [key for key in ("lateness", *CHARTS) if not made[key].rows] == []
     sentences = summarize(found.period, found.total, found.days, found.suspects)
     reported = {sentence.headline: sentence for sentence in sentences}

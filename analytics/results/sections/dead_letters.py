@@ -12,7 +12,7 @@ from analytics.results.figures import (
 )
 from analytics.results.read import Report
 from analytics.results.sections.retries import MOST_CAUSES
-from analytics.results.sections.search import search_of
+from analytics.results.sections.search import search_parked
 from analytics.results.sections.section import DAY, Column, Row, Section, ratio
 
 HANDLED = ("arrived", "parked", "replayed", "discarded")
@@ -30,7 +30,7 @@ def make_by_reason(report: Report) -> Section:
         for day, reason, counts in found
     ]
     columns = (Column(DAY), Column("Reason"), *HANDLED_COLUMNS)
-    searches = [search_of(day, day, reason=reason) for day, reason, _ in found]
+    searches = [search_parked(report, day, day, reason=reason) for day, reason, _ in found]
     title = "Dead letters by reason"
     return Section("dead_letters", title, columns, rows, "No dead letter arrived.", searches)
 
@@ -49,7 +49,7 @@ def make_by_origin(report: Report) -> Section:
     columns = (Column("Died in"), Column("Reason"), Column("Exception"), *HANDLED_COLUMNS)
     first, last = report.period.first, report.period.last
     searches = [
-        search_of(first, last, died=origin, reason=reason, exception=exception)
+        search_parked(report, first, last, died=origin, reason=reason, exception=exception)
         for reason, origin, exception in origins
     ]
     title = "Dead letters by origin"

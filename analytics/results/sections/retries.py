@@ -22,7 +22,7 @@ from analytics.results.hours import (
     zone_name,
 )
 from analytics.results.read import Report
-from analytics.results.sections.search import bucket_of, search_of
+from analytics.results.sections.search import bucket_of, search_parked
 from analytics.results.sections.section import DAY, Column, Row, Section, ratio
 
 MOST_CAUSES = 20
@@ -129,7 +129,9 @@ def make_causes(report: Report) -> Section:
     )
     first, last = report.period.first, report.period.last
     searches = [
-        search_of(first, last, died=str(queue), reason=str(reason), exception=str(exception))
+        search_parked(
+            report, first, last, died=str(queue), reason=str(reason), exception=str(exception)
+        )
         for (queue, reason, exception, _), _ in most
     ]
     title, empty = "Causes of failures", "No failure was recorded."
@@ -164,7 +166,9 @@ def make_groups(report: Report) -> Section:
     )
     first, last = report.period.first, report.period.last
     searches = [
-        search_of(first, last, **{SEARCHED[dimension]: value}) if dimension in SEARCHED else ""
+        search_parked(report, first, last, **{SEARCHED[dimension]: value})
+        if dimension in SEARCHED
+        else ""
         for dimension, value in shown
     ]
     title, empty = "Retries by group", "No message with an id was retried."
