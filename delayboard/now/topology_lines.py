@@ -114,7 +114,10 @@ def make_lines(
 
 def _count_dead(topology: Topology, parked: Mapping[tuple[int, str], int]) -> int | None:
     queues = _read_queues(topology)
-    return sum(parked.get((topology.broker_id, one), 0) for one in queues) if queues else None
+    number = sum(parked.get((topology.broker_id, one), 0) for one in queues)
+    # RabbitMQ records no death where the consumer publishes its failures: none found is no zero.
+    is_known = number > 0 or topology.pattern.ATTEMPTS_COUNTED_BY != "consumer"
+    return number if queues and is_known else None
 
 
 def _read_queues(topology: Topology) -> set[str]:

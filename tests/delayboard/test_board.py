@@ -45,6 +45,8 @@ from tests.site.page_setup import know
 from topology import audit, snapshots
 from topology.definitions import Queue
 from topology.models import Broker, MissingBinding, State, Topology
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_queues import params as delay_queues_params
 
 NBSP = "\u202f"
 
@@ -143,6 +145,19 @@ def test_parked_messages_are_in_the_line_of_the_queue_where_they_failed(broker: 
     cells = board(broker).cells
     assert (cells[f"flow/{pair.slug}/dead"], cells["parked/other"]) == ("2", "2")
     assert counter(broker, "dead").number == 4
+
+
+def test_nothing_parked_is_unknown_where_the_consumer_publishes_its_failures(
+    broker: Broker,
+) -> None:
+    params = delay_queues_params.Params("webhooks", (timedelta(seconds=10),))
+    row = create_topology(None, broker, "delay_queues", params)
+    Topology.objects.update(state=State.APPLIED)
+    parked(broker, a_message(b"1", {}))
+    assert board(broker).cells[f"flow/{row.slug}/dead"] == "–"
+    (delay_queue,) = (one.name for one in row.definitions.queues)
+    parked(broker, a_message(b"2", deaths_header(a_death(delay_queue, "expired"))))
+    assert board(broker).cells[f"flow/{row.slug}/dead"] == "1"
 
 
 def test_a_paused_replay_is_a_warning_with_its_page_and_does_not_run(broker: Broker) -> None:
