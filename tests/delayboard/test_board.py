@@ -147,6 +147,11 @@ def test_parked_messages_are_in_the_line_of_the_queue_where_they_failed(broker: 
     assert counter(broker, "dead").number == 4
 
 
+def test_the_lateness_of_the_last_hour_leads_to_the_table_of_the_last_hour(broker: Broker) -> None:
+    link = counter(broker, "lateness").link
+    assert (link.url_name, link.fragment) == ("now", "topologies")
+
+
 def test_nothing_parked_is_unknown_where_the_consumer_publishes_its_failures(
     broker: Broker,
 ) -> None:
