@@ -23,7 +23,7 @@ from delayboard.dead_letters.replay.draft.create_draft import draft_group
 from delayboard.demo import reminders
 from delayboard.demo.retries import CLASSIC, TRADES
 from delayboard.models import CounterSample, MessageGroup, ParkedMessage
-from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -52,7 +52,7 @@ REPORTS = {
 
 
 def show_incidents(broker: Broker, stop: Event) -> None:
-    """Make the incidents once, then reject every refund until `stop`.
+    """Make the incidents once, then reject every refund and take every return until `stop`.
 
     Raises BrokerError, and Refusal when other objects have the names.
     """
@@ -62,14 +62,22 @@ def show_incidents(broker: Broker, stop: Event) -> None:
     if not MessageGroup.objects.filter(broker=broker, exception="shop.PriceMissing").exists():
         make_incidents(broker)
     connection.close()
-    with Consumer(broker.address, REFUNDS, prefetch=10) as consumer:
+    with (
+        Consumer(broker.address, REFUNDS, prefetch=10) as refunds,
+        Consumer(broker.address, RETURNS, prefetch=10) as returns,
+    ):
         is_replayed = False
         while not stop.is_set():
-            for delivery in consumer.batch(
-                limit=1, limit_bytes=1_000_000, wait=TICK_SECONDS, linger=0
-            ):
-                consumer.reject(delivery)
+            for delivery in _take(refunds, wait=TICK_SECONDS):
+                refunds.reject(delivery)
+            # The stuck one arrives when somebody restores the binding.
+            for delivery in _take(returns, wait=0):
+                returns.ack_through(delivery)
             is_replayed = is_replayed or replay_refunds(broker)
+
+
+def _take(consumer: Consumer, *, wait: float) -> list[Delivery]:
+    return consumer.batch(limit=1, limit_bytes=1_000_000, wait=wait, linger=0)
 
 
 def make_incidents(broker: Broker) -> None:

@@ -27,7 +27,7 @@ from topology.message import Publish
 from topology.models import AuditEntry, State, Topology
 from topology.operations import provision
 from topology.operations.ownership import Refusal, own_declared
-from topology.operations.restore_binding import restore_binding
+from topology.operations.restore_binding import Restored, restore_binding
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import pattern as delay_levels_pattern
 from topology.patterns.delay_levels.params import Params, level_name
@@ -136,7 +136,7 @@ def test_messages_for_a_destination_that_was_unbound_are_stuck_until_it_is_bound
         row.sentence
     ]
     assert depth(management, "work") == 0
-    assert restore_binding(None, topology, "work") == 1
+    assert restore_binding(None, topology, "work") == Restored(1, has_no_consumer=True)
     eventually(lambda: depth(management, "work") == 3, "they arrive")
     eventually(lambda: look() == {"missing": 0, "stuck": 0, "waiting": 0}, "nothing is stuck")
     assert provision.check(None, topology).holds

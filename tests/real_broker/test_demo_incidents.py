@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.contrib.auth.models import User
@@ -12,15 +13,18 @@ from analytics.models import DayFigures, NightlyReport, Run
 from analytics.models.run import GENERATED, RunState
 from delayboard.demo import removal, retries
 from delayboard.demo.apply_topology import apply_topology
-from delayboard.demo.incidents import make_incidents, replay_refunds
+from delayboard.demo.incidents import RETURNS, make_incidents, replay_refunds, show_incidents
 from delayboard.demo.reminders import SHOP
 from delayboard.demo.seed import DEMO_BROKER
 from delayboard.models import BatchState, DeadLetterQueue, MessageGroup, ReplayBatch
 from tests.brokers import Vhost
-from tests.builders import address_of, make_broker, make_pair
+from tests.builders import address_of, eventually, make_broker, make_pair, running
+from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.findings.find import find
+from topology.message import Publish
 from topology.models import AuditEntry, Broker, Topology
 from topology.operations import provision
 from topology.operations.restore_binding import restore_binding
@@ -37,6 +41,10 @@ def stage(vhost: Vhost) -> Broker:
             retries.prepare(broker, trade)
     make_incidents(broker)
     return broker
+
+
+def count_acks(management: Management, queue: str) -> int:
+    return int(management.queue(queue).get("message_stats", {}).get("ack", 0))
 
 
 def test_the_incidents_can_be_looked_at_solved_and_removed(vhost: Vhost) -> None:
@@ -56,7 +64,12 @@ def test_the_incidents_can_be_looked_at_solved_and_removed(vhost: Vhost) -> None
         found = {one.rule.id for one in find(observe(management))}
         assert "F01" in found
         levels = Topology.objects.get(keep_bodies=True)
-        assert restore_binding(None, levels, "returns") == 1
+        assert restore_binding(None, levels, RETURNS).created == 1
+        with running(lambda stop: show_incidents(broker, stop)):
+            acked = partial(count_acks, management, RETURNS)
+            with publisher(address_of(vhost), "test") as channel:
+                channel.publish(Publish("", RETURNS, build_properties(), b""))
+            eventually(acked, "the shop takes what is delivered to the restored destination")
         pair = make_pair(broker, name="mine")
         provision.apply(None, pair)
         day = timezone.now().date() - timedelta(days=1)

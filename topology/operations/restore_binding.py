@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from django.utils import timezone
 
@@ -18,8 +18,19 @@ from topology.provisioning.destinations import SHORTEST, has_free_destinations
 from topology.snapshot import Snapshot
 
 
-def restore_binding(user: User, topology: Topology, destination: str) -> int:
-    """Bind a destination that exists to the topology; how many bindings were created.
+@dataclass(frozen=True)
+class Restored:
+    """How many bindings were created, and whether their destination is a queue without consumers.
+
+    RabbitMQ counts consumers every few seconds.
+    """
+
+    created: int
+    has_no_consumer: bool
+
+
+def restore_binding(user: User, topology: Topology, destination: str) -> Restored:
+    """Bind a destination that exists to the topology.
 
     Raises Refusal when the topology is not applied, or when the destination or the exchange that
     it is bound to does not exist; BrokerError when the broker fails.
@@ -38,7 +49,9 @@ def restore_binding(user: User, topology: Topology, destination: str) -> int:
         created = create_owned(topology, bindings, management, snapshot).created
     rows = MissingBinding.objects.filter(topology=topology, destination=destination)
     rows.filter(restored_at=None).update(restored_at=timezone.now(), is_bound=True)
-    return created
+    numbers = snapshot.numbers.get(destination)
+    is_queue = any(one.destination_is_queue for one in bindings.bindings)
+    return Restored(created, bool(is_queue and numbers and numbers.consumers == 0))
 
 
 def obstacle_to(row: MissingBinding, snapshot: Snapshot) -> str:
