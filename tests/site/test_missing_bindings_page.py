@@ -44,6 +44,8 @@ def test_the_page_names_them_and_offers_to_bind_what_exists(levels: Topology) ->
     assert "At least 2 messages are stuck" in text
     assert "In sync" in text
     text = page(client, levels)
+    assert ">Stuck</span>: no binding" in text
+    assert ">Not routed</span>: no binding" in text
     assert text.count("Restore binding</button>") == 1
     assert "has no queue and no exchange" in text
     assert "<b>gone" not in text
@@ -71,7 +73,7 @@ def test_what_could_not_be_restored_is_said_and_audited(levels: Topology) -> Non
 
 def test_the_list_of_topologies_and_now_say_so(levels: Topology) -> None:
     client = signed_in(Role.VIEWER)
-    assert "Not routed" in text_of(client.get(reverse("topology:topologies")))
+    assert ">Stuck</span>" in text_of(client.get(reverse("topology:topologies")))
     text = text_of(client.get(reverse("now")))
     assert "All systems normal" not in text
     assert f"/topologies/{levels.slug}/destinations/" in text
@@ -81,5 +83,5 @@ def test_a_restored_one_waits_for_the_retry(levels: Topology) -> None:
     at = timezone.now() - timedelta(seconds=5)
     MissingBinding.objects.filter(destination="sales").update(restored_at=at)
     text = page(signed_in(Role.OPERATOR), levels)
-    assert "Restored, retry pending" in text
+    assert ">Retry pending</span>" in text
     assert "Restore binding</button>" not in text

@@ -40,6 +40,15 @@ class MissingBinding(models.Model):
         return self.sentence
 
     @property
+    def state(self) -> str:
+        """The word for it on every page; the problem behind it is a detail."""
+        if self.restored_at is not None:
+            return "Retry pending"
+        if self.is_dropped:
+            return "Dropped"
+        return "Stuck" if self.stuck else "Not routed"
+
+    @property
     def sentence(self) -> str:
         """What is wrong since when, and how many messages it concerns."""
         if not self.destination:
