@@ -44,6 +44,8 @@ def test_the_way_is_told_hop_by_hop_and_drawn_with_its_times(broker: Broker) -> 
     assert "2 copies, each with its own path." in text
     assert 'Waits 1m 30s in <span class="name">hold</span>' in text
     assert "after 1m 30s" in text
+    assert '<strong>Delivered</strong> to <span class="name">work</span>: the message' in text
+    assert "Remains in" not in text
     for step in ("1: at once", "2: after 1m 30s", "3: after 1m 30s"):
         assert step in text
     assert 'data-mark="queue/copies"' in text
