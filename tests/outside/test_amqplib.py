@@ -158,5 +158,5 @@ def test_what_a_node_consumer_rejected_is_listed_with_its_round(
             return text if "late-1" in text else ""
 
         text = eventually(listed, "it is listed")
-    assert "attempt 1" in text
+    assert "retry 1" in text
     assert f"rejected once in {topology.parsed.input_queue}" in text

@@ -64,7 +64,7 @@ def test_a_message_rejected_twice_is_in_round_two_and_says_when_it_comes_back(
     address = reverse("retrying", args=[broker.slug])
     first = text_of(client.get(address))
     assert "order 4711" in first
-    assert "attempt 1" in first
+    assert "retry 1" in first
     reject_one(vhost, params.input_queue)
     recorded(topology, event_log, 2)
     row = ScheduledMessage.objects.get(left_at=None)
@@ -72,7 +72,7 @@ def test_a_message_rejected_twice_is_in_round_two_and_says_when_it_comes_back(
     assert row.entered_at is not None
     assert row.due_at - row.entered_at == timedelta(seconds=5)
     text = text_of(client.get(address))
-    assert "attempt 2" in text
-    assert "attempt 1" not in text
+    assert "retry 2" in text
+    assert "retry 1" not in text
     assert f'<time datetime="{row.due_at.isoformat()}"' in text
     assert f"rejected 2 times in {params.input_queue}" in text

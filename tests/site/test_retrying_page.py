@@ -33,7 +33,7 @@ def test_what_waits_for_its_next_attempt_is_listed(applied: Topology) -> None:
     row = waits(applied, 60, REJECTED, attempt=2, message_id="<b>4711</b>")
     text = page(applied.broker)
     assert "&lt;b&gt;4711" in text
-    assert "attempt 2" in text
+    assert "retry 2" in text
     assert "rejected 2 times in a" in text
     assert reverse("analytics:scheduled_message", args=[row.pk]) in text
     assert "Recorded on entry." in text
