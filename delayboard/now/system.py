@@ -15,6 +15,20 @@ from topology.graph.live_values import make_version
 from topology.models import Broker
 
 
+# What a name does not say by itself. The ends "bytes", "seconds", "ms" and "at" are units.
+_WORDS = {
+    "drained": "events written",
+    "passed": "forwarded",
+    "looped": "delayed again",
+    "returned": "not routed",
+    "late_p50_ms": "median lateness ms",
+    "late_p99_ms": "99th percentile ms",
+    "late_last_ms": "last ms",
+    # It is measured with each cleaning only, for it reads every row.
+    "parked_messages_bytes": "in parked messages at that time bytes",
+}
+
+
 @dataclass(frozen=True)
 class TaskLine:
     """A background task and what it reports of itself."""
@@ -73,7 +87,7 @@ def make_tasks_version(lines: Sequence[TaskLine]) -> str:
 def describe_details(details: Mapping[str, Any]) -> str:
     """What a task reports of itself, as a person reads it."""
     return ", ".join(
-        _describe(name.replace("_", " "), value)
+        _describe(_WORDS.get(name, name.replace("_", " ")), value)
         for name, value in details.items()
         if value not in (None, "") and not isinstance(value, dict)
     )
@@ -86,6 +100,8 @@ def _describe(words: str, value: Any) -> str:
         return f"{format_bytes(value)} {words.removesuffix(' bytes')}"
     if words.endswith(" seconds"):
         return f"{format_ms(1000 * value)} {words.removesuffix(' seconds')}"
+    if words.endswith(" ms"):
+        return f"{words.removesuffix(' ms')} {format_ms(value)}"
     if words.endswith(" at"):
         return f"{words.removesuffix(' at')} at {str(value)[11:19]}"
     return f"{words} {value}"

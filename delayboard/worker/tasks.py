@@ -121,7 +121,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         (PARKING, "Parking", parked),
         (PARKED_MESSAGES, "Discard and restore", changed),
         (MIGRATIONS, "Migrations", migrated),
-        (CHANGES, "Changes in delay queues", read),
+        (CHANGES, "Changes of messages in delay queues", read),
         ("replacements", "Replacement of queues", replaced),
         ("parked-message-index", "Index of parked messages", keep_indexed),
         (CLEANING, "Data retention", keep_clean),
@@ -169,24 +169,22 @@ def parker_of(row: DeadLetterQueue) -> Task:
 def interception_of(row: Interception, owner: str) -> Task:
     """The task that changes messages for a queue; whoever holds the lease of its work does it."""
     run = partial(_work_off, partial(_claim_own, row.work), owner, intercept.attend)
-    return Task(interception_key(row.pk), f"Changes for {row.queue}"[:200], run, row.broker_id)
+    return Task(interception_key(row.pk), f"Changes of messages for {row.queue}"[:200], run, row.broker_id)
 
 
 def replayer(owner: str, number: int) -> Task:
     run = partial(_work_off, _claims(change_state.KIND), owner, send_batch.replay)
-    return _one_of_several(REPLAYS, "Replays", number, run)
+    return _one_of_several(REPLAYS, "Replayer", number, run)
 
 
 def _publisher(owner: str, number: int) -> Task:
     run = partial(_work_off, _claims(publish_job.KIND), owner, publish_job.attend)
-    return _one_of_several(PUBLISH_JOBS, "Publish jobs", number, run)
+    return _one_of_several(PUBLISH_JOBS, "Publisher", number, run)
 
 
 def _one_of_several(key: str, name: str, number: int, run: Run) -> Task:
     """Slow work of one keeps no other waiting."""
-    if number == 1:
-        return Task(key, name, run)
-    return Task(f"{key}-{number}", f"{name}, {number}", run)
+    return Task(key if number == 1 else f"{key}-{number}", f"{name} {number}", run)
 
 
 def _wait(topology_id: int, passing: ForwarderCounts, *, stop: Event, beat: Beat) -> None:

@@ -231,6 +231,11 @@ def test_what_a_background_task_says_of_itself_is_for_people() -> None:
     }
     reported |= {"removed": {}, "trouble": "", "last_at": ""}
     assert describe_details(reported) == "1.2\u00a0MB behind, 1m 15s behind, not caught up"
+    reported = {"passed": 3, "late_p99_ms": 511, "cleaned_at": "2026-11-26T12:54:34+00:00"}
+    assert describe_details(reported | {"parked_messages_bytes": 0}) == (
+        "forwarded 3, 99th percentile 511ms, cleaned at 12:54:34, "
+        "0\u00a0B in parked messages at that time"
+    )
 
 
 def test_stuck_messages_are_the_first_trouble(broker: Broker, pair: Topology) -> None:
