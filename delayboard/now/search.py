@@ -68,6 +68,12 @@ def _fitting(words: Sequence[str], places: Iterable[Place]) -> list[Place]:
 def _pages(rights: Rights) -> Iterator[Place]:
     for page in PAGES:
         yield Place(Link(page.label, page.url_name))
+    yield Place(Link("Stuck messages", "analytics:scheduled", query={"stuck": "1"}))
+    yield Place(Link("Overdue messages", "analytics:scheduled", query={"overdue": "1"}))
+    soon = {"from": "now", "until": "+1h"}
+    yield Place(Link("Due next: messages of the next hour", "analytics:scheduled", query=soon))
+    if rights.may_administer:
+        yield Place(Link("Alerts: e-mail, webhook, Slack, Teams, PagerDuty", "alerts"))
     yield Place(Link("Brokers", "topology:brokers"))
     yield Place(Link("Compare patterns", "topology:patterns", fragment="comparison"))
     yield Place(Link("Changes of scheduled messages", "scheduled_changes"))

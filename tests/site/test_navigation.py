@@ -174,6 +174,10 @@ def test_search_finds_pages_actions_topologies_queues_and_groups(
     client = signed_in(Role.ADMIN)
     assert found_in(client, "")["Scheduled"] == "/scheduled/"
     assert found_in(client, "create top")["Create topology"] == "/topologies/patterns/"
+    assert found_in(client, "stuck") == {"Stuck messages": "/scheduled/?stuck=1"}
+    assert found_in(client, "overdue") == {"Overdue messages": "/scheduled/?overdue=1"}
+    assert list(found_in(client, "due next").values()) == ["/scheduled/?from=now&until=%2B1h"]
+    assert list(found_in(client, "webhook").values()) == [reverse("alerts")]
     name = pair.name
     compared = f"/topologies/{pair.slug}/comparison/"
     assert found_in(client, "compare") == {
@@ -210,4 +214,5 @@ def test_search_offers_only_what_the_user_may_do(pair: Topology, other: Broker) 
     assert found_in(signed_in(Role.VIEWER), "peek orders.eu") == {}
     offered = found_in(viewer, "")
     assert "Change password" in offered
+    assert found_in(viewer, "webhook") == {}
     assert not {"Add broker", "Create topology", "Publish message", "Audit"} & offered.keys()
