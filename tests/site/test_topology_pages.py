@@ -278,7 +278,7 @@ def test_empty_levels_are_folded_until_all_are_wanted(broker: Broker) -> None:
     know(broker, *levels.definitions, **depths | {"shop.delay-level-05": 7})
     client, address = signed_in(Role.VIEWER), reverse("topology:topology", args=[levels.slug])
     text = text_of(client.get(address))
-    assert "The diagram omits 9 empty levels." in text
+    assert "The diagram omits 9 empty levels and keeps the highest and the lowest." in text
     assert "Level 5, queue" in text
     assert "Level 6, queue" not in text
     assert "Level 6, queue" in text_of(client.get(address, {"levels": "all"}))
