@@ -107,9 +107,7 @@ def find_unroutable(brokers: Sequence[Broker], named: int | None = NAMED) -> Ite
             severity: Severity = "warning" if row.restored_at else "error"
             sentence = f"{topology.name}: {row.sentence}"
             key = f"binding/{row.pk}"
-            yield Problem(
-                severity, sentence, where, key, topology.pk, row.state, ProblemKind.STUCK
-            )
+            yield Problem(severity, sentence, where, key, topology.pk, row.state, ProblemKind.STUCK)
         if rest := group[len(group) if named is None else named :]:
             more = "1 more destination" if len(rest) == 1 else f"{len(rest)} more destinations"
             stuck, waiting = (sum(getattr(row, n) for row in rest) for n in ("stuck", "waiting"))

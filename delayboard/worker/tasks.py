@@ -169,7 +169,9 @@ def parker_of(row: DeadLetterQueue) -> Task:
 def interception_of(row: Interception, owner: str) -> Task:
     """The task that changes messages for a queue; whoever holds the lease of its work does it."""
     run = partial(_work_off, partial(_claim_own, row.work), owner, intercept.attend)
-    return Task(interception_key(row.pk), f"Changes of messages for {row.queue}"[:200], run, row.broker_id)
+    return Task(
+        interception_key(row.pk), f"Changes of messages for {row.queue}"[:200], run, row.broker_id
+    )
 
 
 def replayer(owner: str, number: int) -> Task:
