@@ -14,7 +14,6 @@ from topology.delays import format_ms
 from topology.graph.live_values import make_version
 from topology.models import Broker
 
-
 # What a name does not say by itself. The ends "bytes", "seconds", "ms" and "at" are units.
 _WORDS = {
     "drained": "events written",
