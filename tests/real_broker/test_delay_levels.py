@@ -136,7 +136,9 @@ def test_messages_for_a_destination_that_was_unbound_are_stuck_until_it_is_bound
         row.sentence
     ]
     assert depth(management, "work") == 0
-    assert restore_binding(None, topology, "work") == Restored(1, has_no_consumer=True)
+    restored = restore_binding(None, topology, "work")
+    assert restored == Restored("work", 1, has_no_consumer=True)
+    assert "They wait in “work”, which has no consumer." in restored.sentence
     eventually(lambda: depth(management, "work") == 3, "they arrive")
     eventually(lambda: look() == {"missing": 0, "stuck": 0, "waiting": 0}, "nothing is stuck")
     assert provision.check(None, topology).holds

@@ -25,8 +25,19 @@ class Restored:
     RabbitMQ counts consumers every few seconds.
     """
 
+    destination: str
     created: int
     has_no_consumer: bool
+
+    @property
+    def sentence(self) -> str:
+        """What was done, and what becomes of the stuck messages."""
+        state = "is restored" if self.created else "already existed"
+        wait = f" They wait in “{self.destination}”, which has no consumer."
+        return (
+            f"The binding of {self.destination} {state}. RabbitMQ routes stuck messages to it at "
+            f"its next retry, within three minutes.{wait if self.has_no_consumer else ''}"
+        )
 
 
 def restore_binding(user: User, topology: Topology, destination: str) -> Restored:
@@ -51,7 +62,7 @@ def restore_binding(user: User, topology: Topology, destination: str) -> Restore
     rows.filter(restored_at=None).update(restored_at=timezone.now(), is_bound=True)
     numbers = snapshot.numbers.get(destination)
     is_queue = any(one.destination_is_queue for one in bindings.bindings)
-    return Restored(created, bool(is_queue and numbers and numbers.consumers == 0))
+    return Restored(destination, created, bool(is_queue and numbers and numbers.consumers == 0))
 
 
 def obstacle_to(row: MissingBinding, snapshot: Snapshot) -> str:

@@ -30,12 +30,6 @@ def topology_restore(request: HttpRequest, topology: Topology) -> HttpResponse:
     destination = request.POST.get("destination", "")
 
     def restore() -> str:
-        restored = restore_binding(request.user, topology, destination)
-        state = "is restored" if restored.created else "already existed"
-        sentence = f"The binding of {destination} {state}. RabbitMQ routes stuck messages to it "
-        sentence += "at its next retry, within three minutes."
-        if restored.has_no_consumer:
-            sentence += f" They wait in “{destination}”, which has no consumer."
-        return sentence
+        return restore_binding(request.user, topology, destination).sentence
 
     return try_action(request, topology, restore, "Binding not restored.")
