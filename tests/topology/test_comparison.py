@@ -27,8 +27,9 @@ HOUR = timedelta(hours=1)
         ("retry_loop", NEW, "quorum_retry"),
         ("retry_pair", NEW, "quorum_retry"),
         ("retry_ladder", NEW, "quorum_retry"),
-        ("retry_loop", MIDDLE, ""),
-        ("retry_pair", (4, 3, 0), ""),
+        ("retry_loop", MIDDLE, "retry_ladder"),
+        ("retry_pair", (4, 3, 0), "retry_ladder"),
+        ("retry_ladder", MIDDLE, ""),
         ("delay_queues", NEW, "quorum_retry"),
         ("delay_queues", OLD, "retry_ladder"),
         ("delayed_exchange", OLD, "delay_levels"),
@@ -47,12 +48,22 @@ def test_each_pattern_has_its_verdict_by_version_with_the_reason(
     assert verdict.why.endswith(".")
 
 
-@pytest.mark.parametrize("kind", ["retry_loop", "retry_pair"])
-def test_a_topology_whose_retries_never_end_has_a_better_pattern_on_each_version(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["retry_loop", "retry_pair", "delay_queues"])
+def test_a_topology_without_a_limit_of_retries_has_a_better_pattern_with_one(kind: str) -> None:
+    params = PATTERNS[kind].EXAMPLE
+    own = describe_cost(kind, params, max(delays_of(kind, params)))
+    costs = {one.kind: one.retries for one in list_costs(DELAYS)}
+    assert own.retries == "no limit: only the consumer ends them"
     for version in (OLD, MIDDLE, NEW):
-        verdict = find_better(kind, PATTERNS[kind].EXAMPLE, version, {"F27"})
-        costs = {one.kind: one.retries for one in list_costs(DELAYS)}
+        verdict = find_better(kind, params, version)
         assert costs[verdict.kind].endswith("then parked")
+
+
+def test_the_number_of_retries_of_a_ladder_is_a_choice_until_it_has_its_delays() -> None:
+    costs = {one.kind: one.retries for one in list_costs(DELAYS)}
+    assert costs["retry_ladder"] == "one for each delay you choose, then parked"
+    ladder = PATTERNS["retry_ladder"].EXAMPLE
+    assert describe_cost("retry_ladder", ladder, max(DELAYS)).retries == "3, then parked"
 
 
 def test_hold_queues_for_any_delay_and_classic_levels_are_advised_to_be_quorum_levels() -> None:

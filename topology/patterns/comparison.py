@@ -32,8 +32,6 @@ from topology.patterns.table import PATTERNS
 # The first version that accepts the policy keys of a delayed retry too.
 DELAYED_RETRY = (4, 3, 1)
 LAST_WITH_PLUGIN = (4, 3)
-ENDLESS_RETRIES = "F27"
-"""The rule of findings that a pattern which ends its retries does not break."""
 DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
 """Of the comparison without a topology."""
 _HOUR = timedelta(hours=1)
@@ -71,21 +69,19 @@ class Cost:
     obstacle: str = ""
 
 
-def find_better(
-    kind: str, params: Any, version: tuple[int, ...], rules: Collection[str] = ()
-) -> Verdict:
-    """Which pattern serves better than this use; `rules` are those of its open findings."""
+def find_better(kind: str, params: Any, version: tuple[int, ...]) -> Verdict:
+    """Which pattern serves better than this use, by its parameters, applied or not."""
     if kind in _RETRIES and version >= DELAYED_RETRY:
         return Verdict(
             QUORUM_RETRY,
             "A quorum queue of this RabbitMQ version delays the retry itself: one queue, no "
             "exchange, no x-death to count. It parks a message after the last retry.",
         )
-    if kind in (RETRY_LOOP, RETRY_PAIR) and ENDLESS_RETRIES in rules:
+    if kind in (RETRY_LOOP, RETRY_PAIR):
         return Verdict(
             RETRY_LADDER,
-            "RabbitMQ never ends the retries of this topology. A retry ladder parks a message "
-            "after its last delay.",
+            "RabbitMQ never ends the retries of this topology: only its consumer can. A retry "
+            "ladder retries once after each of its delays, and then parks the message.",
         )
     if kind == DELAY_QUEUES:
         return Verdict(
@@ -126,8 +122,6 @@ _NEEDS_NEWER = (
     "Only RabbitMQ 4.3.1 and later delays a retry in the work queue itself, with fewer queues."
 )
 _WHY_BEST: Mapping[str, str] = {
-    RETRY_LOOP: _NEEDS_NEWER,
-    RETRY_PAIR: _NEEDS_NEWER,
     RETRY_LADDER: _NEEDS_NEWER,
     QUORUM_RETRY: "The work queue delays each retry itself and parks a message after the last one. "
     "Every other retry pattern needs more writes.",
@@ -179,6 +173,8 @@ def list_costs(
         has_them = params is not None
         shown = params if has_them else pattern.EXAMPLE
         one = describe_cost(kind, shown, longest, version, exchange_types)
+        if kind == RETRY_LADDER:
+            one = replace(one, retries="one for each delay you choose, then parked")
         others = "one delay" if len(pattern.delays(shown)) == 1 else "other delays"
         costs.append(one if has_them else replace(one, delays=others, queues="", writes=None))
     return costs
@@ -250,4 +246,6 @@ def _describe_retries(kind: str, params: Any) -> str:
     if not pattern.ATTEMPTS_COUNTED_BY:
         return "none"
     rounds = params.limit if kind == QUORUM_RETRY else pattern.rounds(params)
-    return "no limit" if rounds is None else f"{rounds}, then parked"
+    if rounds is None:
+        return "no limit: only the consumer ends them"
+    return f"{rounds}, then parked"

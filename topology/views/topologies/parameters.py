@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
@@ -25,7 +27,9 @@ def topology_add(request: HttpRequest) -> HttpResponse:
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     if not operated.exists():
         raise PermissionDenied("This action needs the role operator on a broker.")
-    initial = {"broker": access.chosen_broker(operated, request.GET.get("broker", ""))}
+    given = {field.name: request.GET.get(field.name) for field in PATTERNS[kind].FIELDS}
+    initial: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
+    initial["broker"] = access.chosen_broker(operated, request.GET.get("broker", ""))
     form = TopologyForm(request.POST or None, user=request.user, kind=kind, initial=initial)
     first = PATTERNS[kind].FIELDS[0].name
     if request.method == "POST" and form.is_valid():

@@ -75,9 +75,8 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         context |= _describe_state(topology, known.snapshot)
         if tab == "settings":
             context["probe_problem"] = probe_problem(topology, known.snapshot)
-        rules = {line.finding.rule.id for line in context["findings"] or ()}
         version = known.snapshot.version_tuple
-        context["verdict"] = find_better(topology.kind, topology.parsed, version, rules)
+        context["verdict"] = find_better(topology.kind, topology.parsed, version)
     if tab == "comparison":
         context |= compare_patterns(topology.kind, topology.parsed, known.snapshot)
     return render(request, "topology/topology.html", context)
