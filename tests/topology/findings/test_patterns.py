@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -51,3 +52,17 @@ def test_retries_that_a_ladder_parks_are_not_endless_and_those_of_a_pair_are() -
 
     assert "Retries without an end" not in titles("retry_ladder")
     assert "Retries without an end" in titles("retry_pair")
+    # Its input exchange is a fanout, so its messages may have any key.
+    assert "Retries without an end" in titles("retry_loop")
+
+
+def test_a_loop_through_another_exchange_than_a_fanout_may_end_for_some_keys() -> None:
+    made = Definitions.of(
+        replace(obj, type="topic")
+        if obj == Exchange("service_a_dead_letter_exchange", "fanout")
+        else obj
+        for obj in applied("retry_loop")
+    )
+    assert made != applied("retry_loop")
+    titles = [one.title for one in find(a_snapshot(made, version="4.3.6"))]
+    assert "Retries without an end" not in titles

@@ -84,10 +84,29 @@ def _find_immediate_retries(context: Context) -> Iterator[Hit]:
 
 
 def _find_endless_retries(context: Context) -> Iterator[Hit]:
-    for death in context.deaths:
-        if death.reason == "rejected" and _is_endless(context, death):
+    known = [death for death in context.deaths if death.reason == "rejected"]
+    # Of a queue whose messages may have any key, its name stands for all where no key matters.
+    others = (context.reject(q, q.name) for q in context.dead_lettering if context.keys(q) is None)
+    for death in (*known, *(one for one in others if _ignores_keys(context, one))):
+        if _is_endless(context, death):
             sentence = f"RabbitMQ never ends the retries of “{death.queue.name}”."
             yield Hit("", context.evidence(death.queue, "x-dead-letter-exchange", sentence))
+
+
+def _ignores_keys(context: Context, death: Death) -> bool:
+    """Whether a message takes the same way back to its queue with any routing key: only fanout
+    exchanges lead there, each straight to queues.
+    """
+    passed = {hop.queue for outcome in death.back() for hop in outcome.hops}
+    found = (context.index.queues[name] for name in passed)
+    names = {one.dead_letter_exchange for one in found} - {None}
+    exchanges = [context.index.exchanges.get(name or "") for name in names]
+    return all(
+        one is not None
+        and one.type == "fanout"
+        and all(leads.destination_is_queue for leads in context.index.definitions.leaving(one.name))
+        for one in exchanges
+    )
 
 
 def _is_endless(context: Context, death: Death) -> bool:
