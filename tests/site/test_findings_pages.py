@@ -17,7 +17,6 @@ from tests.topology.builders import a_queue
 from tests.topology.findings.examples import EXAMPLES
 from topology import snapshots
 from topology.broker.management.definitions_file import read_export
-from topology.findings.commands import Admin
 from topology.findings.find import find
 from topology.findings.rules import levels
 from topology.findings.rules.cycles import describe_parking
@@ -88,7 +87,8 @@ def test_retries_without_an_end_have_a_remedy_in_steps(pair: Topology) -> None:
     assert "Retries without an end" in text
     assert "declare queue name=orders-parking" in text
     assert reverse("topology:topology_comparison", args=[pair.slug]) in text
-    _, _, lines = describe_parking("orders", Admin(()))
+    snapshot = know(pair.broker, *pair.definitions)
+    _, _, lines = describe_parking("orders", snapshot)
     assert escape(lines) in text
 
     def consume(rejections: int) -> list[str]:
@@ -102,6 +102,17 @@ def test_retries_without_an_end_have_a_remedy_in_steps(pair: Topology) -> None:
 
     assert consume(2) == ["basic_reject"]
     assert consume(3) == ["basic_publish", "basic_ack"]
+
+
+def test_retries_without_an_end_are_parked_in_the_dead_letter_queue_that_exists(
+    pair: Topology,
+) -> None:
+    text = opened(pair.broker, *pair.definitions, a_queue("orders-given-up"))
+    assert "This dead-letter queue exists" in text
+    assert "orders-parking" not in text
+    assert "&quot;orders-given-up&quot;, body" in text
+    text = opened(pair.broker, *pair.definitions, a_queue("orders-dead", type="stream"))
+    assert "declare queue name=orders-parking" in text
 
 
 def test_a_finding_in_a_managed_topology_leads_to_its_plan(pair: Topology) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 from topology.definitions import Queue, show_value
@@ -12,6 +13,7 @@ from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
 from topology.routing import sentences
 from topology.routing.consumer import delivery_limit
+from topology.snapshot import Snapshot
 
 LIMIT = "x-delivery-limit"
 # Retries with as many different routing keys count as endless.
@@ -137,11 +139,12 @@ def _keys_back(death: Death, *, is_delayed: bool) -> Iterator[str]:
                 yield hop.routing_key
 
 
-def describe_parking(queue: str, admin: Admin) -> tuple[str, str, str]:
-    """The parking queue of a queue whose retries never end, the command that declares it, and the
-    lines of a consumer (pika) that end them.
+def describe_parking(queue: str, snapshot: Snapshot) -> tuple[str, str, str]:
+    """The parking queue of a queue whose retries never end, the command that declares it ("" for
+    one that exists), and the lines of a consumer (pika) that end them.
     """
-    parking = f"{queue}-parking"
+    existing = _find_parking(queue, snapshot)
+    parking = existing or f"{queue}-parking"
     quoted = json.dumps(parking, ensure_ascii=False)
     lines = f"""\
 deaths = (properties.headers or {{}}).get("x-death", [])
@@ -155,7 +158,29 @@ else:
         "", {quoted}, body, properties, mandatory=True
     )
     channel.basic_ack(method.delivery_tag)"""
-    return parking, admin.declare_queue(Queue(parking)), lines
+    declare = Admin(snapshot.version_tuple).declare_queue(Queue(parking))
+    return parking, "" if existing else declare, lines
+
+
+def _find_parking(queue: str, snapshot: Snapshot) -> str:
+    """The queue beside it that is named as its dead-letter queue, without consumers or a TTL."""
+    named = re.compile(
+        re.escape(queue) + r"[._-](?:dlq|dead(?:-?letters?)?|errors?|parking(?:-?lot)?|parked"
+        r"|given-?up)",
+        re.IGNORECASE,
+    )
+    return min(
+        (
+            one.name
+            for one in snapshot.definitions.queues
+            if named.fullmatch(one.name)
+            and one.type != "stream"
+            and one.message_ttl_ms is None
+            and one.dead_letter_exchange is None
+            and one.name not in snapshot.consumed
+        ),
+        default="",
+    )
 
 
 def _find_poison(context: Context) -> Iterator[Hit]:

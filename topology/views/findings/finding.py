@@ -134,16 +134,16 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
     chain, admin = chain_of(one, snapshot), Admin(snapshot.version_tuple)
     commands = one.commands[:MOST_COMMANDS]
     endless = one.objects[:MOST_COMMANDS] if one.rule == cycles.FOR_EVER else ()
-    parking = [cycles.describe_parking(queue, admin) for _, queue, *_ in endless]
+    parking = [cycles.describe_parking(queue, snapshot) for _, queue, *_ in endless]
     is_admin_needed = [*commands, *(command for _, command, _ in parking)]
     return {
         "line": make_line(one),
         "evidence": [(name_of(each.object), each) for each in one.evidence[:MOST_OBJECTS]],
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
         "commands": [insert_vhost(command, broker.vhost) for command in commands],
-        "parking": [
-            (queue, insert_vhost(command, broker.vhost), lines) for queue, command, lines in parking
-        ],
+        "parking_lines": [lines for _, _, lines in parking],
+        "existing": [queue for queue, command, _ in parking if not command],
+        "declares": [insert_vhost(command, broker.vhost) for _, command, _ in parking if command],
         "uses_rabbitmqctl": any("rabbitmqctl" in command for command in commands),
         "tool": name_tool(is_admin_needed, admin),
         "warning": warn_about(commands),
