@@ -5,6 +5,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
+from urllib.parse import urlsplit
 
 import pytest
 from django.urls import reverse
@@ -77,9 +78,32 @@ def test_a_finding_shows_the_setting_the_remedy_and_the_path(broker: Broker) -> 
     assert "declare queue name=not-there" in text
     assert "destination=not-there" in text
     assert text.count('<pre class="body" data-copy>') == 3
+    url = urlsplit(broker.management_url)
+    options = f"--host={url.hostname} --port={url.port} --username={broker.username}"
+    assert f"the options {options} of the management API" in text
     assert "Replace " not in text
     assert "The exchange “not-there” does not exist." in text
     assert "<svg" in text
+
+
+def test_many_commands_are_one_block_with_one_button(broker: Broker) -> None:
+    levels = [
+        a_queue(
+            f"work-{n}",
+            type="quorum",
+            dlx="",
+            key="dead",
+            x_overflow="reject-publish",
+            x_dead_letter_strategy="at-least-once",
+        )
+        for n in range(4)
+    ]
+    know(broker, *levels, a_queue("dead"))
+    (found,) = [one for one in find(know(broker, *levels, a_queue("dead"))) if one.rule.id == "F24"]
+    address = reverse("topology:finding", args=[broker.slug, found.key])
+    text = text_of(signed_in(Role.VIEWER, broker).get(address))
+    assert text.count("<pre") == 1
+    assert 'data-copy="Copy all 4 commands"' in text
 
 
 def test_retries_without_an_end_have_a_remedy_in_steps(pair: Topology) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Self
 from urllib.parse import quote as url_quote
+from urllib.parse import urlsplit
 
 from topology.definitions import ArgumentValue, Binding, Queue
 
@@ -54,12 +55,13 @@ class Replacement(str):
         return made
 
 
-def name_tool(commands: Iterable[str], admin: Admin) -> str:
-    """Which rabbitmqadmin they are for; "" where they need none."""
+def name_tool(commands: Iterable[str], admin: Admin, options: str = "") -> str:
+    """Which rabbitmqadmin they are for, with which options if known; "" where they need none."""
     if any("rabbitmqadmin" in command for command in commands):
+        added = f"the options {options}" if options else "the address and account"
         return (
-            "Run rabbitmqadmin with the address and account of the management API: the syntax is "
-            f"that of {admin.tool}."
+            f"Run rabbitmqadmin with {added} of the management API: the syntax is that of "
+            f"{admin.tool}."
         )
     return ""
 
@@ -96,6 +98,16 @@ class Admin:
         if self._is_second:
             return "rabbitmqadmin 2"
         return "the rabbitmqadmin in Python that this broker serves at /cli/rabbitmqadmin"
+
+    def connect(self, url: str, account: str) -> str:
+        """The options that lead to a management API; the password is not among them."""
+        parts = urlsplit(url)
+        is_tls = parts.scheme == "https"
+        port = parts.port or (443 if is_tls else 80)
+        given = {"host": parts.hostname or "", "port": str(port), "username": account}
+        options = [f"--{name}={quote(value)}" for name, value in given.items()]
+        tls = "--use-tls" if self._is_second else "--ssl"
+        return " ".join([*options, tls] if is_tls else options)
 
     def declare_exchange(self, name: str, kind: str = "direct") -> str:
         return self._command("declare", "exchange", name=name, type=kind, durable="true")

@@ -14,7 +14,7 @@ for (const block of document.querySelectorAll("pre[data-copy]")) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "quiet";
-  button.textContent = "Copy";
+  button.textContent = block.dataset.copy || "Copy";
   const done = document.createElement("span");
   done.setAttribute("role", "status");
   button.addEventListener("click", async () => {

@@ -139,3 +139,18 @@ def test_a_name_that_looks_like_an_option_stays_a_name() -> None:
     )
     assert commands_of(queue(odd, ttl=5_000, dlx="", key="work", priorities=3), to_odd) == []
     assert f"--destination={odd}" in Admin((4, 3)).bind("x", odd, "k")
+
+
+@pytest.mark.parametrize(
+    ("version", "url", "options"),
+    [
+        ((4, 3, 6), "http://rabbit.example:15672", "--host=rabbit.example --port=15672"),
+        ((4, 3, 6), "https://rabbit.example", "--host=rabbit.example --port=443 --use-tls"),
+        ((3, 10, 8), "https://rabbit.example/", "--host=rabbit.example --port=443 --ssl"),
+    ],
+)
+def test_the_options_of_rabbitmqadmin_lead_to_the_management_api(
+    version: tuple[int, ...], url: str, options: str
+) -> None:
+    found = Admin(version).connect(url, "an operator")
+    assert found.replace(" --username='an operator'", "") == options

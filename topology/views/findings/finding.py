@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -41,7 +42,9 @@ from topology.views.diagram import draw_path
 from topology.views.findings.results import make_line, read_findings
 
 MOST_OBJECTS = 200
-MOST_COMMANDS = 20
+MOST_COMMANDS = 200
+MOST_BUTTONS = 3
+"""More commands are one block, with one button."""
 MOST_PERIODS = 10
 HISTORY_PAGE = 50
 # Their messages are peeked, parked or moved on the page of the queue.
@@ -140,12 +143,14 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "line": make_line(one),
         "evidence": [(name_of(each.object), each) for each in one.evidence[:MOST_OBJECTS]],
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
-        "commands": [insert_vhost(command, broker.vhost) for command in commands],
+        "blocks": _make_blocks(broker, commands),
         "parking_lines": [lines for _, _, lines in parking],
         "existing": [queue for queue, command, _ in parking if not command],
-        "declares": [insert_vhost(command, broker.vhost) for _, command, _ in parking if command],
+        "declares": _make_blocks(broker, [command for _, command, _ in parking if command]),
         "uses_rabbitmqctl": any("rabbitmqctl" in command for command in commands),
-        "tool": name_tool(is_admin_needed, admin),
+        "tool": name_tool(
+            is_admin_needed, admin, admin.connect(broker.management_url, broker.username)
+        ),
         "warning": warn_about(commands),
         "blanks": describe_blanks(commands),
         "more_commands": len(one.commands) - len(commands),
@@ -158,6 +163,14 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         if chain and len(chain.path)
         else None,
     }
+
+
+def _make_blocks(broker: Broker, commands: Sequence[str]) -> list[tuple[str, str]]:
+    """Each with the words of its button; "" for the usual ones."""
+    texts = [insert_vhost(command, broker.vhost) for command in commands]
+    if len(texts) > MOST_BUTTONS:
+        return [("\n".join(texts), f"Copy all {len(texts)} commands")]
+    return [(text, "") for text in texts]
 
 
 def _managed(broker: Broker, one: Finding) -> list[Topology]:
