@@ -211,10 +211,13 @@ def _budgets(targets: tuple[Slo, ...], last: date, computed_at: datetime | None)
 def find_paused(brokers: Sequence[Broker], named: int | None = NAMED) -> Iterator[Problem]:
     """The replays that go on only when somebody resumes them; `named` as in find_unroutable."""
     rows = ReplayBatch.objects.filter(broker__in=brokers, state=BatchState.PAUSED)
-    paused = list(rows.values_list("pk", "state_why"))
-    for pk, why in paused[:named]:
-        link = Link("View replay", "replay_batch", (str(pk),))
-        sentence = " ".join(filter(None, (f"Replay {pk} is paused.", why, "Resume or cancel it.")))
+    paused = list(rows.values_list("pk", "state_why", "died"))
+    for pk, why, died in paused[:named]:
+        link, step = Link("View replay", "replay_batch", (str(pk),)), "Resume or cancel it."
+        if died:
+            link = replace(link, label="View failures", fragment="failures")
+            step = "Correct the cause, then resume or cancel it."
+        sentence = " ".join(filter(None, (f"Replay {pk} is paused.", why, step)))
         yield Problem("warning", sentence, link, kind=ProblemKind.REPLAY_PAUSED)
     if named is not None and len(paused) > named:
         rest = len(paused) - named

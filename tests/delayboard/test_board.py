@@ -26,6 +26,7 @@ from delayboard.models import (
     BatchState,
     CounterSample,
     DeadLetterQueue,
+    ReplayBatch,
 )
 from delayboard.now.board import (
     SHARED_AGE,
@@ -174,6 +175,11 @@ def test_a_paused_replay_is_a_warning_with_its_page_and_does_not_run(broker: Bro
     assert warning.sentence == f"Replay {paused.pk} is paused. Resume or cancel it."
     assert warning.link is not None
     assert warning.link.arguments == (str(paused.pk),)
+    ReplayBatch.objects.update(died=1)
+    (warning,) = board(broker).warnings
+    assert warning.sentence.endswith("Correct the cause, then resume or cancel it.")
+    assert warning.link is not None
+    assert warning.link.fragment == "failures"
 
 
 def test_a_used_up_error_budget_and_unsent_reports_are_warnings(broker: Broker) -> None:

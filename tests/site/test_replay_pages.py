@@ -210,9 +210,13 @@ def test_a_failed_canary_shows_its_reason_queue_and_x_death_with_links(broker: B
         f'href="{reverse("message_group", args=[broker.slug, batch.group_id])}">3 of the group'
         in text
     )
-    # Its dry run was good, and the page does not call the message good for it.
-    assert text.count(">Was good</span>") == 2
-    assert text.count(">Good</span>") == 1
+    assert 'Correct the cause of <a href="#failures">the failures</a>, then resume' in text
+    assert "pauses when one of the first 2 messages (canary) is dead-lettered again, or 10" in text
+    # Its dry run was good, and the page does not call the messages good for it.
+    assert text.count(">Dry run: good</span>") == 3
+    assert ">Good</span>" not in text
+    # The message that died again has one state.
+    assert 'data-state="done"' not in text.partition('id="messages"')[2].partition("</thead>")[2]
     RedactionRule.objects.create(kind=RedactionKind.HEADER, pattern="x-death")
     assert "A redaction rule hides x-death." in page(batch, Role.VIEWER)
     # A dry run of the message that died again is good too, and says what happened before.
