@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import nullcontext
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.core.management import call_command
@@ -18,6 +20,7 @@ from topology.models import Broker, Role, State, Topology
 from topology.operations.topology_rows import create_topology, take_over
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.table import PATTERNS
 
 pytestmark = pytest.mark.django_db
 
@@ -50,6 +53,29 @@ def test_the_way_is_told_hop_by_hop_and_drawn_with_its_times(broker: Broker) -> 
         assert step in text
     assert 'data-mark="queue/copies"' in text
     assert "elsewhere" not in text
+
+
+def test_a_topology_opens_the_form_with_a_publish_of_its_own(
+    broker: Broker, pair: Topology
+) -> None:
+    client = signed_in(Role.VIEWER)
+
+    def link(topology: Topology) -> str:
+        text = text_of(client.get(reverse("topology:topology", args=[topology.slug])))
+        (address,) = re.findall('href="([^"]+)">Trace route</a>', text)
+        return unescape(address)
+
+    params = busy_wait_params.Params("calls", (timedelta(seconds=15),))
+    wait = create_topology(None, broker, busy_wait_params.KIND, params, tap_type="classic")
+    levels = create_topology(
+        None, broker, "delay_levels", PATTERNS["delay_levels"].EXAMPLE, tap_type="classic"
+    )
+    know(broker, *pair.definitions, *wait.definitions, *levels.definitions)
+    assert "Waits 15s in" in text_of(client.get(link(pair)))
+    # Its header is part of the route.
+    assert "due-at-ms" in text_of(client.get(link(wait)))
+    # Nothing is bound to the levels yet: no publish reaches a destination.
+    assert link(levels) == reverse("topology:trace_route", args=[broker.slug])
 
 
 def test_a_publish_that_nobody_takes_is_said_to_be_lost(broker: Broker) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -10,13 +12,16 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils.http import urlencode
 
 from topology import access, snapshots
 from topology.broker.errors import BrokerError
+from topology.definitions import Definitions
 from topology.delays import format_delay
 from topology.models import Role, Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.comparison import delays_of, describe_cost, list_costs
+from topology.patterns.pattern import MADE_UP
 from topology.snapshot import Snapshot
 from topology.views.redirect_back import next_of
 
@@ -42,8 +47,27 @@ def head_context(request: HttpRequest, topology: Topology) -> dict[str, Any]:
         "topology": topology,
         "broker": topology.broker,
         "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
+        "trace_query": _make_trace_query(topology),
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
+
+
+def _make_trace_query(topology: Topology) -> str:
+    """The first of its possible publishes, for the form that traces a route; "" where it has none
+    that its broker can take as it is.
+    """
+    known = snapshots.latest(topology.broker_id)
+    found = known.snapshot.definitions if known and known.snapshot else Definitions()
+    for delay, target, _ in topology.pattern.trials(topology.parsed, found):
+        route = topology.pattern.route(topology.parsed, delay, target)
+        if target != MADE_UP and all(found.get(one.identity) for one in route.declares):
+            query = {"exchange": route.exchange, "routing_key": route.routing_key}
+            # The header that others read is only a guess of ours.
+            is_guessed = topology.is_read_by_others
+            now_ms = time.time_ns() // 1_000_000
+            headers = route.headers if is_guessed else route.make_headers(now_ms)
+            return f"?{urlencode({**query, 'headers': json.dumps(headers)} if headers else query)}"
+    return ""
 
 
 def compare_patterns(kind: str, params: Any, snapshot: Snapshot | None) -> dict[str, Any]:
