@@ -31,8 +31,9 @@ _PAGES = (
     (
         "now",
         "Now",
-        "Problems come first, each with its remedy. One message is stuck, because its destination "
-        "has no binding. Follow the link and restore the binding.",
+        "Problems come first, each with its remedy. If a destination has no binding, its messages "
+        "are stuck: follow the link and restore the binding. Then RabbitMQ sends them on within "
+        "three minutes.",
     ),
     (
         "topology:topologies",
