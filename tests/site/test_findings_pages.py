@@ -131,6 +131,11 @@ def test_retries_without_an_end_have_a_remedy_in_steps(pair: Topology) -> None:
 def test_retries_without_an_end_are_parked_in_the_dead_letter_queue_that_exists(
     pair: Topology,
 ) -> None:
+    # Delayboard is a consumer of a queue that it parks automatically.
+    snapshot = know(pair.broker, *pair.definitions, a_queue("orders-given-up"))
+    parker = replace(snapshot.numbers["orders-given-up"], consumers=1)
+    numbers = {**snapshot.numbers, "orders-given-up": parker}
+    assert describe_parking("orders", replace(snapshot, numbers=numbers))[0] == "orders-given-up"
     text = opened(pair.broker, *pair.definitions, a_queue("orders-given-up"))
     assert "This dead-letter queue exists" in text
     assert "orders-parking" not in text

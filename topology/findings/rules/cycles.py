@@ -163,7 +163,10 @@ else:
 
 
 def _find_parking(queue: str, snapshot: Snapshot) -> str:
-    """The queue beside it that is named as its dead-letter queue, without consumers or a TTL."""
+    """The queue beside it that is named as its dead-letter queue, without a TTL.
+
+    A consumer may be Delayboard, which parks its messages.
+    """
     named = re.compile(
         re.escape(queue) + r"[._-](?:dlq|dead(?:-?letters?)?|errors?|parking(?:-?lot)?|parked"
         r"|given-?up)",
@@ -177,7 +180,6 @@ def _find_parking(queue: str, snapshot: Snapshot) -> str:
             and one.type != "stream"
             and one.message_ttl_ms is None
             and one.dead_letter_exchange is None
-            and one.name not in snapshot.consumed
         ),
         default="",
     )
