@@ -70,8 +70,8 @@ def _pages(rights: Rights) -> Iterator[Place]:
         yield Place(Link(page.label, page.url_name))
     yield Place(Link("Stuck messages", "analytics:scheduled", query={"stuck": "1"}))
     yield Place(Link("Overdue messages", "analytics:scheduled", query={"overdue": "1"}))
-    soon = {"from": "now", "until": "+1h"}
-    yield Place(Link("Due next: messages of the next hour", "analytics:scheduled", query=soon))
+    next_hour = {"from": "now", "until": "+1h"}
+    yield Place(Link("Due next: messages of the next hour", "analytics:scheduled", query=next_hour))
     if rights.may_administer:
         yield Place(Link("Alerts: e-mail, webhook, Slack, Teams, PagerDuty", "alerts"))
     yield Place(Link("Brokers", "topology:brokers"))
