@@ -15,6 +15,7 @@ from playwright.sync_api import Page
 
 from analytics.models import ScheduledMessage, Slo
 from analytics.recorder.firehose.switch import switch_on
+from analytics.scheduled.rows import due_counts
 from delayboard.models import (
     BatchState,
     DelayMigration,
@@ -415,8 +416,11 @@ def _queued(vhost: Vhost, broker: Broker) -> ScheduledMessage:
     message.destination = "mails"
     message.routing_key = delay_queues_params.queue_name("mails", timedelta(hours=1))
     message.exchange, message.left_at = "", None
-    message.due_at = datetime.now(UTC) + timedelta(hours=1)
+    before, due_at = message.due_at, datetime.now(UTC) + timedelta(hours=1)
+    assert before is not None
+    message.due_at = due_at
     message.save()
+    due_counts.change(topology, {("mails", before): -1, ("mails", due_at): 1})
     return message
 
 
