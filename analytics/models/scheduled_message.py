@@ -93,8 +93,12 @@ class ScheduledMessage(models.Model):
 
     @property
     def ending(self) -> str:
-        """How one that no longer waits ended: `settle` writes the due time of unseen exits."""
-        is_seen = self.left_at is not None and (self.caught_up or self.left_at != self.due_at)
+        """How one that no longer waits ended: `settle` writes the due time of unseen exits.
+
+        What passed without a delay entered, was due and left at one moment.
+        """
+        is_settled = self.left_at == self.due_at != self.entered_at and not self.caught_up
+        is_seen = self.left_at is not None and not is_settled
         return LEFT if is_seen else NOT_OBSERVED
 
     def overdue_by(self, now: datetime) -> timedelta:
