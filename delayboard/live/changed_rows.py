@@ -29,7 +29,8 @@ def scheduled_state(brokers: Collection[Broker], keys: Collection[str]) -> State
     no_longer_waiting = set(ids).difference(waiting.values_list("pk", flat=True))
     states: dict[int, str] = dict.fromkeys(no_longer_waiting, DELETED)
     known = ScheduledMessage.objects.filter(pk__in=no_longer_waiting, broker__in=brokers)
-    states |= {row.pk: row.ending for row in known.only("left_at", "due_at", "caught_up")}
+    of_ending = known.only("entered_at", "due_at", "left_at", "caught_up")
+    states |= {row.pk: row.ending for row in of_ending}
     changes = ScheduledChange.objects.filter(
         message__in=no_longer_waiting, broker__in=brokers, state=ChangeState.DONE, kind__in=_CHANGED
     )

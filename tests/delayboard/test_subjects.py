@@ -6,6 +6,8 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import LEFT, NOT_OBSERVED
@@ -210,7 +212,12 @@ def test_list_page_file_and_command_name_an_exit_only_if_it_was_recorded(broker:
     assert settle([blind], now) == 1
     project(blind, [an_entry("unseen", entered)])
     rows = list(ScheduledMessage.objects.all())
-    live = scheduled_state([broker], [f"scheduled/{row.pk}" for row in rows])
+    keys = [f"scheduled/{row.pk}" for row in rows]
+    with CaptureQueriesContext(connection) as of_one:
+        scheduled_state([broker], keys[:1])
+    with CaptureQueriesContext(connection) as of_all:
+        live = scheduled_state([broker], keys)
+    assert len(of_all) == len(of_one)
     endings = {row.message_id: live["cells"][f"scheduled/{row.pk}"] for row in rows}
     assert endings == {"seen": LEFT, "settled": NOT_OBSERVED, "unseen": NOT_OBSERVED}
     reader = Reader(None)
