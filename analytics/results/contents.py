@@ -38,15 +38,16 @@ def contents(
         key: replace(one, parked_url=parked_url, day_url=day_url, messages_url=messages_url)
         for key, one in shown.items()
     }
+    miss = explain_miss(found)
     return {
         "report": found,
         "period": found.period,
         "zone": zone_name(),
         "sentences": [
-            *list_misses(found),
+            *list_misses(found, miss),
             *summarize(found.period, found.total, found.days, found.suspects),
         ],
-        "miss": explain_miss(found),
+        "miss": miss,
         # A figure without a table is unknown, and no zero.
         "key_figures": [figure for figure in _key_figures(found) if figure.section in made],
         "budget": _budget(found),

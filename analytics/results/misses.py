@@ -67,9 +67,9 @@ def explain_miss(report: Report) -> Miss | None:
     return Miss(_describe(found, slo, parts), parts)
 
 
-def list_misses(report: Report) -> list[Sentence]:
-    """Of the selected topology the cause; without a selection the topologies that missed most."""
-    if miss := explain_miss(report):
+def list_misses(report: Report, miss: Miss | None) -> list[Sentence]:
+    """Of the selected topology the cause, `miss`; without a selection those that missed most."""
+    if miss:
         return [Sentence("Missed target.", miss.sentence, "slo", report.topology_name)]
     if report.selection.topology:
         return []

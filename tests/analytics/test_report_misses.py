@@ -100,7 +100,7 @@ def test_lateness_without_a_pattern_concerns_the_whole_topology() -> None:
 
 def test_a_target_that_was_met_has_no_cause() -> None:
     assert explain_miss(a_report(a_day({3: 2}))) is None
-    assert list_misses(a_report(a_day({3: 2}))) == []
+    assert list_misses(a_report(a_day({3: 2})), None) == []
 
 
 @pytest.mark.parametrize("late", [30, 300])
@@ -120,6 +120,7 @@ def test_without_a_selection_the_topologies_that_missed_are_listed(late: int) ->
             "names": {"orders-2": "orders"},
         }
     )
-    (sentence,) = list_misses(listed)
+    assert explain_miss(listed) is None
+    (sentence,) = list_misses(listed, None)
     assert sentence.text == f"orders: {100 - late / 10:.1f} %, target 99 % within 1s of due."
     assert (sentence.topology, sentence.section) == ("orders", "slo")
