@@ -26,6 +26,7 @@ from delayboard.now.topology_lines import (
     count_other_parked,
     count_waiting,
     make_lines,
+    read_queues,
 )
 from topology import snapshots
 from topology.findings.counts import make_counts
@@ -178,7 +179,7 @@ def overview(
     due = read_due_hour(scope)
     late = read_lateness(flows)
     waiting = count_waiting(flows, counts.by_topology(scope), by_id)
-    parked = counters.count_parked(brokers)
+    queues, parked = read_queues(flows), counters.count_parked(brokers)
     found = [
         *problems.find_unroutable(brokers, named),
         *find_outages(known, tasks, disk),
@@ -207,9 +208,9 @@ def overview(
         counters=counters.add_changes(figures, brokers, now),
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),
-        lines=make_lines(flows, late, waiting, parked, found),
+        lines=make_lines(flows, late, waiting, queues, parked, found),
         due=due,
         background_tasks=tasks,
         last_action=actions.order_by("-pk").values_list("pk", "outcome").first(),
-        other_parked=count_other_parked([one.topology for one in flows], parked),
+        other_parked=count_other_parked(queues, parked),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from delayboard.dead_letters.retrying import count_queued, waits_in_work_queue
 from delayboard.now.lateness import Lateness
@@ -14,6 +15,9 @@ from topology.models import Topology
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS
 from topology.snapshots import Latest
+
+# By broker and name.
+Queues: TypeAlias = set[tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ def make_lines(
     flows: Iterable[FlowLine],
     lateness: Mapping[int, Lateness],
     waiting: Mapping[int, int | None],
+    queues: Mapping[int, Queues],
     parked: Mapping[tuple[int, str], int],
     troubles: Sequence[Problem],
 ) -> tuple[TopologyLine, ...]:
@@ -103,7 +108,7 @@ def make_lines(
             flow,
             lateness[flow.topology.pk],
             waiting[flow.topology.pk],
-            _count_dead(flow.topology, parked),
+            _count_dead(flow.topology, queues[flow.topology.pk], parked),
             first.get(flow.topology.pk),
         )
         for flow in flows
@@ -112,16 +117,24 @@ def make_lines(
     return tuple(sorted(lines, key=lambda line: (ranks.get(line.mark, 2), line.topology.name)))
 
 
-def _count_dead(topology: Topology, parked: Mapping[tuple[int, str], int]) -> int | None:
-    queues = _read_queues(topology)
-    number = sum(parked.get((topology.broker_id, one), 0) for one in queues)
+def _count_dead(
+    topology: Topology, queues: Queues, parked: Mapping[tuple[int, str], int]
+) -> int | None:
+    number = sum(parked.get(one, 0) for one in queues)
     # RabbitMQ records no death where the consumer publishes its failures: none found is no zero.
     is_known = number > 0 or topology.pattern.ATTEMPTS_COUNTED_BY != "consumer"
     return number if queues and is_known else None
 
 
-def _read_queues(topology: Topology) -> set[str]:
-    """Its delay, work and parking queues; empty where it delivers to queues of others."""
+def read_queues(flows: Iterable[FlowLine]) -> dict[int, Queues]:
+    """Topology -> its delay, work and parking queues; none where it delivers to others' queues."""
+    return {
+        flow.topology.pk: {(flow.topology.broker_id, name) for name in _name_queues(flow.topology)}
+        for flow in flows
+    }
+
+
+def _name_queues(topology: Topology) -> set[str]:
     try:
         params = topology.parsed
         targets = topology.pattern.targets(params)
@@ -132,9 +145,7 @@ def _read_queues(topology: Topology) -> set[str]:
     return {*targets, *(one.name for one in topology.pattern.definitions(params).queues)}
 
 
-def count_other_parked(
-    topologies: Iterable[Topology], parked: Mapping[tuple[int, str], int]
-) -> int:
+def count_other_parked(queues: Mapping[int, Queues], parked: Mapping[tuple[int, str], int]) -> int:
     """The parked messages that are in no line: failed in other queues, or in an unknown one."""
-    counted = {(one.broker_id, queue) for one in topologies for queue in _read_queues(one)}
+    counted = set().union(*queues.values())
     return sum(number for failed_in, number in parked.items() if failed_in not in counted)
