@@ -36,6 +36,8 @@
   for (const row of unseen.size ? document.querySelectorAll("tbody > tr, ol > li, ul > li") : []) {
     if (row.previousElementSibling && !kept.has(row)) row.remove();
   }
-  window.unseen = [...unseen.keys()].filter((one) => !unseen.has(one.parentElement));
+  // A chart is drawn anew in another theme: what is in it is judged with all of it.
+  const topmost = [...unseen.keys()].filter((one) => !unseen.has(one.parentElement));
+  window.unseen = [...new Set(topmost.map((one) => one.closest(".chart") ?? one))];
   return [...unseen.values()];
 }
