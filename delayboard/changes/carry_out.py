@@ -33,6 +33,7 @@ from delayboard.models import (
 from delayboard.models.scheduled_change import OPEN
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
+from topology.broker.management.declare import declare
 from topology.broker.management.observe import observe
 from topology.definitions import Definitions
 from topology.message import Message, Publish
@@ -144,6 +145,7 @@ class Executor:
         self._reload()
         self.write_counts()
         self._check(management)
+        self._select(management)
         until = timezone.now() + HORIZON
         self.is_wanted = self._row.changes.filter(state__in=OPEN, due_at__lte=until).exists()
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
@@ -163,8 +165,14 @@ class Executor:
         intercepted = self._session.objects
         if not self.is_released and objects.is_back(intercepted, management):
             Interception.objects.filter(pk=self._row.pk).update(bound_again_at=timezone.now())
-            management.unbind(intercepted.binding)
+            # The queue may be a new one, to which only this binding leads.
+            objects.begin(intercepted, management)
         self.rejects = objects.rejects_publishes(intercepted, management)
+
+    def _select(self, management: Management) -> None:
+        """Where the queue was deleted, every message waits in the intercept queue."""
+        leads_on = objects.leads_on(self._session.objects, management)
+        declare(self._session.selection.missing(is_for_all=not leads_on), management)
 
     def _carry_out(self, management: Management) -> None:
         given = [self._given.popleft() for _ in range(len(self._given))]

@@ -88,7 +88,9 @@ class _Interception(Session):
             # One that died before it released left messages, which the next ones would overtake.
             if not is_ending or not objects.is_released(self.objects, management):
                 self.set_state(InterceptionState.BEGINNING, opened_at=timezone.now())
-                objects.begin(self.objects, management, self._settle)
+                objects.begin(
+                    self.objects, management, self.selection.missing(), settle=self._settle
+                )
                 self.set_state(InterceptionState.OPEN)
             else:
                 objects.release(self.objects, management)

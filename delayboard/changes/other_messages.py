@@ -10,16 +10,23 @@ from datetime import datetime
 from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict
 from delayboard.changes.limits import LEAD
+from delayboard.changes.select_messages import are_selected, id_header
+from delayboard.models import ScheduledChange
+from delayboard.models.scheduled_change import OPEN
 
 
 @dataclass(frozen=True)
 class OtherMessages:
-    """What else is forwarded: the messages known to be due for `queue` meanwhile, and more."""
+    """What else is forwarded: the messages known to be due for `queue` meanwhile, and more.
+
+    With `are_only_changed` nothing else is: a header of each changed message has its id.
+    """
 
     queue: str
     from_at: datetime
     until_at: datetime
-    known: int
+    known: int = 0
+    are_only_changed: bool = False
 
 
 def count_other_messages(verdicts: Sequence[ChangeVerdict]) -> list[OtherMessages]:
@@ -28,18 +35,26 @@ def count_other_messages(verdicts: Sequence[ChangeVerdict]) -> list[OtherMessage
     for verdict in verdicts:
         if verdict.point is not None:
             by_queue[verdict.point.binding.destination].append(verdict)
-    found = []
-    for queue, some in sorted(by_queue.items()):
-        dues = [one.row.due_at for one in some if one.row.due_at]
-        from_at, until_at = min(dues) - LEAD, max(dues)
-        destinations = {one.row.destination for one in some}
-        others = ScheduledMessage.objects.filter(
-            broker=some[0].row.broker,
-            left_at=None,
-            destination__in=destinations,
-            due_at__gte=from_at,
-            due_at__lte=until_at,
-        )
-        known = others.exclude(pk__in=[one.row.pk for one in some]).count()
-        found.append(OtherMessages(queue, from_at, until_at, known))
-    return found
+    return [_other_messages(queue, some) for queue, some in sorted(by_queue.items())]
+
+
+def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
+    broker = some[0].row.broker
+    dues = [one.row.due_at for one in some if one.row.due_at]
+    from_at, until_at = min(dues) - LEAD, max(dues)
+    before = ScheduledChange.objects.filter(
+        interception__queue=queue, broker=broker, state__in=OPEN, due_at__lte=until_at
+    )
+    ids = [id_header(one.row) for one in some]
+    ids += [tuple(one) for one in before.values_list("id_header", flat=True)]
+    if are_selected(ids):
+        return OtherMessages(queue, from_at, until_at, are_only_changed=True)
+    others = ScheduledMessage.objects.filter(
+        broker=broker,
+        left_at=None,
+        destination__in={one.row.destination for one in some},
+        due_at__gte=from_at,
+        due_at__lte=until_at,
+    )
+    known = others.exclude(pk__in=[one.row.pk for one in some]).count()
+    return OtherMessages(queue, from_at, until_at, known)

@@ -14,6 +14,7 @@ from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict, check, check_again
 from delayboard.changes.limits import LEAD
 from delayboard.changes.point import Point
+from delayboard.changes.select_messages import id_header
 from delayboard.models import (
     ChangeKind,
     ChangeState,
@@ -92,6 +93,7 @@ def _store(
         destination=row.destination,
         due_at=row.due_at,
         new_due_at=new_due_at,
+        id_header=id_header(row),
         is_copied=verdict.is_copied,
         requested_by_id=getattr(user, "pk", None),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Event
 
+from delayboard.changes.select_messages import Selection
 from delayboard.models import Interception, InterceptionState
 from topology import work
 
@@ -19,6 +20,7 @@ class Session:
         self.lease = lease
         self.stop = stop
         self.objects = row.objects_of_broker
+        self.selection = Selection(row)
         self._alive = alive
         self._reported = row.work.error
 

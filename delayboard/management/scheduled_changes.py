@@ -77,11 +77,17 @@ def change(
         write(_line(verdict, action))
     good = [verdict for verdict in verdicts if not verdict.problem]
     for one in count_other_messages(good):
+        others = (
+            "RabbitMQ routes all other messages past the worker, because a header of each changed "
+            "message has its id."
+            if one.are_only_changed
+            else f"It forwards {one.known} other known messages and all others that RabbitMQ "
+            "routes to this queue."
+        )
         write(
             f"Delayboard intercepts the queue “{one.queue}” from "
             f"{one.from_at:%Y-%m-%d %H:%M:%S} until a few seconds after {one.until_at:%H:%M:%S} "
-            f"UTC. It forwards {one.known} other known messages and all others that RabbitMQ "
-            "routes to this queue."
+            f"UTC. {others}"
         )
     would = "would be " if given["dry_run"] else ""
     write(f"{len(good)} of {len(verdicts)} changes {would}requested.")

@@ -74,6 +74,19 @@ def test_a_dry_run_names_the_messages_their_times_and_what_else_passes(topology:
     assert not ScheduledChange.objects.exists()
 
 
+def test_a_dry_run_says_when_other_messages_pass_the_worker_by(topology: Topology) -> None:
+    for number in range(2):
+        row = waiting(topology, f"m{number}", timedelta(minutes=5))
+        row.headers_json = f'{{"NServiceBus.MessageId":"m{number}"}}'
+        row.save()
+    past = "RabbitMQ routes all other messages past the worker"
+    assert past in run("cancel", "--id", "m0", "--dry-run")
+    # Of one that is changed at the same time, nothing but the queue is known.
+    waiting(topology, "m2", timedelta(minutes=4))
+    run("cancel", "--id", "m2")
+    assert past not in run("cancel", "--id", "m0", "--dry-run")
+
+
 def test_a_change_is_requested_listed_undone_and_in_the_audit_log(topology: Topology) -> None:
     waiting(topology, "m0", timedelta(hours=1))
     user = make_user("olga", Role.OPERATOR, topology.broker)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -83,15 +83,22 @@ def intercept_until_killed(owner: str, lead_seconds: float) -> int:
 
 
 def delay(
-    topology: Topology, vhost: Vhost, delays: Iterable[tuple[str, str, timedelta]]
+    topology: Topology,
+    vhost: Vhost,
+    delays: Iterable[tuple[str, str, timedelta]],
+    *,
+    with_id_header: Collection[str] = (),
 ) -> dict[str, ScheduledMessage]:
-    """Publish messages (id, destination, delay), and store what a recorder would have."""
+    """Publish messages (id, destination, delay), and store what a recorder would have.
+
+    Those for the destinations `with_id_header` have their id in a header too.
+    """
     pattern, params = topology.pattern, topology.parsed
     published = []
     with publisher(address_of(vhost), "test") as channel:
         for name, destination, wait in delays:
             route = pattern.route(params, wait, destination)
-            headers = {"tag": name}
+            headers = {"NServiceBus.MessageId": name} if destination in with_id_header else {}
             properties = build_properties(headers, message_id=name, **STATED)
             body = name.encode()
             channel.publish_by(route, Publish(route.exchange, route.routing_key, properties, body))

@@ -107,7 +107,7 @@ def assert_exactly_the_changed_change(
         traffic(vhost, exchange, keys.values(), rate=100) as sent,
         working(),
     ):
-        rows = delay(topology, vhost, wanted)
+        rows = delay(topology, vhost, wanted, with_id_header=("orders", "bills"))
         cancelled = [rows[f"{queue} {number:02}"] for queue in QUEUES for number in (0, 7, 14)]
         moved = [rows[f"{queue} {number:02}"] for queue in QUEUES for number in (3, 9)]
         hurried = [rows[f"{queue} {number:02}"] for queue in QUEUES for number in (5, 11)]
@@ -123,6 +123,9 @@ def assert_exactly_the_changed_change(
         time.sleep(max(0.0, (later + seconds(1) - datetime.now(UTC)).total_seconds()))
     assert set(states().values()) == {ChangeState.DONE}
     assert observe(management).declared == before
+    passed = dict(Interception.objects.values_list("queue", "passed"))
+    # Of those with an id header nothing but the changed messages came into an intercept queue.
+    assert passed["mails"] > passed["orders"] == passed["bills"] == 0
     gone = {row.key for row in cancelled}
     for queue in QUEUES:
         names = arrived.ids(queue)
@@ -147,8 +150,13 @@ class Killed(BaseException):
 
 
 @only_quorum
+@pytest.mark.parametrize("is_selected", [False, True])
 def test_a_worker_that_dies_at_any_step_changes_exactly_these_messages_too(
-    vhost: Vhost, management: Management, topology: Topology, monkeypatch: pytest.MonkeyPatch
+    vhost: Vhost,
+    management: Management,
+    topology: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+    is_selected: bool,
 ) -> None:
     before = observe(management).declared
     monkeypatch.setattr(Intake, "give_back", lambda self: None)
@@ -170,7 +178,7 @@ def test_a_worker_that_dies_at_any_step_changes_exactly_these_messages_too(
         consuming(vhost, ["orders"]) as arrived,
         traffic(vhost, exchange, [key], rate=50) as sent,
     ):
-        rows = delay(topology, vhost, wanted)
+        rows = delay(topology, vhost, wanted, with_id_header=["orders"] if is_selected else ())
         cancelled = [rows[f"m {number:02}"] for number in range(0, 40, 3)]
         moved = [rows[f"m {number:02}"] for number in range(1, 40, 10)]
         request(None, cancelled, ChangeKind.CANCEL)
@@ -268,6 +276,28 @@ def test_a_full_queue_and_a_deleted_one_hold_their_messages_up_and_lose_none(
     # A quorum queue may take one more than its length.
     assert len(names) in (7, 8)
     assert names == [f"m{number}" for number in range(9 - len(names), 9)]
+    assert observe(management).declared == before
+
+
+@only_quorum
+def test_a_queue_that_is_deleted_and_declared_again_gets_the_messages_that_pass_the_worker(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    """Nothing leads to the new queue before the worker binds it."""
+    before = observe(management).declared
+    with working():
+        wanted = [("a", "orders", seconds(12)), ("b", "orders", seconds(12))]
+        rows = delay(topology, vhost, wanted, with_id_header=["orders"])
+        request(None, [rows["b"]], ChangeKind.CANCEL)
+        opened = Interception.objects.filter(state=InterceptionState.OPEN)
+        eventually(opened.exists, "it intercepts")
+        management.delete_queue("orders", only_if_empty=False)
+        kind = Arguments({"x-queue-type": topology.parsed.queue_type})
+        management.declare_queue(Queue("orders", arguments=kind))
+        eventually(all_closed, "the bindings are restored", seconds=60)
+        with consuming(vhost, ["orders"]) as arrived:
+            eventually(lambda: arrived.ids("orders") == ["a"], "the message arrives")
+    assert states() == {"b": ChangeState.DONE}
     assert observe(management).declared == before
 
 

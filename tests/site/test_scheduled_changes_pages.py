@@ -73,6 +73,17 @@ def test_the_dry_run_shows_the_time_and_what_else_passes_and_changes_nothing(
     assert not ScheduledChange.objects.exists()
 
 
+def test_the_dry_run_says_that_messages_without_a_change_pass_the_worker_by(
+    row: ScheduledMessage,
+) -> None:
+    row.headers_json = json.dumps({"x-id": row.message_id, "My.Id": "m", "retries": 1})
+    row.key = row.message_id = "m"
+    row.save()
+    page = text_of(signed_in(Role.OPERATOR).get(reverse("scheduled_change"), new(row, "cancel")))
+    assert "RabbitMQ routes all other messages past the worker" in page
+    assert "that RabbitMQ routes to this queue" not in page
+
+
 def test_a_change_is_requested_listed_and_undone(row: ScheduledMessage) -> None:
     client = signed_in(Role.OPERATOR)
     address = reverse("scheduled_change")

@@ -17,11 +17,16 @@ from topology.definitions import Arguments, Binding, Definitions, Exchange
 
 @dataclass(frozen=True)
 class Detour:
-    """From the queue `old` to the queue `new`; `name` begins the names of its exchanges."""
+    """From the queue `old` to the queue `new`; `name` begins the names of its exchanges.
+
+    With `others`, an exchange, the new queue gets what bindings by headers lead from `.held` to it,
+    and `others` all else.
+    """
 
     name: str
     old: str
     new: str
+    others: str = ""
 
     @property
     def into(self) -> str:
@@ -44,14 +49,13 @@ class Detour:
     @property
     def objects(self) -> Definitions:
         """What is added, but for the bindings that are switched."""
-        arguments = Arguments({"alternate-exchange": self.alternate})
-        return Definitions.of(
-            [
-                Exchange(self.alternate, "fanout"),
-                Exchange(self.into, "fanout", arguments=arguments),
-                Binding(self.alternate, self.new, ""),
-            ]
-        )
+        into = Exchange(self.into, "fanout", arguments=_alternate(self.alternate))
+        if self.others:
+            return Definitions.of(
+                [into, Exchange(self.alternate, "headers", arguments=_alternate(self.others))]
+            )
+        held = Exchange(self.alternate, "fanout")
+        return Definitions.of([held, into, Binding(self.alternate, self.new, "")])
 
     def enter(self, binding: Binding, management: Management) -> None:
         """Lead what this binding of the old queue takes through the detour."""
@@ -62,3 +66,7 @@ class Detour:
     def remove(self, management: Management) -> None:
         for name in (self.into, self.alternate):
             management.delete_exchange(name)
+
+
+def _alternate(exchange: str) -> Arguments:
+    return Arguments({"alternate-exchange": exchange})

@@ -2,7 +2,8 @@
 
 A `Detour` leads from the queue to the intercept queue, and the exchange `.out` to the real queue.
 While the old binding and the way through the detour both lead to the queue, a message arrives there
-once; where each goes is then decided by the one binding of the detour.
+once; where each goes is then decided by the one binding of the detour. The intercept queue gets all
+messages, or those with certain headers: the others go on to the queue by `.out`.
 
 Every step may be repeated, so that whoever finds one undone begins again.
 `Management.before_change` is called before each.
@@ -10,7 +11,7 @@ Every step may be repeated, so that whoever finds one undone begins again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -55,7 +56,12 @@ class Interception:
 
     @property
     def detour(self) -> Detour:
-        return Detour(self.name, self.binding.destination, self.name)
+        return Detour(self.name, self.binding.destination, self.name, self.out)
+
+    def taking(self, headers: Mapping[str, str]) -> Binding:
+        """What leads the messages with all of these headers into the intercept queue."""
+        arguments = Arguments({"x-match": "all", **headers})
+        return Binding(self.detour.alternate, self.name, "", arguments=arguments)
 
     @property
     def out(self) -> str:
@@ -77,9 +83,11 @@ class Interception:
 def begin(
     interception: Interception,
     management: Management,
+    taken: Iterable[Binding] = (),
     settle: Callable[[], None] = lambda: None,
 ) -> None:
-    """From its end on, the messages for the queue come into the intercept queue.
+    """From its end on, the intercept queue gets the messages that `taken` leads there, and those
+    that it got before.
 
     `settle` is called before any message can come into a queue that was just declared: to wait
     `SETTLE_SECONDS`. Raises NotFound where the queue, or every binding that led to it, is gone, and
@@ -94,6 +102,7 @@ def begin(
             "Bind the queue again."
         )
     _declare(interception, management)
+    declare(taken, management)
     if not is_entered:
         settle()
     if is_bound:
@@ -132,6 +141,11 @@ def is_released(interception: Interception, management: Management) -> bool:
 def is_back(interception: Interception, management: Management) -> bool:
     """Whether somebody bound the queue again, so that its messages take both ways."""
     return _is_bound(interception.binding, management)
+
+
+def leads_on(interception: Interception, management: Management) -> bool:
+    """Whether what is not intercepted, and what is forwarded, comes to the queue."""
+    return _is_bound(Binding(interception.out, interception.binding.destination, ""), management)
 
 
 def rejects_publishes(interception: Interception, management: Management) -> bool:
