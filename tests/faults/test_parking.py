@@ -58,6 +58,8 @@ BACKLOG = 4000
 MANY = 6000
 # Enough for the task's row and the look for room, not for the messages.
 ROOM_PAGES = 100
+# The limit of SQLite without one.
+MOST_PAGES = 4_294_967_294
 TO_ORDERS = Options(mode=TargetMode.TYPED, key="orders")
 
 
@@ -200,9 +202,14 @@ def full_database() -> Iterator[Event]:
         cursor.execute("VACUUM")
         pages = cursor.execute("PRAGMA page_count").fetchone()[0] + ROOM_PAGES
 
+    def resize(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        most = pages if full.is_set() else MOST_PAGES
+        context["connection"].connection.execute(f"PRAGMA max_page_count={most}")
+        return execute(sql, params, many, context)
+
     def limit(connection: Any, **more: Any) -> None:
-        if full.is_set() and get_ident() != own:
-            connection.cursor().execute(f"PRAGMA max_page_count={pages}")
+        if get_ident() != own and resize not in connection.execute_wrappers:
+            connection.execute_wrappers.append(resize)
 
     connection_created.connect(limit)
     try:
