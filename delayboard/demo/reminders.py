@@ -119,11 +119,13 @@ def send(channel: Publisher, flow: ReminderFlow, delay: timedelta) -> None:
     """Publish by the flow's route, on one channel. Raises BrokerError."""
     route = flow.pattern.route(flow.params, delay, flow.target)
     body = json.dumps({"remind": random.choice(["Ada", "Grace", "Edsger"]), "of": "an invoice"})
+    name = str(uuid.uuid4())
     properties = build_properties(
-        route.make_headers(time.time_ns() // 1_000_000),
+        # With the id in a header, others do not pass the worker while one is changed.
+        {"message-id": name, **route.make_headers(time.time_ns() // 1_000_000)},
         content_type="application/json",
         delivery_mode=2,
-        message_id=str(uuid.uuid4()),
+        message_id=name,
         app_id="demo-shop",
     )
     message = Publish(route.exchange, route.routing_key, properties, body.encode())

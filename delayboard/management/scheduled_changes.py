@@ -78,8 +78,7 @@ def change(
     good = [verdict for verdict in verdicts if not verdict.problem]
     for one in count_other_messages(good):
         others = (
-            "RabbitMQ routes all other messages past the worker, because a header of each changed "
-            "message has its id."
+            "Only the changed messages pass the worker, because a header of each contains its id."
             if one.are_only_changed
             else f"It forwards {one.known} other known messages and all others that RabbitMQ "
             "routes to this queue."
