@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,13 @@ MAXIMUM_TTL_MS = 315_360_000_000
 DELAYED_TYPE, DELAY_HEADER = "x-delayed-message", "x-delay"
 # ?ERL_MAX_T of rabbit_exchange_type_delayed_message.erl, nearly fifty days; more is no delay.
 LONGEST_DELAY_MS = 4_294_967_295
+# How queues for failed messages are named: by NServiceBus, EasyNetQ, Wolverine, and behind the name
+# of a work queue by MassTransit, Spring Cloud Stream and people. Their structure does not show it.
+_DEAD_LETTER_NAME = re.compile(
+    r"error|EasyNetQ_Default_Error_Queue.*|wolverine-dead-letter-queue|.*_skipped"
+    r"|(?P<of>.*)[._-](?:dlq|dead(?:-?letters?)?|errors?|parking(?:-?lot)?|parked|given-?up)",
+    re.IGNORECASE,
+)
 
 
 class Arguments(Mapping[str, ArgumentValue]):
@@ -93,6 +101,12 @@ def is_probe(name: str) -> bool:
 def is_own_queue(name: str) -> bool:
     """Whether a queue of this name is a tap or a probe queue of Delayboard."""
     return is_tap(name) or is_probe(name)
+
+
+def has_dead_letter_name(name: str, of: str = "") -> bool:
+    """Whether a queue of this name is probably for failed messages; with `of`, of that queue."""
+    found = _DEAD_LETTER_NAME.fullmatch(name)
+    return found is not None and (not of or found["of"] == of)
 
 
 def find_own_queue_problem(name: str) -> str:

@@ -19,6 +19,7 @@ from topology.definitions import (
     Exchange,
     Queue,
     find_own_queue_problem,
+    has_dead_letter_name,
 )
 from topology.snapshot import Snapshot
 
@@ -176,3 +177,27 @@ def test_messages_are_refused_in_the_queues_of_delayboard_alone() -> None:
         "This queue is a probe queue of Delayboard. Enter another queue.",
     ]
     assert find_own_queue_problem("orders") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "is_named"),
+    [
+        ("error", "", True),
+        ("EasyNetQ_Default_Error_Queue_1", "", True),
+        ("wolverine-dead-letter-queue", "", True),
+        ("orders_error", "orders", True),
+        ("orders_skipped", "", True),
+        ("orders_skipped", "orders", False),
+        ("orders.billing.parking-lot", "orders.billing", True),
+        ("orders-Given-Up", "orders", True),
+        ("orders.dead-letters", "orders", True),
+        ("orders-dlq", "order", False),
+        ("orders", "", False),
+        ("dead", "", False),
+        ("error", "orders", False),
+    ],
+)
+def test_queues_for_failed_messages_are_known_by_their_names(
+    name: str, of: str, is_named: bool
+) -> None:
+    assert has_dead_letter_name(name, of) is is_named

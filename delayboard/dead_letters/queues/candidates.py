@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from delayboard.dead_letters.queues.feeds import Feed, Feeds, feeds
-from topology.definitions import Queue, is_tap
+from topology.definitions import Queue, has_dead_letter_name, is_tap
 from topology.snapshot import QueueNumbers, Snapshot
 
 NOT_FED = "no queue dead-letters into this queue"
-# The names that libraries give to queues for failures published by consumers: NServiceBus,
-# MassTransit, EasyNetQ, Wolverine, Spring Cloud Stream. Their structure does not show it.
-_ERROR_NAMES = re.compile(
-    r"error|.*_(?:error|skipped)|EasyNetQ_Default_Error_Queue.*|wolverine-dead-letter-queue"
-    r"|.*[._-](?:dlq|dead|parking-?lot|parked|given-?up)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,7 @@ def candidates(
         into = fed.get(queue.name, ())
         obstacle = find_obstacle(queue, numbers, into, in_topology=queue.name in in_topologies)
         why = obstacle or _explain_likely(into)
-        named = bool(_ERROR_NAMES.fullmatch(queue.name))
+        named = has_dead_letter_name(queue.name)
         found.append(Candidate(queue.name, queue.type, numbers, not obstacle, why, into, named))
     return sorted(found, key=_place)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 
-from topology.definitions import Queue, show_value
+from topology.definitions import Queue, has_dead_letter_name, show_value
 from topology.findings.commands import Admin, name_dead_letter_queue
 from topology.findings.context import Context, Death
 from topology.findings.evidence import Evidence, Hit
@@ -167,16 +166,11 @@ def _find_parking(queue: str, snapshot: Snapshot) -> str:
 
     A consumer may be Delayboard, which parks its messages.
     """
-    named = re.compile(
-        re.escape(queue) + r"[._-](?:dlq|dead(?:-?letters?)?|errors?|parking(?:-?lot)?|parked"
-        r"|given-?up)",
-        re.IGNORECASE,
-    )
     return min(
         (
             one.name
             for one in snapshot.definitions.queues
-            if named.fullmatch(one.name)
+            if has_dead_letter_name(one.name, queue)
             and one.type != "stream"
             and one.message_ttl_ms is None
             and one.dead_letter_exchange is None
