@@ -474,7 +474,9 @@ def test_a_receiver_that_is_added_later_gets_the_time_when_a_problem_began(
     began = datetime.now(UTC)
     assert write_alerts(lease, began) == []
     added = AlertReceiver.objects.create(channel="email", encrypted_address=seal_secret("a@b.org"))
-    assert "1 problem</a> is open." in client.get("/alerts/").content.decode()
+    text = client.get("/alerts/").content.decode()
+    assert "1 problem</a> is open." in text
+    assert "The worker is not running, so no alert is sent." in text
     (message,) = write_alerts(lease, began + 9 * MINUTE)
     assert message.receiver == added
     assert f"(since {began:%Y-%m-%d %H:%M} UTC)" in message.body

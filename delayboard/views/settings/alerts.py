@@ -15,13 +15,20 @@ from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.alerts.address import EXAMPLES, AddressRefused, check_address, read_host
 from delayboard.alerts.messages import LOG_ROWS, make_log_version, write_test
-from delayboard.models import AlertChannel, AlertMessage, AlertReceiver, AlertState
+from delayboard.alerts.task import KIND
+from delayboard.models import (
+    AlertChannel,
+    AlertMessage,
+    AlertProblem,
+    AlertReceiver,
+    AlertState,
+)
+from delayboard.models.background_task import is_missing
 from delayboard.now import growing
-from delayboard.now.board import BROKER_AGE, overview
 from delayboard.now.problems import ProblemKind
 from topology import access, audit
 from topology.database.paging import row_number
-from topology.models import Broker, Role
+from topology.models import Role
 from topology.models.secrets import DecryptionError, seal_secret
 
 LONGEST_GROUP_MINUTES = 1440
@@ -31,9 +38,7 @@ CONDITIONS = {ProblemKind.DEAD_LETTERS: growing.CONDITION}
 @require_safe
 @access.everywhere(Role.ADMIN)
 def alerts(request: HttpRequest) -> HttpResponse:
-    """The receivers, the number of problems on Now, and the log; `edit` fills the form."""
-    now = datetime.now(UTC)
-    board = overview(list(Broker.objects.all()), now, BROKER_AGE, named=None)
+    """The receivers, the number of open problems, and the log; `edit` fills the form."""
     edited = AlertReceiver.objects.filter(pk=row_number(request.GET.get("edit", "")) or 0).first()
     excluded = edited.excluded_kinds if edited else []
     context = {
@@ -47,7 +52,8 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "log_version": make_log_version(),
         "log": AlertMessage.objects.select_related("receiver")[:LOG_ROWS],
         "older": max(AlertMessage.objects.count() - LOG_ROWS, 0),
-        "open": len(board.troubles) + len(board.warnings),
+        "open": AlertProblem.objects.filter(resolved_at=None).count(),
+        "worker_is_missing": is_missing(KIND),
         "has_mail_server": bool(settings.EMAIL_HOST),
         "time_zone": settings.TIME_ZONE,
     }
