@@ -39,6 +39,11 @@ class Death:
     order_is_inferred: bool = False
 
     @property
+    def routing_key(self) -> str:
+        """The key with which it was published to the queue; "" when x-death has none."""
+        return self.routing_keys[0] if self.routing_keys else ""
+
+    @property
     def why(self) -> str:
         return REASONS.get(self.reason, f"for the reason “{self.reason}”")
 

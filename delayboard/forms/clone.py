@@ -44,11 +44,10 @@ def clone_message(message: Message, rules: Redaction) -> Clone:
     body, body_notes = _body(message, rules)
     deaths = read_history(rules.headers(message.headers)).deaths
     first = deaths[0] if deaths else None
-    keys = first.routing_keys if first else ()
     properties = message.properties
     target = {
         "exchange": first.exchange if first else message.exchange,
-        "routing_key": (keys[0] if keys else "") if first else message.routing_key,
+        "routing_key": first.routing_key if first else message.routing_key,
     }
     hidden = hidden_columns(rules).intersection(target)
     values: dict[str, Any] = {

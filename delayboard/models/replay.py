@@ -53,6 +53,7 @@ class ItemState(models.TextChoices):
 
 
 OPEN = (ItemState.PENDING, ItemState.PUBLISHING)
+REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
 # The columns of a batch that count its items by how they ended.
 COUNTED = (
     ItemState.DONE,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from analytics.retention.rules import clean
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.check.message_checker import observe_broker
+from delayboard.dead_letters.replay.check.message_checker import BrokerState, poll_broker
 from delayboard.dead_letters.replay.draft import change_draft, create_draft
 from delayboard.dead_letters.replay.draft import edit_message as edit_module
 from delayboard.dead_letters.replay.draft.edit_message import (
@@ -44,7 +44,6 @@ from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Arguments, Binding, Exchange
 from topology.message import REPLAYS_HEADER
 from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule
-from topology.snapshot import Snapshot
 
 AT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 HEADERS: dict[str, Any] = {
@@ -314,12 +313,12 @@ def test_an_edit_during_the_check_of_another_is_not_lost(
     batch = drafted(user, broker)
     edit_message(user, item_of(batch), set_headers={"first": Typed("text", "1")})
 
-    def edit_meanwhile(polled: Broker) -> Snapshot:
+    def edit_meanwhile(polled: Broker) -> BrokerState:
         monkeypatch.undo()
         edit_message(user, item_of(batch), set_headers={"other": Typed("text", "x")})
-        return observe_broker(polled)
+        return poll_broker(polled)
 
-    monkeypatch.setattr(edit_module, "observe_broker", edit_meanwhile)
+    monkeypatch.setattr(edit_module, "poll_broker", edit_meanwhile)
     with pytest.raises(EditError, match="edited meanwhile"):
         change(user, item_of(batch))
     edit = ReplayEdit.objects.get()

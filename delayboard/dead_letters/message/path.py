@@ -57,7 +57,7 @@ def _add_death(
     kind: Literal["dead-letter", "alternate"] = "dead-letter" if is_sure else "alternate"
     what = "dead-letters to" if is_sure else "dead-letters to (inferred)"
     queue = f"queue/{death.queue}"
-    key = death.routing_keys[0] if death.routing_keys else ""
+    key = death.routing_key
     if death.exchange:
         exchange = f"exchange/{death.exchange}"
         if before:

@@ -63,9 +63,8 @@ def failure_of(message: Message, history: History) -> Failure:
     death = death or next(iter(history.deaths), None)
     if death is None:
         return _failure("", "", "", "", *causes)
-    key = death.routing_keys[0] if death.routing_keys else ""
     place = (fit_column(death.queue), fit_column(death.reason), fit_column(death.exchange))
-    return _failure(*place, put_placeholders(fit_column(key)), *causes)
+    return _failure(*place, put_placeholders(fit_column(death.routing_key)), *causes)
 
 
 def fit_column(text: str) -> str:

@@ -18,8 +18,8 @@ from delayboard.dead_letters.replay.batch.options import OptionError, Options
 from delayboard.dead_letters.replay.check import redirect_group
 from delayboard.dead_letters.replay.draft import change_draft, create_draft
 from delayboard.dead_letters.search import QueryError
-from delayboard.models import ItemState, MessageGroup, ReplayBatch
-from delayboard.models.replay import Source
+from delayboard.models import MessageGroup, ReplayBatch
+from delayboard.models.replay import REFUSED, Source
 from delayboard.views.confirm_production import Effect, confirmed_on_production
 from delayboard.views.queue_page import queue_page
 from delayboard.views.replays.batches import batch_page, with_batch
@@ -32,7 +32,6 @@ from topology.views.redirect_back import next_of
 LONGEST_QUERY = 500
 # As many as a page of messages has, and then some.
 MOST_PARKED_MESSAGES = 1000
-REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
 CHANGED = (
     "The options changed, so Delayboard repeated the dry run and published nothing. "
     "Check the new dry run, then start the replay."

@@ -58,13 +58,7 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
         if bad and not despite_verdict:
             raise BatchError(f"{_describe_bad(bad)} Type “yes” to replay all messages anyway.")
         _begin_work(user, locked)
-        audit.record(
-            user,
-            "replay started",
-            broker=locked.broker,
-            what=locked.description,
-            details={"batch": locked.pk, "messages": locked.pending, "bad_verdicts": bad},
-        )
+        record_action(user, "replay started", locked, messages=locked.pending, bad_verdicts=bad)
 
 
 def pause(user: Any, batch: ReplayBatch) -> None:
@@ -83,7 +77,7 @@ def pause(user: Any, batch: ReplayBatch) -> None:
             _update(locked, pause_requested=True, state_why=f"Paused by {_name_user(user)}.")
         else:
             set_paused(locked, f"Paused by {_name_user(user)}.")
-        _record(user, "replay paused", locked)
+        record_action(user, "replay paused", locked)
 
 
 def resume(user: Any, batch: ReplayBatch) -> None:
@@ -112,7 +106,7 @@ def resume(user: Any, batch: ReplayBatch) -> None:
         _update(locked, state_at=now, **changes)
         _release_work(locked, locked.publish_at if waits else None)
         Work.objects.filter(pk=locked.work.pk).update(error="")
-        _record(user, "replay resumed", locked)
+        record_action(user, "replay resumed", locked)
 
 
 def cancel(user: Any, batch: ReplayBatch) -> None:
@@ -129,13 +123,19 @@ def cancel(user: Any, batch: ReplayBatch) -> None:
         if locked.state == BatchState.PREPARING and locked.work is not None:
             work.cancel(locked.work)
         _cancel_work(user, locked)
-        _record(user, "replay cancelled", locked)
+        record_action(user, "replay cancelled", locked)
 
 
 def count_bad_verdicts(batch: ReplayBatch) -> dict[str, int]:
     """How many items have a failing verdict, by the predicted ending."""
     bad = batch.routes.filter(is_good=False).order_by().values_list("ending")
     return {ending: number for ending, number in bad.annotate(Sum("items_number")) if number}
+
+
+def record_action(user: Any, action: str, batch: ReplayBatch, **details: Any) -> None:
+    """Add an entry about the batch to the audit log, in the caller's transaction."""
+    details = {"batch": batch.pk, **details}
+    audit.record(user, action, broker=batch.broker, what=batch.description, details=details)
 
 
 def is_leased(of: Work) -> bool:
@@ -260,9 +260,3 @@ def _name_user(user: Any) -> str:
 
 def _update(batch: ReplayBatch, **values: Any) -> None:
     ReplayBatch.objects.filter(pk=batch.pk).update(**values)
-
-
-def _record(user: Any, action: str, batch: ReplayBatch) -> None:
-    audit.record(
-        user, action, broker=batch.broker, what=batch.description, details={"batch": batch.pk}
-    )

@@ -43,19 +43,10 @@ def find_first_death(history: History, delay_queues: Collection[str]) -> Death |
 
 def find_target(death: Death, index: Index) -> Target | None:
     """Return the default target after this death; None if its queue no longer exists."""
-    if reaches_only(index, death):
-        key = death.routing_keys[0] if death.routing_keys else ""
-        return Target(
-            death.exchange, key, f"where it was published before it first died in {death.queue}"
-        )
+    walked = walk(index, death.exchange, death.routing_key)
+    if {outcome.hops[0].queue for outcome in walked.outcomes if outcome.hops} == {death.queue}:
+        why = f"where it was published before it first died in {death.queue}"
+        return Target(death.exchange, death.routing_key, why)
     if death.queue not in index.queues:
         return None
     return Target("", death.queue, f"straight to {death.queue}, where it first died")
-
-
-def reaches_only(index: Index, death: Death) -> bool:
-    """Whether the message would be routed to the queue where it died, and to no other."""
-    key = death.routing_keys[0] if death.routing_keys else ""
-    walked = walk(index, death.exchange, key)
-    first = {outcome.hops[0].queue for outcome in walked.outcomes if outcome.hops}
-    return first == {death.queue}

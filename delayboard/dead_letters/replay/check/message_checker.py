@@ -52,17 +52,11 @@ class BrokerState(NamedTuple):
         return f"Checked against the broker as of {self.at:%H:%M:%S} UTC."
 
 
-def observe_broker(broker: Broker) -> Snapshot:
-    """A new snapshot of the broker, which may have changed a second ago.
-
-    Raises BrokerUnknown.
-    """
-    return poll_broker(broker).snapshot
-
-
 def poll_broker(broker: Broker, *, is_late_good: bool = False) -> BrokerState:
-    """The same with its time; if `is_late_good`, a broker that does not answer in time is handed
-    out as it was seen last. Raises BrokerUnknown.
+    """A new snapshot of the broker, which may have changed a second ago, with its time.
+
+    If `is_late_good`, a broker that does not answer in time is handed out as it was seen last.
+    Raises BrokerUnknown.
     """
     asked_at = datetime.now(UTC)
     known = snapshots.latest(broker.pk)

@@ -96,8 +96,7 @@ class Targets:
             return Destination(None, refusal=UNKNOWN_TARGET)
         cache_key = ("", "", death.queue)
         if self._options.mode == TargetMode.DEFAULT:
-            key = death.routing_keys[0] if death.routing_keys else ""
-            cache_key = (death.exchange, key, death.queue)
+            cache_key = (death.exchange, death.routing_key, death.queue)
         if cache_key not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()

@@ -12,7 +12,11 @@ from typing import Any
 
 from django.db import transaction
 
-from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
+from delayboard.dead_letters.replay.batch.change_state import (
+    KIND_PREPARE,
+    BatchError,
+    record_action,
+)
 from delayboard.dead_letters.replay.batch.items import read_items, reroute_items
 from delayboard.dead_letters.replay.batch.options import Options, read_batch_options
 from delayboard.dead_letters.replay.batch.routes import Routes
@@ -21,7 +25,7 @@ from delayboard.dead_letters.replay.draft.create_draft import check_whole_queue,
 from delayboard.dead_letters.replay.draft.freeze_selection import AT_ONCE
 from delayboard.dead_letters.replay.draft.missing_messages import describe_missing, explain_no_route
 from delayboard.models import BatchState, ReplayBatch, ReplayEdit, Source
-from topology import audit, work
+from topology import work
 
 ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ended."
 
@@ -59,10 +63,7 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
             )
             values |= {"state": BatchState.PREPARING, "prepared_to": 0, "work": asked}
         ReplayBatch.objects.filter(pk=batch.pk).update(**values)
-        details = {"batch": batch.pk, "target": options.mode.value}
-        audit.record(
-            user, "replay changed", broker=batch.broker, what=batch.description, details=details
-        )
+        record_action(user, "replay changed", batch, target=options.mode.value)
     batch.refresh_from_db()
 
 
@@ -74,10 +75,7 @@ def change_sending(user: Any, batch: ReplayBatch, options: Options) -> None:
     with transaction.atomic():
         if not drafts.update(**asdict(options)):
             raise BatchError(ONLY_A_DRAFT)
-        details = {"batch": batch.pk}
-        audit.record(
-            user, "replay changed", broker=batch.broker, what=batch.description, details=details
-        )
+        record_action(user, "replay changed", batch)
     batch.refresh_from_db()
 
 

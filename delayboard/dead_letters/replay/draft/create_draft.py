@@ -18,7 +18,7 @@ from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import OptionError, Options
 from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
 from delayboard.dead_letters.replay.batch.selection import search_parked
-from delayboard.dead_letters.replay.check.message_checker import MessageChecker, observe_broker
+from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
 from delayboard.dead_letters.replay.draft.freeze_selection import (
     freeze_selection,
     leave_to_worker,
@@ -99,7 +99,7 @@ def draft_peeked(
     user: Any, broker: Broker, queue: str, handles: Sequence[str], options: Options
 ) -> ReplayBatch:
     """Messages of a live queue, named as a look has named them: they are parked first."""
-    snapshot = observe_broker(broker)
+    snapshot = poll_broker(broker).snapshot
     MessageChecker(broker, options, snapshot)
     with transaction.atomic():
         try:
@@ -115,7 +115,7 @@ def draft_peeked(
 
 def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> ReplayBatch:
     """All that lies in a live queue, as a queue move: nothing is frozen or parked."""
-    snapshot = observe_broker(broker)
+    snapshot = poll_broker(broker).snapshot
     row = DeadLetterQueue.objects.filter(broker=broker, queue=queue).first()
     found = snapshot.definitions.queue(queue)
     if why := parking.refusal(row, found):

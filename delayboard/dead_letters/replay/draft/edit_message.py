@@ -12,10 +12,10 @@ from django.db.models import F
 from django.utils import timezone
 
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.change_state import BatchError, record_action
 from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
 from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
-from delayboard.dead_letters.replay.check.message_checker import MessageChecker, observe_broker
+from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
 from delayboard.dead_letters.replay.publish.edit_headers import (
     EditError,
     Typed,
@@ -24,7 +24,7 @@ from delayboard.dead_letters.replay.publish.edit_headers import (
 )
 from delayboard.dead_letters.replay.publish.header_values import HeaderRow
 from delayboard.models import Body, ItemState, ParkedMessage, ReplayBatch, ReplayEdit, ReplayItem
-from topology import audit, redaction
+from topology import redaction
 from topology.broker.properties.read import read_properties
 from topology.redaction import NOTHING, Redaction
 
@@ -72,13 +72,14 @@ def edit_message(
         )
         size = Body.objects.values_list("size", flat=True).get(pk=key)
         _write_route(item, checked, size)
-        details = {
-            **_describe_item(item),
-            "headers": sorted(wanted),
-            "dropped": sorted(drop_headers),
-            "body": body is not None,
-        }
-        _record(user, "replay message edited", item.batch, details)
+        _record(
+            user,
+            "replay message edited",
+            item,
+            headers=sorted(wanted),
+            dropped=sorted(drop_headers),
+            body=body is not None,
+        )
     return made
 
 
@@ -97,7 +98,7 @@ def undo_edit(user: Any, item: ReplayItem, *, version: str | None = None) -> Non
         _lock_draft(item, version)
         if ReplayEdit.objects.filter(item=item).delete()[0]:
             _write_route(item, checked, parked_message.size)
-            _record(user, "replay message no longer edited", item.batch, _describe_item(item))
+            _record(user, "replay message no longer edited", item)
 
 
 def read_version(item: ReplayItem) -> str:
@@ -164,7 +165,8 @@ def _refuse_hidden(
 
 def _make_checker(batch: ReplayBatch) -> MessageChecker:
     try:
-        return MessageChecker(batch.broker, read_batch_options(batch), observe_broker(batch.broker))
+        snapshot = poll_broker(batch.broker).snapshot
+        return MessageChecker(batch.broker, read_batch_options(batch), snapshot)
     except (BatchError, OptionError) as error:
         raise EditError({"": str(error)}) from error
 
@@ -189,13 +191,6 @@ def _write_route(item: ReplayItem, checked: CheckedTarget, size: int) -> None:
     item.save(update_fields=["route", "size"])
 
 
-def _describe_item(item: ReplayItem) -> dict[str, Any]:
-    return {
-        "batch": item.batch_id,
-        "position": item.position,
-        "parked_message": item.parked_message_id,
-    }
-
-
-def _record(user: Any, action: str, batch: ReplayBatch, details: Mapping[str, Any]) -> None:
-    audit.record(user, action, broker=batch.broker, what=batch.description, details=details)
+def _record(user: Any, action: str, item: ReplayItem, **details: Any) -> None:
+    known = {"position": item.position, "parked_message": item.parked_message_id}
+    record_action(user, action, item.batch, **known, **details)

@@ -11,7 +11,11 @@ from django.utils import timezone
 
 from analytics.events import clean
 from delayboard.dead_letters.parked.merge_groups import lock_members
-from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
+from delayboard.dead_letters.replay.batch.change_state import (
+    KIND_PREPARE,
+    BatchError,
+    record_action,
+)
 from delayboard.dead_letters.replay.batch.items import insert_items
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.batch.routes import Routes
@@ -25,7 +29,7 @@ from delayboard.dead_letters.replay.check.message_checker import MessageChecker,
 from delayboard.dead_letters.replay.draft.missing_messages import explain_draft, explain_nothing
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import BatchState, MessageGroup, Order, ReplayBatch
-from topology import audit, work
+from topology import work
 from topology.models import Broker
 
 # So many are frozen while the page waits; more is Work.
@@ -89,14 +93,12 @@ def leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
 
 
 def record_draft(user: Any, batch: ReplayBatch, number: int) -> None:
-    details: dict[str, Any] = {"batch": batch.pk, "messages": number, "target": batch.mode}
+    details: dict[str, Any] = {"messages": number, "target": batch.mode}
     if batch.group_id is not None:
         details["group"] = batch.group_id
     if batch.query:
         details["query"] = batch.query
-    audit.record(
-        user, "replay prepared", broker=batch.broker, what=batch.description, details=details
-    )
+    record_action(user, "replay prepared", batch, **details)
 
 
 def _read_first(chosen: Selection, batch: ReplayBatch) -> list[SelectedMessage]:

@@ -8,13 +8,12 @@ from django.db.models import Q
 
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.replay.batch.change_state import AT_ONCE
-from delayboard.models import ItemState, MessageGroup, ReplayBatch, ReplayItem
-from delayboard.models.replay import ReplayOutcome
+from delayboard.models import MessageGroup, ReplayBatch, ReplayItem
+from delayboard.models.replay import REFUSED, ReplayOutcome
 from topology.deaths import History, read_history
 from topology.redaction import Redaction
 
 MOST = 3
-_REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def read_failures(batch: ReplayBatch, rules: Redaction) -> list[Failure]:
     """The first MOST; the texts as `rules` let them be seen, the history in full."""
     if not batch.died and not batch.refused:
         return []
-    rows = batch.items.filter(Q(outcome=ReplayOutcome.DIED) | Q(state__in=_REFUSED))
+    rows = batch.items.filter(Q(outcome=ReplayOutcome.DIED) | Q(state__in=REFUSED))
     rows = rows.select_related("died_as__group").order_by("position")
     return [_describe(item, rules) for item in rows[:MOST]]
 
