@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from threading import Event
 
@@ -11,12 +10,12 @@ from django.db import transaction
 from delayboard.alerts.messages import note_problems, write_message
 from delayboard.alerts.send import send_due
 from delayboard.models.alert import AlertMessage, AlertReceiver
+from delayboard.models.background_task import Beat
 from delayboard.now.board import overview
 from topology import work
 from topology.models import Broker, Work
 from topology.work import Lease
 
-Beat = Callable[[Mapping[str, object]], None]
 KIND = "alerts"
 CHECK_EVERY = timedelta(seconds=10)
 # Without a receiver only the beginning of each problem is written down.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import TypeAlias
 
 from django.db import models
 from django.utils import timezone
 
+# How a task shows that it is alive, with the details that it reports.
+Beat: TypeAlias = Callable[[Mapping[str, object]], None]
 LATE = timedelta(seconds=10)
 CHANGES = "queue-changes"
 CLEANING = "cleaning"

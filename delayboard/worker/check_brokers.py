@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from threading import Event
 
 from django.utils import timezone
 
@@ -19,8 +18,6 @@ from topology.operations.drift import DriftCheck
 from topology.operations.finding_rows import record_findings
 from topology.operations.queue_reports import replace_counted, with_reports
 
-Beat = Callable[[Mapping[str, object]], None]
-CHECK_SECONDS = 5.0
 # A broker that nobody else looks at is polled so seldom.
 AGE = timedelta(seconds=10)
 # Without a change, the time of the last check is written so often.
@@ -39,8 +36,8 @@ class BrokerCheck:
         self._streams = StreamTaps()
         self._recorded: dict[int, tuple[dict[str, int], datetime]] = {}
 
-    def run(self, beat: Beat) -> None:
-        """Check every broker that answers; reports how many findings and drifted topologies."""
+    def check(self, *, alive: Callable[[], None], **_: object) -> dict[str, object]:
+        """Check every broker that answers; returns how many findings and drifted topologies."""
         brokers = list(Broker.objects.all())
         findings = drifted = 0
         for broker, known in zip(brokers, snapshots.fresh_all(brokers, AGE), strict=True):
@@ -53,8 +50,8 @@ class BrokerCheck:
                 self._record(broker, found, known.snapshot.taken_at)
                 findings += len(found)
                 drifted += self._drift.update_rows(broker, known.snapshot)
-            beat({"findings": findings, "drifted": drifted})
-        beat({"findings": findings, "drifted": drifted})
+            alive()
+        return {"findings": findings, "drifted": drifted}
 
     def _record(self, broker: Broker, found: tuple[Finding, ...], at: datetime) -> None:
         before = self._recorded.get(broker.pk)
@@ -63,11 +60,3 @@ class BrokerCheck:
         if before is None or before[0] != counts or at - before[1] >= WRITE_AGAIN:
             record_findings(broker, found, at)
             self._recorded[broker.pk] = (counts, at)
-
-
-def keep_checking_brokers(stop: Event, beat: Beat) -> None:
-    """Look until `stop` is set."""
-    check = BrokerCheck()
-    while not stop.is_set():
-        check.run(beat)
-        stop.wait(CHECK_SECONDS)

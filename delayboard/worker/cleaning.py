@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from threading import Event
 
 from analytics.retention.rules import clean
-from delayboard.models.background_task import CLEANING, BackgroundTask
+from delayboard.models.background_task import CLEANING, BackgroundTask, Beat
 from delayboard.retention.parked_rows import measure_size
 from delayboard.retention.table import RULES
 
-Beat = Callable[[Mapping[str, object]], None]
 EVERY = timedelta(hours=1)
 CHECK_SECONDS = 5.0
 # Between two batches others write.

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from threading import Event
 
 from delayboard.dead_letters.queues.growth import sample
 from delayboard.models import CounterSample
 from delayboard.now.board import BROKER_AGE, overview
 from topology.models import Broker
 
-Beat = Callable[[Mapping[str, object]], None]
-
-EVERY = timedelta(minutes=1)
+EVERY_SECONDS = 60.0
 COUNTER_RETENTION = timedelta(hours=2)
-CHECK_SECONDS = 2.0
 
 
-def keep_sampling(stop: Event, beat: Beat) -> None:
-    """Sample every minute until `stop` is set; `beat` gets sampled_at and sampled."""
-    due_at = datetime.now(UTC)
-    details: dict[str, object] = {}
-    while not stop.is_set():
-        now = datetime.now(UTC)
-        if now >= due_at:
-            details = {"sampled": sample(now), "sampled_at": now.isoformat()}
-            sample_counters(now)
-            due_at = now + EVERY
-        beat(details)
-        stop.wait(CHECK_SECONDS)
+def sample_all(**_: object) -> dict[str, object]:
+    """Sample now; returns sampled_at and sampled, how many queues."""
+    now = datetime.now(UTC)
+    sampled = sample(now)
+    sample_counters(now)
+    return {"sampled": sampled, "sampled_at": now.isoformat()}
 
 
 def sample_counters(now: datetime) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from threading import Event
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
@@ -16,7 +14,6 @@ from analytics.models import Run
 
 # Copies recorded at midnight's end are synced within a second; a batch may take a little more.
 AFTER_MIDNIGHT = timedelta(minutes=10)
-CHECK_SECONDS = 5.0
 # A worker that was off for longer catches up with the last days only.
 DAYS_BACK = 7
 
@@ -61,11 +58,9 @@ def _is_run_needed(run: Run | None, day: date) -> bool:
     return finished_early and not run.is_at_work
 
 
-def keep_schedule(stop: Event, beat: Callable[[Mapping[str, object]], None]) -> None:
-    """Request a run of each day at its end, until `stop` is set."""
-    while not stop.is_set():
-        now = datetime.now(UTC)
-        for day in find_missing_days(now, settings.EVENT_LOG):
-            nightly.request_run(day)
-        beat({"last_day": due_day(now).isoformat()})
-        stop.wait(CHECK_SECONDS)
+def request_due_runs(**_: object) -> dict[str, object]:
+    """Request a run of each day that is due; returns the last_day that is."""
+    now = datetime.now(UTC)
+    for day in find_missing_days(now, settings.EVENT_LOG):
+        nightly.request_run(day)
+    return {"last_day": due_day(now).isoformat()}

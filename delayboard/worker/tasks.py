@@ -16,7 +16,7 @@ from analytics.recorder.firehose.record import record_firehose
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from analytics.recorder.write_facts import write_facts
-from analytics.results.nightly_report.delivery import deliver
+from analytics.results.nightly_report.delivery import deliver_due
 from delayboard.alerts.task import KIND as ALERTS
 from delayboard.alerts.task import keep_alerting
 from delayboard.changes import intercept, read_queue
@@ -43,6 +43,7 @@ from delayboard.models.background_task import (
     PARKING,
     PUBLISH_JOBS,
     REPLAYS,
+    Beat,
     firehose_key,
     forwarder_key,
     interception_key,
@@ -51,18 +52,18 @@ from delayboard.models.background_task import (
     recorder_key,
 )
 from delayboard.publishing import publish_job
-from delayboard.worker.check_brokers import keep_checking_brokers
+from delayboard.worker.check_brokers import BrokerCheck
 from delayboard.worker.cleaning import keep_clean
-from delayboard.worker.sampling import keep_sampling
-from delayboard.worker.schedule import keep_schedule
-from delayboard.worker.watch_bindings import keep_watching_bindings
+from delayboard.worker.repeat import repeat
+from delayboard.worker.sampling import EVERY_SECONDS, sample_all
+from delayboard.worker.schedule import request_due_runs
+from delayboard.worker.watch_bindings import CHECK_SECONDS, BindingWatch
 from topology import work
 from topology.models import State, Topology, Work
 from topology.operations import replace_queue
 from topology.operations.probes import open_work
 from topology.transfer.forwarder import ForwarderCounts, wait
 
-Beat = Callable[[Mapping[str, object]], None]
 # Called with `stop` and `beat`, by these names.
 Run = Callable[..., None]
 IDLE_SECONDS = 0.5
@@ -125,12 +126,12 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("replacements", "Replacement of queues", replaced),
         ("parked-message-index", "Index of parked messages", keep_indexed),
         (CLEANING, "Data retention", keep_clean),
-        ("bindings", "Binding check", keep_watching_bindings),
-        ("findings", "Check of findings and drift", keep_checking_brokers),
-        ("samples", "Queue depths and counters", keep_sampling),
-        ("schedule", "Nightly scheduler", keep_schedule),
-        ("nightly", "Nightly runs", partial(_repeat, nightly.run_requested)),
-        ("report-delivery", "Report delivery", deliver),
+        ("bindings", "Binding check", partial(_check_often, BindingWatch)),
+        ("findings", "Check of findings and drift", partial(_check_often, BrokerCheck)),
+        ("samples", "Queue depths and counters", partial(repeat, sample_all, EVERY_SECONDS)),
+        ("schedule", "Nightly scheduler", partial(repeat, request_due_runs, CHECK_SECONDS)),
+        ("nightly", "Nightly runs", partial(repeat, nightly.run_requested, IDLE_SECONDS)),
+        ("report-delivery", "Report delivery", partial(repeat, deliver_due, CHECK_SECONDS)),
         (ALERTS, "Alerts", partial(keep_alerting, owner)),
     )
 
@@ -209,6 +210,11 @@ def _wait(topology_id: int, passing: ForwarderCounts, *, stop: Event, beat: Beat
     )
 
 
+def _check_often(make: type[BindingWatch | BrokerCheck], *, stop: Event, beat: Beat) -> None:
+    """With what it remembers from one check to the next; nothing after a failure."""
+    repeat(make().check, CHECK_SECONDS, stop=stop, beat=beat)
+
+
 def _claim_own(own: Work, owner: str) -> Work | None:
     own.refresh_from_db()
     return work.claim_this(own, owner)
@@ -225,7 +231,7 @@ def _probe(topology_id: int, owner: str, *, stop: Event, beat: Beat) -> None:
         if claimed := work.claim_this(own, owner) if own else None:
             keep_probing(claimed, topology, stop=stop, alive=alive)
 
-    _repeat(probe, stop=stop, beat=beat)
+    repeat(probe, IDLE_SECONDS, stop=stop, beat=beat)
 
 
 def _work_off(
@@ -242,14 +248,5 @@ def _work_off(
         if claimed is not None:
             do(claimed, stop=stop, alive=alive)
             continue
-        alive()
-        stop.wait(IDLE_SECONDS)
-
-
-def _repeat(do: Callable[..., object], *, stop: Event, beat: Beat) -> None:
-    """Do it, and again after a pause."""
-    alive = partial(beat, {})
-    while not stop.is_set():
-        do(stop=stop, alive=alive)
         alive()
         stop.wait(IDLE_SECONDS)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from threading import Event
 
 from analytics.scheduled.summaries.destinations import update_missing_bindings
 from topology import snapshots
@@ -24,7 +22,7 @@ class BindingWatch:
     def __init__(self) -> None:
         self._seen: dict[int, Snapshot] = {}
 
-    def check(self) -> dict[str, object]:
+    def check(self, **_: object) -> dict[str, object]:
         """Update the rows of every applied topology whose broker answers.
 
         Returns missing (destinations without a binding), stuck and waiting (messages).
@@ -59,11 +57,3 @@ class BindingWatch:
             for topology in topologies
             for row in update_missing_bindings(topology, known.snapshot, earlier)
         ]
-
-
-def keep_watching_bindings(stop: Event, beat: Callable[[Mapping[str, object]], None]) -> None:
-    """Look until `stop` is set."""
-    watch = BindingWatch()
-    while not stop.is_set():
-        beat(watch.check())
-        stop.wait(CHECK_SECONDS)

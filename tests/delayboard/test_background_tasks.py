@@ -12,8 +12,9 @@ from django.utils import timezone
 from analytics.models import Firehose, Run
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import LATE, firehose_key, recorder_key
-from delayboard.worker import schedule, tasks
-from delayboard.worker.schedule import due_day, find_missing_days, keep_schedule, settled_at
+from delayboard.worker import tasks
+from delayboard.worker.repeat import repeat
+from delayboard.worker.schedule import due_day, find_missing_days, request_due_runs, settled_at
 from delayboard.worker.supervise import LONGEST_PAUSE, pause
 from tests.builders import make_broker, make_pair
 from topology import work
@@ -74,10 +75,14 @@ def test_the_schedule_wants_each_day_once(monkeypatch: pytest.MonkeyPatch) -> No
             return self.is_set()
 
     with time_machine.travel(datetime(2026, 11, 21, 12, tzinfo=UTC), tick=False):
-        keep_schedule(Rounds(), lambda details: beats.append(details["last_day"]))
+        repeat(
+            request_due_runs,
+            0,
+            stop=Rounds(),
+            beat=lambda details: beats.append(details["last_day"]),
+        )
     assert beats == ["2026-11-20"] * 3
     assert [run.day for run in Run.objects.all()] == [date(2026, 11, 20)]
-    assert schedule.CHECK_SECONDS > 0
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2, 5, 10, 1100, 10**6])

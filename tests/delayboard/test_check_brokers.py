@@ -10,7 +10,8 @@ import pytest
 
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import recorder_key
-from delayboard.worker.check_brokers import BrokerCheck, keep_checking_brokers
+from delayboard.worker.check_brokers import BrokerCheck
+from delayboard.worker.repeat import repeat
 from delayboard.worker.stream_taps import StreamTaps
 from tests.topology.builders import a_queue, a_snapshot
 from topology import snapshots
@@ -39,11 +40,11 @@ def test_the_worker_records_what_appears_and_goes(
         beats.append(details)
         stop.set()
 
-    keep_checking_brokers(stop, beat)
+    repeat(BrokerCheck().check, 5.0, stop=stop, beat=beat)
     assert beats[-1] == {"findings": 1, "drifted": 0}
     assert FindingPeriod.objects.get().resolved_at is None
     answer(monkeypatch)
-    BrokerCheck().run(lambda details: None)
+    BrokerCheck().check(alive=lambda: None)
     assert FindingPeriod.objects.get().resolved_at is not None
 
 
@@ -52,9 +53,9 @@ def test_a_broker_that_does_not_answer_changes_nothing(
 ) -> None:
     check = BrokerCheck()
     answer(monkeypatch, LOST)
-    check.run(lambda details: None)
+    check.check(alive=lambda: None)
     answer(monkeypatch, error="It does not answer.")
-    check.run(lambda details: None)
+    check.check(alive=lambda: None)
     assert FindingPeriod.objects.get().resolved_at is None
 
 
@@ -72,7 +73,7 @@ def test_without_a_change_only_the_time_is_written_once_a_minute(
         at = start + timedelta(seconds=second)
         known = Latest(replace(a_snapshot(Definitions.of([LOST])), taken_at=at), at)
         monkeypatch.setattr(snapshots, "fresh_all", lambda brokers, age, known=known: [known])
-        check.run(lambda details: None)
+        check.check(alive=lambda: None)
     assert written == [start, start + timedelta(seconds=60)]
 
 
@@ -92,7 +93,7 @@ def test_a_stream_tap_whose_recorder_is_behind_for_a_minute_is_a_finding(
 
     assert [find_after(seconds) for seconds in (0, 59, 60)] == [[], [], [(tap, 60)]]
     monkeypatch.setattr(StreamTaps, "find_behind", lambda *given: [Report("L10", tap, 60, "!")])
-    BrokerCheck().run(lambda details: None)
+    BrokerCheck().check(alive=lambda: None)
     assert FindingPeriod.objects.filter(rule="L10", resolved_at=None).exists()
     monkeypatch.undo()
     BackgroundTask.objects.filter(pk=task.pk).update(details={"caught_up": True})
@@ -103,7 +104,5 @@ def test_the_worker_records_topologies_that_differ(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, LOST)
-    details: list[object] = []
-    BrokerCheck().run(details.append)
-    assert details[-1] == {"findings": 1, "drifted": 1}
+    assert BrokerCheck().check(alive=lambda: None) == {"findings": 1, "drifted": 1}
     assert Drift.objects.get().topology == pair

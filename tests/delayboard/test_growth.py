@@ -8,8 +8,8 @@ import pytest
 
 from delayboard.dead_letters.queues.growth import SAMPLE_AGE, Growth, growths, sample
 from delayboard.models import CounterSample, DeadLetterQueue, QueueDepth
-from delayboard.worker import sampling
-from delayboard.worker.sampling import COUNTER_RETENTION, keep_sampling
+from delayboard.worker import repeat as repeating
+from delayboard.worker.sampling import COUNTER_RETENTION, EVERY_SECONDS, sample_all
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
 from topology import snapshots
@@ -121,7 +121,7 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
     row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers(monkeypatch, {"dead": 7})
-    monkeypatch.setattr(sampling, "CHECK_SECONDS", 0)
+    monkeypatch.setattr(repeating, "BEAT_SECONDS", 0)
     monkeypatch.setattr(snapshots, "fresh_all", lambda brokers, _: [snapshots.fresh(brokers[0])])
     stop, reported = Event(), []
 
@@ -132,7 +132,7 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
 
     old = NOW - COUNTER_RETENTION
     CounterSample.objects.create(broker=row.broker, at=old, numbers={"stuck": 1})
-    keep_sampling(stop, beat)
+    repeating.repeat(sample_all, EVERY_SECONDS, stop=stop, beat=beat)
     assert QueueDepth.objects.count() == 1
     assert CounterSample.objects.get().numbers["stuck"] == 0
     assert [details["sampled"] for details in reported] == [1, 1, 1]

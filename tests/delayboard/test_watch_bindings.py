@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from analytics.scheduled.rows import projection
 from delayboard.worker import watch_bindings
-from delayboard.worker.watch_bindings import BindingWatch, keep_watching_bindings
+from delayboard.worker.repeat import repeat
+from delayboard.worker.watch_bindings import BindingWatch
 from tests.analytics.builders import an_entry
 from tests.topology.builders import a_snapshot
 from topology import snapshots
@@ -48,7 +49,7 @@ def test_each_look_updates_the_rows_and_beats(levels: Topology, pair: Topology) 
         beats.append(reported)
         stop.set()
 
-    keep_watching_bindings(stop, beat)
+    repeat(BindingWatch().check, watch_bindings.CHECK_SECONDS, stop=stop, beat=beat)
     assert beats == [{"missing": 1, "stuck": 0, "waiting": 1}]
     (row,) = levels.missing_bindings.all()
     assert row.destination == "sales"

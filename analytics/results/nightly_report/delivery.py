@@ -26,7 +26,6 @@ from analytics.results.nightly_report.store import days_to_store, store_report
 from topology.broker.errors import BrokerError
 from topology.models.secrets import seal_secret
 
-CHECK_SECONDS = 5.0
 TIMEOUT_SECONDS = 8.0
 # The pause before each next attempt; after the last one a user must request the next.
 PAUSES = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 240, 720))
@@ -57,14 +56,6 @@ def subscribe(channel: str, address: str) -> Subscriber:
     return Subscriber.objects.create(
         channel=channel, name=name[:254], encrypted_address=seal_secret(address)
     )
-
-
-def deliver(stop: Event, beat: Callable[[dict[str, object]], None]) -> None:
-    """Store and send what is due until `stop` is set."""
-    while not stop.is_set():
-        deliver_due(stop, alive=lambda: beat({}))
-        beat({})
-        stop.wait(CHECK_SECONDS)
 
 
 def deliver_due(stop: Event, *, alive: Callable[[], None] = lambda: None) -> None:

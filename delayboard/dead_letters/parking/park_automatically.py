@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -16,13 +15,12 @@ from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, limits_
 from delayboard.dead_letters.parking.session import opened
 from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck, forget_connection
 from delayboard.models import DeadLetterQueue
+from delayboard.models.background_task import Beat
 from topology.broker.amqp.consumer import Consumer
 
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 BEAT_SECONDS = 0.5
-
-Beat = Callable[[Mapping[str, object]], None]
 
 
 def park_automatically(queue_id: int, *, stop: Event, beat: Beat, space: SpaceCheck) -> None:

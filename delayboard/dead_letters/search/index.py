@@ -13,11 +13,11 @@ from django.db.models.functions import Substr
 
 from delayboard.dead_letters.search.content import JSON_BYTES, Content, read
 from delayboard.models import ParkedField, ParkedMessage, ParkedPosition, ParkedText
+from delayboard.models.background_task import Beat
 from topology.broker.properties.read import read_properties
 from topology.database.optional_writes import try_write
 from topology.models import Broker
 
-Beat = Callable[[Mapping[str, object]], None]
 # A step holds SQLite's one write lock, for about 30 ms; after it others write.
 STEP = 200
 PAUSE_SECONDS = 0.02

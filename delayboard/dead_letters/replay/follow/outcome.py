@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from threading import Event
-from typing import TypeAlias
 
 from django.db import transaction
 from django.db.models import F
@@ -21,12 +20,11 @@ from delayboard.dead_letters.replay.follow import (
 from delayboard.dead_letters.replay.follow.observers import Scene
 from delayboard.dead_letters.replay.follow.outcome_rows import Mark
 from delayboard.models import ReplayBatch, ReplayItem
+from delayboard.models.background_task import Beat
 from delayboard.models.replay import ReplayOutcome, Source
 from topology import snapshots
 from topology.models import Broker
 from topology.snapshots import Latest
-
-Beat: TypeAlias = Callable[[Mapping[str, object]], None]
 
 PAUSE_SECONDS = 1.0
 
