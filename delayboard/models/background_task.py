@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from django.db import models
 from django.utils import timezone
@@ -20,43 +20,21 @@ PARKING = "parking"
 PARKED_MESSAGES = "parked_messages"
 PUBLISH_JOBS = "publish-jobs"
 REPLAYS = "replay"
+Kind = Literal["record", "firehose", "wait", "probe", "park", "intercept"]
 
 
-def recorder_key(topology_slug: str) -> str:
-    """The key of the task that records a topology's tap."""
-    return f"record:{topology_slug}"
+def task_key(kind: Kind, of: str | int) -> str:
+    """The key of a task that there is for each of several rows, from the slug or id of its row.
 
-
-def firehose_key(broker_slug: str) -> str:
-    """The key of the task that records a vhost's firehose."""
-    return f"firehose:{broker_slug}"
-
-
-def forwarder_key(topology_slug: str) -> str:
-    """The key of the task that passes on what is due in a topology."""
-    return f"wait:{topology_slug}"
-
-
-def probes_key(topology_slug: str) -> str:
-    """The key of the task that sends a topology's probes and consumes them."""
-    return f"probe:{topology_slug}"
-
-
-def parker_key(queue_id: int) -> str:
-    """The key of the task that parks what comes into a DeadLetterQueue."""
-    return f"park:{queue_id}"
-
-
-def interception_key(interception_id: int) -> str:
-    """The key of the task that changes waiting messages for a queue."""
-    return f"intercept:{interception_id}"
+    For a topology: record its tap, wait for what is due, probe; for a broker: its firehose; for a
+    DeadLetterQueue: park; for an Interception: intercept.
+    """
+    return f"{kind}:{of}"
 
 
 def is_missing(key: str) -> bool:
     """Whether no worker does this task."""
-    return all(
-        background_task.is_late for background_task in BackgroundTask.objects.filter(key=key)
-    )
+    return all(task.is_late for task in BackgroundTask.objects.filter(key=key))
 
 
 class BackgroundTask(models.Model):

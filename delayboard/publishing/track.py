@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from analytics.events import CLOCK_RESOLUTION_MS
 from analytics.scheduled.queries.listing import Observation, read_observations
 from delayboard.models import BackgroundTask, Publication
-from delayboard.models.background_task import recorder_key
+from delayboard.models.background_task import task_key
 from delayboard.models.publication import Sent
 from topology.delays import format_ms, format_span
 
@@ -101,7 +101,7 @@ def track_all(publications: Sequence[Publication], now: datetime) -> list[Track]
     """The state of each, in their order."""
     seen = read_observations([str(one.pk) for one in publications])
     tapped = (one.topology for one in publications if one.topology and one.topology.has_tap)
-    keys = {recorder_key(topology.slug) for topology in tapped}
+    keys = {task_key("record", topology.slug) for topology in tapped}
     recorders = {task.key: task for task in BackgroundTask.objects.filter(key__in=keys)}
     return [
         _track(one, _complete(one, seen.get(str(one.pk))), recorders, now) for one in publications
@@ -190,7 +190,7 @@ def _recorder_problem(publication: Publication, recorders: Mapping[str, Backgrou
     """Why nobody may be looking; "" while the recorder of its topology is at work."""
     if publication.topology is None or not publication.topology.has_tap:
         return ""
-    background_task = recorders.get(recorder_key(publication.topology.slug))
+    background_task = recorders.get(task_key("record", publication.topology.slug))
     if background_task is None or background_task.is_late:
         return " The recorder is not running. Start the worker to observe the delivery."
     if background_task.is_failing:

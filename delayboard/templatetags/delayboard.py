@@ -23,7 +23,7 @@ from delayboard.changes.check import find_obstacles
 from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.live.changed_rows import make_message_version
 from delayboard.models import BackgroundTask, ChangeState, DeadLetterQueue, ScheduledChange
-from delayboard.models.background_task import forwarder_key, parker_key
+from delayboard.models.background_task import task_key
 from delayboard.models.scheduled_change import OPEN
 from delayboard.now.problems import Link
 from topology import access, snapshots
@@ -44,7 +44,7 @@ def forwarder(topology: Topology) -> dict[str, Any]:
     """How the forwarder of a topology does, where it has one of ours."""
     needs_one = topology.state == State.APPLIED and bool(topology.forwarders)
     background_task = (
-        BackgroundTask.objects.filter(key=forwarder_key(topology.slug)).first()
+        BackgroundTask.objects.filter(key=task_key("wait", topology.slug)).first()
         if needs_one
         else None
     )
@@ -92,7 +92,7 @@ def parker(row: DeadLetterQueue | None) -> BackgroundTask | None:
     """How the parker of a watched queue does."""
     if row is None or not row.parks_automatically:
         return None
-    return BackgroundTask.objects.filter(key=parker_key(row.pk)).first()
+    return BackgroundTask.objects.filter(key=task_key("park", row.pk)).first()
 
 
 @register.simple_tag

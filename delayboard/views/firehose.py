@@ -11,7 +11,7 @@ from analytics.models import Firehose
 from analytics.observation import on_the_firehose, untapped
 from analytics.recorder.firehose import switch
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import firehose_key
+from delayboard.models.background_task import task_key
 from topology import access
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Role
@@ -40,7 +40,9 @@ def firehose(request: HttpRequest, broker: Broker) -> HttpResponse:
         "state": state,
         "mark": mark,
         "needs_it": [(one, "entry" in untapped(one)) for one in on_the_firehose(broker)],
-        "background_task": BackgroundTask.objects.filter(key=firehose_key(broker.slug)).first(),
+        "background_task": BackgroundTask.objects.filter(
+            key=task_key("firehose", broker.slug)
+        ).first(),
         "may_switch": access.may(request.user, broker, Role.ADMIN),
     }
     return render(request, "delayboard/firehose.html", context)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import recorder_key
+from delayboard.models.background_task import task_key
 from topology.delays import format_span
 from topology.findings.rules.live import BEHIND
 from topology.models import Broker, State, Topology
@@ -30,7 +30,7 @@ class StreamTaps:
         details = dict(BackgroundTask.objects.values_list("key", "details"))
         for topology in rows:
             place = (broker.pk, topology.tap_queue)
-            if details.get(recorder_key(topology.slug), {}).get("caught_up") is not False:
+            if details.get(task_key("record", topology.slug), {}).get("caught_up") is not False:
                 self._since.pop(place, None)
                 continue
             seconds = (now - self._since.setdefault(place, now)) // timedelta(seconds=1)

@@ -44,12 +44,7 @@ from delayboard.models.background_task import (
     PUBLISH_JOBS,
     REPLAYS,
     Beat,
-    firehose_key,
-    forwarder_key,
-    interception_key,
-    parker_key,
-    probes_key,
-    recorder_key,
+    task_key,
 )
 from delayboard.publishing import publish_job
 from delayboard.worker.check_brokers import BrokerCheck
@@ -139,39 +134,42 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
 def recorder_of(row: Topology) -> Task:
     """The task that records what a topology's tap copies."""
     run = partial(record, row.pk)
-    return Task(recorder_key(row.slug), f"Recorder of {row.name}", run, row.broker_id)
+    return Task(task_key("record", row.slug), f"Recorder of {row.name}", run, row.broker_id)
 
 
 def firehose_of(row: Firehose) -> Task:
     """The task that records the firehose of a vhost."""
     run = partial(record_firehose, row.broker_id, note_failures)
     broker = row.broker
-    return Task(firehose_key(broker.slug), f"Firehose of {broker.name}", run, row.broker_id)
+    return Task(task_key("firehose", broker.slug), f"Firehose of {broker.name}", run, row.broker_id)
 
 
 def probes_of(row: Topology, owner: str) -> Task:
     """The task of a topology's probes; whoever holds the lease of its work does it."""
     run = partial(_probe, row.pk, owner)
-    return Task(probes_key(row.slug), f"Probes of {row.name}", run, row.broker_id)
+    return Task(task_key("probe", row.slug), f"Probes of {row.name}", run, row.broker_id)
 
 
 def forwarder_of(row: Topology) -> Task:
     """The task that passes on what is due; several may share one topology's."""
     run = partial(_wait, row.pk, ForwarderCounts())
-    return Task(forwarder_key(row.slug), f"Forwarder of {row.name}", run, row.broker_id)
+    return Task(task_key("wait", row.slug), f"Forwarder of {row.name}", run, row.broker_id)
 
 
 def parker_of(row: DeadLetterQueue) -> Task:
     """The task that parks what comes into a queue; several may share one queue's."""
     run = partial(park_automatically, row.pk, space=SpaceCheck())
-    return Task(parker_key(row.pk), f"Parker of {row.queue}"[:200], run, row.broker_id)
+    return Task(task_key("park", row.pk), f"Parker of {row.queue}"[:200], run, row.broker_id)
 
 
 def interception_of(row: Interception, owner: str) -> Task:
     """The task that changes messages for a queue; whoever holds the lease of its work does it."""
     run = partial(_work_off, partial(_claim_own, row.work), owner, intercept.attend)
     return Task(
-        interception_key(row.pk), f"Changes of messages for {row.queue}"[:200], run, row.broker_id
+        task_key("intercept", row.pk),
+        f"Changes of messages for {row.queue}"[:200],
+        run,
+        row.broker_id,
     )
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from analytics.models import Firehose, Run
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import LATE, firehose_key, recorder_key
+from delayboard.models.background_task import LATE, task_key
 from delayboard.worker import tasks
 from delayboard.worker.repeat import repeat
 from delayboard.worker.schedule import due_day, find_missing_days, request_due_runs, settled_at
@@ -121,7 +121,7 @@ def test_what_is_wanted_follows_the_rows() -> None:
     topology.state = State.APPLIED
     topology.save()
     wanted = tasks.list_tasks("me")
-    task = wanted[recorder_key(topology.slug)]
+    task = wanted[task_key("record", topology.slug)]
     assert (task.name, task.broker_id) == ("Recorder of orders", topology.broker_id)
     assert set(tasks.list_tasks("me", only="recorder")) == {task.key, "facts", "index"}
     topology.state = State.DELETED
@@ -132,9 +132,9 @@ def test_what_is_wanted_follows_the_rows() -> None:
 @pytest.mark.django_db
 def test_a_firehose_that_is_wanted_is_recorded() -> None:
     broker = make_broker()
-    assert firehose_key(broker.slug) not in tasks.list_tasks("me")
+    assert task_key("firehose", broker.slug) not in tasks.list_tasks("me")
     row = Firehose.objects.create(broker=broker, switched_on_by="ada")
-    task = tasks.list_tasks("me", only="recorder")[firehose_key(broker.slug)]
+    task = tasks.list_tasks("me", only="recorder")[task_key("firehose", broker.slug)]
     assert (task.name, task.broker_id) == ("Firehose of Test broker", broker.pk)
     row.delete()
     # One that is wanted no longer ends at once.

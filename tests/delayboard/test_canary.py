@@ -20,7 +20,7 @@ from delayboard.models import (
     ReplayBatch,
     ReplayItem,
 )
-from delayboard.models.background_task import parker_key
+from delayboard.models.background_task import task_key
 from delayboard.models.replay import Order, ReplayOutcome
 from tests.delayboard.builders import a_message, parked, shop
 from tests.delayboard.replay_rows import a_batch
@@ -82,7 +82,9 @@ def watch(broker: Broker, queue: str = "dead") -> BackgroundTask:
         parks_automatically=True,
         decided_at=timezone.now(),
     )
-    return BackgroundTask.objects.create(key=parker_key(row.pk), name="p", beat_at=timezone.now())
+    return BackgroundTask.objects.create(
+        key=task_key("park", row.pk), name="p", beat_at=timezone.now()
+    )
 
 
 def test_the_longest_round_is_the_longest_way_through_delays_to_where_it_dies() -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import recorder_key
+from delayboard.models.background_task import task_key
 from delayboard.worker.check_brokers import BrokerCheck
 from delayboard.worker.repeat import repeat
 from delayboard.worker.stream_taps import StreamTaps
@@ -83,7 +83,7 @@ def test_a_stream_tap_whose_recorder_is_behind_for_a_minute_is_a_finding(
     Topology.objects.update(tap_type="stream", state=State.APPLIED)
     pair.refresh_from_db()
     answer(monkeypatch, a_queue(pair.tap_queue, type="stream"))
-    key, tap = recorder_key(pair.slug), pair.tap_queue
+    key, tap = task_key("record", pair.slug), pair.tap_queue
     task = BackgroundTask.objects.create(key=key, name="r", details={"caught_up": False})
     taps, start = StreamTaps(), datetime.now(UTC)
 

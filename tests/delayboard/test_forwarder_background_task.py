@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 from django.core.management import CommandError, call_command
 
-from delayboard.models.background_task import forwarder_key
+from delayboard.models.background_task import task_key
 from delayboard.publishing.predict import predict
 from delayboard.publishing.send import OutgoingMessage
 from delayboard.worker import tasks
@@ -38,9 +38,9 @@ def test_a_forwarder_is_wanted_as_long_as_its_topology_is_applied(
     pair: Topology, hooks: Topology
 ) -> None:
     wanted = tasks.list_tasks("me")
-    task = wanted[forwarder_key(hooks.slug)]
+    task = wanted[task_key("wait", hooks.slug)]
     assert (task.name, task.broker_id) == ("Forwarder of hooks", hooks.broker_id)
-    assert forwarder_key(pair.slug) not in wanted
+    assert task_key("wait", pair.slug) not in wanted
     assert task.key not in tasks.list_tasks("me", only="recorder")
     hooks.state = State.DELETED
     hooks.save()
@@ -48,7 +48,7 @@ def test_a_forwarder_is_wanted_as_long_as_its_topology_is_applied(
 
 
 def test_a_forwarder_without_a_broker_fails_with_a_sentence(hooks: Topology) -> None:
-    task = tasks.list_tasks("me")[forwarder_key(hooks.slug)]
+    task = tasks.list_tasks("me")[task_key("wait", hooks.slug)]
     with pytest.raises(Unreachable, match="Nothing listens at"):
         task.run(stop=Event(), beat=lambda details: None)
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from analytics.models import ScheduledMessage
 from delayboard.models import BackgroundTask, Publication
-from delayboard.models.background_task import recorder_key
+from delayboard.models.background_task import task_key
 from delayboard.models.publication import Sent
 from delayboard.publishing.track import GIVE_UP_AFTER, OVERDUE_AFTER, make_steps, track
 from tests.delayboard.builders import a_publication
@@ -37,7 +37,7 @@ def saw(row: Publication, *, late_ms: float | None, caught_up: bool = True) -> N
 
 def recorder(pair: Topology, **stated: Any) -> None:
     values = {"beat_at": timezone.now()} | stated
-    BackgroundTask.objects.create(key=recorder_key(pair.slug), name="Recorder", **values)
+    BackgroundTask.objects.create(key=task_key("record", pair.slug), name="Recorder", **values)
 
 
 def at(row: Publication, after: timedelta) -> datetime:

@@ -15,7 +15,7 @@ import pytest
 from pytest_django import Settings
 
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import forwarder_key
+from delayboard.models.background_task import task_key
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.faults.forking import forked
@@ -117,7 +117,7 @@ def test_a_forwarder_that_is_asked_to_end_does_so_at_once_and_doubles_nothing(
         with forked("worker"):
             eventually(partial(seen.has, 200), "the worker's forwarder goes on", seconds=60)
             eventually(
-                lambda: BackgroundTask.objects.get(key=forwarder_key(topology.slug)).details.get(
+                lambda: BackgroundTask.objects.get(key=task_key("wait", topology.slug)).details.get(
                     "passed"
                 ),
                 "the background task reports what it passed on",
@@ -133,7 +133,7 @@ def test_without_the_processing_queue_the_background_task_says_why_and_goes_on_w
         delay_all(vhost, {"m": 1})
 
         def error() -> str:
-            row = BackgroundTask.objects.filter(key=forwarder_key(topology.slug)).first()
+            row = BackgroundTask.objects.filter(key=task_key("wait", topology.slug)).first()
             return row.last_error if row else ""
 
         with forked("run_forwarder", topology.slug):

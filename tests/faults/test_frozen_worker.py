@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import recorder_key
+from delayboard.models.background_task import task_key
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_user
 from tests.faults.freezing import frozen
@@ -27,7 +27,9 @@ def test_a_recorder_shows_as_late_while_its_broker_is_frozen_and_recovers_withou
     vhost: Vhost, broker_node: PrivateNode, settings: Settings, tmp_path: Path
 ) -> None:
     settings.EVENT_LOG = tmp_path / "log"
-    recorder = BackgroundTask.objects.filter(key=recorder_key(applied_pair(vhost, delay="1h").slug))
+    recorder = BackgroundTask.objects.filter(
+        key=task_key("record", applied_pair(vhost, delay="1h").slug)
+    )
     client = Client()
     client.force_login(make_user("ada", Role.ADMIN))
 

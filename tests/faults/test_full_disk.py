@@ -18,7 +18,7 @@ from analytics.log import days, hour_folder
 from analytics.models import ScheduledMessage
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import recorder_key
+from delayboard.models.background_task import task_key
 from tests.analytics.day_lines import read_day
 from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, applied_pair, eventually, make_user
@@ -65,7 +65,7 @@ def malformed(log: Path) -> int:
 
 
 def recorder_runs(topology: Topology) -> bool:
-    found = BackgroundTask.objects.filter(key=recorder_key(topology.slug)).first()
+    found = BackgroundTask.objects.filter(key=task_key("record", topology.slug)).first()
     return found is not None and not found.is_late and not found.is_failing
 
 

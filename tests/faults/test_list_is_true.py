@@ -21,7 +21,7 @@ from pytest_django import Settings
 from analytics.models import Gap, ScheduledMessage
 from analytics.scheduled.queries import listing
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import recorder_key
+from delayboard.models.background_task import task_key
 from tests.analytics.day_lines import read_day
 from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, eventually, make_user
@@ -129,7 +129,9 @@ def test_the_list_is_true_and_says_when_it_is_not(
 
 def has_begun(moment: datetime, *, sign: str = "started_at") -> bool:
     """Whether a recorder of each topology, and the index, gave this sign since then."""
-    recorders = [recorder_key(slug) for slug in Topology.objects.values_list("slug", flat=True)]
+    recorders = [
+        task_key("record", slug) for slug in Topology.objects.values_list("slug", flat=True)
+    ]
     background_tasks = BackgroundTask.objects.filter(key__in=[*recorders, "index"])
     return background_tasks.filter(**{f"{sign}__gte": moment}).count() == 4
 

@@ -32,7 +32,7 @@ from delayboard.models import (
     ParkedMessage,
     TargetMode,
 )
-from delayboard.models.background_task import parker_key
+from delayboard.models.background_task import task_key
 from delayboard.worker.supervise import keep_running
 from delayboard.worker.tasks import parker_of
 from tests.brokers import Vhost, every_generation
@@ -224,7 +224,7 @@ def full_database() -> Iterator[Event]:
 def test_a_full_database_stops_the_parking_is_said_and_is_got_over(vhost: Vhost, kind: str) -> None:
     row = watched(vhost, kind)
     send(vhost, 500, size=10_000)
-    background_task = BackgroundTask.objects.filter(key=parker_key(row.pk))
+    background_task = BackgroundTask.objects.filter(key=task_key("park", row.pk))
     with full_database() as full, running(partial(keep_running, parker_of(row))):
         eventually(
             lambda: any("cannot store messages" in d.last_error for d in background_task.all()),

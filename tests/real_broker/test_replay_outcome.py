@@ -27,7 +27,7 @@ from delayboard.models import (
     ParkedState,
     ReplayBatch,
 )
-from delayboard.models.background_task import parker_key
+from delayboard.models.background_task import task_key
 from delayboard.models.replay import BatchState, ReplayOutcome, TargetMode
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
@@ -93,7 +93,9 @@ def parker(broker: Broker) -> Callable[..., None]:
     row = DeadLetterQueue.objects.get(broker=broker, queue=DEAD)
     row.parks_automatically = True
     row.save()
-    BackgroundTask.objects.create(key=parker_key(row.pk), name="Parker", beat_at=timezone.now())
+    BackgroundTask.objects.create(
+        key=task_key("park", row.pk), name="Parker", beat_at=timezone.now()
+    )
     return partial(park_automatically, row.pk, space=SpaceCheck())
 
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import forwarder_key
+from delayboard.models.background_task import task_key
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
@@ -34,7 +34,7 @@ def hooks(broker: Broker) -> Topology:
 
 def page_with(hooks: Topology, **changes: Any) -> str:
     values = {"name": "Forwarder", "beat_at": timezone.now(), "details": COUNTERS}
-    BackgroundTask.objects.create(key=forwarder_key(hooks.slug), **(values | changes))
+    BackgroundTask.objects.create(key=task_key("wait", hooks.slug), **(values | changes))
     return page(hooks)
 
 

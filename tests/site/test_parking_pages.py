@@ -18,7 +18,7 @@ from delayboard.models import (
     ParkedMessage,
     Parking,
 )
-from delayboard.models.background_task import parker_key
+from delayboard.models.background_task import task_key
 from tests.builders import make_broker
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import know, signed_in, text_of
@@ -246,7 +246,7 @@ def test_the_part_of_a_queue_says_how_its_parker_does(
     row.save()
     if stated is not None:
         values = {**stated, "beat_at": timezone.now()}
-        BackgroundTask.objects.create(key=parker_key(row.pk), name="Parker", **values)
+        BackgroundTask.objects.create(key=task_key("park", row.pk), name="Parker", **values)
     assert reported in part(row, may_operate=True)
     assert "Stop automatic parking" in part(row, may_operate=True)
 

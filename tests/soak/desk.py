@@ -13,7 +13,7 @@ from analytics.models import Gap, ScheduledMessage
 from analytics.scheduled.queries.listing import overdue, waiting
 from delayboard.demo.seed import DEMO_BROKER
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import recorder_key
+from delayboard.models.background_task import task_key
 from tests.analytics.day_lines import read_day
 from tests.soak.parcels import Recorded
 from tests.soak.traffic import DELAY, LEVELS, PARKED, WORK, number_of
@@ -50,7 +50,9 @@ def are_recorded(topologies: Sequence[Topology]) -> bool:
     background_tasks = {
         background_task.key: background_task for background_task in BackgroundTask.objects.all()
     }
-    are_there = all(recorder_key(topology.slug) in background_tasks for topology in topologies)
+    are_there = all(
+        task_key("record", topology.slug) in background_tasks for topology in topologies
+    )
     return are_there and not any(
         background_task.is_late or background_task.is_failing
         for background_task in background_tasks.values()

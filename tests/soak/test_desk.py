@@ -14,7 +14,7 @@ from analytics.events import MessageEvent
 from analytics.log import EventLog
 from analytics.models import Gap, ScheduledMessage
 from delayboard.models import BackgroundTask
-from delayboard.models.background_task import recorder_key
+from delayboard.models.background_task import task_key
 from tests.brokers import Vhost
 from tests.builders import make_broker, make_pair
 from tests.soak import desk
@@ -47,7 +47,7 @@ def row(topology: Topology, number: int, *, has_left: bool) -> ScheduledMessage:
 def test_the_topologies_are_recorded_when_each_has_a_background_task_that_lives() -> None:
     topology = make_pair(make_broker())
     assert not desk.are_recorded([topology])
-    beating(recorder_key(topology.slug))
+    beating(task_key("record", topology.slug))
     assert desk.are_recorded([topology])
     BackgroundTask.objects.create(key="facts", name="facts")
     assert not desk.are_recorded([topology])

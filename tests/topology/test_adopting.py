@@ -15,7 +15,7 @@ from pytest_django import Settings
 from analytics.models import ScheduledMessage
 from analytics.observation import untapped
 from analytics.recorder.record import record
-from delayboard.models.background_task import forwarder_key, recorder_key
+from delayboard.models.background_task import task_key
 from delayboard.worker.tasks import list_tasks as wanted_background_tasks
 from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import a_queue, a_snapshot
@@ -84,7 +84,7 @@ def test_what_is_adopted_stands_as_planned_and_is_not_recorded(broker: Broker) -
     assert not row.observes_arrivals
     assert Topology.unobserved() == [row]
     assert untapped(row) == {"entry", "exit"}
-    assert recorder_key(row.slug) not in wanted_background_tasks("me")
+    assert task_key("record", row.slug) not in wanted_background_tasks("me")
 
 
 def adopted_wait(broker: Broker, *without: Identity) -> Topology:
@@ -98,10 +98,10 @@ def test_for_a_busy_wait_that_others_read_no_forwarder_of_ours_is_run(broker: Br
     params = busy_wait.EXAMPLE
     row = adopted_wait(broker)
     assert row.is_read_by_others
-    assert forwarder_key(row.slug) not in wanted_background_tasks("me")
+    assert task_key("wait", row.slug) not in wanted_background_tasks("me")
     mine = create_topology(None, make_broker(name="Mine"), "busy_wait", params)
     Topology.objects.filter(pk=mine.pk).update(state=State.APPLIED)
-    assert forwarder_key(mine.slug) in wanted_background_tasks("me")
+    assert task_key("wait", mine.slug) in wanted_background_tasks("me")
 
 
 @responses.activate
@@ -113,7 +113,7 @@ def test_none_is_run_either_once_what_was_missing_of_it_was_created(broker: Brok
     assert row.owned
     assert row.is_read_by_others
     assert row.forwarders == ()
-    assert forwarder_key(row.slug) not in wanted_background_tasks("me")
+    assert task_key("wait", row.slug) not in wanted_background_tasks("me")
 
 
 @responses.activate
@@ -130,7 +130,7 @@ def test_one_of_ours_that_creates_nothing_is_not_adopted(broker: Broker) -> None
     mine.refresh_from_db()
     assert mine.owned == []
     assert not mine.is_adopted
-    assert forwarder_key(mine.slug) in wanted_background_tasks("me")
+    assert task_key("wait", mine.slug) in wanted_background_tasks("me")
 
 
 @responses.activate
@@ -220,7 +220,7 @@ def test_recording_makes_the_tap_and_nothing_else(broker: Broker, there: Definit
     assert row.owned_identities == {obj.identity for obj in tap}
     assert (row.state, row.tap_type, row.has_tap) == (State.APPLIED, "classic", True)
     assert row.is_adopted
-    assert recorder_key(row.slug) in wanted_background_tasks("me")
+    assert task_key("record", row.slug) in wanted_background_tasks("me")
     assert last_entry().action == "recording enabled"
 
 

@@ -17,7 +17,7 @@ from delayboard.dead_letters.replay.follow.retry_rounds import (
     find_reached,
 )
 from delayboard.models import BackgroundTask, DeadLetterQueue, ReplayBatch, ReplayRoute
-from delayboard.models.background_task import parker_key
+from delayboard.models.background_task import task_key
 from topology.definitions import Queue, is_own_queue
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
@@ -167,7 +167,7 @@ def _is_peekable(queue: Queue, snapshot: Snapshot) -> bool:
 
 
 def _explain_parker(row: DeadLetterQueue) -> str:
-    background_task = BackgroundTask.objects.filter(key=parker_key(row.pk)).first()
+    background_task = BackgroundTask.objects.filter(key=task_key("park", row.pk)).first()
     if background_task is None or background_task.is_late:
         return f"What comes into “{row.queue}” is not being parked: the worker does not run."
     if background_task.is_failing:
