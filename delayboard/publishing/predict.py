@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from topology.definitions import Definitions
-from topology.delays import format_delay, milliseconds
+from topology.delays import milliseconds
 from topology.message import Forwarder
-from topology.routing.walk import RouteOutcome, Walk, walk
+from topology.routing.walk import Walk, walk
 from topology.snapshot import Snapshot
 
 NOTHING = Definitions()
@@ -75,24 +75,7 @@ def predict(
     return Prediction(
         walk=walked,
         found=snapshot.definitions,
-        sentence=" ".join([note, *(_sentence(outcome) for outcome in walked.outcomes)]).strip(),
+        sentence=" ".join([note, *(outcome.sentence for outcome in walked.outcomes)]).strip(),
         arrives_after=first.after if first else None,
         queue=first.queue if first else "",
     )
-
-
-def _sentence(outcome: RouteOutcome) -> str:
-    when = f"after {format_delay(outcome.after)}" if outcome.after else "at once"
-    first = f"is {outcome.kept}, then " if outcome.kept else ""
-    if outcome.ending == "uncertain":
-        return f"The prediction ends {when}: {outcome.why}."
-    return f"The message {first}{_end(outcome, when)}."
-
-
-def _end(outcome: RouteOutcome, when: str) -> str:
-    if outcome.ending == "delivered":
-        on = f": {outcome.goes_on}" if outcome.goes_on else ""
-        return f"arrives in {outcome.queue} {when}{on}"
-    if outcome.ending == "stuck":
-        return f"is stuck {when}: {outcome.why}"
-    return f"is lost {when}: {outcome.why}"

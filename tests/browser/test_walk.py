@@ -151,7 +151,7 @@ def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
     album.take(page, "dead-letters")
     page.get_by_role("checkbox", name="Select message 1").check()
     page.get_by_role("button", name="Park and replay messages").click()
-    expect(page.get_by_text("Arrives in orders at once.").first).to_be_visible()
+    expect(page.get_by_text("The message arrives in orders at once.").first).to_be_visible()
     album.take(page, "replay-dry-run")
     page.get_by_role("button", name="Start replay of 1 message").click()
     expect(page.get_by_role("heading", name="Result")).to_be_visible()

@@ -148,7 +148,7 @@ def frozen(
 
 def a_route(exchange: str, key: str, **stated: Any) -> ReplayRoute:
     """A target with a good verdict, or with what is stated."""
-    values = {"ending": "delivered", "verdict": "Arrives in orders at once."}
+    values = {"ending": "delivered", "verdict": "The message arrives in orders at once."}
     return ReplayRoute(exchange=exchange, routing_key=key, **(values | stated))
 
 

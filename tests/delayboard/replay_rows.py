@@ -36,7 +36,7 @@ def a_route(batch: ReplayBatch, **stated: Any) -> ReplayRoute:
         "exchange": "",
         "routing_key": "orders",
         "why": "where it was published before it first died in orders",
-        "verdict": "Arrives in orders at once.",
+        "verdict": "The message arrives in orders at once.",
         "ending": "delivered",
     }
     return ReplayRoute.objects.create(batch=batch, **(values | stated))
@@ -44,11 +44,11 @@ def a_route(batch: ReplayBatch, **stated: Any) -> ReplayRoute:
 
 _SAID = {
     "unroutable": "No route: no binding takes it.",
-    "loops": "The message would return to dead. Arrives in dead at once.",
-    "guarded": "It was replayed 3 times already. Arrives in orders at once.",
-    "full": "Arrives in orders at once. “orders” has a maximum length of 600 messages, and 600 "
-    "messages now.",
-    "stuck": "Stuck after 5s: nobody takes it.",
+    "loops": "The message would return to dead. The message arrives in dead at once.",
+    "guarded": "It was replayed 3 times already. The message arrives in orders at once.",
+    "full": "The message arrives in orders at once. “orders” has a maximum length of 600 "
+    "messages, and 600 messages now.",
+    "stuck": "The message is stuck after 5s: nobody takes it.",
 }
 
 

@@ -46,7 +46,12 @@ pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
             "delivered",
             "has a maximum length of 1,000 messages or 1 byte, and 1 message now.",
         ),
-        (99, {"x_max_length": 5, "type": "stream"}, "delivered", "Arrives in few at once."),
+        (
+            99,
+            {"x_max_length": 5, "type": "stream"},
+            "delivered",
+            "The message arrives in few at once.",
+        ),
     ],
 )
 def test_a_verdict_says_how_full_a_queue_is(

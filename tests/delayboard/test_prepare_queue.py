@@ -109,7 +109,7 @@ def test_a_whole_queue_goes_straight_through_without_items(user: User, broker: B
         user, broker, "dead", Options(**{**TYPED.__dict__, "limit": 5})
     )
     assert typed.selected == 5
-    assert typed.routes.get().verdict == "Arrives in orders at once."
+    assert typed.routes.get().verdict == "The message arrives in orders at once."
 
 
 @pytest.mark.usefixtures("deep")

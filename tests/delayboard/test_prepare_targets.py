@@ -59,7 +59,7 @@ def test_each_parked_message_has_its_own_target_and_verdict(user: User, broker: 
         ("", "dead", "loops", False),
     ]
     said = {route.verdict: route.after_ms for route in batch.routes.all()}
-    assert said["Arrives in orders after 5s."] == 5000
+    assert said["The message arrives in orders after 5s."] == 5000
     assert any(
         text.startswith("It was replayed 3 times already and dead-lettered again") for text in said
     )

@@ -101,10 +101,20 @@ def test_the_reason_of_the_choice_is_told() -> None:
 @pytest.mark.parametrize(
     ("exchange", "key", "is_good", "sentence"),
     [
-        ("orders", "orders", True, "Arrives in orders at once."),
-        ("", "hold", True, "Arrives in orders after 5s."),
-        ("news", "", True, "Arrives in audit at once. Arrives in orders at once."),
-        ("", "dead", False, "The message would return to dead. Arrives in dead at once."),
+        ("orders", "orders", True, "The message arrives in orders at once."),
+        ("", "hold", True, "The message arrives in orders after 5s."),
+        (
+            "news",
+            "",
+            True,
+            "The message arrives in audit at once. The message arrives in orders at once.",
+        ),
+        (
+            "",
+            "dead",
+            False,
+            "The message would return to dead. The message arrives in dead at once.",
+        ),
         ("gone", "k", False, "No route: the exchange “gone” does not exist."),
         (
             "orders",
@@ -117,15 +127,15 @@ def test_the_reason_of_the_choice_is_told() -> None:
             "lost",
             False,
             (
-                "Lost after 1s: the message expires in “lost” after 1s, and this queue has no "
-                "dead-letter exchange."
+                "The message is lost after 1s: the message expires in “lost” after 1s, and this "
+                "queue has no dead-letter exchange."
             ),
         ),
         (
             "",
             "round",
             False,
-            "The message would return to dead. Arrives in dead after 1s.",
+            "The message would return to dead. The message arrives in dead after 1s.",
         ),
     ],
 )
@@ -139,15 +149,15 @@ def test_the_verdict_says_where_every_copy_ends(
 
 def test_a_queue_that_is_consumed_ends_the_way() -> None:
     verdict = check_target(Target("", "hold", ""), "dead", shop(), ["hold"])
-    assert verdict == Verdict(True, "Arrives in hold at once.")
+    assert verdict == Verdict(True, "The message arrives in hold at once.")
 
 
 def test_a_copy_that_is_lost_beside_one_that_arrives_is_no_good_verdict() -> None:
     there = shop(a_queue("lost", ttl=1), Binding("news", "lost", ""))
     verdict = check_target(Target("news", "", ""), "dead", there, [])
     assert not verdict.is_good
-    assert "Arrives in orders at once." in verdict.sentence
-    assert "Lost after 1ms" in verdict.sentence
+    assert "The message arrives in orders at once." in verdict.sentence
+    assert "The message is lost after 1ms" in verdict.sentence
 
 
 def test_the_message_s_own_headers_and_expiration_count() -> None:
@@ -157,11 +167,13 @@ def test_the_message_s_own_headers_and_expiration_count() -> None:
     )
     parked_message = a_message(headers={"kind": "pdf"}, expiration="700")
     sorted_in = check_target(Target("sorter", "", ""), "dead", there, ["orders"], parked_message)
-    assert sorted_in == Verdict(True, "Arrives in orders at once.")
+    assert sorted_in == Verdict(True, "The message arrives in orders at once.")
     other = check_target(Target("sorter", "", ""), "dead", there, ["orders"], a_message(headers={}))
     assert other.sentence.startswith("No route")
     expires = check_target(Target("", "audit", ""), "dead", there, [], parked_message)
-    assert expires.sentence.startswith("Lost after 700ms: the message expires in “audit”")
+    assert expires.sentence.startswith(
+        "The message is lost after 700ms: the message expires in “audit”"
+    )
 
 
 @pytest.mark.parametrize("expiration", ["soon", "-5", "1.5"])
@@ -179,7 +191,7 @@ def test_the_deaths_that_a_replay_leaves_out_do_not_count() -> None:
     verdict = check_target(
         Target("", "wait", ""), "dead", there, [], a_message(headers=died), version=(3, 10, 8)
     )
-    assert verdict == Verdict(True, "Arrives in audit after 5ms.", after_ms=5)
+    assert verdict == Verdict(True, "The message arrives in audit after 5ms.", after_ms=5)
 
 
 HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
@@ -198,7 +210,7 @@ def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_forwarder_br
         forwarders=[FORWARDER],
         now_ms=1_790_000_000_000,
     )
-    assert verdict == Verdict(True, "Arrives in hooks after 3m.", after_ms=180_000)
+    assert verdict == Verdict(True, "The message arrives in hooks after 3m.", after_ms=180_000)
 
 
 def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
@@ -211,8 +223,8 @@ def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
     )
     assert verdict.is_good
     assert verdict.sentence == (
-        f"Arrives in {FORWARDER.queue} at once: an external consumer forwards due messages to "
-        "“hooks”; RabbitMQ does not show its due header."
+        f"The message arrives in {FORWARDER.queue} at once: an external consumer forwards due "
+        "messages to “hooks”; RabbitMQ does not show its due header."
     )
 
 
@@ -221,7 +233,8 @@ def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
     [
         (
             "orders",
-            "Stored by the exchange “later” for 40ms, then arrives in orders after 40ms. An",
+            "The message is stored by the exchange “later” for 40ms, then arrives in orders after "
+            "40ms. An",
         ),
         ("odd", "No route: stored by the exchange “later” for 40ms, then the exchange “later” has"),
     ],
@@ -238,7 +251,7 @@ def test_a_delayed_exchange_keeps_a_replay_and_gives_it_back_all_the_same(
     assert verdict.sentence.startswith(said)
     turned = a_message(headers={"x-delay": -40})
     again = check_target(Target("later", "orders", ""), "dead", there, [], turned)
-    assert again == Verdict(True, "Arrives in orders at once.")
+    assert again == Verdict(True, "The message arrives in orders at once.")
 
 
 deaths = st.builds(
@@ -348,14 +361,14 @@ def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("replays", "sentence"),
     [
-        (2, "Arrives in orders at once."),
+        (2, "The message arrives in orders at once."),
         (
             3,
             "It was replayed 3 times already and dead-lettered again each time. "
-            "Arrives in orders at once.",
+            "The message arrives in orders at once.",
         ),
-        (True, "Arrives in orders at once."),
-        ("9", "Arrives in orders at once."),
+        (True, "The message arrives in orders at once."),
+        ("9", "The message arrives in orders at once."),
     ],
 )
 def test_what_was_replayed_too_often_is_guarded(replays: object, sentence: str) -> None:
@@ -371,7 +384,9 @@ def test_a_guard_of_one_says_once() -> None:
     verdict = RouteChecker(shop(), most_replays=1).check(
         Target("", "audit", ""), "", parked_message.properties
     )
-    assert verdict.sentence.startswith("It was replayed once already and dead-lettered again. Arr")
+    assert verdict.sentence.startswith(
+        "It was replayed once already and dead-lettered again. The m"
+    )
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_message_is_shown_with_its_life_its_way_and_what_a_replay_would_do(
     assert "Parked in dead" in said
     assert '<svg class="graph' in text
     assert "1.10" in said
-    assert "Arrives in orders at once." in said
+    assert "The message arrives in orders at once." in said
     assert AuditEntry.objects.filter(action="parked message read").count() == 1
 
 

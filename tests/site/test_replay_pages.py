@@ -313,7 +313,7 @@ def test_hostile_names_stay_texts(broker: Broker) -> None:
 
 def test_where_they_go_is_hidden_from_whom_a_rule_hides_deaths(broker: Broker) -> None:
     batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.RETURNED])
-    batch.routes.update(exchange="secret-exchange", verdict="Arrives in secret-queue.")
+    batch.routes.update(exchange="secret-exchange", verdict="The message arrives in secret-queue.")
     batch.items.update(error="secret-queue is full.")
     RedactionRule.objects.create(
         kind=RedactionKind.HEADER, pattern="x-death", least_role=Role.ADMIN

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
+from topology.delays import format_delay
 from topology.routing import sentences
 
 Ending = Literal["delivered", "stuck", "dropped", "uncertain"]
@@ -56,6 +57,22 @@ class RouteOutcome:
         """Where it was delivered: who takes it on from there; "" when its way ends."""
         ends = self.ending != "delivered" or self.why in (sentences.WAITS, sentences.TAKEN)
         return "" if ends else self.why
+
+    def describe(self, when: str) -> str:
+        """It in a sentence, with the time in words such as " at once"; "" for no time."""
+        if self.ending == "uncertain":
+            return f"The prediction ends{when}: {self.why}."
+        kept = f"is {self.kept}, then " if self.kept else ""
+        if self.ending == "delivered":
+            on = f": {self.goes_on}" if self.goes_on else ""
+            return f"The message {kept}arrives in {self.queue}{when}{on}."
+        word = "stuck" if self.ending == "stuck" else "lost"
+        return f"The message {kept}is {word}{when}: {self.why}."
+
+    @property
+    def sentence(self) -> str:
+        """With the shortest time."""
+        return self.describe(f" after {format_delay(self.after)}" if self.after else " at once")
 
     @property
     def latest(self) -> timedelta | None:

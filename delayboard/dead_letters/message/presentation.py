@@ -123,14 +123,5 @@ def onward(walked: Walk) -> str:
 
 
 def _end(outcome: RouteOutcome) -> str:
-    latest = outcome.latest
-    within = "" if latest is None else f" within {format_delay(latest)}"
-    match outcome.ending:
-        case "delivered":
-            on = f": {outcome.goes_on}" if outcome.goes_on else ""
-            return f"The message arrives in {outcome.queue}{within}{on}."
-        case "stuck":
-            return f"The message is stuck: {outcome.why}."
-        case "dropped":
-            return f"The message is lost{within}: {outcome.why}."
-    return f"The prediction ends: {outcome.why}."
+    latest = outcome.latest if outcome.ending in ("delivered", "dropped") else None
+    return outcome.describe("" if latest is None else f" within {format_delay(latest)}")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from delayboard.dead_letters.replay.check.full_queues import LimitedQueue
 from topology.broker.properties.raw import is_excluded
-from topology.delays import format_delay, milliseconds
+from topology.delays import milliseconds
 from topology.message import Headers
-from topology.routing.walk import RouteOutcome, Walk
+from topology.routing.walk import Walk
 
 GIVEN_BACK = (
     "An exchange of this type gives back what it keeps, so that nothing confirms it: the message "
@@ -69,7 +69,7 @@ def make_verdict(walked: Walk, source: str) -> Verdict:
         return Verdict(False, f"No route: {kept}{first.why}.", ending)
     worst = next(name for ending, name in _WORST.items() if ending in endings)
     after_ms = max(milliseconds(outcome.after) for outcome in walked.outcomes)
-    sentence = " ".join(map(_describe_outcome, walked.outcomes))
+    sentence = " ".join(outcome.sentence for outcome in walked.outcomes)
     if walked.is_only_kept:
         return Verdict(False, f"{sentence} {GIVEN_BACK}", "unroutable")
     if any(hop.queue == source for hop in walked.hops):
@@ -77,24 +77,3 @@ def make_verdict(walked: Walk, source: str) -> Verdict:
             False, f"The message would return to {source}. {sentence}", "loops", after_ms
         )
     return Verdict(worst == "delivered", sentence, worst, after_ms)
-
-
-def _describe_outcome(outcome: RouteOutcome) -> str:
-    sentence = _describe_ending(outcome)
-    return (
-        f"{outcome.kept[0].upper()}{outcome.kept[1:]}, then {sentence[0].lower()}{sentence[1:]}"
-        if outcome.kept
-        else sentence
-    )
-
-
-def _describe_ending(outcome: RouteOutcome) -> str:
-    after = format_delay(outcome.after)
-    if outcome.ending == "delivered":
-        on = f": {outcome.goes_on}" if outcome.goes_on else ""
-        return f"Arrives in {outcome.queue} {f'after {after}' if outcome.after else 'at once'}{on}."
-    if outcome.ending == "stuck":
-        return f"Stuck after {after}: {outcome.why}."
-    if outcome.ending == "uncertain":
-        return f"Not known after {after}: {outcome.why}."
-    return f"Lost after {after}: {outcome.why}."
