@@ -20,6 +20,7 @@ from delayboard.delay_migration.check import check
 from delayboard.models import DelayMigration
 from delayboard.models.background_task import MIGRATIONS, is_missing
 from delayboard.views.confirm_production import FIELD, Effect, confirmation
+from delayboard.views.show_refusal import show_refusal
 from topology import access
 from topology.broker.errors import BrokerError
 from topology.models import Role, State, Topology
@@ -78,11 +79,8 @@ def delay_migration_request(request: HttpRequest, source: Topology) -> HttpRespo
         )
         if page:
             return page
-    try:
+    with show_refusal(request, "The migration is not requested.", Refusal):
         requests.request(request.user, source, target, takes_undated=_takes_undated(request))
-    except Refusal as error:
-        messages.error(request, f"The migration is not requested. {error}")
-    else:
         messages.success(request, "The migration is requested.")
     return redirect(back)
 

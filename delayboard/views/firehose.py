@@ -12,6 +12,7 @@ from analytics.observation import on_the_firehose, untapped
 from analytics.recorder.firehose import switch
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import task_key
+from delayboard.views.show_refusal import show_refusal
 from topology import access
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Role
@@ -63,23 +64,16 @@ def firehose_switch(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 def _switch_on(request: HttpRequest, broker: Broker) -> None:
     typed = request.POST.get("name", "").strip()
-    try:
+    with show_refusal(request, "Firehose not enabled.", switch.Refusal, BrokerError):
         switch.switch_on(request.user, broker, typed_name=typed)
-    except (switch.Refusal, BrokerError) as error:
-        messages.error(request, f"Firehose not enabled. {error}")
-    else:
         messages.success(request, f"The firehose of {broker.name} is enabled.")
 
 
 def _switch_off(request: HttpRequest, broker: Broker) -> None:
-    try:
-        is_off = switch.switch_off(request.user, broker)
-    except (switch.Refusal, BrokerError) as error:
-        messages.error(request, f"Firehose not disabled. {error}")
-        return
-    still = (
-        ""
-        if is_off
-        else " RabbitMQ still copies messages, because other queues use the trace exchange."
-    )
-    messages.success(request, f"Delayboard no longer reads the firehose of {broker.name}.{still}")
+    with show_refusal(request, "Firehose not disabled.", switch.Refusal, BrokerError):
+        sentence = f"Delayboard no longer reads the firehose of {broker.name}."
+        if not switch.switch_off(request.user, broker):
+            sentence += (
+                " RabbitMQ still copies messages, because other queues use the trace exchange."
+            )
+        messages.success(request, sentence)

@@ -14,6 +14,7 @@ from analytics.events import clean
 from delayboard import saved_searches
 from delayboard.models import SearchedList
 from delayboard.saved_searches import SavedSearchError
+from delayboard.views.show_refusal import show_refusal
 from topology import access
 from topology.database import paging
 from topology.models import Broker, Role
@@ -29,15 +30,14 @@ def change_saved_searches(request: HttpRequest, broker: Broker) -> HttpResponse:
         searched = SearchedList(request.POST.get("list", SearchedList.PARKED_MESSAGES))
     except ValueError as error:
         raise Http404 from error
-    try:
+    failure = f"Nothing was {'deleted' if number else 'saved'}."
+    with show_refusal(request, failure, SavedSearchError):
         if number is None:
             saved_searches.save_search(request.user, broker, searched, name, query)
             messages.success(request, f"The search “{name}” is saved.")
         else:
             row = saved_searches.delete_search(request.user, broker, number)
             messages.success(request, f"The search “{row.name}” is deleted.")
-    except SavedSearchError as error:
-        messages.error(request, f"Nothing was {'deleted' if number else 'saved'}. {error}")
     return redirect(list_url(broker, searched, query if number is None else ""))
 
 

@@ -16,6 +16,7 @@ from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError,
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.models import MessageGroup
 from delayboard.models.replay import Order
+from delayboard.views.show_refusal import show_refusal
 from topology import access, redaction
 from topology.database import paging
 from topology.models import Broker, Role
@@ -60,11 +61,8 @@ def message_group_edit(request: HttpRequest, broker: Broker, pk: int) -> HttpRes
     """The note, the owner (an account's name, "" for nobody) and the link of a group."""
     group = _group(broker, pk)
     values = {name: request.POST.get(name, "") for name in ("note", "owner", "link")}
-    try:
+    with show_refusal(request, "Nothing was saved.", NoteError):
         write(request.user, group, **values)
-    except NoteError as problem:
-        messages.error(request, f"Nothing was saved. {problem}")
-    else:
         messages.success(request, "Notes saved.")
     return redirect("message_group", broker.slug, group.pk)
 
@@ -77,11 +75,8 @@ def merge_message_groups(request: HttpRequest, broker: Broker) -> HttpResponse:
     keys = [key for text in sent.getlist("group") if (key := paging.row_number(text)) is not None]
     if request.method == "POST":
         into = paging.row_number(sent.get("into", "")) or 0
-        try:
+        with show_refusal(request, "Nothing was merged.", MergeError):
             group = merge(request.user, broker, keys, into, sent.get("name", ""))
-        except MergeError as error:
-            messages.error(request, f"Nothing was merged. {error}")
-        else:
             messages.success(request, f"Merged {len({*keys, into})} groups.")
             return redirect("message_group", broker.slug, group.pk)
     rows = MessageGroup.objects.filter(broker=broker, pk__in=keys[: MOST_MERGED + 1])
@@ -96,11 +91,8 @@ def merge_message_groups(request: HttpRequest, broker: Broker) -> HttpResponse:
 @access.with_broker(Role.OPERATOR)
 def undo_merge(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     group = _group(broker, pk)
-    try:
+    with show_refusal(request, "Nothing was undone.", MergeError):
         number = undo(request.user, group)
-    except MergeError as error:
-        messages.error(request, f"Nothing was undone. {error}")
-    else:
         messages.success(request, f"Restored {number} merged group{'' if number == 1 else 's'}.")
     return redirect("message_group", broker.slug, group.pk)
 

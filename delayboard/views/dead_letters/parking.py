@@ -22,6 +22,7 @@ from delayboard.models import MessageGroup, ParkedChange, Parking
 from delayboard.models.background_task import PARKED_MESSAGES, PARKING, is_missing
 from delayboard.views.confirm_production import Effect, confirmed_on_production
 from delayboard.views.queue_page import queue_page
+from delayboard.views.show_refusal import show_refusal
 from topology import access, redaction, snapshots
 from topology.database import paging
 from topology.models import Broker, Role
@@ -44,20 +45,15 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = snapshots.fresh(broker) if on else None
     snapshot = known.snapshot if known else None
     for name in names:
-        try:
+        which = f" for “{name}”" if len(names) > 1 else ""
+        refusals = (park_request.ParkError, Undecided)
+        with show_refusal(request, f"Nothing was changed{which}.", *refusals):
             with transaction.atomic():
                 if on and request.POST.get("mark") == "1":
                     decide(request.user, broker, name, snapshot, is_confirmed=True)
                 warning = park_request.set_automatic_parking(
                     request.user, broker, name, snapshot, on=on
                 )
-        except (park_request.ParkError, Undecided) as error:
-            which = f" for “{name}”" if len(names) > 1 else ""
-            messages.error(
-                request,
-                f"Nothing was changed{which}. {error}",
-            )
-        else:
             done = "is parked automatically" if on else "is no longer parked automatically"
             messages.success(request, f"“{name}” {done}.")
             if warning:
@@ -108,10 +104,8 @@ def parking(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
 @access.with_broker(Role.OPERATOR)
 def parking_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     found = get_object_or_404(Parking.objects.select_related("work"), pk=pk, broker=broker)
-    try:
+    with show_refusal(request, "", park_request.ParkError):
         park_request.cancel(request.user, found)
-    except park_request.ParkError as error:
-        messages.error(request, str(error))
     return redirect("parking", broker.slug, pk)
 
 
@@ -163,10 +157,8 @@ def parked_messages_change(request: HttpRequest, broker: Broker, pk: int) -> Htt
 @access.with_broker(Role.OPERATOR)
 def parked_messages_change_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     found = get_object_or_404(ParkedChange.objects.select_related("work"), pk=pk, broker=broker)
-    try:
+    with show_refusal(request, "", discard.ChangeError):
         discard.cancel(request.user, found)
-    except discard.ChangeError as error:
-        messages.error(request, str(error))
     return redirect("parked_messages_change", broker.slug, pk)
 
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST
 from delayboard.dead_letters.queues import failures
 from delayboard.dead_letters.queues.candidates import candidates
 from delayboard.dead_letters.queues.confirmed import Undecided, decide, destinations
+from delayboard.views.show_refusal import show_refusal
 from topology import access, snapshots
 from topology.models import Broker, Role
 from topology.views.redirect_back import next_of
@@ -24,11 +25,8 @@ def dead_letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpRespon
     name = request.POST.get("name", "")
     is_confirmed = request.POST.get("confirmed") == "1"
     snapshot = snapshots.fresh(broker).snapshot
-    try:
+    with show_refusal(request, "Nothing was changed.", Undecided):
         decide(request.user, broker, name, snapshot, is_confirmed=is_confirmed)
-    except Undecided as problem:
-        messages.error(request, f"Nothing was changed. {problem}")
-    else:
         done = "excluded from the dead-letter queues."
         if is_confirmed:
             done = "marked as a dead-letter queue. You can park it now."

@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import wraps
 from typing import Any
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -21,6 +20,7 @@ from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH, Source
 from delayboard.views.replays.options import options_of
+from delayboard.views.show_refusal import show_refusal
 from topology import access, redaction, snapshots
 from topology.database import paging
 from topology.models import Role
@@ -186,10 +186,8 @@ def _make_action(do: Callable[[Any, ReplayBatch], None]) -> Callable[..., HttpRe
     @require_POST
     @with_batch(Role.OPERATOR)
     def act(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-        try:
+        with show_refusal(request, "", change_state.BatchError):
             do(request.user, batch)
-        except change_state.BatchError as error:
-            messages.error(request, str(error))
         return redirect("replay_batch", pk=batch.pk)
 
     return act

@@ -24,6 +24,7 @@ from delayboard.views.confirm_production import Effect, confirmed_on_production
 from delayboard.views.queue_page import queue_page
 from delayboard.views.replays.batches import batch_page, with_batch
 from delayboard.views.replays.options import is_sent, options_sent, sent_options
+from delayboard.views.show_refusal import show_refusal
 from topology import access
 from topology.database import paging
 from topology.models import Broker, Role
@@ -166,17 +167,13 @@ def group_redirect(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     """Where the messages of a group go by default; with `clear=1` where they came from."""
     group = get_object_or_404(MessageGroup, pk=pk, broker=broker)
     exchange, key = (clean(request.POST.get(name, "")).strip() for name in ("exchange", "key"))
-    try:
-        if request.POST.get("clear") == "1":
-            if redirect_group.clear_redirect(request.user, group):
-                messages.success(
-                    request, "Redirect deleted. Replays use the original target again."
-                )
-        else:
+    if request.POST.get("clear") == "1":
+        if redirect_group.clear_redirect(request.user, group):
+            messages.success(request, "Redirect deleted. Replays use the original target again.")
+    else:
+        with show_refusal(request, "Nothing was saved.", OptionError):
             redirect_group.redirect_group(request.user, group, exchange, key)
             messages.success(request, "Redirect saved. The next dry run uses the new target.")
-    except OptionError as error:
-        messages.error(request, f"Nothing was saved. {error}")
     return redirect("message_group", broker.slug, group.pk)
 
 

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.events import clean
 from delayboard.dead_letters.parked.preview_redaction import preview
 from delayboard.models import RedactionKind, RedactionRule
+from delayboard.views.show_refusal import show_refusal
 from topology import access, audit
 from topology.models import Broker, Role
 from topology.redaction import LONGEST, PatternError, check_pattern
@@ -47,12 +48,9 @@ def redaction(request: HttpRequest, broker: Broker) -> HttpResponse:
 @access.with_broker(Role.ADMIN)
 def redaction_rule_change(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Add a rule, or delete the one whose id is posted as `delete`."""
-    try:
-        sentence = _delete(request, broker) if "delete" in request.POST else _add(request, broker)
-    except PatternError as error:
-        messages.error(request, f"Nothing was changed. {error}")
-    else:
-        messages.success(request, sentence)
+    with show_refusal(request, "Nothing was changed.", PatternError):
+        change = _delete if "delete" in request.POST else _add
+        messages.success(request, change(request, broker))
     return redirect("redaction", broker_slug=broker.slug)
 
 
