@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -74,40 +74,35 @@ def malformed_queue(source: Topology) -> str:
     return f"{MALFORMED}{source.slug}"
 
 
+@dataclass
 class Run:
-    def __init__(
-        self,
-        row: DelayMigration,
-        lease: work.Lease,
-        destinations: Destinations,
-        tally: Tally,
-        is_stopping: Callable[[], bool],
-        alive: Callable[[], None],
-    ) -> None:
-        self._row = row
-        self._lease = lease
-        self._destinations = destinations
-        self._params = destinations.topology.parsed
-        self._tally = tally
-        self._is_stopping = is_stopping
-        self._alive = alive
-        self.is_paused = False
-        self._doubtful = set(row.begun.values_list("key", flat=True))
-        # Where an interrupted migration goes on; "" for one that begins.
-        self.begun_in = row.begun.order_by("pk").values_list("queue", flat=True).last() or ""
-        self._declared: set[str] = set()
-        self._pulsed = 0.0
-        self._written = (0, 0, 0)
+    """`begun_in` is the queue in which an interrupted migration goes on; "" for one that begins."""
+
+    row: DelayMigration
+    lease: work.Lease
+    destinations: Destinations
+    tally: Tally
+    is_stopping: Callable[[], bool]
+    alive: Callable[[], None]
+    is_paused: bool = False
+    _declared: set[str] = field(default_factory=set)
+    _pulsed: float = 0.0
+    _written: tuple[int, int, int] = (0, 0, 0)
+
+    def __post_init__(self) -> None:
+        self._params = self.destinations.topology.parsed
+        self._doubtful = set(self.row.begun.values_list("key", flat=True))
+        self.begun_in = self.row.begun.order_by("pk").values_list("queue", flat=True).last() or ""
 
     @property
     def is_over(self) -> bool:
         """Whether it was paused, or the process stops."""
-        return self.is_paused or self._is_stopping()
+        return self.is_paused or self.is_stopping()
 
     def empty(self, place: Place, publishing: Pipeline[Taken[Mark]]) -> None:
         """Move what is in a queue, and leave what cannot be moved. Raises BrokerError, Stopped."""
         arrived = time.monotonic()
-        address = self._row.source.broker.address
+        address = self.row.source.broker.address
         # Most of 28 levels are empty, and consuming one takes far longer.
         if not live_depths(address, [place.queue]).get(place.queue):
             self._pulse()
@@ -127,7 +122,7 @@ class Run:
             with intake(address, place.queue, prefetch=PREFETCH) as taking:
                 source = QueueSource(taking, decide, self._count, prefetch=PREFETCH)
                 recorded = RecordedQueue(
-                    self._row,
+                    self.row,
                     place.queue,
                     source,
                     publishing,
@@ -152,7 +147,7 @@ class Run:
 
         The broker's last report may still count ours.
         """
-        source, names = self._row.source, [place.queue for place in places]
+        source, names = self.row.source, [place.queue for place in places]
         until = time.monotonic() + REPORT_SECONDS
         while unacknowledged := read_depths(source, names, "messages_unacknowledged"):
             if time.monotonic() > until or self.is_over:
@@ -181,7 +176,7 @@ class Run:
                 headers = {DOUBLED_HEADER: "1"}
             properties = strip_for_replay(message.properties, headers)
         except Undated as error:
-            if self._row.takes_undated:
+            if self.row.takes_undated:
                 return self._make_malformed(message, headers), malformed
             self._leave(str(error))
             return None
@@ -206,7 +201,7 @@ class Run:
             return place.read(message, now, None)
         except Undated:
             rows = ScheduledMessage.objects.filter(
-                topology=self._row.source,
+                topology=self.row.source,
                 key=row_key,
                 content_id=content,
                 left_at=None,
@@ -220,36 +215,36 @@ class Run:
         if mark.due_at is None:
             return publish
         delay = remaining_delay(mark.due_at, datetime.now(UTC))
-        route = self._destinations.topology.pattern.route(self._params, delay, mark.destination)
+        route = self.destinations.topology.pattern.route(self._params, delay, mark.destination)
         return replace(publish, exchange=route.exchange, routing_key=route.routing_key)
 
     def _make_malformed(self, message: Message, headers: Mapping[str, str]) -> Publish:
-        queue = malformed_queue(self._row.source)
+        queue = malformed_queue(self.row.source)
         return Publish("", queue, strip_if_readable(message.properties, headers), message.body)
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
         """Once for each destination. Raises Refusal and BrokerError."""
         if destination in self._declared:
             return
-        if problem := self._destinations.problem(destination):
+        if problem := self.destinations.problem(destination):
             raise Refusal(problem)
-        target = self._destinations.topology
+        target = self.destinations.topology
         route = target.pattern.route(self._params, timedelta(0), destination)
         declares = without_intercepted(route.declares, target.broker)
-        with self._destinations.owning(destination, declares) as declared:
+        with self.destinations.owning(destination, declares) as declared:
             publishing.declare(declares)
             declared()
         self._declared.add(destination)
 
     def _leave(self, why: str) -> None:
-        self._tally.remaining += 1
-        self._tally.why_remaining = why
+        self.tally.remaining += 1
+        self.tally.why_remaining = why
 
     def _check_again(self, marks: Sequence[Mark]) -> None:
         """Whether more than a tap took them. Raises Refusal, and BrokerError."""
-        self._destinations.check_again()
+        self.destinations.check_again()
         for destination in {mark.destination for mark in marks if not mark.is_malformed}:
-            if problem := self._destinations.problem(destination):
+            if problem := self.destinations.problem(destination):
                 raise Refusal(problem)
 
     def _count(self, mark: Mark, answer: Answer) -> None:
@@ -258,28 +253,28 @@ class Run:
                 self._doubtful.add(mark.key)
             self._leave(answer.error)
             return
-        self._tally.moved += not mark.is_malformed
-        self._tally.malformed += mark.is_malformed
-        self._tally.doubled += mark.is_doubled or answer.again
+        self.tally.moved += not mark.is_malformed
+        self.tally.malformed += mark.is_malformed
+        self.tally.doubled += mark.is_doubled or answer.again
 
     def _pulse(self) -> None:
         """Raises Stopped when another has it."""
         if time.monotonic() - self._pulsed > PULSE_SECONDS:
-            self._alive()
+            self.alive()
             self._pulsed = time.monotonic()
-            own = DelayMigration.objects.filter(pk=self._row.pk)
+            own = DelayMigration.objects.filter(pk=self.row.pk)
             self.is_paused = own.filter(is_paused=True).exists()
-            self._lease.pulse(self._tally.moved, 0)
+            self.lease.pulse(self.tally.moved, 0)
             self.write_counts()
 
     def write_counts(self) -> None:
         """Add to the row what was counted since."""
-        now = (self._tally.moved, self._tally.malformed, self._tally.doubled)
+        now = (self.tally.moved, self.tally.malformed, self.tally.doubled)
         more = [number - known for number, known in zip(now, self._written, strict=True)]
         self._written = now
         if any(more):
             moved, malformed, doubled = more
-            DelayMigration.objects.filter(pk=self._row.pk).update(
+            DelayMigration.objects.filter(pk=self.row.pk).update(
                 moved=F("moved") + moved,
                 malformed=F("malformed") + malformed,
                 doubled=F("doubled") + doubled,

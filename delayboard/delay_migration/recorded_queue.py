@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
@@ -33,58 +34,49 @@ class Mark(NamedTuple):
         return not self.destination
 
 
+@dataclass
 class RecordedQueue:
     """A queue whose messages are written down before they are published, and acknowledged when
     they are confirmed and `check` has raised nothing since. `aim` gives each publish its remaining
     delay, after its row is committed: a busy disk makes no message late.
     """
 
-    def __init__(
-        self,
-        row: DelayMigration,
-        name: str,
-        queue: QueueSource[Mark],
-        publishing: Pipeline[Taken[Mark]],
-        *,
-        aim: Callable[[Publish, Mark], Publish],
-        check: Callable[[Sequence[Mark]], None],
-    ) -> None:
-        self._row = row
-        self._name = name
-        self._aim = aim
-        self._queue = queue
-        self._publishing = publishing
-        self._check = check
-        self._confirmed: list[tuple[Taken[Mark], Answer]] = []
-        self._is_refused = False
+    row: DelayMigration
+    name: str
+    queue: QueueSource[Mark]
+    publishing: Pipeline[Taken[Mark]]
+    aim: Callable[[Publish, Mark], Publish]
+    check: Callable[[Sequence[Mark]], None]
+    _confirmed: list[tuple[Taken[Mark], Answer]] = field(default_factory=list)
+    _is_refused: bool = False
 
     @property
     def is_exhausted(self) -> bool:
-        return self._queue.is_exhausted
+        return self.queue.is_exhausted
 
     def take(self, room: int) -> Sequence[Step[Taken[Mark]]]:
-        steps = self._queue.take(room)
+        steps = self.queue.take(room)
         if steps:
             MovedMessage.objects.bulk_create(
-                MovedMessage(migration=self._row, key=step.token.mark.key, queue=self._name)
+                MovedMessage(migration=self.row, key=step.token.mark.key, queue=self.name)
                 for step in steps
             )
-        return [Step(token, self._aim(publish, token.mark)) for token, publish in steps]
+        return [Step(token, self.aim(publish, token.mark)) for token, publish in steps]
 
     def settle(self, answers: Sequence[tuple[Taken[Mark], Answer]]) -> None:
         if self._is_refused:
             return
         self._confirmed += [one for one in answers if one[1].kind == "confirmed"]
         if others := [one for one in answers if one[1].kind != "confirmed"]:
-            self._queue.settle(others)
+            self.queue.settle(others)
         is_full = len(self._confirmed) * 2 >= WINDOW
-        if self._confirmed and (is_full or not self._publishing.in_flight):
+        if self._confirmed and (is_full or not self.publishing.in_flight):
             confirmed, self._confirmed = self._confirmed, []
             marks = [taken.mark for taken, _ in confirmed]
             # Once it raises, nothing more is acknowledged: of what is on the way, too, a tap may
             # be all that took it, though the binding is back at the next look.
             self._is_refused = True
-            self._check(marks)
+            self.check(marks)
             self._is_refused = False
-            self._queue.settle(confirmed)
-            close_moved(self._row.source, [mark.row_key for mark in marks])
+            self.queue.settle(confirmed)
+            close_moved(self.row.source, [mark.row_key for mark in marks])

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from delayboard.models import BackgroundTask
+from delayboard.models.background_task import Beat
 from delayboard.worker import supervise
 from delayboard.worker.supervise import Supervisor, keep_running
-from delayboard.worker.tasks import Beat, Task
+from delayboard.worker.tasks import Task
 from tests.builders import eventually
 from topology.broker.errors import Unreachable
 

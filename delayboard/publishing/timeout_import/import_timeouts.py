@@ -13,6 +13,7 @@ import fcntl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from django.conf import settings
@@ -66,7 +67,7 @@ def import_timeouts(
     _refuse_unfit(topology)
     with _alone_with(topology):
         checker = LineChecker(topology, file_name)
-        source = _Lines(checker, lines, report, 1 / rate if rate else 0.0)
+        source = _Lines(checker, iter(lines), report, 1 / rate if rate else 0.0)
         try:
             try:
                 _publish_all(topology, source)
@@ -95,27 +96,20 @@ def _publish_all(topology: Topology, source: _Lines) -> None:
                 raise
 
 
+@dataclass
 class _Lines:
     """The lines of one file, of which one at a time is on the way."""
 
-    pipeline: Pipeline[Item]
-    is_exhausted = False
-    is_idle = False
-    number = 1
-
-    def __init__(
-        self,
-        checker: LineChecker,
-        lines: Iterable[Line],
-        report: Callable[[LineResult], None],
-        pause: float,
-    ) -> None:
-        self._checker = checker
-        self._lines = iter(lines)
-        self._report = report
-        self._pause = pause
-        self._free_at = 0.0
-        self._next: Line | None = None
+    checker: LineChecker
+    lines: Iterator[Line]
+    report: Callable[[LineResult], None]
+    pause: float
+    pipeline: Pipeline[Item] = field(init=False)
+    is_exhausted: bool = False
+    is_idle: bool = False
+    number: int = 1
+    _free_at: float = 0.0
+    _next: Line | None = None
 
     def take(self, room: int) -> list[Step[Item]]:
         """Raises BrokerError and Refusal when the rest has no chance either."""
@@ -125,20 +119,20 @@ class _Lines:
             if self.is_idle:
                 return []
             self._next = None
-            self._checker.check_again(self._report)
-            checked = self._checker.check(*line)
+            self.checker.check_again(self.report)
+            checked = self.checker.check(*line)
             if isinstance(checked, Item):
-                checked = self._checker.begin(checked, self.pipeline.declare)
+                checked = self.checker.begin(checked, self.pipeline.declare)
             if isinstance(checked, Item):
-                self._free_at = time.monotonic() + self._pause
+                self._free_at = time.monotonic() + self.pause
                 return [Step(checked, checked.publish)]
-            self._checker.count(checked, self._report)
+            self.checker.count(checked, self.report)
         self.is_exhausted = True
         return []
 
     def _read(self) -> Line | None:
         asked_at = time.monotonic()
-        self._next = next(self._lines, None)
+        self._next = next(self.lines, None)
         if self._next:
             self.number = self._next[0]
             self.is_idle = time.monotonic() - asked_at > IDLE_SECONDS
@@ -148,7 +142,7 @@ class _Lines:
         for item, answer in answers:
             # What has no answer may be doubled by the next import.
             if answer.kind != "unknown":
-                self._checker.count(self._checker.settle(item, answer.error), self._report)
+                self.checker.count(self.checker.settle(item, answer.error), self.report)
 
 
 def _refuse_unfit(topology: Topology) -> None:

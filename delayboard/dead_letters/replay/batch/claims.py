@@ -45,32 +45,17 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
     rows = batch.items.filter(
         position__gt=batch.claimed_to, position__lte=last, state=ItemState.PENDING
     )
-    found: dict[int, int | None] = {}
-    positions: dict[int, int] = {}
-    for item, parked_message, position in rows.values_list("pk", "parked_message_id", "position"):
-        found[item], positions[item] = parked_message, position
+    columns = rows.values_list("pk", "position", "parked_message_id")
+    items = [Claimed(pk, position, key or 0) for pk, position, key in columns]
     at = timezone.now()
-    parked_messages = {
-        parked_message for parked_message in found.values() if parked_message is not None
-    }
-    families = shared_ids.find_families(parked_messages)
-    shared_ids.lock_families(families, parked_messages)
-    claimed = set(
-        change_parked_messages(
-            parked_messages, FREE, ParkedState.REPLAYING, by=batch.started_by_id, at=at
-        )
-    )
-    missed = {
-        item: parked_message
-        for item, parked_message in found.items()
-        if parked_message not in claimed
-    }
-    claimed_items = [
-        Claimed(item, positions[item], parked_message)
-        for item, parked_message in found.items()
-        if parked_message in claimed and parked_message is not None
-    ]
-    marked = shared_ids.assign_ids(batch, claimed_items, families)
+    keys = {one.parked_message for one in items if one.parked_message}
+    families = shared_ids.find_families(keys)
+    shared_ids.lock_families(families, keys)
+    by = batch.started_by_id
+    taken = {*change_parked_messages(keys, FREE, ParkedState.REPLAYING, by=by, at=at)}
+    claimed = [one for one in items if one.parked_message in taken]
+    missed = [one for one in items if one.parked_message not in taken]
+    marked = shared_ids.assign_ids(batch, claimed, families)
     if missed:
         _cancel_items(batch, missed, at)
     batch.claimed_to = last
@@ -156,13 +141,11 @@ def describe_unavailable(batch: ReplayBatch) -> str:
     return f"Excluded messages: {', '.join(reasons)}." if reasons else ""
 
 
-def _cancel_items(batch: ReplayBatch, missed: Mapping[int, int | None], at: datetime) -> None:
-    why = _find_reasons(
-        batch, {parked_message for parked_message in missed.values() if parked_message is not None}
-    )
+def _cancel_items(batch: ReplayBatch, missed: Collection[Claimed], at: datetime) -> None:
+    why = _find_reasons(batch, {one.parked_message for one in missed if one.parked_message})
     by_reason: dict[str, list[int]] = {}
-    for item, parked_message in missed.items():
-        by_reason.setdefault(why.get(parked_message or 0, DELETED), []).append(item)
+    for one in missed:
+        by_reason.setdefault(why.get(one.parked_message, DELETED), []).append(one.item)
     for error, items in by_reason.items():
         ReplayItem.objects.filter(pk__in=items).update(
             state=ItemState.CANCELLED, error=error, ended_at=at

@@ -24,7 +24,7 @@ _IS_SHARED = RawSQL("shared_replay_id > ''", (), output_field=BooleanField())
 
 
 class Claimed(NamedTuple):
-    """An item that is claimed, with its message."""
+    """An item that is claimed, with its message; 0 for one that was deleted."""
 
     item: int
     position: int

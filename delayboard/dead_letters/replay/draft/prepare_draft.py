@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
 from typing import Any
@@ -49,7 +50,7 @@ def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lam
     lease = work.lease_of(claimed)
     rows = ReplayBatch.objects.select_related("broker", "group", "created_by", "parking__work")
     batch = rows.get(pk=claimed.subject)
-    at_it = _Preparing(batch, claimed, lease, stop, alive)
+    at_it = _Preparing(batch, claimed, lease, stop, alive, claimed.done)
     try:
         if batch.parking is not None and not batch.parking.is_ended:
             lease.give_back(PARKS, after=CHECK_AGAIN_AFTER)
@@ -63,29 +64,22 @@ def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lam
         lease.give_back(str(error), after=RETRY_AFTER)
 
 
+@dataclass
 class _Preparing:
     """One claim of the work: each chunk is one transaction, with the lease's pulse in it."""
 
-    def __init__(
-        self,
-        batch: ReplayBatch,
-        claimed: Work,
-        lease: work.Lease,
-        stop: Event,
-        alive: Callable[[], None],
-    ) -> None:
-        self._batch = batch
-        self._claimed = claimed
-        self._lease = lease
-        self._stop = stop
-        self._alive = alive
-        self._done = claimed.done
-        self._seen: BrokerState | None = None
+    batch: ReplayBatch
+    claimed: Work
+    lease: work.Lease
+    stop: Event
+    alive: Callable[[], None]
+    done: int
+    seen: BrokerState | None = None
 
     def run(self) -> None:
         """Raises Stopped, Ending, BrokerUnknown."""
         try:
-            if self._batch.selected and not self._batch.prepared_to:
+            if self.batch.selected and not self.batch.prepared_to:
                 self._check_again()
             else:
                 self._freeze()
@@ -96,8 +90,8 @@ class _Preparing:
             self._fail(str(error))
 
     def _freeze(self) -> None:
-        batch, chosen = self._batch, find_selection(self._batch)
-        self._done = batch.selected
+        batch, chosen = self.batch, find_selection(self.batch)
+        self.done = batch.selected
         if not batch.prepared_to:
             add_missing(find_unindexed(batch), self._pulse)
         checker, routes = self._make_checker(), Routes(batch)
@@ -115,70 +109,68 @@ class _Preparing:
                 self._advance(len(rows))
                 insert_items(batch, rows, checked, routes)
                 counts = {"repeats": batch.repeats, "excluded": batch.excluded}
-                self._write(selected=self._done, prepared_to=after, **counts)
-            batch.selected = self._done
+                self._write(selected=self.done, prepared_to=after, **counts)
+            batch.selected = self.done
         if not batch.selected:
             raise BatchError(explain_nothing(batch))
         self._end(state_why=self._why())
 
     def _check_again(self) -> None:
         """How far it got is in the work alone: the items were all frozen before."""
-        batch = self._batch
+        batch = self.batch
         checker, routes = self._make_checker(), Routes(batch)
-        while items := read_items(batch, self._done, CHUNK):
+        while items := read_items(batch, self.done, CHUNK):
             self._pulse()
             checked = checker.check_rows(items)
             batch.excluded += checked.count(None) - sum(item.is_excluded for item in items)
             with transaction.atomic():
-                self._advance(items[-1].position - self._done)
+                self._advance(items[-1].position - self.done)
                 reroute_items(items, checked, routes)
                 self._write(excluded=batch.excluded)
         last = batch.items.aggregate(last=Max("parked_message"))["last"]
         self._end(state_why=self._why(), prepared_to=last or 1)
 
     def _why(self) -> str:
-        age = self._seen.age_sentence if self._seen else ""
-        return explain_draft(self._batch, age)
+        age = self.seen.age_sentence if self.seen else ""
+        return explain_draft(self.batch, age)
 
     def _fail(self, why: str) -> None:
         """What was frozen is cancelled; nothing of it was ever claimed."""
         is_left = True
         while is_left:
             with transaction.atomic():
-                self._lease.pulse(self._done, self._claimed.total)
-                is_left = bool(claims.release_chunk(self._batch))
-            self._alive()
+                self.lease.pulse(self.done, self.claimed.total)
+                is_left = bool(claims.release_chunk(self.batch))
+            self.alive()
         with transaction.atomic():
-            if self._lease.end(WorkState.FAILED, why):
+            if self.lease.end(WorkState.FAILED, why):
                 self._write(state=BatchState.FAILED, state_at=timezone.now(), state_why=why)
 
     def _make_checker(self) -> MessageChecker:
-        self._seen = poll_broker(self._batch.broker)
-        return MessageChecker(
-            self._batch.broker, read_batch_options(self._batch), self._seen.snapshot
-        )
+        self.seen = poll_broker(self.batch.broker)
+        return MessageChecker(self.batch.broker, read_batch_options(self.batch), self.seen.snapshot)
 
     def _pulse(self) -> None:
         """Between chunks. Raises Ending when the worker ends, Stopped when it was cancelled."""
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise work.Ending
-        self._alive()
-        self._lease.pulse(self._done, self._claimed.total)
+        self.alive()
+        self.lease.pulse(self.done, self.claimed.total)
 
     def _advance(self, number: int) -> None:
-        self._done += number
-        self._lease.pulse(self._done, max(self._done, self._claimed.total))
+        self.done += number
+        self.lease.pulse(self.done, max(self.done, self.claimed.total))
 
     def _end(self, **values: Any) -> None:
         with transaction.atomic():
-            self._lease.pulse(self._done, self._done)
+            self.lease.pulse(self.done, self.done)
             self._write(state=BatchState.DRAFT, state_at=timezone.now(), **values)
-            self._lease.end(WorkState.DONE)
+            self.lease.end(WorkState.DONE)
 
     def _write(self, **values: Any) -> None:
         """Raises Stopped where somebody has cancelled the batch."""
         rows = ReplayBatch.objects.filter(
-            pk=self._batch.pk, state=BatchState.PREPARING, work=self._claimed
+            pk=self.batch.pk, state=BatchState.PREPARING, work=self.claimed
         )
         if not rows.update(**(values or {"state": BatchState.PREPARING})):
             raise work.Stopped("It is no longer being prepared.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, field
 
 from delayboard.dead_letters.replay.move_queue.delivery_limit import explain_near_limit
 from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages
@@ -29,6 +30,7 @@ _REFUSED = ("returned", "nacked", "failed")
 _COUNTED = {"confirmed": "done", "returned": "returned", "nacked": "nacked", "failed": "failed"}
 
 
+@dataclass
 class LiveQueueSource:
     """At most `remaining` messages. `counts` has their outcomes since they were consumed.
 
@@ -37,38 +39,31 @@ class LiveQueueSource:
     consumed.
     """
 
-    def __init__(
-        self,
-        intake: Intake,
-        deciding: OutgoingMessages,
-        check: Callable[[], TapCheck],
-        limiter: RateLimiter,
-        reserve: Callable[[], int],
-        *,
-        remaining: int,
-        window: int,
-        prefetch: int,
-        number: int,
-        limit: int | None = None,
-        empty_seconds: float = EMPTY_SECONDS,
-    ) -> None:
-        self._intake, self._deciding = intake, deciding
-        self._check, self._limiter, self._reserve = check, limiter, reserve
-        self._limit, self._window = limit, window
+    intake: Intake
+    deciding: OutgoingMessages
+    check: Callable[[], TapCheck]
+    limiter: RateLimiter
+    reserve: Callable[[], int]
+    remaining: InitVar[int]
+    window: int
+    prefetch: InitVar[int]
+    number: int
+    limit: int | None = None
+    empty_seconds: float = EMPTY_SECONDS
+    counts: Counter[str] = field(default_factory=Counter)
+    error: str = ""
+    costly: str = ""
+    _is_empty: bool = False
+    _answered: list[tuple[Taken[Publish], Answer]] = field(default_factory=list)
+    _answered_at: float = 0.0
+    _unknown: int = 0
+
+    def __post_init__(self, remaining: int, prefetch: int) -> None:
         self._queue = QueueSource[Publish](
-            intake, self._decide, self._count_answer, prefetch=prefetch, most=remaining
+            self.intake, self._decide, self._count_answer, prefetch=prefetch, most=remaining
         )
-        self._empty_seconds = empty_seconds
         self._quiet_since = time.monotonic()
-        self._is_empty = False
-        self._answered: list[tuple[Taken[Publish], Answer]] = []
-        self._answered_at = 0.0
-        self._unknown = 0
-        self._reserved = number
-        self.number = number
-        self.counts: Counter[str] = Counter()
-        self.error = ""
-        self.costly = ""
+        self._reserved = self.number
 
     @property
     def is_exhausted(self) -> bool:
@@ -94,21 +89,19 @@ class LiveQueueSource:
     def take(self, room: int) -> Sequence[Step[Taken[Publish]]]:
         """The next ones, as the rate allows. Raises BrokerError, and what `reserve` raises."""
         self.flush(due_only=True)
-        most = min(
-            room, self._window - self._queue.unsettled, self._limiter.allows(time.monotonic())
-        )
+        most = min(room, self.window - self._queue.unsettled, self.limiter.allows(time.monotonic()))
         if most <= 0:
             return []
         while self._reserved - self.number < most:
-            self._reserved = self._reserve()
+            self._reserved = self.reserve()
         steps = self._queue.take(most)
-        self._limiter.take(len(steps))
+        self.limiter.take(len(steps))
         self._check_empty(bool(steps))
         return steps
 
     def attend(self) -> None:
         """Keep the connection of the queue alive, and send acks. Raises BrokerError."""
-        self._intake.attend()
+        self.intake.attend()
 
     def settle(self, answers: Sequence[tuple[Taken[Publish], Answer]]) -> None:
         """Acknowledge what was confirmed, once it is known that a real queue has it."""
@@ -122,7 +115,7 @@ class LiveQueueSource:
         tapped = [
             (tag, publish)
             for (tag, publish), answer in self._answered
-            if answer.kind == "confirmed" and self._deciding.is_tapped(publish)
+            if answer.kind == "confirmed" and self.deciding.is_tapped(publish)
         ]
         is_due = (
             not tapped
@@ -144,17 +137,17 @@ class LiveQueueSource:
     def _find_lost(self, tapped: Sequence[tuple[int, Publish]]) -> dict[int, str]:
         if not tapped:
             return {}
-        after = self._check()
-        with self._intake.attended():
+        after = self.check()
+        with self.intake.attended():
             return {tag: why for tag, publish in tapped if (why := after.explain_loss(publish))}
 
     def _decide(self, arrival: Arrival) -> tuple[Publish, Publish] | None:
-        self.costly = self.costly or explain_near_limit(arrival, self._limit)
-        if self.costly or self._deciding.is_own(arrival):
+        self.costly = self.costly or explain_near_limit(arrival, self.limit)
+        if self.costly or self.deciding.is_own(arrival):
             return None
         self.number += 1
         try:
-            publish = self._deciding.publish(arrival, self.number)
+            publish = self.deciding.publish(arrival, self.number)
         except Unsendable as error:
             self._queue.exclude()
             self._count("failed", str(error))
@@ -175,8 +168,8 @@ class LiveQueueSource:
     def _check_empty(self, is_busy: bool) -> None:
         """Whether the queue is empty: nothing comes, nothing is on the way, nothing lies there."""
         now = time.monotonic()
-        if is_busy or self._queue.unsettled or self._intake.waiting:
+        if is_busy or self._queue.unsettled or self.intake.waiting:
             self._quiet_since = now
-        elif now - self._quiet_since > self._empty_seconds:
+        elif now - self._quiet_since > self.empty_seconds:
             self._quiet_since = now
-            self._is_empty = not (self._intake.depth() or self._intake.waiting)
+            self._is_empty = not (self.intake.depth() or self.intake.waiting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from django.utils import timezone
 
@@ -28,20 +29,20 @@ _STATES: Mapping[str, ItemState] = {
 }
 
 
+@dataclass
 class Answers:
     """`write` runs what it is given in a transaction, and again until the database has taken it.
 
     `trouble` is why what was confirmed cannot be checked just now.
     """
 
-    def __init__(
-        self, lease: BatchLease, routes: PublishRoutes, write: Callable[[Callable[[], None]], None]
-    ) -> None:
-        self._lease, self._routes, self._write = lease, routes, write
-        self._endings: list[Ending] = []
-        self._first_at = 0.0
-        self.trouble: BrokerError | None = None
-        self._check_again_at = 0.0
+    lease: BatchLease
+    routes: PublishRoutes
+    write: Callable[[Callable[[], None]], None]
+    trouble: BrokerError | None = None
+    _endings: list[Ending] = field(default_factory=list)
+    _first_at: float = 0.0
+    _check_again_at: float = 0.0
 
     def add(self, answers: Sequence[tuple[Taken, Answer]]) -> None:
         """Keep them until they are written down. What is unknown stays begun."""
@@ -76,7 +77,7 @@ class Answers:
 
     def _check(self) -> None:
         """At a tapped exchange, check after the confirm that another queue than the tap exists."""
-        after = self._routes.check()
+        after = self.routes.check()
         try:
             for place, one in enumerate(self._endings):
                 if one.is_to_check:
@@ -88,18 +89,18 @@ class Answers:
 
     def _commit(self, endings: Sequence[Ending]) -> None:
         try:
-            self._write(lambda: self._write_endings(endings))
+            self.write(lambda: self._write_endings(endings))
         except LeaseLost:
-            self._write(lambda: self._write_late(endings))
+            self.write(lambda: self._write_late(endings))
             raise
-        settle_items.add_counts(self._lease.batch, endings)
+        settle_items.add_counts(self.lease.batch, endings)
 
     def _write_endings(self, endings: Sequence[Ending]) -> None:
-        self._lease.renew()
-        settle_items.write_endings(self._lease.batch, endings, timezone.now())
+        self.lease.renew()
+        settle_items.write_endings(self.lease.batch, endings, timezone.now())
 
     def _write_late(self, endings: Sequence[Ending]) -> None:
         """Another worker has the batch by now: what was not confirmed is its to send again."""
-        self._lease.lock_work()
+        self.lease.lock_work()
         confirmed = [one for one in endings if one.state == ItemState.DONE]
-        settle_items.write_endings(self._lease.batch, confirmed, timezone.now())
+        settle_items.write_endings(self.lease.batch, confirmed, timezone.now())

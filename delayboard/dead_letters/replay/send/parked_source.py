@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from django.db import transaction
@@ -64,6 +65,7 @@ class Row(NamedTuple):
         return self.state == ItemState.PUBLISHING
 
 
+@dataclass
 class ParkedMessageSource:
     """Open items in their order; what was left begun by an earlier run goes again, marked.
 
@@ -72,32 +74,28 @@ class ParkedMessageSource:
     down: so many may a crash duplicate.
     """
 
-    def __init__(
-        self,
-        lease: BatchLease,
-        routes: PublishRoutes,
-        limiter: RateLimiter,
-        write: Callable[[Callable[[], None]], None],
-        *,
-        window: int,
-        remaining: int | None = None,
-    ) -> None:
-        self._lease, self._routes, self._limiter, self._write = lease, routes, limiter, write
-        self._remaining, self._window = remaining, window
-        self._cursor: int | None = None
-        self._answered = Answers(lease, routes, write)
-        self._in_flight: dict[int, int] = {}
-        self._together = window
-        self._is_through = False
+    lease: BatchLease
+    routes: PublishRoutes
+    limiter: RateLimiter
+    write: Callable[[Callable[[], None]], None]
+    window: int
+    remaining: int | None = None
+    _cursor: int | None = None
+    _in_flight: dict[int, int] = field(default_factory=dict)
+    _is_through: bool = False
+
+    def __post_init__(self) -> None:
+        self._answered = Answers(self.lease, self.routes, self.write)
+        self._together = self.window
         self._has_edits = ReplayEdit.objects.filter(item__batch=self._batch.pk).exists()
 
     @property
     def _batch(self) -> ReplayBatch:
-        return self._lease.batch
+        return self.lease.batch
 
     @property
     def is_exhausted(self) -> bool:
-        return self._is_through or self._remaining == 0
+        return self._is_through or self.remaining == 0
 
     @property
     def is_through(self) -> bool:
@@ -112,11 +110,11 @@ class ParkedMessageSource:
     def take(self, room: int) -> Sequence[Step[Taken]]:
         """The next ones, marked as begun. Raises LeaseLost."""
         # Half a window is begun in a commit, while the other half is on its way.
-        half = max(1, self._window // 2)
-        most = min(room, half, self._limiter.allows(time.monotonic()))
+        half = max(1, self.window // 2)
+        most = min(room, half, self.limiter.allows(time.monotonic()))
         self._answered.flush(due_only=True, at_once=most > 0 or not self._in_flight)
-        if self._remaining is not None:
-            most = min(most, self._remaining)
+        if self.remaining is not None:
+            most = min(most, self.remaining)
         # Only when half of them have arrived, as with their number: each time is a commit.
         is_full = self._in_flight and sum(self._in_flight.values()) * 2 >= MOST_BYTES
         if most <= 0 or is_full or self.trouble:
@@ -146,7 +144,7 @@ class ParkedMessageSource:
     def note_break(self) -> None:
         """The connection broke, and what has no answer was on its way. Raises LeaseLost."""
         with transaction.atomic():
-            self._lease.renew()
+            self.lease.renew()
             settle_items.lock_items(self._batch, self._in_flight)
             in_flight = settle_items.filter_items(self._batch, self._in_flight)
             in_flight.filter(state=ItemState.PUBLISHING).update(attempts=F("attempts") + 1)
@@ -173,9 +171,9 @@ class ParkedMessageSource:
 
     def _cut(self, rows: list[Row]) -> list[Row]:
         room, kept, in_flight = MOST_BYTES - sum(self._in_flight.values()), 0, len(self._in_flight)
-        together = self._together if in_flight else self._window
+        together = self._together if in_flight else self.window
         for row in rows:
-            most = min(together, TOGETHER.get(row.connection_failures, self._window))
+            most = min(together, TOGETHER.get(row.connection_failures, self.window))
             if (kept or in_flight) and (kept + in_flight >= most or row.size > room):
                 break
             room -= row.size
@@ -200,9 +198,9 @@ class ParkedMessageSource:
         return steps, ended
 
     def _make_step(self, row: Row, route: int, content: Content) -> Step[Taken]:
-        publish_route = self._routes.find(route)
+        publish_route = self.routes.find(route)
         name = row.shared_replay_id or replay_id(self._batch.uid, row.position)
-        publish = self._routes.publish(publish_route, content, name)
+        publish = self.routes.publish(publish_route, content, name)
         return Step(
             Taken(
                 row.position,
@@ -225,7 +223,7 @@ class ParkedMessageSource:
         again = [row for row in rows if row.was_begun and row.position in begun]
         marks = sum(not row.is_marked for row in again)
         with transaction.atomic():
-            if self._lease.renew():
+            if self.lease.renew():
                 return False
             written = settle_items.write_endings(self._batch, ended, timezone.now(), begun=begun)
             items = settle_items.filter_items(self._batch, begun).filter(state__in=OPEN)
@@ -240,10 +238,10 @@ class ParkedMessageSource:
                 ReplayBatch.objects.filter(pk=self._batch.pk).update(doubled=F("doubled") + marks)
         settle_items.add_counts(self._batch, written)
         self._cursor = rows[-1].position
-        self._limiter.take(len(steps))
+        self.limiter.take(len(steps))
         self._in_flight.update((row.position, row.size) for row in rows if row.position in begun)
-        if self._remaining is not None:
-            self._remaining -= len(steps)
+        if self.remaining is not None:
+            self.remaining -= len(steps)
         return True
 
 
