@@ -74,13 +74,8 @@ def publish(request: HttpRequest) -> HttpResponse:
             context["observer"] = find_observer(
                 broker, outgoing.topology, outgoing.target, prediction
             )
-            if "send" in request.POST:
-                sentence = f"One message is published in the virtual host {broker.vhost}."
-                effect = Effect(sentence, reverse("publish"))
-                page = confirmation(request, broker, "Publish message", effect)
-                return page or _sent(request, form, outgoing, prediction, context)
-            if "send_many" in request.POST and form.check_many():
-                return _job_requested(request, form, outgoing, prediction, context)
+            if "send" in request.POST or ("send_many" in request.POST and form.check_many()):
+                return _published(request, form, outgoing, prediction, context)
     return _page(request, form, context)
 
 
@@ -155,46 +150,34 @@ def _offers(form: PublishForm) -> Offers:
     return make_offers(known.snapshot.definitions, through, exchange)
 
 
-def _sent(
+def _published(
     request: HttpRequest,
     form: PublishForm,
     outgoing: OutgoingMessage,
     prediction: Prediction,
     context: dict[str, Any],
 ) -> HttpResponse:
-    try:
-        row = send(request.user, form.chosen_broker, outgoing, prediction)
-    except AlreadySent:
-        messages.warning(request, "The message was already published. This page shows its status.")
-        return redirect("publication", pk=outgoing.id)
-    except FieldError as error:
-        form.add_error("headers", str(error))
-        return _page(request, form, context)
-    return redirect("publication", pk=row.pk)
-
-
-def _job_requested(
-    request: HttpRequest,
-    form: PublishForm,
-    outgoing: OutgoingMessage,
-    prediction: Prediction,
-    context: dict[str, Any],
-) -> HttpResponse:
-    broker, count = form.chosen_broker, form.cleaned_data["count"]
-    sentence = f"Up to {count:,} messages are published in the virtual host {broker.vhost}."
-    effect = Effect(sentence, reverse("publish"))
-    if page := confirmation(request, broker, "Publish many messages", effect):
+    """Publishes the message, or requests the job of many, once a production broker is confirmed."""
+    broker, data = form.chosen_broker, form.cleaned_data
+    is_many = "send_many" in request.POST
+    what = f"Up to {data['count']:,} messages are" if is_many else "One message is"
+    effect = Effect(f"{what} published in the virtual host {broker.vhost}.", reverse("publish"))
+    action = "Publish many messages" if is_many else "Publish message"
+    if page := confirmation(request, broker, action, effect):
         return page
-    rate = form.cleaned_data["rate"]
     try:
-        job = request_job(request.user, broker, outgoing, prediction, number=count, rate=rate)
+        if is_many:
+            numbers = {"number": data["count"], "rate": data["rate"]}
+            request_job(request.user, broker, outgoing, prediction, **numbers)
+        else:
+            send(request.user, broker, outgoing, prediction)
     except AlreadySent:
-        messages.warning(request, "The job was already requested. This page shows its status.")
-        return redirect("publish_job", pk=outgoing.id)
+        done = "job was already requested" if is_many else "message was already published"
+        messages.warning(request, f"The {done}. This page shows its status.")
     except FieldError as error:
         form.add_error("headers", str(error))
         return _page(request, form, context)
     except Refusal as error:
         messages.error(request, f"Nothing was published. {error}")
         return _page(request, form, context)
-    return redirect("publish_job", pk=job.pk)
+    return redirect("publish_job" if is_many else "publication", pk=outgoing.id)
