@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -71,6 +73,11 @@ class Lease:
         return Work.objects.filter(
             pk=self.work_id, fence=self.fence, owner=self.owner, state=WorkState.RUNNING
         )
+
+
+def name_process() -> str:
+    """This process as the owner of leases."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def create(kind: str, subject: int, *, broker: Broker | None, user: Any, total: int = 0) -> Work:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import signal
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -22,6 +20,7 @@ from analytics.recorder.record import RecordingFailed
 from delayboard.models import BackgroundTask
 from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.tasks import Task, list_tasks
+from topology import work
 from topology.broker.errors import BrokerError
 from topology.database.errors import explain
 
@@ -68,7 +67,7 @@ class Supervisor:
     """Compares the wanted tasks with the running threads once a second."""
 
     def __init__(self, *, only: str = "") -> None:
-        self.owner = f"{socket.gethostname()}:{os.getpid()}"
+        self.owner = work.name_process()
         self._only = only
         self._running: dict[str, Running] = {}
 

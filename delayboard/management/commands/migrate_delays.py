@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -61,7 +59,7 @@ class Command(BaseCommand):
                 if refusal := unconfirmed(broker, given, call):
                     raise CommandError(f"Nothing was moved. {refusal}")
             stop = until_stopped()
-            owner = f"{socket.gethostname()}:{os.getpid()}"
+            owner = work.name_process()
             tally = migrate(
                 source,
                 target,

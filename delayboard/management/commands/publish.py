@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import sys
 import time
 from base64 import b64encode
@@ -170,7 +168,7 @@ class Command(BaseCommand):
 
 def _run(job: PublishJob, alive: Callable[[], None]) -> None:
     """Until the job has ended; an interrupt stops it."""
-    owner = f"{socket.gethostname()}:{os.getpid()} (command)"
+    owner = f"{work.name_process()} (command)"
     stop = until_stopped()
     while not job.work.is_ended:
         claimed = work.claim_this(job.work, owner)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from delayboard.worker.supervise import run_alone
 from delayboard.worker.tasks import replayer
+from topology import work
 
 
 class Command(BaseCommand):
     help = "Run started replays, one at a time, until stopped."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        run_alone(self, "replayer", replayer(f"{socket.gethostname()}:{os.getpid()}", 1))
+        run_alone(self, "replayer", replayer(work.name_process(), 1))

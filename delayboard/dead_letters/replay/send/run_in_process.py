@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread
@@ -82,7 +80,7 @@ def list_warnings(batch: ReplayBatch) -> list[str]:
 
 
 def _run_work(key: int, stop: Event) -> None:
-    owner = f"{socket.gethostname()}:{os.getpid()} (command)"
+    owner = f"{work.name_process()} (command)"
     while not stop.is_set():
         try:
             batch = ReplayBatch.objects.select_related("work").get(pk=key)
