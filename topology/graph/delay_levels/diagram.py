@@ -12,20 +12,12 @@ from topology.graph.live_values import count_text, rate_text
 from topology.snapshot import QueueNumbers, count_stuck_in
 
 NOWHERE = "nowhere"
-LEVEL_WORDS = {
+MARK_WORDS = {
     "unknown": "no data",
     "down": "not running",
     "stuck": "stuck: no route to a queue",
     "full": "full",
     "taken": "consumed before the due time",
-    "waiting": "waiting",
-    "empty": "empty",
-}
-END_WORDS = {
-    "unknown": "no data",
-    "down": "not running",
-    "stuck": "stuck: no route to a queue",
-    "full": "full",
     "no_consumer": "no consumer",
     "waiting": "waiting",
     "busy": "consumed",
@@ -98,7 +90,7 @@ class Rung:
         if self.is_off:
             notes.append(f"TTL {format_span(self.ttl)} instead of {format_span(self.proper)}")
         if self.mark and not self.lacks:
-            notes.append(LEVEL_WORDS.get(self.mark, self.mark))
+            notes.append(MARK_WORDS.get(self.mark, self.mark))
         return "; ".join(notes)
 
     @property
@@ -165,7 +157,7 @@ class Destination:
 
     @property
     def words(self) -> str:
-        return END_WORDS.get(self.mark, "")
+        return MARK_WORDS.get(self.mark, "")
 
     @property
     def messages(self) -> Cell:
@@ -189,12 +181,8 @@ class Ladder:
     folded: int = 0
 
     @property
-    def level_words(self) -> dict[str, str]:
-        return LEVEL_WORDS
-
-    @property
-    def end_words(self) -> dict[str, str]:
-        return END_WORDS
+    def mark_words(self) -> dict[str, str]:
+        return MARK_WORDS
 
     @property
     def is_absent(self) -> bool:
