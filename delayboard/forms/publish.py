@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from django import forms
 from django.db.models import QuerySet
 
 from delayboard.dead_letters.replay.publish.header_values import TYPES, HeaderRow
@@ -16,7 +15,7 @@ from delayboard.forms.publish_fields import PublishFields
 from delayboard.publishing.body import BodyError, format_json, read_body
 from delayboard.publishing.send import OutgoingMessage
 from topology.definitions import Definitions, find_own_queue_problem
-from topology.delays import DelayError, format_delay, parse_delay
+from topology.delays import format_delay
 from topology.forms.fields import BrokerChoice
 from topology.message import Route
 from topology.models import Broker, State, Topology
@@ -71,20 +70,6 @@ class PublishForm(PublishFields):
         self.fields["publication_id"].initial = uuid4
         is_exchange = not self.initial.get("topology") and any(map(self.initial.get, BY_EXCHANGE))
         self.initial.setdefault("mode", "exchange" if is_exchange else "topology")
-
-    def clean_delay(self) -> timedelta:
-        text = self.cleaned_data["delay"]
-        try:
-            return parse_delay(text) if text else timedelta(0)
-        except DelayError as error:
-            raise forms.ValidationError(str(error)) from error
-
-    def clean_expiration(self) -> timedelta | None:
-        text = self.cleaned_data["expiration"]
-        try:
-            return parse_delay(text) if text else None
-        except DelayError as error:
-            raise forms.ValidationError(str(error)) from error
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django import forms
 
 from delayboard.forms.header_rows import HeaderRowsField
 from delayboard.publishing.body import FORMATS
 from delayboard.publishing.publish_job import HIGHEST_RATE, MOST_MESSAGES
 from topology.delays import format_delay
+from topology.forms.fields import DelayField
 from topology.models import Topology
 
 
@@ -38,8 +41,8 @@ class PublishFields(forms.Form):
         choices=(("topology", "A topology"), ("exchange", "An exchange or queue")),
         widget=forms.RadioSelect,
     )
-    delay = forms.CharField(
-        required=False,
+    delay = DelayField(
+        nothing=timedelta(0),
         help_text="For example 90s or 1h 30m. Empty: no delay.",
         widget=forms.TextInput(attrs={"list": "delays"}),
     )
@@ -75,9 +78,7 @@ class PublishFields(forms.Form):
     headers = HeaderRowsField(required=False)
     persistent = forms.BooleanField(required=False, initial=True)
     priority = forms.IntegerField(required=False, min_value=0, max_value=255)
-    expiration = forms.CharField(
-        required=False, help_text="Message TTL, for example 30s. Empty: no TTL."
-    )
+    expiration = DelayField(help_text="Message TTL, for example 30s. Empty: no TTL.")
     content_encoding = forms.CharField(required=False, max_length=255)
     correlation_id = forms.CharField(required=False, max_length=255)
     message_id = forms.CharField(

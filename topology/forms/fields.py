@@ -1,15 +1,19 @@
-"""Fields that several forms have: a broker, headers as JSON."""
+"""Fields that several forms have: a broker, a duration, headers as JSON."""
 
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 from django import forms
 from django.db.models import QuerySet
 
 from topology.broker.properties.field_values import FieldError, write_table
+from topology.delays import DelayError, parse_delay
 from topology.models import Broker
+
+LONGEST_DELAY = 40
 
 
 class HeadersField(forms.CharField):
@@ -36,6 +40,27 @@ class HeadersField(forms.CharField):
         except FieldError as error:
             raise forms.ValidationError(str(error)) from error
         return read
+
+
+class DelayField(forms.Field):
+    """A duration such as 90s or 1h 30m, or `nothing` when empty."""
+
+    def __init__(self, *, nothing: timedelta | None = None, **options: Any) -> None:
+        super().__init__(required=False, **options)
+        self._nothing = nothing
+
+    def to_python(self, value: Any) -> timedelta | None:
+        text = (value or "").strip()
+        if not text:
+            return self._nothing
+        if len(text) > LONGEST_DELAY:
+            raise forms.ValidationError(
+                "This is not a duration. Enter a duration such as 90s or 1h 30m."
+            )
+        try:
+            return parse_delay(text)
+        except DelayError as error:
+            raise forms.ValidationError(str(error)) from error
 
 
 class BrokerChoice(forms.ModelChoiceField):

@@ -13,12 +13,12 @@ from django.core.exceptions import ValidationError
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.content.text import is_encodable
 from topology.definitions import find_own_queue_problem
-from topology.delays import DelayError, format_delay, parse_delay
+from topology.delays import format_delay
+from topology.forms.fields import DelayField
 from topology.routing.matching.match import MAXIMUM_KEY_BYTES
 
 MOST = 1_000_000_000
 FASTEST = 100_000
-LONGEST_TEXT = 40
 YES = frozenset({"1", "on", "true", "yes"})
 NO = frozenset({"", "0", "off", "false", "no"})
 SECOND = timedelta(seconds=1)
@@ -88,19 +88,8 @@ class _Number(forms.IntegerField):
         return super().to_python((value or "").replace(",", "").strip())
 
 
-class _Duration(forms.Field):
+class _Delay(DelayField):
     """A duration of more than nothing."""
-
-    def to_python(self, value: Any) -> timedelta | None:
-        text = (value or "").strip()
-        if not text:
-            return None
-        if len(text) > LONGEST_TEXT:
-            raise ValidationError("This is not a duration. Enter a duration such as 90s or 1h 30m.")
-        try:
-            return parse_delay(text)
-        except DelayError as error:
-            raise ValidationError(str(error)) from None
 
     def clean(self, value: Any) -> Any:
         found = self.to_python(value)
@@ -114,11 +103,11 @@ class _Duration(forms.Field):
         return format_delay(value) if isinstance(value, timedelta) else value
 
 
-class _Seconds(_Duration):
+class _Seconds(DelayField):
     """A duration up to `longest`, as whole seconds, rounded up."""
 
     def __init__(self, longest: timedelta) -> None:
-        super().__init__(required=False)
+        super().__init__()
         self._longest = longest
 
     def clean(self, value: Any) -> Any:
@@ -172,7 +161,7 @@ class OptionsForm(forms.Form):
     exchange = forms.CharField(required=False, strip=False)
     key = forms.CharField(required=False, strip=False)
     topology_id = _Number(1, MOST, "Choose a topology.")
-    delay = _Duration(required=False)
+    delay = _Delay()
     order = _make_choice(Order)
     rate = _Rate(
         min_value=0.001,
