@@ -79,6 +79,12 @@ _replay = [
     path("rest/", draft.replay_rest, name="replay_rest"),
     path("messages/<int:position>/", edit.replay_item, name="replay_item"),
 ]
+_delay_migration = [
+    path("", delay_migration.migrate_delays, name="migrate_delays"),
+    path("request/", delay_migration.delay_migration_request, name="delay_migration_request"),
+    path("pause/", delay_migration.delay_migration_pause, name="delay_migration_pause"),
+    path("continue/", delay_migration.delay_migration_continue, name="delay_migration_continue"),
+]
 urlpatterns = [
     path("", now.now, name="now"),
     path("search/", search.search, name="search"),
@@ -103,22 +109,7 @@ urlpatterns = [
         scheduled_changes.scheduled_change_undo,
         name="scheduled_change_undo",
     ),
-    path("topologies/<slug:slug>/migrate/", delay_migration.migrate_delays, name="migrate_delays"),
-    path(
-        "topologies/<slug:slug>/migrate/request/",
-        delay_migration.delay_migration_request,
-        name="delay_migration_request",
-    ),
-    path(
-        "topologies/<slug:slug>/migrate/pause/",
-        delay_migration.delay_migration_pause,
-        name="delay_migration_pause",
-    ),
-    path(
-        "topologies/<slug:slug>/migrate/continue/",
-        delay_migration.delay_migration_continue,
-        name="delay_migration_continue",
-    ),
+    path("topologies/<slug:slug>/migrate/", include(_delay_migration)),
     path("publish/", publish.publish, name="publish"),
     path(
         "publish/templates/<int:pk>/delete/",
