@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from delayboard.demo.removal import is_removed
 from delayboard.demo.retries import TRADES, trade
 from delayboard.demo.run import STEADY_SECONDS, pause
 from delayboard.demo.seed import DEMO_BROKER
+from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError
 from topology.models import Broker
 from topology.operations.ownership import Refusal
@@ -34,9 +34,7 @@ class Command(BaseCommand):
         broker = Broker.objects.filter(name=DEMO_BROKER).first()
         if broker is None:
             raise CommandError(f"There is no broker named “{DEMO_BROKER}”: make run adds it.")
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        stop = until_stopped()
         try:
             broker.address  # noqa: B018
         except BrokerError as error:
