@@ -184,8 +184,7 @@ def _publish(outgoing: OutgoingMessage, tracking: uuid.UUID) -> Publish:
     stated.setdefault("message_id", str(tracking))
     now_ms = time.time_ns() // 1_000_000
     headers = {
-        **outgoing.headers,
-        **outgoing.route.make_headers(now_ms),
+        **outgoing.make_headers(now_ms),
         TRACKING_HEADER: str(tracking),
         PUBLISHED_AT_HEADER: now_ms,
     }

@@ -7,9 +7,9 @@ Consumers publish messages there that they give up, which no definition shows.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from django.utils import timezone
 
@@ -55,19 +55,13 @@ def select_queues(broker: Broker, found: Iterable[Candidate]) -> list[str]:
     ]
 
 
-def check_queues(
-    user: User,
-    broker: Broker,
-    snapshot: Snapshot,
-    names: Sequence[str],
-    clock: Callable[[], float] = time.monotonic,
-) -> Checked:
+def check_queues(user: User, broker: Broker, snapshot: Snapshot, names: Sequence[str]) -> Checked:
     """Peek at the first message of each, at most MOST_QUEUES within SECONDS; store what failed."""
-    until = clock() + SECONDS
+    until = monotonic() + SECONDS
     names_read, failed, problems = [], [], []
     for name in names[:MOST_QUEUES]:
         queue = snapshot.definitions.queue(name)
-        if queue is None or clock() > until:
+        if queue is None or monotonic() > until:
             continue
         try:
             seen = peek.peek_queue(broker, queue, snapshot, 1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.candidates import Candidate
@@ -66,14 +66,13 @@ def search_queues(
     names: Sequence[str],
     text: str,
     rules: Redaction,
-    clock: Callable[[], float] = time.monotonic,
 ) -> list[SearchedQueue]:
     """Peek at one queue after the other; what takes too long, or fails, has a problem instead."""
-    until = clock() + SECONDS
+    until = monotonic() + SECONDS
     words = fold(text).split()
     return [
         _search(broker, snapshot, name, words, rules)
-        if clock() < until
+        if monotonic() < until
         else SearchedQueue(name, problem=OUT_OF_TIME)
         for name in names
     ]
