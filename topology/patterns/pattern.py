@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cache
+from pathlib import Path
 from string import Template
+from types import ModuleType
 from typing import Any, Literal
 
 from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, is_tap
-from topology.delays import milliseconds
+from topology.delays import format_delay, milliseconds
 from topology.message import Forwarder, Headers, Route
 
 # A target to try a topology with that has none yet.
 MADE_UP = "delayboard-probe"
+# What the modules of a pattern's folder give to its class.
+PARTS = {"KIND", "FIELDS", "parse", "store", "definitions", "recognize"}
 
 Phase = Literal["entry", "exit", "publish"]
 # What counts the attempts of a failed message: RabbitMQ by x-death, the consumer in a header of its
@@ -132,6 +138,24 @@ class Explanation:
     source: str
 
 
+def too_long(kind: str, longest: timedelta) -> ParamsError:
+    """The problem of a delay over the longest of this kind of topology."""
+    return ParamsError(
+        {
+            "delay": (
+                f"The longest delay of {kind} is {format_delay(longest)}. Enter a shorter delay."
+            )
+        }
+    )
+
+
+def refuse_unless_offered(delay: timedelta, offered: Sequence[timedelta]) -> None:
+    """Raises ParamsError."""
+    if delay not in offered:
+        available = ", ".join(map(format_delay, offered))
+        raise ParamsError({"delay": f"The available delays are {available}."})
+
+
 class Code(str):
     """A piece of code, not a text to quote."""
 
@@ -140,8 +164,26 @@ def write_code(value: Any) -> str:
     return value if isinstance(value, Code) else json.dumps(value, ensure_ascii=False)
 
 
+@cache
+def read_texts(module: str) -> dict[str, Any]:
+    """texts.toml in the folder of this module's file."""
+    return tomllib.loads(Path(module).with_name("texts.toml").read_text(encoding="utf-8"))
+
+
 class Pattern(ABC):
     """One way to delay, pure. A default below is that of a pattern with a single work queue."""
+
+    def __init_subclass__(cls, parts: Sequence[ModuleType] = ()) -> None:
+        """`parts` are modules of the pattern's folder: it has what they define of PARTS."""
+        for module in parts:
+            for name in PARTS & vars(module).keys():
+                found = vars(module)[name]
+                setattr(cls, name, staticmethod(found) if callable(found) else found)
+        if parts:
+            file = str(parts[0].__file__)
+            texts = read_texts(file)["explanation"]
+            cls.EXPLANATION = Explanation(**texts | {"hazards": tuple(texts["hazards"])})
+            cls.CODE = Template(Path(file).with_name("example.txt").read_text(encoding="utf-8"))
 
     KIND: str
     EXPLANATION: Explanation

@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from datetime import timedelta
-from functools import cache
-from pathlib import Path
-from string import Template
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import DelayError, format_delay, parse_delay
-from topology.patterns.pattern import Explanation, Field, ParamsError
+from topology.patterns.pattern import Field, ParamsError, read_texts
 
 Params = TypeVar("Params")
 
 
-def read_explanation(module: str) -> Explanation:
-    """From texts.toml in the folder of this module's file."""
-    texts = _read_texts(module)["explanation"]
-    return Explanation(**texts | {"hazards": tuple(texts["hazards"])})
-
-
 def read_fields(module: str, **choices: Mapping[str, str]) -> tuple[Field, ...]:
-    """The same for the fields of its form; `choices` are by the field's name."""
+    """Those of its form, from texts.toml beside this module; `choices` are by the field's name."""
     return tuple(
         Field(name, choices=tuple(choices.get(name, {}).items()), **texts)
-        for name, texts in _read_texts(module)["fields"].items()
+        for name, texts in read_texts(module)["fields"].items()
     )
-
-
-def read_code(module: str) -> Template:
-    """example.txt in the folder of this module's file."""
-    return Template(Path(module).with_name("example.txt").read_text(encoding="utf-8"))
-
-
-@cache
-def _read_texts(module: str) -> dict[str, Any]:
-    return tomllib.loads(Path(module).with_name("texts.toml").read_text(encoding="utf-8"))
 
 
 def read_delay(text: str, name: str = "delay") -> timedelta:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
+from topology.definitions import Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, header_problem, name_problem
-from topology.patterns.texts import read_fields, refuse, text_functions
+from topology.patterns.texts import delay_problem, read_fields, refuse, text_functions
 
 KIND = "busy_wait"
 
@@ -74,10 +74,8 @@ def _divisor(delays: tuple[timedelta, ...]) -> timedelta:
 def _delays_problem(delays: tuple[timedelta, ...]) -> str:
     if not delays:
         return "Enter at least one delay."
-    if delays[0] < timedelta(milliseconds=1):
-        return "A delay must be at least 1 ms."
-    if milliseconds(delays[-1]) > MAXIMUM_TTL_MS:
-        return "RabbitMQ accepts no delay over 3650 days."
+    if problem := delay_problem(delays[0]) or delay_problem(delays[-1]):
+        return problem
     lap = _divisor(delays)
     if lap >= SHORTEST_LAP:
         return ""

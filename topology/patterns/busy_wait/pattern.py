@@ -32,21 +32,13 @@ from topology.patterns.pattern import (
     Pattern,
     Reading,
 )
-from topology.patterns.texts import read_code, read_explanation
+from topology.patterns.texts import refuse
 
 LONGEST = timedelta(milliseconds=MAXIMUM_TTL_MS)
 
 
-class BusyWait(Pattern):
-    KIND = parameters.KIND
-    FIELDS = parameters.FIELDS
-    EXPLANATION = read_explanation(__file__)
-    CODE = read_code(__file__)
+class BusyWait(Pattern, parts=(parameters, recognition)):
     EXAMPLE = Params("webhooks", tuple(timedelta(minutes=number) for number in (1, 2, 4, 8)))
-    parse = staticmethod(parameters.parse)
-    store = staticmethod(parameters.store)
-    definitions = staticmethod(parameters.definitions)
-    recognize = staticmethod(recognition.recognize)
     ATTEMPTS_COUNTED_BY = "consumer"
     CHANGE_OBSTACLE = (
         "A consumer outside of Delayboard forwards these messages. It can check each message "
@@ -55,8 +47,7 @@ class BusyWait(Pattern):
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight to the processing queue, anything else into the delay queue."""
-        if target != params.queue:
-            raise ParamsError({"target": super().target_problem(params, target, Definitions())})
+        refuse({"target": super().target_problem(params, target, Definitions())})
         if delay <= timedelta(0):
             return Route("", params.queue)
         if delay > self.longest(params):

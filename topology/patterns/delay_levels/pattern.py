@@ -19,7 +19,6 @@ from typing import Any
 
 from topology.deaths import newest_death
 from topology.definitions import Binding, Definitions, is_own_queue, is_tap
-from topology.delays import format_delay
 from topology.message import Route
 from topology.patterns.delay_levels import objects
 from topology.patterns.delay_levels import params as parameters
@@ -34,20 +33,12 @@ from topology.patterns.pattern import (
     Pattern,
     Reading,
     Tap,
+    too_long,
 )
-from topology.patterns.texts import read_code, read_explanation
 
 
-class DelayLevels(Pattern):
-    KIND = parameters.KIND
-    FIELDS = parameters.FIELDS
-    EXPLANATION = read_explanation(__file__)
-    CODE = read_code(__file__)
+class DelayLevels(Pattern, parts=(parameters, objects, recognition)):
     EXAMPLE = Params("own", "shop", 4)
-    parse = staticmethod(parameters.parse)
-    store = staticmethod(parameters.store)
-    definitions = staticmethod(objects.definitions)
-    recognize = staticmethod(recognition.recognize)
     destinations = staticmethod(objects.destinations)
     title = staticmethod(objects.title)
 
@@ -221,10 +212,7 @@ def count_units(params: Params, delay: timedelta) -> int:
     """Whole units, rounded up; a negative delay is none. Raises ParamsError over the maximum."""
     units = max(0, -(-delay // params.unit))
     if units >= 2**params.levels:
-        longest = format_delay(params.maximum)
-        raise ParamsError(
-            {"delay": f"The longest delay of this topology is {longest}. Enter a shorter delay."}
-        )
+        raise too_long("this topology", params.maximum)
     return units
 
 

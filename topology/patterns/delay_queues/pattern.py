@@ -14,37 +14,25 @@ from typing import Any
 
 from topology.deaths import newest_death, read_history
 from topology.definitions import Definitions
-from topology.delays import format_delay
 from topology.message import ATTEMPT_HEADER, Headers, Route
 from topology.patterns.delay_queues import params as parameters
 from topology.patterns.delay_queues import recognize as recognition
 from topology.patterns.delay_queues.params import SECOND, Params, queue_name
-from topology.patterns.pattern import Copy, ParamsError, Pattern, Reading
-from topology.patterns.texts import read_code, read_explanation
+from topology.patterns.pattern import Copy, Pattern, Reading, refuse_unless_offered
+from topology.patterns.texts import refuse
 
 
-class DelayQueues(Pattern):
-    KIND = parameters.KIND
-    FIELDS = parameters.FIELDS
-    EXPLANATION = read_explanation(__file__)
-    CODE = read_code(__file__)
+class DelayQueues(Pattern, parts=(parameters, recognition)):
     EXAMPLE = Params("orders", (10 * SECOND, 60 * SECOND, 300 * SECOND))
-    parse = staticmethod(parameters.parse)
-    store = staticmethod(parameters.store)
-    definitions = staticmethod(parameters.definitions)
-    recognize = staticmethod(recognition.recognize)
     ATTEMPTS_COUNTED_BY = "consumer"
     CHANGE_OBSTACLE = ""
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight into the work queue, a delay on offer into its queue."""
-        if target != params.queue:
-            raise ParamsError({"target": super().target_problem(params, target, Definitions())})
+        refuse({"target": super().target_problem(params, target, Definitions())})
         if delay <= timedelta(0):
             return Route("", params.queue)
-        if delay not in params.delays:
-            offered = ", ".join(format_delay(one) for one in params.delays)
-            raise ParamsError({"delay": f"The available delays are {offered}."})
+        refuse_unless_offered(delay, params.delays)
         return Route("", queue_name(params.queue, delay))
 
     def delays(self, params: Params) -> Sequence[timedelta]:

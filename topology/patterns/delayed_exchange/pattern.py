@@ -19,13 +19,12 @@ from topology.definitions import (
     Definitions,
     is_tap,
 )
-from topology.delays import format_delay, milliseconds
+from topology.delays import milliseconds
 from topology.message import Headers, Route
 from topology.patterns.delayed_exchange import params as parameters
 from topology.patterns.delayed_exchange import recognize as recognition
 from topology.patterns.delayed_exchange.params import Params
-from topology.patterns.pattern import Copy, ParamsError, Pattern, Reading, Tap
-from topology.patterns.texts import read_code, read_explanation
+from topology.patterns.pattern import Copy, Pattern, Reading, Tap, too_long
 
 LONGEST = timedelta(milliseconds=LONGEST_DELAY_MS)
 FIRST_WITHOUT = (4, 3)
@@ -36,16 +35,8 @@ INSTEAD = (
 )
 
 
-class DelayedExchange(Pattern):
-    KIND = parameters.KIND
-    FIELDS = parameters.FIELDS
-    EXPLANATION = read_explanation(__file__)
-    CODE = read_code(__file__)
+class DelayedExchange(Pattern, parts=(parameters, recognition)):
     EXAMPLE = Params("reminders", "direct", (("orders", "orders"),))
-    parse = staticmethod(parameters.parse)
-    store = staticmethod(parameters.store)
-    definitions = staticmethod(parameters.definitions)
-    recognize = staticmethod(recognition.recognize)
     CHANGE_OBSTACLE = (
         "The plugin keeps its messages outside of queues, and no command reaches one of them. Let "
         "the consumer check cancellations (docs/scheduled-changes.md). For later changes, add a "
@@ -77,14 +68,7 @@ class DelayedExchange(Pattern):
         """`target` is the routing key. Never mandatory: the broker gives back what it keeps."""
         ms = milliseconds(delay)
         if ms > LONGEST_DELAY_MS:
-            raise ParamsError(
-                {
-                    "delay": (
-                        f"The longest delay of the plugin is {format_delay(LONGEST)}. Enter "
-                        "a shorter delay."
-                    )
-                }
-            )
+            raise too_long("the plugin", LONGEST)
         return Route(params.name, target, headers={DELAY_HEADER: ms} if ms > 0 else {})
 
     def longest(self, params: Params) -> timedelta:

@@ -25,7 +25,6 @@ from topology.definitions import (
     Queue,
     is_own_queue,
 )
-from topology.delays import format_delay
 from topology.message import PROBE_HEADER, Route
 from topology.patterns.hold_queues import params as parameters
 from topology.patterns.hold_queues import recognize as recognition
@@ -45,24 +44,16 @@ from topology.patterns.pattern import (
     Pattern,
     Reading,
     Tap,
+    refuse_unless_offered,
 )
-from topology.patterns.texts import read_code, read_explanation
 
 PROBE_DELAY = timedelta(minutes=1)
 # The types that can keep a key or a header apart from all others.
 ROUTES_APART = ("direct", "topic", "headers")
 
 
-class HoldQueues(Pattern):
-    KIND = parameters.KIND
-    FIELDS = parameters.FIELDS
-    EXPLANATION = read_explanation(__file__)
-    CODE = read_code(__file__)
+class HoldQueues(Pattern, parts=(parameters, recognition)):
     EXAMPLE = Params("orders", ("created",), (timedelta(seconds=30), timedelta(minutes=5)))
-    parse = staticmethod(parameters.parse)
-    store = staticmethod(parameters.store)
-    definitions = staticmethod(parameters.definitions)
-    recognize = staticmethod(recognition.recognize)
     CHANGE_OBSTACLE = ""
     title = staticmethod(recognition.title)
 
@@ -72,9 +63,8 @@ class HoldQueues(Pattern):
             raise ParamsError({"target": f"The available keys are {', '.join(params.keys)}."})
         if delay <= timedelta(0):
             return Route(params.exchange, target)
-        if params.delays and delay not in params.delays:
-            offered = ", ".join(format_delay(one) for one in params.delays)
-            raise ParamsError({"delay": f"The available delays are {offered}."})
+        if params.delays:
+            refuse_unless_offered(delay, params.delays)
         if wrong := delay_problem(params, delay):
             raise ParamsError({"delay": wrong})
         queue = hold_queue(params, delay, target)

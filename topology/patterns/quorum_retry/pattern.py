@@ -19,23 +19,14 @@ from topology.patterns.pattern import Code, Copy, ParamsError, Pattern, Reading,
 from topology.patterns.quorum_retry import params as parameters
 from topology.patterns.quorum_retry import recognize as recognition
 from topology.patterns.quorum_retry.params import Params
-from topology.patterns.texts import read_code, read_explanation
 
 FIRST_VERSION = (4, 3)
 ZERO = timedelta(0)
 NO_DELAY = "A quorum queue delays only returned messages. You cannot delay a new message."
 
 
-class QuorumRetry(Pattern):
-    KIND = parameters.KIND
-    FIELDS = parameters.FIELDS
-    EXPLANATION = read_explanation(__file__)
-    CODE = read_code(__file__)
+class QuorumRetry(Pattern, parts=(parameters, recognition)):
     EXAMPLE = Params("orders")
-    parse = staticmethod(parameters.parse)
-    store = staticmethod(parameters.store)
-    definitions = staticmethod(parameters.definitions)
-    recognize = staticmethod(recognition.recognize)
     ATTEMPTS_COUNTED_BY = "queue"
     CHANGE_OBSTACLE = (
         "The message waits in its work queue, and RabbitMQ has no command that removes one message "

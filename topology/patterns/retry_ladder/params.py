@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds, parse_delay
 from topology.patterns.names import (
     LONGEST_NAME_BYTES,
@@ -14,7 +14,14 @@ from topology.patterns.names import (
     name_problem,
     unicode_problem,
 )
-from topology.patterns.texts import Format, read_fields, refuse, text_functions, write_delays
+from topology.patterns.texts import (
+    Format,
+    delay_problem,
+    read_fields,
+    refuse,
+    text_functions,
+    write_delays,
+)
 
 KIND = "retry_ladder"
 
@@ -95,10 +102,8 @@ def _problems(params: Params) -> dict[str, str]:
 def _delays_problem(delays: Sequence[timedelta]) -> str:
     if not 1 <= len(delays) <= MOST_RUNGS:
         return f"Enter at least one and at most {MOST_RUNGS} delays."
-    if min(delays) < timedelta(milliseconds=1):
-        return "Each delay must be at least 1 ms."
-    if milliseconds(max(delays)) > MAXIMUM_TTL_MS:
-        return "RabbitMQ accepts no delay over 3650 days."
+    if problem := delay_problem(min(delays)) or delay_problem(max(delays)):
+        return problem
     if list(delays) != sorted(delays):
         return "Each delay must be at least as long as the one before."
     return ""

@@ -18,9 +18,8 @@ from datetime import timedelta
 from typing import Any
 
 from topology.deaths import newest_death, read_history
-from topology.delays import format_delay
 from topology.message import Route
-from topology.patterns.pattern import Copy, ParamsError, Pattern, Reading, Tap
+from topology.patterns.pattern import Copy, Pattern, Reading, Tap, too_long
 from topology.patterns.retry_ladder import params as parameters
 from topology.patterns.retry_ladder import recognize as recognition
 from topology.patterns.retry_ladder.params import (
@@ -30,21 +29,12 @@ from topology.patterns.retry_ladder.params import (
     rung_name,
     tried_key,
 )
-from topology.patterns.texts import read_code, read_explanation
 
 ZERO = timedelta(0)
 
 
-class RetryLadder(Pattern):
-    KIND = parameters.KIND
-    FIELDS = parameters.FIELDS
-    EXPLANATION = read_explanation(__file__)
-    CODE = read_code(__file__)
+class RetryLadder(Pattern, parts=(parameters, recognition)):
     EXAMPLE = Params("orders")
-    parse = staticmethod(parameters.parse)
-    store = staticmethod(parameters.store)
-    definitions = staticmethod(parameters.definitions)
-    recognize = staticmethod(recognition.recognize)
     ATTEMPTS_COUNTED_BY = "x-death"
     CHANGE_OBSTACLE = ""
 
@@ -119,7 +109,4 @@ def rung_for(params: Params, delay: timedelta) -> int:
     for rung, wait in enumerate(params.delays, start=1):
         if wait >= delay:
             return rung
-    longest = format_delay(max(params.delays))
-    raise ParamsError(
-        {"delay": f"The longest delay of this ladder is {longest}. Enter a shorter delay."}
-    )
+    raise too_long("this ladder", max(params.delays))

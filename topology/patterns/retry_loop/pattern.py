@@ -19,14 +19,13 @@ from datetime import timedelta
 from typing import Any
 
 from topology.deaths import newest_death, read_history
-from topology.delays import format_delay
 from topology.message import Route
 from topology.patterns.pattern import (
     Copy,
-    ParamsError,
     Pattern,
     Reading,
     Tap,
+    too_long,
 )
 from topology.patterns.retry_loop import form, objects
 from topology.patterns.retry_loop import params as parameters
@@ -36,22 +35,13 @@ from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.keys import key_for, matches
 from topology.patterns.retry_loop.objects import binding_arguments
 from topology.patterns.retry_loop.params import Params, Timeout, stray_key
-from topology.patterns.texts import read_code, read_explanation
 
 # As in the article: two retries after the first attempt.
 RETRY_COUNT = 2
 
 
-class RetryLoop(Pattern):
-    KIND = parameters.KIND
-    FIELDS = form.FIELDS
-    EXPLANATION = read_explanation(__file__)
-    CODE = read_code(__file__)
+class RetryLoop(Pattern, parts=(parameters, form, objects, recognition)):
     EXAMPLE = parse({"name": "service_a"})
-    parse = staticmethod(form.parse)
-    store = staticmethod(form.store)
-    definitions = staticmethod(objects.definitions)
-    recognize = staticmethod(recognition.recognize)
     ATTEMPTS_COUNTED_BY = "x-death"
     CHANGE_OBSTACLE = ""
     remarks = staticmethod(vhost_remarks.remarks)
@@ -140,10 +130,7 @@ retry_loop = RetryLoop()
 def _choose_timeout(params: Params, delay: timedelta) -> Timeout:
     enough = [timeout for timeout in params.all_timeouts if timeout.delay >= delay]
     if not enough:
-        longest_one = format_delay(retry_loop.longest(params))
-        raise ParamsError(
-            {"delay": f"The longest delay of this loop is {longest_one}. Enter a shorter delay."}
-        )
+        raise too_long("this loop", retry_loop.longest(params))
     return min(enough, key=lambda timeout: timeout.delay)
 
 

@@ -19,19 +19,10 @@ from topology.patterns.pattern import Copy, Pattern, Reading, Tap
 from topology.patterns.retry_pair import params as parameters
 from topology.patterns.retry_pair import recognize as recognition
 from topology.patterns.retry_pair.params import Params, retry_name
-from topology.patterns.texts import read_code, read_explanation
 
 
-class RetryPair(Pattern):
-    KIND = parameters.KIND
-    FIELDS = parameters.FIELDS
-    EXPLANATION = read_explanation(__file__)
-    CODE = read_code(__file__)
+class RetryPair(Pattern, parts=(parameters, recognition)):
     EXAMPLE = Params("orders")
-    parse = staticmethod(parameters.parse)
-    store = staticmethod(parameters.store)
-    definitions = staticmethod(parameters.definitions)
-    recognize = staticmethod(recognition.recognize)
     ATTEMPTS_COUNTED_BY = "x-death"
     CHANGE_OBSTACLE = ""
 
