@@ -14,51 +14,38 @@ from topology.operations import provision, replace_queue, replace_tap
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import keep_bodies
 from topology.provisioning.taps import DEFAULT_TAP
-from topology.views.topologies.shared import return_to_page, show_failure, try_action, with_topology
+from topology.views.topologies.shared import (
+    return_to_page,
+    show_failure,
+    topology_action,
+    with_topology,
+)
 
 
-@require_POST
-@with_topology(Role.OPERATOR)
-def topology_apply(request: HttpRequest, topology: Topology) -> HttpResponse:
-    def apply() -> str:
-        created = provision.apply(request.user, topology).created
-        return f"Applied: {f'{created} created' if created else 'all objects exist'}."
-
-    return try_action(request, topology, apply, "Topology not applied.")
+@topology_action("Topology not applied.")
+def topology_apply(request: HttpRequest, topology: Topology) -> str:
+    created = provision.apply(request.user, topology).created
+    return f"Applied: {f'{created} created' if created else 'all objects exist'}."
 
 
-@require_POST
-@with_topology(Role.OPERATOR)
-def topology_replace(request: HttpRequest, topology: Topology) -> HttpResponse:
+@topology_action("Queues not replaced.")
+def topology_replace(request: HttpRequest, topology: Topology) -> str:
     typed = request.POST.get("name", "").strip()
-
-    def replace() -> str:
-        queues = replace_queue.request(request.user, topology, typed_name=typed)
-        return f"Replacement requested for {', '.join(queues)}. The worker carries it out."
-
-    return try_action(request, topology, replace, "Queues not replaced.")
+    queues = replace_queue.request(request.user, topology, typed_name=typed)
+    return f"Replacement requested for {', '.join(queues)}. The worker carries it out."
 
 
-@require_POST
-@with_topology(Role.OPERATOR)
-def topology_record(request: HttpRequest, topology: Topology) -> HttpResponse:
+@topology_action("Recording not enabled.")
+def topology_record(request: HttpRequest, topology: Topology) -> str:
     chosen = next((key for key, _ in TAPS if key == request.POST.get("tap_type")), DEFAULT_TAP)
-
-    def start() -> str:
-        provision.start_recording(request.user, topology, tap_type=chosen)
-        return "Recording enabled. The list does not include messages that were already waiting."
-
-    return try_action(request, topology, start, "Recording not enabled.")
+    provision.start_recording(request.user, topology, tap_type=chosen)
+    return "Recording enabled. The list does not include messages that were already waiting."
 
 
-@require_POST
-@with_topology(Role.OPERATOR)
-def topology_replace_tap(request: HttpRequest, topology: Topology) -> HttpResponse:
-    def replace() -> str:
-        replace_tap.replace_tap(request.user, topology)
-        return f"{topology.name} now records into a classic queue."
-
-    return try_action(request, topology, replace, "Stream tap not replaced.")
+@topology_action("Stream tap not replaced.")
+def topology_replace_tap(request: HttpRequest, topology: Topology) -> str:
+    replace_tap.replace_tap(request.user, topology)
+    return f"{topology.name} now records into a classic queue."
 
 
 @require_POST

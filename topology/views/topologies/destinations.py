@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_POST
+from django.http import HttpRequest
 
-from topology.models import Role, Topology
+from topology.models import Topology
 from topology.operations import provision
 from topology.operations.restore_binding import restore_binding
-from topology.views.topologies.shared import try_action, with_topology
+from topology.views.topologies.shared import topology_action
 
 
-@require_POST
-@with_topology(Role.OPERATOR)
-def topology_unbind(request: HttpRequest, topology: Topology) -> HttpResponse:
-    destination = request.POST.get("destination", "")
-
-    def unbind() -> str:
-        key, typed = request.POST.get("routing_key", ""), request.POST.get("name", "").strip()
-        provision.unbind(request.user, topology, key, destination, typed_name=typed)
-        return f"{destination} is no longer a destination of this topology."
-
-    return try_action(request, topology, unbind, "Destination not unbound.")
+@topology_action("Destination not unbound.")
+def topology_unbind(request: HttpRequest, topology: Topology) -> str:
+    key, destination = (request.POST.get(name, "") for name in ("routing_key", "destination"))
+    typed = request.POST.get("name", "").strip()
+    provision.unbind(request.user, topology, key, destination, typed_name=typed)
+    return f"{destination} is no longer a destination of this topology."
 
 
-@require_POST
-@with_topology(Role.OPERATOR)
-def topology_restore(request: HttpRequest, topology: Topology) -> HttpResponse:
-    destination = request.POST.get("destination", "")
-
-    def restore() -> str:
-        return restore_binding(request.user, topology, destination).sentence
-
-    return try_action(request, topology, restore, "Binding not restored.")
+@topology_action("Binding not restored.")
+def topology_restore(request: HttpRequest, topology: Topology) -> str:
+    return restore_binding(request.user, topology, request.POST.get("destination", "")).sentence

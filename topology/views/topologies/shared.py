@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.views.decorators.http import require_POST
 
 from topology import access, snapshots
 from topology.broker.errors import BrokerError
@@ -83,17 +84,25 @@ def compare_patterns(kind: str, params: Any, snapshot: Snapshot | None) -> dict[
     }
 
 
-def try_action(
-    request: HttpRequest, topology: Topology, act: Callable[[], str], failure: str
-) -> HttpResponse:
-    """Act and show the message that it returns, or the failure with its reason."""
-    try:
-        messages.success(request, act())
-    except Refusal as refusal:
-        messages.error(request, f"{failure} {refusal}")
-    except BrokerError as error:
-        return show_failure(request, topology, f"{failure} {error}")
-    return return_to_page(request, topology)
+def topology_action(failure: str) -> Callable[[Callable[..., str]], access.View]:
+    """A POST by an operator that shows the message it returns, or the failure with its reason."""
+
+    def decorate(act: Callable[..., str]) -> access.View:
+        @require_POST
+        @with_topology(Role.OPERATOR)
+        @wraps(act)
+        def view(request: HttpRequest, topology: Topology) -> HttpResponse:
+            try:
+                messages.success(request, act(request, topology))
+            except Refusal as refusal:
+                messages.error(request, f"{failure} {refusal}")
+            except BrokerError as error:
+                return show_failure(request, topology, f"{failure} {error}")
+            return return_to_page(request, topology)
+
+        return view
+
+    return decorate
 
 
 def show_failure(request: HttpRequest, topology: Topology, sentence: str) -> HttpResponse:
