@@ -11,6 +11,10 @@ REPLAYED = "replay:"
 LEFT, NOT_OBSERVED = "left the delay", "due, delivery not observed"
 
 
+# Which messages wait in a delay, as far as the taps saw.
+WAITING = models.Q(left_at=None, entered_at__isnull=False)
+
+
 class Departure(Protocol):
     """A message with a due time that may have left its delay."""
 
@@ -69,17 +73,17 @@ class ScheduledMessage(models.Model):
             models.Index(
                 fields=("due_at", "id"),
                 name="scheduled_waiting",
-                condition=models.Q(left_at=None, entered_at__isnull=False),
+                condition=WAITING,
             ),
             models.Index(
                 fields=("topology", "due_at", "id"),
                 name="scheduled_in_topology",
-                condition=models.Q(left_at=None, entered_at__isnull=False),
+                condition=WAITING,
             ),
             models.Index(
                 fields=("destination", "due_at", "id"),
                 name="scheduled_for_destination",
-                condition=models.Q(left_at=None, entered_at__isnull=False),
+                condition=WAITING,
             ),
             models.Index(
                 fields=("tracking_id",),

@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db.models import Count, Max, Min
 
 from analytics.models import ScheduledMessage
+from analytics.models.scheduled_message import WAITING
 from delayboard.delay_migration.places import REASONS, list_places
 from delayboard.delay_migration.steps import Step, list_steps
 from delayboard.models import ScheduledChange
@@ -88,9 +89,7 @@ def check(source: Topology, target: Topology, now: datetime) -> DryRun:
     obstacle = REASONS.get(source.kind, "")
     places = [] if obstacle else list_places(source, read_objects(source))
     destinations = Destinations(target)
-    waiting = ScheduledMessage.objects.filter(
-        topology=source, left_at=None, entered_at__isnull=False
-    )
+    waiting = ScheduledMessage.objects.filter(WAITING, topology=source)
     groups = waiting.values_list("destination").annotate(Count("pk"), Min("due_at"), Max("due_at"))
     lines = [
         Line(name, number, first, last, destinations.problem(name))

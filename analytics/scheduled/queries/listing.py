@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from analytics.models import Recording, ScheduledMessage
-from analytics.models.scheduled_message import LEFT, measure_lateness
+from analytics.models.scheduled_message import LEFT, WAITING, measure_lateness
 from analytics.observation import SILENT_AFTER, is_presumed_delivered, is_stuck, stuck_ranges
 from analytics.scheduled.queries.filter import Filter
 from topology.database import paging
@@ -73,7 +73,7 @@ def waiting(
     Without observed deliveries, a message counts as delivered when it was due, unless it is stuck:
     `delivered` selects these rows, if the caller has it.
     """
-    rows = ScheduledMessage.objects.filter(left_at=None, entered_at__isnull=False)
+    rows = ScheduledMessage.objects.filter(WAITING)
     visible = [broker.pk for broker in brokers]
     if connection.vendor == "sqlite":
         # Without the sum SQLite reads its index by brokers to the end, and sorts that.

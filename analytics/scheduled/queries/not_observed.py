@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import F
 
 from analytics.models import ScheduledMessage
+from analytics.models.scheduled_message import WAITING
 from analytics.observation import is_stuck, stuck_ranges
 from analytics.scheduled.rows import due_counts
 from topology.models import Topology
@@ -31,7 +32,7 @@ def settle(topologies: Iterable[Topology], moment: datetime) -> int:
 def settle_one(topology: Topology, moment: datetime) -> int:
     """The same for one that had no tap before `moment`, whatever it has now."""
     open_rows = ScheduledMessage.objects.filter(
-        topology=topology, left_at=None, entered_at__isnull=False, due_at__lt=moment
+        WAITING, topology=topology, due_at__lt=moment
     ).exclude(is_stuck(stuck_ranges([topology.pk]), moment))
     total = 0
     while True:

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from analytics import minutes
 from analytics.models import ScheduledMessage
+from analytics.models.scheduled_message import WAITING
 from analytics.scheduled.rows import due_counts
 from topology.models import Topology
 
@@ -20,9 +21,7 @@ def close_moved(topology: Topology, keys: Iterable[str]) -> None:
     wanted = Counter(keys)
     closed = []
     with transaction.atomic():
-        rows = ScheduledMessage.objects.filter(
-            topology=topology, key__in=wanted, left_at=None, entered_at__isnull=False
-        )
+        rows = ScheduledMessage.objects.filter(WAITING, topology=topology, key__in=wanted)
         for pk, key in rows.order_by("due_at", "pk").values_list("pk", "key"):
             if wanted[key]:
                 wanted[key] -= 1

@@ -13,6 +13,7 @@ from django.db.models import Aggregate, BigIntegerField, Count, Func, QuerySet, 
 from django.db.models.sql.compiler import SQLCompiler
 
 from analytics.models import DueCount, ScheduledMessage
+from analytics.models.scheduled_message import WAITING
 from analytics.scheduled.rows.due_counts import DAY, HOUR, MINUTE, floor
 
 Points = Sequence[datetime | None]
@@ -70,7 +71,11 @@ class Group:
         """
         first = max(from_at, self._delivered_before or from_at)
         for width, since, until in split(first, until_at, widths):
-            rows = self._of(DueCount.objects.filter(width=width) if width else _open_rows())
+            rows = self._of(
+                DueCount.objects.filter(width=width)
+                if width
+                else ScheduledMessage.objects.filter(WAITING)
+            )
             within = rows.filter(due_at__gte=since, due_at__lt=until).order_by()
             yield within, Sum("waiting") if width else Count("pk")
 
@@ -108,7 +113,7 @@ class Group:
 
     def _rows_up_to(self, moments: Sequence[datetime]) -> dict[datetime, int]:
         """How many rows are due from the beginning of its minute to before each moment."""
-        rows = self._of(_open_rows())
+        rows = self._of(ScheduledMessage.objects.filter(WAITING))
         parts = [
             rows.filter(due_at__gte=floor(at, MINUTE), due_at__lt=at)
             .order_by()
@@ -121,10 +126,6 @@ class Group:
     def _of(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         rows = rows.filter(topology__in=self._ids)
         return rows.filter(destination=self._destination) if self._destination else rows
-
-
-def _open_rows() -> QuerySet[ScheduledMessage]:
-    return ScheduledMessage.objects.filter(left_at=None, entered_at__isnull=False)
 
 
 def split(

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from analytics.models import ScheduledMessage
+from analytics.models.scheduled_message import WAITING
 from analytics.scheduled.queries.listing import find_unread
 from topology.findings.rules.live_delays import BLOCKED
 from topology.models import Broker, State, Topology
@@ -23,10 +24,7 @@ def find_blocked(broker: Broker, now: datetime) -> Iterator[Report]:
     unread = {row.pk for row, _ in find_unread(applied, now)}
     seen = {row.pk: row for row in applied if row.observes_arrivals and row.pk not in unread}
     late = ScheduledMessage.objects.filter(
-        topology__in=seen,
-        left_at=None,
-        entered_at__isnull=False,
-        due_at__lt=now - LONG_OVERDUE,
+        WAITING, topology__in=seen, due_at__lt=now - LONG_OVERDUE
     )
     for pk, queue in late.order_by().values_list("topology", "queue").distinct():
         # A row that no longer reads says so on its own page.
@@ -36,9 +34,7 @@ def find_blocked(broker: Broker, now: datetime) -> Iterator[Report]:
 
 
 def _find_blocked(topology: Topology, queue: str, now: datetime) -> Report | None:
-    rows = ScheduledMessage.objects.filter(
-        topology=topology, queue=queue, left_at=None, entered_at__isnull=False
-    )
+    rows = ScheduledMessage.objects.filter(WAITING, topology=topology, queue=queue)
     first = rows.filter(due_at__gt=now).order_by("entered_at", "pk").first()
     # A message that waits in several queues may have left this one.
     if first is None or len(topology.pattern.waits(topology.parsed, first.requested_delay)) > 1:

@@ -11,15 +11,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from typing import TypeVar
 
 from django.db.models import Case, CharField, Count, Max, Min, Q, QuerySet, Sum, When
 
 from analytics import observation
 from analytics.models import DueCount, ScheduledMessage
+from analytics.models.scheduled_message import WAITING
 from analytics.observation import StuckRange
 from analytics.scheduled.rows.due_counts import DAY, HOUR, MINUTE, WIDTHS, floor
 from analytics.scheduled.rows.sums import BarNumber, Group, Points, summed, unite
 from topology.models import Broker, Topology
+
+Row = TypeVar("Row", ScheduledMessage, DueCount)
 
 
 @dataclass(frozen=True)
@@ -42,14 +46,14 @@ class Scope:
     @cached_property
     def all_stuck(self) -> QuerySet[ScheduledMessage] | None:
         """The rows that are stuck; None where nothing is."""
-        return self._waiting(observation.is_stuck(self.stuck, self.now)) if self.stuck else None
+        return self.waiting(observation.is_stuck(self.stuck, self.now)) if self.stuck else None
 
     @cached_property
     def stored(self) -> QuerySet[ScheduledMessage] | None:
         """The stuck rows that would count as delivered because they were due; None for none."""
         if not any(one.topology in self.delivered_before for one in self.stuck):
             return None
-        return self._waiting(
+        return self.waiting(
             observation.is_stuck(self.stuck, self.now, before=self.delivered_before)
         )
 
@@ -58,10 +62,11 @@ class Scope:
         if self.stored is None:
             return None
         moments = {pk: floor(at, width) for pk, at in self.delivered_before.items()}
-        return self._waiting(observation.is_stuck(self.stuck, self.now, before=moments))
+        return self.waiting(observation.is_stuck(self.stuck, self.now, before=moments))
 
-    def _waiting(self, which: Q) -> QuerySet[ScheduledMessage]:
-        rows = ScheduledMessage.objects.filter(which, left_at=None, entered_at__isnull=False)
+    def waiting(self, which: Q) -> QuerySet[ScheduledMessage]:
+        """The rows themselves, of those that a condition selects."""
+        rows = ScheduledMessage.objects.filter(which, WAITING)
         return (rows.filter(destination=self.destination) if self.destination else rows).order_by()
 
     @cached_property
@@ -132,13 +137,13 @@ def count_stuck(
 ) -> int:
     """How many are stuck, of those due from one moment on and before another."""
     rows = scope.all_stuck
-    return 0 if rows is None else _due_within(rows, from_at, until_at).count()
+    return 0 if rows is None else _within(rows, from_at, until_at).count()
 
 
 def stuck_by_topology(scope: Scope, *, until_at: datetime | None = None) -> Counter[int]:
     """Topology -> how many of it are stuck, of those due before this moment if one is given."""
     rows = scope.all_stuck
-    return _number_by_topology(None if rows is None else _due_within(rows, None, until_at))
+    return _number_by_topology(None if rows is None else _within(rows, None, until_at))
 
 
 def before(scope: Scope, points: Points) -> list[int]:
@@ -173,7 +178,7 @@ def destinations(
         numbers.update(dict(sums))
     kept = scope.stored_beside(DAY if is_all else HOUR)
     if kept is not None:
-        rows_kept = _due_within(kept, from_at, until_at).values_list("destination")
+        rows_kept = _within(kept, from_at, until_at).values_list("destination")
         numbers.update(dict(rows_kept.annotate(number=Count("pk"))))
     found = sorted(numbers.items(), key=lambda pair: (-pair[1], pair[0]))
     return {destination: number for destination, number in found if number > 0}
@@ -198,7 +203,7 @@ def by_time(
     widths = [width for width in reversed(WIDTHS) if not bar % width]
     parts = [part for group in scope.groups for part in group.within(from_at, until_at, widths)]
     if scope.stored is not None:
-        parts.append((_due_within(scope.stored, from_at, until_at), Count("pk")))
+        parts.append((_within(scope.stored, from_at, until_at), Count("pk")))
     series = Case(
         When(destination__in=named, then="destination"), default=None, output_field=CharField()
     )
@@ -268,13 +273,6 @@ def _days(scope: Scope) -> Counter[datetime]:
     return numbers
 
 
-def _due_within(
-    rows: QuerySet[ScheduledMessage], from_at: datetime | None, until_at: datetime | None
-) -> QuerySet[ScheduledMessage]:
-    rows = rows if from_at is None else rows.filter(due_at__gte=from_at)
-    return rows if until_at is None else rows.filter(due_at__lt=until_at)
-
-
 def _number_by_topology(rows: QuerySet[ScheduledMessage] | None) -> Counter[int]:
     if rows is None:
         return Counter()
@@ -288,10 +286,10 @@ def _rows(scope: Scope, ids: Collection[int], width: int) -> QuerySet[DueCount]:
 
 
 def _within(
-    rows: QuerySet[DueCount], from_at: datetime | None, until_at: datetime | None
-) -> QuerySet[DueCount]:
-    if from_at is not None:
-        rows = rows.filter(due_at__gte=from_at)
+    rows: QuerySet[Row], from_at: datetime | None, until_at: datetime | None
+) -> QuerySet[Row]:
+    """Those due from one moment on and before another."""
+    rows = rows if from_at is None else rows.filter(due_at__gte=from_at)
     return rows if until_at is None else rows.filter(due_at__lt=until_at)
 
 
@@ -328,13 +326,7 @@ def _rows_by_topology(
     scope: Scope, ids: Collection[int], from_at: datetime, until_at: datetime
 ) -> dict[int, int]:
     """What waits itself, counted: for the part of a minute."""
-    rows = ScheduledMessage.objects.filter(
-        topology__in=ids, left_at=None, entered_at__isnull=False
-    ).filter(due_at__gte=from_at, due_at__lt=until_at)
-    if scope.destination:
-        rows = rows.filter(destination=scope.destination)
-    numbers = rows.order_by().values_list("topology").annotate(number=Count("pk"))
-    return {pk: number for pk, number in numbers if pk is not None}
+    return _number_by_topology(_within(scope.waiting(Q(topology__in=ids)), from_at, until_at))
 
 
 def _by_topology(rows: QuerySet[DueCount]) -> dict[int, int]:

@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
 from analytics.models import DueCount, ScheduledMessage
+from analytics.models.scheduled_message import WAITING
 from analytics.scheduled.rows.due_counts import DAY
 from analytics.scheduled.summaries import counts
 from topology.definitions import Binding
@@ -173,9 +174,7 @@ def _oldest_stuck(check: DestinationCheck, rows: Iterable[MissingBinding]) -> di
 
 
 def _due(check: DestinationCheck) -> QuerySet[ScheduledMessage]:
-    return ScheduledMessage.objects.filter(
-        topology=check.topology, left_at=None, entered_at__isnull=False, due_at__lt=check.at
-    )
+    return ScheduledMessage.objects.filter(WAITING, topology=check.topology, due_at__lt=check.at)
 
 
 def _count(check: DestinationCheck, row: MissingBinding, oldest: datetime | None) -> None:
