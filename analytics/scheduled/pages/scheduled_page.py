@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from functools import partial
 
 from analytics.models import ScheduledMessage
 from analytics.observation import due_before
@@ -88,18 +88,24 @@ def load_list(
         return shown
     delivered = due_before(whole.delivered_before, whole.stuck)
     rows = listing.filter_waiting(brokers, filters, now, delivered=delivered).select_related(None)
-    page = _Pages(
-        Reader(hidden, whole.not_observed, whole.stuck), {one.pk: one for one in topologies}, now
-    )
-    if filters.text:
-        found = search.search(listing.after(rows, place), filters.text, PAGE + 1)
-        shown = replace(shown, **page.of(_in_order(found)), remark=found.remark)
-        numbers: _Numbers = _OfFound(found, scope)
-    else:
+    reader = Reader(hidden, whole.not_observed, whole.stuck)
+    if not filters.text:
         listed = listing.page_after(rows, place, PAGE + 1, is_reversed=is_reversed)
-        shown = replace(shown, **page.of(listed))
-        numbers = _OfCounts(scope, filters)
-    return _with_numbers(shown, numbers, filters, span) if place is None else shown
+        shown = _with_page(shown, reader, listed)
+        if place is not None:
+            return shown
+        total = summary.of_counts(scope, filters)
+        draw_counts = partial(histogram.of_counts, scope)
+        return _with_numbers(shown, total, lambda: counts.edges(scope), draw_counts, filters, span)
+    found = search.search(listing.after(rows, place), filters.text, PAGE + 1)
+    shown = replace(_with_page(shown, reader, _in_order(found)), remark=found.remark)
+    if place is not None:
+        return shown
+    matches = found.matches
+    edges = (matches[0].due_at, matches[-1].due_at + BEYOND) if matches else None
+    total = summary.of_matches(matches, scope)
+    draw_matches = partial(histogram.of_matches, matches)
+    return _with_numbers(shown, total, lambda: edges, draw_matches, filters, span)
 
 
 def _with_messages(brokers: Sequence[Broker], now: datetime) -> list[Topology]:
@@ -142,53 +148,16 @@ def doubts(
     return status.doubts(scope, [one for one in topologies if one.pk in ids], by_broker)
 
 
-class _Numbers(Protocol):
-    """Where the numbers over the list are from."""
-
-    def summary(self) -> Summary: ...
-
-    def edges(self) -> tuple[datetime, datetime] | None:
-        """When the first and the last is due, or about then; None when there is none."""
-
-    def histogram(self, from_at: datetime, until_at: datetime) -> Histogram: ...
-
-
-@dataclass(frozen=True)
-class _OfCounts:
-    scope: Scope
-    filters: Filter
-
-    def summary(self) -> Summary:
-        return summary.of_counts(self.scope, self.filters)
-
-    def edges(self) -> tuple[datetime, datetime] | None:
-        return counts.edges(self.scope)
-
-    def histogram(self, from_at: datetime, until_at: datetime) -> Histogram:
-        return histogram.of_counts(self.scope, from_at, until_at)
-
-
-@dataclass(frozen=True)
-class _OfFound:
-    found: Found
-    scope: Scope
-
-    def summary(self) -> Summary:
-        return summary.of_matches(self.found.matches, self.scope)
-
-    def edges(self) -> tuple[datetime, datetime] | None:
-        matches = self.found.matches
-        return (matches[0].due_at, matches[-1].due_at + BEYOND) if matches else None
-
-    def histogram(self, from_at: datetime, until_at: datetime) -> Histogram:
-        return histogram.of_matches(self.found.matches, from_at, until_at)
-
-
 def _with_numbers(
-    shown: ScheduledList, numbers: _Numbers, filters: Filter, span: str
+    shown: ScheduledList,
+    total: Summary,
+    find_edges: Callable[[], tuple[datetime, datetime] | None],
+    draw: Callable[[datetime, datetime], Histogram],
+    filters: Filter,
+    span: str,
 ) -> ScheduledList:
-    total = numbers.summary()
-    edges = None if filters.is_stuck else numbers.edges()
+    """`find_edges` returns when the first and the last is due, or about then."""
+    edges = None if filters.is_stuck else find_edges()
     if edges is None:
         return replace(shown, summary=total)
     now = shown.now
@@ -203,8 +172,7 @@ def _with_numbers(
         from_at, until_at = now, max(last, now + BEYOND) if span == ALL else now + SPANS[span]
     if from_at >= until_at:
         return replace(shown, summary=total)
-    drawn = numbers.histogram(from_at, until_at)
-    return replace(shown, summary=total, histogram=drawn, span=span)
+    return replace(shown, summary=total, histogram=draw(from_at, until_at), span=span)
 
 
 def _in_order(found: Found) -> list[ScheduledMessage]:
@@ -214,24 +182,17 @@ def _in_order(found: Found) -> list[ScheduledMessage]:
     return [rows[pk] for pk in ids if pk in rows]
 
 
-@dataclass(frozen=True)
-class _Pages:
-    """Makes pages of rows. `topologies` are by id, so that no row reads its own again."""
-
-    reader: Reader
-    topologies: Mapping[int, Topology]
-    now: datetime
-
-    def of(self, rows: Sequence[ScheduledMessage]) -> dict[str, Any]:
-        """The values of a ScheduledList for a page, given its rows and one more, if any."""
-        for row in rows:
-            if topology := self.topologies.get(row.topology_id or 0):
-                row.topology = topology
-        page, next_place = page_of(rows)
-        return {
-            "lines": [self.reader.line(row, self.now) for row in page],
-            "next_place": next_place,
-        }
+def _with_page(
+    shown: ScheduledList, reader: Reader, rows: Sequence[ScheduledMessage]
+) -> ScheduledList:
+    """The list with a page of rows, given these and one more, if any; no row reads its topology."""
+    topologies = {one.pk: one for one in shown.topologies}
+    for row in rows:
+        if topology := topologies.get(row.topology_id or 0):
+            row.topology = topology
+    page, next_place = page_of(rows)
+    lines = [reader.line(row, shown.now) for row in page]
+    return replace(shown, lines=lines, next_place=next_place)
 
 
 def page_of(rows: Sequence[ScheduledMessage]) -> tuple[Sequence[ScheduledMessage], str]:
