@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from topology.delays import format_delay
 from topology.graph.build import Node, sentence
 from topology.graph.layout.geometry import (
@@ -16,7 +18,6 @@ from topology.graph.layout.geometry import (
 )
 from topology.graph.live_values import MARK_WORDS, queue_cells, rate_text
 from topology.graph.svg_elements import (
-    accessible_text,
     attribute,
     bar,
     content,
@@ -24,7 +25,6 @@ from topology.graph.svg_elements import (
     marker,
     n,
     p,
-    root,
     signs,
     text,
 )
@@ -39,31 +39,42 @@ SHRINKS_TO = 0.8
 
 def draw(layout: Layout, *, title: str, description: str = "", id: str = "graph") -> str:
     """The diagram. `id` must be unique on its page; markers and texts are named after it."""
-    own = attribute(id)
+    described = description or " ".join(sentence(box.node) for box in layout.boxes[:40])
+    return draw_around(layout, map(_node, layout.boxes), title=title, description=described, id=id)
+
+
+def draw_around(
+    layout: Layout,
+    boxes: Iterable[str],
+    *,
+    title: str,
+    description: str,
+    id: str,
+    classes: str = "graph",
+    role: str = "img",
+) -> str:
+    """Drawn boxes with the arrows of their layout; `role` is "group" with links in them."""
+    own, width, height = attribute(id), n(layout.width), n(layout.height)
+    # Keeps a diagram from shrinking until nobody can read it.
+    least = next((wide for wide in LEAST_WIDTHS if layout.width * SHRINKS_TO >= wide), 0)
+    classes += f" least-{least}" if least else ""
     return "".join(
         [
-            root(own, f"graph{readable(layout.width)}", layout.width, layout.height),
-            accessible_text(own, title, description or _describe(layout)),
+            f'<svg class="{classes}" viewBox="0 0 {width} {height}" width="{width}"'
+            f' height="{height}" role="{role}" aria-labelledby="{own}-title {own}-text"'
+            ' xmlns="http://www.w3.org/2000/svg">',
+            f'<title id="{own}-title">{content(title)}</title>'
+            f'<desc id="{own}-text">{content(description)}</desc>',
             f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
-            *(draw_edge(own, line) for line in layout.lines),
-            *(_node(box) for box in layout.boxes),
-            *(label(line) for line in layout.lines if line.label),
+            *(_edge(own, line) for line in layout.lines),
+            *boxes,
+            *(_edge_label(line) for line in layout.lines if line.label),
             "</svg>",
         ]
     )
 
 
-def readable(width: float) -> str:
-    """The class that keeps a diagram from shrinking until nobody can read it, after a space."""
-    least = next((wide for wide in LEAST_WIDTHS if width * SHRINKS_TO >= wide), 0)
-    return f" least-{least}" if least else ""
-
-
-def _describe(layout: Layout) -> str:
-    return " ".join(sentence(box.node) for box in layout.boxes[:40])
-
-
-def draw_edge(own: str, line: Line) -> str:
+def _edge(own: str, line: Line) -> str:
     """The arrow without its label; the marker begins at the last point of the curve."""
     start, *rest = line.points
     curve = " ".join(p(point) for point in rest)
@@ -75,7 +86,7 @@ def draw_edge(own: str, line: Line) -> str:
     )
 
 
-def label(line: Line) -> str:
+def _edge_label(line: Line) -> str:
     width = label_width(line.label)
     x, y = line.label_at
     return (
@@ -98,23 +109,14 @@ def _node(box: Box) -> str:
     return (
         f'<g class="{" ".join(classes)}"{mark}>'
         f"<title>{content(sentence(node) + words)}</title>"
-        f"{_shape(box)}{_texts(box)}{_badge(box)}"
-        f"{_broken(box)}</g>"
+        f"{_shape(box)}{_texts(box)}"
+        f"{_label('step', node.badge, box.left + 8, box.top)}"
+        f"{_label('broken', node.broken, box.left + 8, box.top + box.height + 4)}</g>"
     )
 
 
-def _badge(box: Box) -> str:
-    """On the upper border, from the left."""
-    return _label("step", box.node.badge, box.left + 8, box.top)
-
-
-def _broken(box: Box) -> str:
-    """On the lower border, from the left."""
-    return _label("broken", box.node.broken, box.left + 8, box.top + box.height + 4)
-
-
 def _label(kind: str, words: str, left: float, middle: float) -> str:
-    """Words in a filled field; `middle` is the baseline of the words."""
+    """Words in a filled field on a border; `middle` is the baseline of the words."""
     if not words:
         return ""
     width = len(words) * (SMALL_CELL + 0.5) + 14

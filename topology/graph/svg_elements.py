@@ -58,23 +58,6 @@ def marker(own: str, kind: str) -> str:
     )
 
 
-def root(own: str, classes: str, width: float, height: float, role: str = "img") -> str:
-    """The opening tag; `own` is the prefix of the diagram's ids, `role` "group" with links."""
-    return (
-        f'<svg class="{classes}" viewBox="0 0 {n(width)} {n(height)}" width="{n(width)}"'
-        f' height="{n(height)}" role="{role}" aria-labelledby="{own}-title {own}-text"'
-        ' xmlns="http://www.w3.org/2000/svg">'
-    )
-
-
-def accessible_text(own: str, title: str, description: str) -> str:
-    """Title and description of the whole diagram for screen readers."""
-    return (
-        f'<title id="{own}-title">{content(title)}</title>'
-        f'<desc id="{own}-text">{content(description)}</desc>'
-    )
-
-
 def live(key: str, shown: str) -> str:
     return f'<tspan data-live="{attribute(key)}">{content(shown)}</tspan>'
 

@@ -9,14 +9,11 @@ from topology.graph.layout.dot import arrange
 from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout
 from topology.graph.layout.row_layout import arrange_rows
 from topology.graph.live_values import count_text
-from topology.graph.svg import ARROWS, draw_edge, label, readable
+from topology.graph.svg import draw_around
 from topology.graph.svg_elements import (
-    accessible_text,
     attribute,
     content,
-    marker,
     n,
-    root,
     signs,
     text,
 )
@@ -57,20 +54,15 @@ def arrange_cards(seen: Overview) -> Layout:
 
 def draw_cards(seen: Overview, layout: Layout, *, title: str, id: str) -> str:
     """The diagram; every card with an `href` is a link. `id` must be unique on its page."""
-    own = attribute(id)
     cards = {card.key: card for card in seen.cards}
-    return "".join(
-        [
-            root(own, f"graph vhost{readable(layout.width)}", layout.width, layout.height, "group"),
-            accessible_text(
-                own, title, f"{len(cards)} boxes. The table below lists the same data."
-            ),
-            f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
-            *(draw_edge(own, line) for line in layout.lines),
-            *(_card(box, cards[box.node.id]) for box in layout.boxes),
-            *(label(line) for line in layout.lines if line.label),
-            "</svg>",
-        ]
+    return draw_around(
+        layout,
+        (_card(box, cards[box.node.id]) for box in layout.boxes),
+        title=title,
+        description=f"{len(cards)} boxes. The table below lists the same data.",
+        id=id,
+        classes="graph vhost",
+        role="group",
     )
 
 
