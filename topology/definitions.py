@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import TypeAlias
 
@@ -164,6 +165,12 @@ class Queue:
         """None also for a number that no broker takes."""
         ttl = self.arguments.number("x-message-ttl")
         return ttl if ttl is not None and 0 <= ttl <= MAXIMUM_TTL_MS else None
+
+    @property
+    def message_ttl(self) -> timedelta | None:
+        """The same as a duration."""
+        ttl_ms = self.message_ttl_ms
+        return None if ttl_ms is None else timedelta(milliseconds=ttl_ms)
 
     @property
     def dead_letter_exchange(self) -> str | None:

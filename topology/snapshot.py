@@ -95,6 +95,15 @@ class Snapshot:
         at = self.earlier_at
         return at is not None and self.taken_at - at >= timedelta(minutes=1)
 
+    def count_waiting(self, queue: Queue) -> tuple[int | None, datetime | None]:
+        """How many messages it holds, None when unknown, and when the last of them expires."""
+        ttl = queue.message_ttl
+        numbers = self.numbers.get(queue.name)
+        return (
+            numbers.messages if numbers else None,
+            self.taken_at + ttl if ttl is not None else None,
+        )
+
     @property
     def consumed(self) -> frozenset[str]:
         """The queues that have consumers."""

@@ -193,13 +193,13 @@ def _exchange_node(exchange: Exchange) -> Node:
 
 
 def _queue_node(queue: Queue) -> Node:
-    ttl_ms, retry = queue.message_ttl_ms, retry_of(queue)
+    retry = retry_of(queue)
     return Node(
         f"queue/{queue.name}",
         "queue",
         queue.name,
         queue.type,
-        ttl=None if ttl_ms is None else timedelta(milliseconds=ttl_ms),
+        ttl=queue.message_ttl,
         dead_letter_exchange=queue.dead_letter_exchange,
         limit=queue.arguments.number("x-max-length"),
         retry=retry,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Literal
 
 from topology.definitions import Binding, Definitions, Queue
@@ -99,8 +98,8 @@ def _death(queue: Queue) -> list[Edge]:
 
 
 def _when(queue: Queue) -> str:
-    if queue.message_ttl_ms is not None:
-        return f"after {format_delay(timedelta(milliseconds=queue.message_ttl_ms))}"
+    if queue.message_ttl is not None:
+        return f"after {format_delay(queue.message_ttl)}"
     bounded = {"x-max-length", "x-max-length-bytes"} & set(queue.arguments)
     return "rejected or full" if bounded else "rejected"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 
 from topology.definitions import Binding, Definitions, Identity, Queue, is_own_queue
 from topology.provisioning.plan import Plan, conflict_sentences, title
@@ -155,17 +154,15 @@ def _can_remain(
 
 
 def _make_removal(queue: Queue, snapshot: Snapshot, left: Definitions) -> Removal:
-    numbers = snapshot.numbers.get(queue.name)
-    messages = numbers.messages if numbers else None
     queue = snapshot.definitions.queue(queue.name) or queue
-    ttl = queue.message_ttl_ms
-    last = snapshot.taken_at + timedelta(milliseconds=ttl) if ttl is not None else None
-    refusals = _removal_refusals(queue, messages, numbers.consumers if numbers else 0, left)
+    messages, last = snapshot.count_waiting(queue)
+    is_consumed = queue.name in snapshot.consumed
+    refusals = _removal_refusals(queue, messages, left, is_consumed=is_consumed)
     return Removal(queue, messages, last, next(refusals, ""))
 
 
 def _removal_refusals(
-    queue: Queue, messages: int | None, consumers: int | None, found: Definitions
+    queue: Queue, messages: int | None, found: Definitions, *, is_consumed: bool
 ) -> Iterator[str]:
     """`found` is in the broker once messages take their new ways."""
     name = queue.name
@@ -174,7 +171,7 @@ def _removal_refusals(
             f"“{name}” is no longer needed but may hold messages without a TTL. Empty the queue "
             "first."
         )
-    if consumers:
+    if is_consumed:
         yield f"Consumers of “{name}” take messages before they are due. Stop the consumers first."
     feeding = [one.name for one in found.dying_into("") if one.dead_letter_routing_key == name]
     if feeding := [*feeding, *(source for source in found.sources(name) if source)]:

@@ -41,7 +41,7 @@ class Replacement(QueueChange):
     @property
     def steps(self) -> tuple[str, ...]:
         name, temporary = self.queue.name, StandIn(self.queue).name
-        ttl = format_delay(timedelta(milliseconds=self.queue.message_ttl_ms or 0))
+        ttl = format_delay(self.queue.message_ttl or timedelta(0))
         return (
             f"Declare the temporary queue “{temporary}” with the planned arguments.",
             f"Switch all bindings of “{name}” to it. New messages wait there for their whole "
@@ -81,12 +81,8 @@ def plan_replacements(
 def _make_replacement(
     wanted: Queue, there: Queue, owned: Collection[Identity], snapshot: Snapshot
 ) -> Replacement:
-    numbers = snapshot.numbers.get(wanted.name)
-    messages = numbers.messages if numbers else None
-    ttl = there.message_ttl_ms
-    last = snapshot.taken_at + timedelta(milliseconds=ttl) if ttl is not None else None
-    refusals = _refusals(wanted, there, owned, snapshot)
-    return Replacement(wanted, messages, last, next(refusals, ""))
+    refusal = next(_refusals(wanted, there, owned, snapshot), "")
+    return Replacement(wanted, *snapshot.count_waiting(there), refusal)
 
 
 def _refusals(

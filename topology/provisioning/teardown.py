@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from topology.broker.management.client import Management
 from topology.definitions import (
@@ -195,13 +195,8 @@ def _order(obj: BrokerObject) -> tuple[int, int, Identity]:
 
 
 def _make_occupied(queue: Queue, snapshot: Snapshot) -> Occupied | None:
-    numbers = snapshot.numbers.get(queue.name)
-    messages = numbers.messages if numbers else None
+    messages, latest_due_at = snapshot.count_waiting(queue)
     # Of a classic queue the broker itself makes sure.
     if messages == 0 or (messages is None and queue.type == "classic"):
         return None
-    ttl = queue.message_ttl_ms
-    if messages is None or ttl is None:
-        return Occupied(queue.name, messages, None)
-    due = snapshot.taken_at + timedelta(milliseconds=ttl)
-    return Occupied(queue.name, messages, due)
+    return Occupied(queue.name, messages, None if messages is None else latest_due_at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.graph.delay_levels.diagram import NOWHERE, Destination, Ladder, Levels, Rung
@@ -75,8 +74,8 @@ def _rung(
     rung = Rung(level, levels.names[level], proper, proper, queue)
     if queue is None:
         return rung
-    if queue.message_ttl_ms is not None:
-        rung = replace(rung, ttl=timedelta(milliseconds=queue.message_ttl_ms))
+    if queue.message_ttl is not None:
+        rung = replace(rung, ttl=queue.message_ttl)
     if numbers is None:
         return rung
     known = numbers.get(queue.name, QueueNumbers())

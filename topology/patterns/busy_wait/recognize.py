@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 
 from topology.definitions import Definitions, Queue
 from topology.patterns.busy_wait.params import (
@@ -34,14 +33,14 @@ def recognize(found: Definitions) -> Sequence[Use]:
 
 
 def _use(found: Definitions, room: Queue) -> Use | None:
-    if room.message_ttl_ms is None or room.type not in ("classic", "quorum"):
+    if room.message_ttl is None or room.type not in ("classic", "quorum"):
         return None
     name = room.name.removesuffix(DELAY_SUFFIX)
     waiting = name + WAIT_SUFFIX
     if room.dead_letter_routing_key != waiting:
         return None
     try:
-        params = Params(name, (timedelta(milliseconds=room.message_ttl_ms),))
+        params = Params(name, (room.message_ttl,))
     except ParamsError:
         is_odd = visibility_problem(name)
         return make_unmanaged_use(KIND, name, found, (room.name, waiting)) if is_odd else None

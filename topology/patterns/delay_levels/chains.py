@@ -106,7 +106,7 @@ class Chain:
         unit = units.most_common(1)[0][0]
         for number, level in enumerate(reversed(self.levels)):
             if level.queue and level.queue.message_ttl_ms != unit * 2**number:
-                waits = format_delay(timedelta(milliseconds=level.queue.message_ttl_ms or 0))
+                waits = format_delay(level.queue.message_ttl or timedelta(0))
                 yield (
                     f"The TTL of “{level.queue.name}” is {waits}, which breaks the doubling of the "
                     "levels."

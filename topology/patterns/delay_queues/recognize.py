@@ -77,5 +77,5 @@ def _is_true(queue: Queue) -> bool:
 
 
 def _explain_other_ttl(queue: Queue) -> str:
-    waits = format_delay(timedelta(milliseconds=queue.message_ttl_ms or 0))
+    waits = format_delay(queue.message_ttl or timedelta(0))
     return f"The TTL of “{queue.name}” is {waits}, which differs from the seconds in the name."

@@ -75,7 +75,7 @@ def _is_leased(queue: Queue) -> bool:
 def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | None:
     """With the lease that most of its queues keep."""
     keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
-    waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in queues)
+    waits = tuple(queue.message_ttl or timedelta(0) for queue in queues)
     if visibility_problem(exchange):
         return make_unmanaged_use(KIND, exchange, found, [queue.name for queue in queues])
     best: Use | None = None

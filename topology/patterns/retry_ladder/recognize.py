@@ -54,7 +54,7 @@ def _find_params(ladder: LadderSet) -> Params | None:
     # An empty key would be read as the name.
     if ladder.gaps or not ladder.key:
         return None
-    waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in ladder.rungs)
+    waits = tuple(queue.message_ttl or timedelta(0) for queue in ladder.rungs)
     try:
         params = Params(ladder.exchange, waits, ladder.key, ladder.parking)
     except ParamsError:

@@ -136,7 +136,7 @@ def params_of(found: Definitions, loop: Loop) -> Params | None:
             loop.work,
             loop.dead_exchange,
             rest.queue.name if rest else "",
-            _ttl(rest.queue) if rest else timedelta(0),
+            (rest and rest.queue.message_ttl) or timedelta(0),
             _preset(found, loop),
             loop.back if loop.back != loop.input_exchange else "",
             loop.split,
@@ -227,14 +227,10 @@ def _timeout(loop: Loop, branch: Branch) -> Timeout:
     match = branch.binding.routing_key
     if loop.split == "header":
         match = branch.binding.arguments.text(_header_of(branch.binding)) or ""
-    return Timeout(match, _ttl(branch.queue), branch.queue.name)
+    return Timeout(match, branch.queue.message_ttl or timedelta(0), branch.queue.name)
 
 
 def _header_of(binding: Binding) -> str:
     """The one header that the binding matches; "" when it matches none or several."""
     names = [name for name in binding.arguments if name != "x-match"]
     return names[0] if len(names) == 1 else ""
-
-
-def _ttl(queue: Queue) -> timedelta:
-    return timedelta(milliseconds=queue.message_ttl_ms or 0)

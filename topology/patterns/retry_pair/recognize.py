@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
 
 from topology.definitions import Binding, Definitions, Queue
 from topology.patterns.names import visibility_problem
@@ -74,11 +73,11 @@ def _find_without_exchanges(found: Definitions, work: Queue, retry: Queue) -> Us
 
 
 def _find_use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
-    if retry.message_ttl_ms is None or retry.type not in ("classic", "quorum"):
+    if retry.message_ttl is None or retry.type not in ("classic", "quorum"):
         return None
     name = retry.name.removesuffix("-retry")
     try:
-        params = Params(name, timedelta(milliseconds=retry.message_ttl_ms), routing_key)
+        params = Params(name, retry.message_ttl, routing_key)
     except ParamsError:
         named = [name, retry.name]
         return (

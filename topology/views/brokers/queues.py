@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django.core.paginator import Page, Paginator
@@ -25,12 +24,6 @@ class QueueLine:
     words: str
     cells: tuple[tuple[str, str], ...]
     is_tap: bool
-
-    @property
-    def delay(self) -> timedelta | None:
-        """How long its messages live in it; None for ever."""
-        ttl_ms = self.queue.message_ttl_ms
-        return None if ttl_ms is None else timedelta(milliseconds=ttl_ms)
 
 
 def queue_page(snapshot: Snapshot, search: str, number: str) -> Page[QueueLine]:
