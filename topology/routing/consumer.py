@@ -44,11 +44,9 @@ def delivery_limit(queue: Queue, version: tuple[int, ...]) -> int | None:
     stated = queue.arguments.number("x-delivery-limit")
     if stated is None:
         return None if version < (4, 0) else DEFAULT_DELIVERY_LIMIT
-    return stated if stated >= 0 else _negative_limit(version)
-
-
-def _negative_limit(version: tuple[int, ...]) -> int | None:
-    return 0 if version < (4, 0) else None
+    if stated < 0:
+        return 0 if version < (4, 0) else None
+    return stated
 
 
 def failures_until_death(

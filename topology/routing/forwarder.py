@@ -54,12 +54,14 @@ def forward_copy(
     With a forwarder of others (`without_due_header`) the route ends there.
     """
     if not forwarder.due_header:
-        why = sentences.others_pass_on(forwarder.onward)
+        why = sentences.OTHER_FORWARDER.format(forwarder.onward)
         return replace(copy, hops=(*copy.hops, copy.hop(queue.name, None))).ends("delivered", why)
     due = due_ms(copy.headers, forwarder.due_header, copy.after)
     if due is not None and due > copy.after:
         return _send_back(copy, queue, forwarder, due, around)
-    return _publish_again(copy, queue, forwarder.onward, sentences.forwarding(queue.name), around)
+    return _publish_again(
+        copy, queue, forwarder.onward, sentences.FORWARDING.format(queue.name), around
+    )
 
 
 def _send_back(
@@ -102,7 +104,7 @@ def _publish_again(
     """Published again to this queue: nothing is remembered of what it was before."""
     here = replace(copy, hops=(*copy.hops, copy.hop(queue.name, 0)))
     if to not in around.index.queues:
-        return here.ends("stuck", sentences.forwarder_keeps(queue.name, to))
+        return here.ends("stuck", sentences.FORWARDER_KEEPS.format(queue.name, to))
     return replace(
         here,
         exchange="",

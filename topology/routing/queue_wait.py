@@ -98,21 +98,25 @@ def _consume(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) -> 
         return Remains("delivered", sentences.TAKEN)
     if does == "rejects":
         failed = copy.failed + (queue.type == "quorum")
-        return Dies("rejected", 0, sentences.rejection(queue.name), failed=failed)
+        return Dies("rejected", 0, sentences.REJECTION.format(queue.name), failed=failed)
     failures = failures_until_death(queue, does, copy.failed, version)
     if failures is None:
-        return Remains("stuck", sentences.never_answered(queue.name))
+        return Remains("stuck", sentences.NEVER_ANSWERED.format(queue.name))
     how = sentences.exceeded_limit(queue.name, failures)
     died = Dies("delivery_limit", 0, how, failed=copy.failed + failures)
     if version < (4, 3) or queue.arguments.text("x-delayed-retry-type") in (None, "disabled"):
         return died
-    return replace(died, spread=None, doubts=(sentences.delayed_retries(queue.name),))
+    return replace(died, spread=None, doubts=(sentences.DELAYED_RETRIES.format(queue.name),))
 
 
 def _add_doubt(found: Remains | Dies, queue: Queue, ttl: int) -> Remains | Dies:
     if isinstance(found, Remains) and found.ending == "stuck":
         how = sentences.expires(queue.name, ttl)
         return Dies(
-            "expired", ttl, how, None, doubts=(sentences.no_expiry_while_unacked(queue.name),)
+            "expired",
+            ttl,
+            how,
+            None,
+            doubts=(sentences.NO_EXPIRY_WHILE_UNACKED.format(queue.name),),
         )
     return replace(found, doubts=(*found.doubts, sentences.too_slow(queue.name, ttl)))

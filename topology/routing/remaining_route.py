@@ -52,7 +52,7 @@ def trace_remaining_route(
     start = Copy(message.exchange, (message.routing_key,), headers, why=sentences.WAITING)
     there = around.index.queues.get(queue)
     if there is None:
-        return Walk((start.ends("uncertain", sentences.no_such_queue(queue)),))
+        return Walk((start.ends("uncertain", sentences.NO_SUCH_QUEUE.format(queue)),))
     try:
         copy = _make_copy(start, message, around)
     except ValueError as error:

@@ -13,8 +13,7 @@ def span(ms: int) -> str:
     return format_delay(timedelta(milliseconds=ms))
 
 
-def no_exchange(name: str) -> str:
-    return f"the exchange “{name}” does not exist"
+NO_EXCHANGE = "the exchange “{}” does not exist"
 
 
 def no_queue(exchange: str, keys: Sequence[str]) -> str:
@@ -22,16 +21,9 @@ def no_queue(exchange: str, keys: Sequence[str]) -> str:
     return f"{where} has no queue for the key {', '.join(f'“{key}”' for key in keys)}"
 
 
-def publish_refusal(why: str) -> str:
-    return f"RabbitMQ refuses the publish: {why}"
-
-
-def internal(name: str) -> str:
-    return f"the exchange “{name}” is internal and accepts no publishes from clients"
-
-
-def bad_expiration(text: str) -> str:
-    return f"the expiration “{text}” is not a whole number of milliseconds up to ten years"
+PUBLISH_REFUSAL = "RabbitMQ refuses the publish: {}"
+INTERNAL = "the exchange “{}” is internal and accepts no publishes from clients"
+BAD_EXPIRATION = "the expiration “{}” is not a whole number of milliseconds up to ten years"
 
 
 def unforeseeable(exchange: Exchange) -> str:
@@ -42,11 +34,9 @@ def exchange_storage(exchange: str, ms: int) -> str:
     return f"stored by the exchange “{exchange}” for {span(ms)}"
 
 
-def only_copy(exchange: str) -> str:
-    return (
-        f"“{exchange}” stores one copy on one node. The message is lost with that node or with "
-        "the plugin."
-    )
+ONLY_COPY = (
+    "“{}” stores one copy on one node. The message is lost with that node or with the plugin."
+)
 
 
 def cut_cycle(*queues: str) -> str:
@@ -57,22 +47,14 @@ def cut_cycle(*queues: str) -> str:
     )
 
 
-def stuck_storage(holder: str, why: str) -> str:
-    return (
-        f"“{holder}” dead-letters at least once and stores the message until "
-        f"RabbitMQ can route it: {why}"
-    )
-
-
-def deaf_stream(name: str) -> str:
-    return f"the stream “{name}” accepts no dead letters before RabbitMQ 3.12"
-
-
-def self_dead_lettering(queue: str) -> str:
-    return (
-        f"“{queue}” dead-letters at least once into itself: before RabbitMQ 4.0 the queue "
-        "stores forwarded messages forever"
-    )
+STUCK_STORAGE = (
+    "“{}” dead-letters at least once and stores the message until RabbitMQ can route it: {}"
+)
+DEAF_STREAM = "the stream “{}” accepts no dead letters before RabbitMQ 3.12"
+SELF_DEAD_LETTERING = (
+    "“{}” dead-letters at least once into itself: before RabbitMQ 4.0 the queue "
+    "stores forwarded messages forever"
+)
 
 
 def goes_round(queues: Sequence[str]) -> str:
@@ -83,16 +65,14 @@ def goes_round(queues: Sequence[str]) -> str:
     )
 
 
-def branches_too_often() -> str:
-    return "the route has too many branches to trace"
+BRANCHES_TOO_OFTEN = "the route has too many branches to trace"
 
 
 def expires(queue: str, ms: int) -> str:
     return f"the message expires in “{queue}” after {span(ms)}"
 
 
-def rejection(queue: str) -> str:
-    return f"the consumer of “{queue}” rejects the message"
+REJECTION = "the consumer of “{}” rejects the message"
 
 
 def exceeded_limit(queue: str, failures: int) -> str:
@@ -103,14 +83,8 @@ def exceeded_limit(queue: str, failures: int) -> str:
     )
 
 
-def dead_letters_nowhere(how: str) -> str:
-    return f"{how}, and this queue has no dead-letter exchange"
-
-
-def never_answered(queue: str) -> str:
-    return f"the consumer of “{queue}” requeues the message forever and no limit applies"
-
-
+DEAD_LETTERS_NOWHERE = "{}, and this queue has no dead-letter exchange"
+NEVER_ANSWERED = "the consumer of “{}” requeues the message forever and no limit applies"
 PUBLISHED = "published"
 WAITING = "waiting"
 WAITS = "the message waits for a consumer"
@@ -126,12 +100,10 @@ def too_slow(queue: str, ms: int) -> str:
     return f"The message expires in “{queue}” if no consumer receives it within {span(ms)}."
 
 
-def no_expiry_while_unacked(queue: str) -> str:
-    return f"The message does not expire in “{queue}” while a consumer has it unacknowledged."
-
-
-def delayed_retries(queue: str) -> str:
-    return f"“{queue}” delays each redelivery."
+NO_EXPIRY_WHILE_UNACKED = (
+    "The message does not expire in “{}” while a consumer has it unacknowledged."
+)
+DELAYED_RETRIES = "“{}” delays each redelivery."
 
 
 def may_be_full(queue: Queue) -> str:
@@ -161,23 +133,18 @@ def may_be_deleted(queue: Queue, wait_ms: int | None) -> str:
     )
 
 
-def fell_back(queue: str) -> str:
-    return (
-        f"“{queue}” requests at-least-once dead-lettering without x-overflow reject-publish. "
-        "RabbitMQ dead-letters at most once instead."
-    )
-
-
-def no_such_queue(name: str) -> str:
-    return f"the queue “{name}” does not exist"
+FELL_BACK = (
+    "“{}” requests at-least-once dead-lettering without x-overflow reject-publish. "
+    "RabbitMQ dead-letters at most once instead."
+)
+NO_SUCH_QUEUE = "the queue “{}” does not exist"
 
 
 def expiry(queue: str, ms: int) -> str:
     return f"expired in {queue} after {span(ms)}"
 
 
-def forwarding(queue: str) -> str:
-    return f"due: the forwarder of {queue} forwards the message"
+FORWARDING = "due: the forwarder of {} forwards the message"
 
 
 def forwarder_return(queue: str, laps: int) -> str:
@@ -185,12 +152,7 @@ def forwarder_return(queue: str, laps: int) -> str:
     return f"not due: the forwarder of {queue} returns the message{often}"
 
 
-def others_pass_on(onward: str) -> str:
-    return (
-        f"an external consumer forwards due messages to “{onward}”; RabbitMQ does not show its "
-        "due header"
-    )
-
-
-def forwarder_keeps(queue: str, to: str) -> str:
-    return f"the forwarder leaves the message in “{queue}” until the queue “{to}” exists"
+OTHER_FORWARDER = (
+    "an external consumer forwards due messages to “{}”; RabbitMQ does not show its due header"
+)
+FORWARDER_KEEPS = "the forwarder leaves the message in “{}” until the queue “{}” exists"

@@ -72,11 +72,11 @@ def walk(
     target = around.index.exchanges.get(exchange)
     try:
         if target is not None and target.internal:
-            raise ValueError(sentences.internal(exchange))
+            raise ValueError(sentences.INTERNAL.format(exchange))
         expiration_ms = None if expiration is None else read_expiration(expiration)
         keys = keys_of(routing_key, stated)
     except ValueError as error:
-        return Walk((start.ends("dropped", sentences.publish_refusal(str(error))),))
+        return Walk((start.ends("dropped", sentences.PUBLISH_REFUSAL.format(str(error))),))
     believed = published_deaths(stated) if is_interpreted(around.version) else ()
     return follow([replace(start, keys=keys, expiration_ms=expiration_ms, deaths=believed)], around)
 
@@ -86,7 +86,7 @@ def read_expiration(text: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS
     if not is_number or not 0 <= int(text) <= MAXIMUM_TTL_MS:
-        raise ValueError(sentences.bad_expiration(text))
+        raise ValueError(sentences.BAD_EXPIRATION.format(text))
     return int(text)
 
 
@@ -106,7 +106,7 @@ def follow(copies: Sequence[Copy], around: Circumstances) -> Walk:
             else:
                 ended.append(after)
     if waiting:
-        ended.append(waiting[0].ends("uncertain", sentences.branches_too_often()))
+        ended.append(waiting[0].ends("uncertain", sentences.BRANCHES_TOO_OFTEN))
     return Walk(tuple(ended))
 
 
@@ -115,7 +115,7 @@ def _route(
 ) -> tuple[list[tuple[Copy, Queue]], list[RouteOutcome]]:
     """The queues that it gets into, at once or after an exchange kept it, and how others end."""
     if copy.exchange and copy.exchange not in around.index.exchanges:
-        return [], [_end_unrouted(copy, sentences.no_exchange(copy.exchange))]
+        return [], [_end_unrouted(copy, sentences.NO_EXCHANGE.format(copy.exchange))]
     matched = match(around.index, copy.exchange, copy.keys, copy.headers, around.version)
     queues, ended = _route_now(copy, matched, around)
     reached = [(copy, queue) for queue in queues]
@@ -144,7 +144,7 @@ def _route_later(
         after=copy.after + ms,
         kept=copy.kept if copy.hops else why,
         holder="",
-        doubts=(*copy.doubts, sentences.only_copy(exchange.name)),
+        doubts=(*copy.doubts, sentences.ONLY_COPY.format(exchange.name)),
     )
     matched = match(around.index, exchange.name, later.keys, later.headers, around.version)
     unclear = _end_uncertain(later, matched)
@@ -181,7 +181,7 @@ def _route_now(
         return [], [_end_unrouted(copy, sentences.cut_cycle(*sorted(cut)), "cycle")]
     lost = [copy.ends("dropped", sentences.cut_cycle(name), cause="cycle") for name in sorted(cut)]
     if around.version < (4, 0) and copy.holder in (queue.name for queue in left):
-        into_itself = sentences.self_dead_lettering(copy.holder)
+        into_itself = sentences.SELF_DEAD_LETTERING.format(copy.holder)
         lost.append(copy.ends("stuck", into_itself, queue=copy.holder))
     return left, unclear + lost
 
@@ -189,7 +189,7 @@ def _route_now(
 def _end_unrouted(copy: Copy, why: str, cause: Cause = "no_route") -> RouteOutcome:
     """Not routed: lost, unless the queue where it died keeps what it cannot dead-letter."""
     if copy.holder:
-        kept = sentences.stuck_storage(copy.holder, why)
+        kept = sentences.STUCK_STORAGE.format(copy.holder, why)
         return copy.ends("stuck", kept, queue=copy.holder, cause=cause)
     return copy.ends("dropped", why, cause=cause)
 
@@ -201,7 +201,7 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | RouteOutcom
     "Streams"; tried on 3.10.8 and 4.0.5).
     """
     if queue.type == "stream" and copy.hops and not copy.holder and around.version < (3, 12):
-        return copy.ends("dropped", sentences.deaf_stream(queue.name), cause="old_stream")
+        return copy.ends("dropped", sentences.DEAF_STREAM.format(queue.name), cause="old_stream")
     if (forwarder := around.forwarders.get(queue.name)) is not None:
         return forward_copy(copy, queue, forwarder, around)
     state = around.state(copy, queue)
@@ -231,7 +231,7 @@ def leave(
         return there.ends(found.ending, found.why)
     dead = replace(there, after=copy.after + found.ms, spread=add_times(copy.spread, found.spread))
     if queue.dead_letter_exchange is None:
-        nowhere = sentences.dead_letters_nowhere(found.how)
+        nowhere = sentences.DEAD_LETTERS_NOWHERE.format(found.how)
         return dead.ends("dropped", nowhere, cause="no_dead_letter_exchange")
     key = queue.dead_letter_routing_key
     return replace(
@@ -260,5 +260,5 @@ def _asks_for_at_least_once(queue: Queue) -> bool:
 
 def _doubt_strategy(queue: Queue) -> tuple[str, ...]:
     if _asks_for_at_least_once(queue) and not stores_stuck_messages(queue):
-        return (sentences.fell_back(queue.name),)
+        return (sentences.FELL_BACK.format(queue.name),)
     return ()
