@@ -51,26 +51,19 @@ ACTION_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Sample:
-    """The numbers of all queues at a moment of the last TREND."""
-
-    at: datetime
-    numbers: Mapping[str, QueueNumbers]
-
-
-@dataclass(frozen=True)
 class Latest:
     """`snapshot` is the last good one, however old; `error` is why there is no newer one.
 
     With `reading_since` that is no trouble: the broker answers, and has so much in it that its
-    first snapshot is on the way since then.
+    first snapshot is on the way since then. `samples` are the numbers of all queues at moments of
+    the last TREND.
     """
 
     snapshot: Snapshot | None
     tried_at: datetime
     error: str = ""
     reading_since: datetime | None = None
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[tuple[datetime, Mapping[str, QueueNumbers]], ...] = ()
 
     @property
     def is_reachable(self) -> bool:
@@ -308,11 +301,12 @@ def _with_earlier(known: Latest | None, snapshot: Snapshot) -> Latest:
     if known and known.snapshot:
         snapshot = replace(snapshot, numbers=dict(_with_still_ms(known.snapshot, snapshot)))
     at = snapshot.taken_at
-    samples = tuple(one for one in (known.samples if known else ()) if at - one.at <= TREND)
+    samples = tuple(one for one in (known.samples if known else ()) if at - one[0] <= TREND)
     if samples:
-        snapshot = replace(snapshot, earlier=samples[0].numbers, earlier_at=samples[0].at)
-    if not samples or at - samples[-1].at >= SAMPLES_APART:
-        samples = (*samples, Sample(at, snapshot.numbers))
+        earlier_at, numbers = samples[0]
+        snapshot = replace(snapshot, earlier=numbers, earlier_at=earlier_at)
+    if not samples or at - samples[-1][0] >= SAMPLES_APART:
+        samples = (*samples, (at, snapshot.numbers))
     return Latest(snapshot, datetime.now(UTC), samples=samples)
 
 

@@ -32,13 +32,6 @@ class Percentiles(NamedTuple):
     texts: tuple[str, str, str]
 
 
-class Bucket(NamedTuple):
-    """So many messages were so late."""
-
-    messages: int
-    label: str
-
-
 def over_time(
     rows: Sequence[Percentiles], target: tuple[str, float] | None, axis: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -101,11 +94,11 @@ def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
     )
 
 
-def distribution(rows: Sequence[Bucket]) -> dict[str, Any]:
-    """Messages by lateness, on a logarithmic axis; early and on time are at its left end."""
+def distribution(rows: Sequence[tuple[int, str]]) -> dict[str, Any]:
+    """So many messages were so late, on a logarithmic axis with early and on time at its left."""
     bars = go.Bar(
-        x=[row.label for row in rows],
-        y=[row.messages for row in rows],
+        x=[label for _, label in rows],
+        y=[messages for messages, _ in rows],
         hovertemplate="%{x}<br>%{y} messages<extra></extra>",
         marker={"color": "var(--series-1)"},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -11,22 +11,6 @@ from analytics.charts.figure import days_axis, figure
 
 PERCENT = {"tickformat": ".0%", "rangemode": "tozero"}
 COLOURS = [f"var(--series-{number})" for number in (5, 2, 4, 3, 1, 6)]
-
-
-class Share(NamedTuple):
-    """So many of these messages."""
-
-    label: str
-    part: int
-    whole: int
-
-
-class Arrived(NamedTuple):
-    """Dead letters that arrived on a day for a reason."""
-
-    day: str
-    reason: str
-    messages: int
 
 
 def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
@@ -46,12 +30,12 @@ def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
     )
 
 
-def failures(rows: Sequence[Share]) -> dict[str, Any]:
-    """A bar per hour: the share of its messages that failed."""
+def failures(rows: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
+    """A bar per hour: how many failed of how many messages, as a share."""
     bars = go.Bar(
-        x=[row.label for row in rows],
-        y=[row.part / row.whole if row.whole else 0 for row in rows],
-        customdata=[[row.part, row.whole] for row in rows],
+        x=[hour for hour, _, _ in rows],
+        y=[failed / messages if messages else 0 for _, failed, messages in rows],
+        customdata=[[failed, messages] for _, failed, messages in rows],
         marker={"color": "var(--series-2)"},
         hovertemplate="%{x}<br>%{customdata[0]} of %{customdata[1]} (%{y:.1%})<extra></extra>",
     )
@@ -62,10 +46,10 @@ def failures(rows: Sequence[Share]) -> dict[str, Any]:
     )
 
 
-def dead_letters(rows: Sequence[Arrived], days: Sequence[str]) -> dict[str, Any]:
-    """A bar per day, stacked by reason."""
-    reasons = sorted({row.reason for row in rows})
-    counts = {(row.day, row.reason): row.messages for row in rows}
+def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> dict[str, Any]:
+    """A bar per day, stacked by reason; of each row the day, the reason and how many arrived."""
+    reasons = sorted({reason for _, reason, _ in rows})
+    counts = {(day, reason): messages for day, reason, messages in rows}
     traces = [
         go.Bar(
             name=reason,

@@ -29,20 +29,17 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
         drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))
     if rows.get("distribution"):
         drawn["distribution"] = lateness.distribution(
-            [lateness.Bucket(messages, _label(low)) for low, _, messages in rows["distribution"]]
+            [(messages, _label(low)) for low, _, messages in rows["distribution"]]
         )
     if rows.get("survival"):
         drawn["survival"] = retries.survival([(row[0], row[-1]) for row in rows["survival"]])
     if rows.get("failures"):
         drawn["failures"] = retries.failures(
-            [
-                retries.Share(hour, retried, messages)
-                for hour, messages, retried, _ in rows["failures"]
-            ]
+            [(hour, retried, messages) for hour, messages, retried, _ in rows["failures"]]
         )
     if rows.get("dead_letters"):
-        arrived = [retries.Arrived(*row[:3]) for row in rows["dead_letters"]]
-        known = {row[0] for row in rows["ledger"][:-1]} | {row.day for row in arrived}
+        arrived = [(day, reason, number) for day, reason, number, *_ in rows["dead_letters"]]
+        known = {row[0] for row in rows["ledger"][:-1]} | {day for day, _, _ in arrived}
         drawn["dead_letters"] = retries.dead_letters(arrived, sorted(known))
     if rows.get("throughput"):
         drawn["throughput"] = retries.by_hour(

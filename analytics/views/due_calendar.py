@@ -41,15 +41,9 @@ class Day:
 
 
 @dataclass(frozen=True)
-class OverloadLine:
-    overload: Overload
-    url: str
-
-
-@dataclass(frozen=True)
 class DueCalendar:
     days: Sequence[Day]
-    overloads: Sequence[OverloadLine]
+    overloads: Sequence[tuple[Overload, str]]
     overload_count: int
     unmeasured: Sequence[str]
     zone: str
@@ -109,7 +103,7 @@ def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> Due
             )
         lines.append(Day(f"{day:%a %d %b}", cells, sum(cell.number for cell in cells)))
     shown = [
-        OverloadLine(one, _link(filters, one.at, timedelta(minutes=1), one.destination))
+        (one, _link(filters, one.at, timedelta(minutes=1), one.destination))
         for one in found.overloads[:SHOWN_OVERLOADS]
     ]
     zone = f"{days[0]:%Z}"

@@ -12,13 +12,13 @@ DAYS = [
     lateness.Percentiles("2026-11-20", 0.0, 2.0, 3.0, ("0 ms", "2.0 ms", "3.0 ms")),
     lateness.Percentiles("2026-11-21", 1.0, 20.0, 900.0, ("1.0 ms", "20 ms", "900 ms")),
 ]
-PARKED = [retries.Arrived("2026-11-20", "rejected", 3), retries.Arrived("2026-11-21", "maxlen", 1)]
+PARKED = [("2026-11-20", "rejected", 3), ("2026-11-21", "maxlen", 1)]
 FIGURES: list[dict[str, Any]] = [
     lateness.over_time(DAYS, ("SLO 1 s", 1000.0), days_axis(len(DAYS))),
     lateness.by_delay(DAYS),
-    lateness.distribution([lateness.Bucket(2, "early"), lateness.Bucket(5, "1.0 ms")]),
+    lateness.distribution([(2, "early"), (5, "1.0 ms")]),
     retries.survival([(1, 0.4), (2, 0.1)]),
-    retries.failures([retries.Share("00:00", 2, 8), retries.Share("01:00", 0, 0)]),
+    retries.failures([("00:00", 2, 8), ("01:00", 0, 0)]),
     retries.dead_letters(PARKED, ["2026-11-20", "2026-11-21"]),
     retries.by_hour([("00:00", 5, 1.5)]),
 ]

@@ -71,14 +71,9 @@ def test_a_minute_above_the_best_minute_of_its_destination_is_an_overload(
     peak(topology, "work", 2)
     peak(topology, "work", 3, day=18)
     found = read(topology)
-    (line,) = found.overloads
-    assert (line.overload.destination, line.overload.at, line.overload.due, line.overload.best) == (
-        "work",
-        at,
-        4,
-        3,
-    )
-    assert "destination=work" in line.url
+    ((overload, url),) = found.overloads
+    assert (overload.destination, overload.at, overload.due, overload.best) == ("work", at, 4, 3)
+    assert "destination=work" in url
     assert [cell.is_overload for cell in found.days[0].cells].index(True) == 13
     assert found.unmeasured == ("unmeasured",)
 

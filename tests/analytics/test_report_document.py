@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from analytics.charts import svg
-from analytics.charts.retries import Arrived, dead_letters
+from analytics.charts.retries import dead_letters
 from analytics.models import NightlyReport, Run
 from analytics.results.nightly_report import store
 from analytics.results.nightly_report.document import as_html, as_json, report_of
@@ -38,7 +38,7 @@ def printed(*arguments: str) -> str:
 
 
 def test_a_chart_without_scripts_escapes_names_and_stacks_its_bars() -> None:
-    rows = [Arrived("2026-11-20", "<b>", 3), Arrived("2026-11-20", "expired", 1)]
+    rows = [("2026-11-20", "<b>", 3), ("2026-11-20", "expired", 1)]
     drawn = svg.draw(dead_letters(rows, ["2026-11-19", "2026-11-20"]), 'a "label"')
     assert "<b>" not in drawn
     assert 'aria-label="a &quot;label&quot;"' in drawn

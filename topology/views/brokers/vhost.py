@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -15,13 +15,12 @@ from django.views.decorators.http import require_safe
 
 from topology import access, snapshots
 from topology.graph.build import build
-from topology.graph.edges import Edge, forwarder_edges
+from topology.graph.edges import forwarder_edges
 from topology.graph.live_values import MARK_WORDS, snapshot_version
 from topology.graph.vhost.build import REST, Card, Overview, members, overview
 from topology.graph.vhost.owners import Group, Survey, name_of, part, survey
 from topology.graph.vhost.svg import arrange_cards, describe_objects, draw_cards
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.pattern import Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import Snapshot
@@ -53,15 +52,9 @@ class LinkTarget:
     managed: Topology | None = None
 
 
-@dataclass(frozen=True)
-class VhostSurvey:
-    """A survey, and by the keys of its groups what was recognized."""
-
-    survey: Survey
-    uses: Mapping[str, Found]
-
-
-_kept: SnapshotCache[VhostSurvey] = SnapshotCache()
+# A survey, and by the keys of its groups what was recognized.
+Surveyed: TypeAlias = tuple[Survey, Mapping[str, Found]]
+_kept: SnapshotCache[Surveyed] = SnapshotCache()
 
 
 @require_safe
@@ -84,24 +77,24 @@ def vhost(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 
 def _make_context(broker: Broker, snapshot: Snapshot, wanted: str, search: str) -> dict[str, Any]:
-    surveyed = _survey(broker, snapshot)
+    seen, uses = _survey(broker, snapshot)
     if not wanted:
-        return _draw(broker, overview(surveyed.survey, search=search, most=MOST))
-    opened = _find_target(broker, surveyed, wanted)
+        return _draw(broker, overview(seen, search=search, most=MOST))
+    opened = _find_target(broker, seen, uses, wanted)
     if opened is None:
         return {"is_missing": True}
-    diagram = None if search else _draw_whole(broker, surveyed.survey, opened)
-    inside = members(surveyed.survey, opened.ids, search=search, most=MOST)
+    diagram = None if search else _draw_whole(broker, seen, opened)
+    inside = members(seen, opened.ids, search=search, most=MOST)
     if diagram is None:
         return {"opened": opened, **_draw(broker, inside)}
     return {"opened": opened, "is_live": True, **_list_cards(broker, inside, diagram)}
 
 
-def _survey(broker: Broker, snapshot: Snapshot) -> VhostSurvey:
-    def survey_vhost() -> VhostSurvey:
+def _survey(broker: Broker, snapshot: Snapshot) -> Surveyed:
+    def survey_vhost() -> Surveyed:
         uses = {_key(found): found for found in recognize(snapshot).found}
         groups = [_group(key, found, snapshot) for key, found in uses.items()]
-        return VhostSurvey(survey(snapshot, groups), uses)
+        return survey(snapshot, groups), uses
 
     return _kept.get(broker.pk, snapshot, survey_vhost)
 
@@ -153,12 +146,10 @@ def _group(key: str, found: Found, snapshot: Snapshot) -> Group:
         frozenset(claimed | {f"queue/{name}" for name in found.queues}),
         found.waiting,
         tuple(_trouble(found, snapshot)),
-        _find_edges(found.use),
+        forwarder_edges(PATTERNS[found.use.kind].forwarders(found.use.params))
+        if found.use.params is not None
+        else (),
     )
-
-
-def _find_edges(use: Use) -> tuple[Edge, ...]:
-    return () if use.params is None else forwarder_edges(PATTERNS[use.kind].forwarders(use.params))
 
 
 def _trouble(found: Found, snapshot: Snapshot) -> Iterator[str]:
@@ -173,13 +164,15 @@ def _trouble(found: Found, snapshot: Snapshot) -> Iterator[str]:
             yield f"Different: {departure.title}, argument {departure.name}."
 
 
-def _find_target(broker: Broker, surveyed: VhostSurvey, wanted: str) -> LinkTarget | None:
+def _find_target(
+    broker: Broker, seen: Survey, uses: Mapping[str, Found], wanted: str
+) -> LinkTarget | None:
     if wanted in REST:
-        return LinkTarget(REST[wanted][0], "", surveyed.survey.rest[wanted])
-    group = next((group for group in surveyed.survey.groups if group.key == wanted), None)
+        return LinkTarget(REST[wanted][0], "", seen.rest[wanted])
+    group = next((group for group in seen.groups if group.key == wanted), None)
     if group is None:
         return None
-    found = surveyed.uses[wanted]
+    found = uses[wanted]
     ours = Topology.objects.filter(broker=broker, kind=found.use.kind, name=found.use.name)
     managed = ours.exclude(state=State.DELETED).first()
     return LinkTarget(group.title, group.kind, group.members, found, managed)
