@@ -14,6 +14,7 @@ from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import Period
 from analytics.results.read import Days
 from analytics.results.sections.section import percent
+from topology.content.text import count_of
 from topology.delays import format_ms
 from topology.graph.live_values import count_text
 
@@ -71,7 +72,7 @@ def _unexplained(total: Figures, suspects: Mapping[str, Days]) -> Iterator[Sente
         for name, days in suspects.items()
     }
     most = max(sums, key=lambda name: sums[name], default="")
-    text = f"{_messages(number)} due without a recorded end."
+    text = f"{count_of(number, 'message', 'was')} due without a recorded end."
     if most and sums[most]:
         text += f" Most of them: {most} ({count_text(sums[most])})."
     yield Sentence("Unexplained messages.", text, "ledger", most)
@@ -178,7 +179,3 @@ def _never_succeeding(topology: str, days: Days) -> Iterator[Sentence]:
         "survival",
         topology,
     )
-
-
-def _messages(number: int) -> str:
-    return "1 message was" if number == 1 else f"{count_text(number)} messages were"

@@ -217,7 +217,7 @@ def test_a_trial_tells_how_each_protocol_answered(broker: Broker) -> None:
         is_fatal=True,
     )
     assert management.works
-    assert management.sentence == "RabbitMQ 4.3.6 on a@b, 10,000 queues."
+    assert management.sentence == "RabbitMQ 4.3.6 on a@b, 10\u202f000 queues."
     assert publishing == Trial("Publishing", False, alarm_sentence(["disk on a@b"]))
 
 

@@ -41,3 +41,14 @@ def format_bytes(number: int | None) -> str:
         size, unit = size / 1000, larger
     digits = f"{size:.1f}" if unit != "B" and size < 9.95 else f"{size:.0f}"
     return f"{digits}\u00a0{unit}"
+
+
+_PLURALS = {"is": "are", "was": "were"}
+
+
+def count_of(number: int, noun: str, verb: str = "") -> str:
+    """Such as "1 message" and "1 200 messages", or with "is" "1 message is", "2 messages are"."""
+    if number == 1:
+        return f"1 {noun} {verb}".rstrip()
+    verbs = _PLURALS.get(verb, verb.removesuffix("s"))
+    return f"{number:,} {noun}s {verbs}".rstrip().replace(",", "\u202f")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from topology.content.text import count_of
 from topology.definitions import Identity
 from topology.findings.commands import Admin, describe_blanks, name_tool, set_vhost, warn_about
 from topology.findings.evidence import Evidence
@@ -54,7 +56,7 @@ def as_lines(found: Mapping[str, Sequence[Finding]], admins: Mapping[str, Admin]
             yield from _finding_lines(one, vhost, admins[vhost])
             yield ""
     number = len(everything)
-    total = f"{number} finding{'' if number == 1 else 's'}"
+    total = count_of(number, "finding")
     yield f"{total}: {count_words(everything)}." if everything else "No findings."
 
 
@@ -93,7 +95,7 @@ def as_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, Any]:
                 "severity": one.severity.key,
                 "title": one.title,
                 "vhost": vhost,
-                "evidence": [_evidence(evidence) for evidence in one.evidence],
+                "evidence": list(map(asdict, one.evidence)),
                 "explanation": one.rule.explanation,
                 "remedy": one.rule.remedy,
                 "commands": [set_vhost(vhost), *one.commands] if one.commands else [],
@@ -102,16 +104,6 @@ def as_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, Any]:
             for vhost, findings in found.items()
             for one in findings
         ]
-    }
-
-
-def _evidence(evidence: Evidence) -> dict[str, Any]:
-    return {
-        "object": list(evidence.object),
-        "argument": evidence.argument,
-        "value": evidence.value,
-        "set_by": evidence.set_by,
-        "sentence": evidence.sentence,
     }
 
 
@@ -156,7 +148,7 @@ def _sarif_result(one: Finding, vhost: str, file: str) -> dict[str, Any]:
 def _summary(one: Finding, vhost: str) -> str:
     """One line: the first object's sentence, and how many more there are."""
     more = len(one.objects) - 1
-    others = f" The same holds for {more} more object{'' if more == 1 else 's'}." if more else ""
+    others = f" The same holds for {count_of(more, 'more object')}." if more else ""
     where = f" (virtual host {vhost})" if vhost else ""
     return f"{one.title}{where}. {one.evidence[0].sentence}{others}"
 

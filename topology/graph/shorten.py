@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topology.content.text import count_of
 from topology.graph.build import Graph
 from topology.graph.edges import Edge
 
@@ -31,7 +32,7 @@ def shorten(graph: Graph) -> Graph:
 
 
 def _join_edges(first: Edge, second: Edge, number: int) -> Edge:
-    through = f"over {number} exchange{'' if number == 1 else 's'}"
+    through = f"over {count_of(number, 'exchange')}"
     if first.kind == "binding":
         return Edge(first.source, second.target, "binding", f"leads {through} to", (), through)
     # The label of the arrow is short; the table lists the bindings.

@@ -12,6 +12,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from topology.broker.errors import BrokerError
+from topology.content.text import count_of
 from topology.graph.layout.geometry import visible
 from topology.management.find_rows import find_topology
 from topology.management.input_file import BadInput
@@ -98,9 +99,8 @@ def plan_lines(plan: Plan) -> Iterable[str]:
             yield f"{_SIGNS[change.sign]} {change.title}"
         for one in change.differences:
             yield f"    {one.name}: planned {one.wanted or '–'}, in the broker {one.found or '–'}"
-    number = len(plan.changes)
     yield (
-        f"{number} object{'' if number == 1 else 's'}: {len(plan.select('create'))} to create, "
+        f"{count_of(len(plan.changes), 'object')}: {len(plan.select('create'))} to create, "
         f"{len(plan.select('conflict'))} in conflict, {len(plan.select('present'))} in sync."
     )
 

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from django.db import models
 
+from topology.content.text import count_of
 from topology.models.topology import Topology
 
 
@@ -53,14 +54,14 @@ class MissingBinding(models.Model):
         """What is wrong since when, and how many messages it concerns."""
         if not self.destination:
             return (
-                f"At least {_count(self.stuck, 'message')} stuck in the delay levels since "
+                f"At least {count_of(self.stuck, 'message', 'is')} stuck in the delay levels since "
                 f"{_utc(self.since_at)}, and no recorded message names the destination."
             )
         if self.restored_at is not None:
             return (
                 f"A route to destination “{self.destination}” exists again since "
-                f"{_utc(self.restored_at)}, and {_count(self.stuck, 'message')} still stuck. "
-                "RabbitMQ retries every three minutes."
+                f"{_utc(self.restored_at)}, and {count_of(self.stuck, 'message', 'is')} still "
+                "stuck. RabbitMQ retries every three minutes."
             )
         problem = "has a binding that leads to no queue" if self.is_bound else "has no binding"
         return (
@@ -72,20 +73,15 @@ class MissingBinding(models.Model):
     def _messages(self) -> str:
         if self.is_dropped:
             fate = "RabbitMQ drops messages for it"
-            return f"{fate}, and {_wait(self.waiting)}" if self.waiting else fate
+            waits = f"{count_of(self.waiting, 'message', 'waits')} for it"
+            return f"{fate}, and {waits}" if self.waiting else fate
         if self.stuck and self.waiting:
-            return f"{_count(self.stuck, 'message')} stuck, {self.waiting} more not due yet"
+            return f"{count_of(self.stuck, 'message', 'is')} stuck, {self.waiting} more not due yet"
         if self.stuck:
-            return f"{_count(self.stuck, 'message')} stuck"
-        return _wait(self.waiting) if self.waiting else "no message waits for it"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun} is" if number == 1 else f"{number:,} {noun}s are".replace(",", "\u202f")
-
-
-def _wait(number: int) -> str:
-    return "1 message waits for it" if number == 1 else f"{number} messages wait for it"
+            return f"{count_of(self.stuck, 'message', 'is')} stuck"
+        if not self.waiting:
+            return "no message waits for it"
+        return f"{count_of(self.waiting, 'message', 'waits')} for it"
 
 
 def _utc(moment: datetime) -> str:

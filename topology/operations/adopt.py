@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from topology import snapshots
 from topology.broker.management.client import Management
+from topology.content.text import count_of
 from topology.models import Broker, State, Topology
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import User, take_over
@@ -51,9 +52,9 @@ class Discovered:
         """How complete it is: (ok, warn, error, note or off; words), a pair per statement."""
         plan = self.found.plan
         untrue = len(self.found.untrue_names)
-        named = [("warn", f"{_count(untrue, 'name')} with a different time")] if untrue else []
+        named = [("warn", f"{count_of(untrue, 'name')} with a different time")] if untrue else []
         if plan is None:
-            lacks = [("warn", f"{_count(len(self.missing), 'object')} missing or different")]
+            lacks = [("warn", f"{count_of(len(self.missing), 'object')} missing or different")]
             whole = named or [("ok", "no missing objects")]
             return [("off", "not adoptable"), *(lacks + named if self.missing else whole)]
         wrong = [one for one in self.departures if not one.is_made_up_for]
@@ -63,13 +64,13 @@ class Discovered:
             notes.append(("warn", f"{len(self.missing)} of {len(plan.changes)} objects missing"))
         elif self.missing:
             notes.append(
-                ("warn", f"{_count(len(self.missing), 'queue')} different from the others")
+                ("warn", f"{count_of(len(self.missing), 'queue')} different from the others")
             )
         if wrong:
             verb = "differs" if len(wrong) == 1 else "differ"
-            notes.append(("error", f"{_count(len(wrong), 'argument')} {verb}"))
+            notes.append(("error", f"{count_of(len(wrong), 'argument')} {verb}"))
         if made_up:
-            notes.append(("note", f"{_count(made_up, 'argument')} set by policy"))
+            notes.append(("note", f"{count_of(made_up, 'argument')} set by policy"))
         return notes or [("ok", "complete")]
 
 
@@ -94,10 +95,6 @@ def _read_managed(broker: Broker) -> dict[tuple[str, str], Topology]:
     """By kind and title; read in full, because a broker's names may be invalid for the database."""
     rows = Topology.objects.filter(broker=broker).exclude(state=State.DELETED)
     return {(row.kind, row.name): row for row in rows}
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def title(use: Use) -> str:

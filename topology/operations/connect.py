@@ -13,6 +13,7 @@ from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS
 from topology.broker.errors import BrokerError, alarm_sentence
 from topology.broker.management.client import Management
 from topology.broker.time_limit import run_in_background
+from topology.content.text import count_of
 from topology.database.slugs import new_slug
 from topology.models import Broker
 
@@ -76,8 +77,7 @@ def _try_management(address: Address) -> list[Trial]:
         return [Trial("Management API", False, str(error), is_fatal=True)]
     # The node is named only to accounts with the tag “monitoring”.
     node = f" on {overview['node']}" if overview.get("node") else ""
-    version, plural = overview.get("rabbitmq_version"), "" if queues == 1 else "s"
-    sentence = f"RabbitMQ {version}{node}, {queues:,} queue{plural}."
+    sentence = f"RabbitMQ {overview.get('rabbitmq_version')}{node}, {count_of(queues, 'queue')}."
     works = Trial("Management API", True, sentence)
     return [works, Trial("Publishing", False, alarm_sentence(alarms))] if alarms else [works]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from topology.content.text import count_of
 from topology.definitions import Binding, Definitions, Identity, Queue, is_own_queue
 from topology.provisioning.plan import Plan, conflict_sentences, title
 from topology.provisioning.replacement import QueueChange, Replacement, wait_sentence
@@ -66,7 +67,7 @@ class Edit:
         names = ", ".join(one.queue.name for one in self.queues)
         keys = ", ".join(f"“{one.binding.routing_key}”" for one in self.reroutes)
         sentences = (
-            f"{created} object{'' if created == 1 else 's'} created." if created else "",
+            f"{count_of(created, 'object')} created." if created else "",
             f"The worker switches the messages with the key {keys} to another queue."
             if keys
             else "",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from topology.content.text import count_of
 from topology.definitions import (
     Binding,
     BrokerObject,
@@ -60,11 +61,11 @@ class Plan:
     def summary(self) -> str:
         """How many objects it adds, by kind, and what happens to those that exist."""
         kinds = Counter(type(change.object).__name__.lower() for change in self.select("create"))
-        parts = [f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in sorted(kinds.items())]
+        parts = [count_of(number, kind) for kind, number in sorted(kinds.items())]
         listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
         adds = f"Adds {listed}" if listed else "Adds nothing"
         if conflicts := len(self.select("conflict")):
-            return f"{adds}; conflicts with {conflicts:,} object{'' if conflicts == 1 else 's'}."
+            return f"{adds}; conflicts with {count_of(conflicts, 'object')}."
         return f"{adds}; changes nothing that exists."
 
     @property
@@ -117,17 +118,13 @@ def _differences(wanted: BrokerObject, found: BrokerObject) -> Iterable[Differen
 def conflict_sentences(plan: Plan) -> list[str]:
     """The conflicts as sentences, for those who see no table of them."""
     return [
-        _missing_end(change, difference)
+        f"The {difference.name} does not exist, so Delayboard cannot create the {change.title}."
         if isinstance(change.object, Binding)
         else f"The {change.title} already exists with {difference.name} {difference.found} instead "
         f"of {difference.wanted}."
         for change in plan.select("conflict")
         for difference in change.differences
     ]
-
-
-def _missing_end(change: Change, difference: Difference) -> str:
-    return f"The {difference.name} does not exist, so Delayboard cannot create the {change.title}."
 
 
 def ends(obj: BrokerObject) -> tuple[tuple[str, str], ...]:

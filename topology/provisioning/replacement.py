@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from topology.content.text import count_of
 from topology.definitions import Definitions, Identity, Queue
 from topology.delays import format_delay
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
@@ -57,13 +58,9 @@ def wait_sentence(name: str, messages: int | None, last_due_at: datetime | None)
     """The step in which RabbitMQ empties a queue; `messages` None where the number is unknown."""
     if messages == 0:
         return f"Wait until “{name}” is empty. It holds no messages now."
-    many = "an unknown number of messages" if messages is None else _count_words(messages)
+    many = "an unknown number of messages" if messages is None else count_of(messages, "message")
     until = f", the last at {last_due_at:%Y-%m-%d %H:%M:%S} UTC" if last_due_at else ""
     return f"Wait until “{name}” is empty. RabbitMQ dead-letters {many}{until}."
-
-
-def _count_words(number: int) -> str:
-    return f"{number:,} message{'' if number == 1 else 's'}"
 
 
 def plan_replacements(

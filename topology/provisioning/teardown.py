@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from topology.broker.management.client import Management
+from topology.content.text import count_of
 from topology.definitions import (
     Binding,
     BrokerObject,
@@ -17,7 +18,6 @@ from topology.definitions import (
     Queue,
     is_tap,
 )
-from topology.graph.live_values import count_text
 from topology.provisioning.plan import ends
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -63,7 +63,7 @@ class Teardown:
         number = self.messages
         if not number and self.is_unknown:
             return "an unknown number of messages"
-        words = "1 message" if number == 1 else f"{count_text(number)} messages"
+        words = count_of(number, "message")
         return f"at least {words}" if self.is_unknown else words
 
     @property

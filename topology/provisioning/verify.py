@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from topology.content.text import count_of
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.delays import format_delay
 from topology.message import Forwarder, Route
@@ -106,8 +107,7 @@ def _reaches(
             yield Check(True, f"A route to destination “{name}” exists again.")
     if stuck and not problems:
         where = ", ".join(sorted(stuck))
-        number = sum(stuck.values())
-        many = "1 message is" if number == 1 else f"{number} messages are"
+        many = count_of(sum(stuck.values()), "message", "is")
         yield Check(False, f"{many} stuck in {where}. RabbitMQ cannot route them.")
 
 

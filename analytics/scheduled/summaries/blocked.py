@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.scheduled.queries.listing import find_unread
+from topology.content.text import count_of
 from topology.findings.rules.live_delays import BLOCKED
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
@@ -42,7 +43,7 @@ def _find_blocked(topology: Topology, queue: str, now: datetime) -> Report | Non
     late = rows.filter(due_at__lt=now - LONG_OVERDUE, entered_at__gt=first.entered_at)
     if not (number := late.count()):
         return None
-    messages = "1 message is" if number == 1 else f"{number} messages are"
+    messages = count_of(number, "message", "is")
     sentence = (
         f"{messages} overdue by a minute or more in “{queue}”, behind one that is due at "
         f"{first.due_at:%Y-%m-%d %H:%M:%S} UTC."

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from topology.content.text import count_of
 from topology.delays import format_ms, format_span
 
 # By so much at most is a depth older than the list, and a list behind its messages.
@@ -77,7 +78,7 @@ class Doubt:
     def sentence(self) -> str:
         """The difference in words; "" when it is unknown or zero."""
         if self.missing:
-            return f"At least {_messages(self.missing)} not in this list."
+            return f"At least {count_of(self.missing, 'waiting message', 'is')} not in this list."
         if self.departed:
             return f"At least {self.departed} of the listed messages already left."
         return ""
@@ -120,10 +121,6 @@ def _count_absent(seen: Seen) -> int:
         return 0
     room = max(0, seen.queued - (seen.listed - seen.overdue))
     return max(0, seen.long_overdue - room)
-
-
-def _messages(number: int) -> str:
-    return "1 waiting message is" if number == 1 else f"{number} waiting messages are"
 
 
 def _now_failing(seen: Seen) -> list[Reason]:

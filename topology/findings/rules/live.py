@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from topology.content.text import count_of
 from topology.definitions import Queue, is_tap
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
@@ -21,7 +22,8 @@ def _find_stuck(context: Context) -> Iterator[Hit]:
     for one, number, is_leaving in _list_stuck_queues(context):
         missing = _missing_keys(context, one)
         if missing or not is_leaving:
-            sentence = f"{_messages(number)} stuck in “{one.name}”{_describe_keys(one, missing)}."
+            messages, keys = count_of(number, "message", "is"), _describe_keys(one, missing)
+            sentence = f"{messages} stuck in “{one.name}”{keys}."
             evidence = number_evidence(one, "messages", number, sentence)
             yield Hit("", evidence, _bind(context, one, missing))
 
@@ -30,8 +32,8 @@ def _find_slow(context: Context) -> Iterator[Hit]:
     for one, number, is_leaving in _list_stuck_queues(context):
         if number > IN_FLIGHT and is_leaving and not _missing_keys(context, one):
             sentence = (
-                f"{_messages(number)} past their time in “{one.name}”, and RabbitMQ sends at most "
-                f"{IN_FLIGHT} at once."
+                f"{count_of(number, 'message', 'is')} past their time in “{one.name}”, and "
+                f"RabbitMQ sends at most {IN_FLIGHT} at once."
             )
             yield Hit("", number_evidence(one, "messages", number, sentence))
 
@@ -112,7 +114,8 @@ def _copies(number: int) -> str:
 def _find_unread(context: Context) -> Iterator[Hit]:
     for one in _dead_letter_queues(context):
         if number := context.numbers(one).messages or 0:
-            sentence = f"{_messages(number)} waiting in “{one.name}”, and no consumer reads them."
+            messages = count_of(number, "message", "is")
+            sentence = f"{messages} waiting in “{one.name}”, and no consumer reads them."
             yield Hit("", number_evidence(one, "messages", number, sentence))
 
 
@@ -125,10 +128,6 @@ def _dead_letter_queues(context: Context) -> Iterator[Queue]:
         is_work = any(feeder.message_ttl_ms is not None for feeder in feeders)
         if is_end and feeders and not is_work and context.numbers(one).consumers == 0:
             yield one
-
-
-def _messages(number: int) -> str:
-    return "1 message is" if number == 1 else f"{number} messages are"
 
 
 def number_evidence(one: Queue, name: str, value: int | str, sentence: str) -> Evidence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from topology.content.text import count_of
 from topology.definitions import Queue
 from topology.findings.commands import list_consumers
 from topology.findings.context import Context
@@ -24,7 +25,7 @@ def _find_consumed_delays(context: Context) -> Iterator[Hit]:
         consumers = context.numbers(one).consumers or 0
         if not consumers or one.message_ttl_ms is None or not _is_delay(context, one):
             continue
-        read = "1 consumer reads" if consumers == 1 else f"{consumers} consumers read"
+        read = count_of(consumers, "consumer", "reads")
         sentence = f"{read} “{one.name}”, so messages leave it before they are due."
         evidence = number_evidence(one, "consumers", consumers, sentence)
         yield Hit("", evidence, (list_consumers(one.name),))
@@ -49,7 +50,9 @@ def _find_lost_by_crashes(context: Context) -> Iterator[Hit]:
             )
             value, set_by = str(limit), context.set_by(one, "x-delivery-limit")
             evidence = Evidence(one.identity, "x-delivery-limit", value, set_by, sentence)
-            yield Hit("", evidence, (list_consumers(one.name), *_save(context, one)))
+            is_lost = one.dead_letter_exchange is None
+            repair = context.give_dead_letter_queue(one) if is_lost else ()
+            yield Hit("", evidence, (list_consumers(one.name), *repair))
 
 
 def _drops(context: Context, one: Queue) -> bool:
@@ -58,10 +61,6 @@ def _drops(context: Context, one: Queue) -> bool:
         return True
     walks = (context.die(one, "delivery_limit", key) for key in context.keys(one) or ())
     return any(not walk.delivered for walk in walks)
-
-
-def _save(context: Context, one: Queue) -> tuple[str, ...]:
-    return context.give_dead_letter_queue(one) if one.dead_letter_exchange is None else ()
 
 
 def _find_redelivered(context: Context) -> Iterator[Hit]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from topology.content.text import count_of
 from topology.delays import format_span
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
@@ -28,7 +29,7 @@ def _find_not_draining(context: Context) -> Iterator[Hit]:
         is_alone = numbers.consumers == 0 and numbers.unacked == 0 and numbers.state == "running"
         if is_alone and numbers.messages and numbers.still_ms > ttl_ms + REPORTED_MS:
             still = format_span(timedelta(seconds=numbers.still_ms // 1000))
-            count = "1 message is" if numbers.messages == 1 else f"{numbers.messages} messages are"
+            count = count_of(numbers.messages, "message", "is")
             sentence = f"{count} past the TTL of “{one.name}”, and none has left for {still}."
             yield Hit("", number_evidence(one, "messages", numbers.messages, sentence))
 
@@ -45,7 +46,7 @@ def _find_unconsumed(context: Context) -> Iterator[Hit]:
         if one.message_ttl_ms is not None or earlier is None or not earlier.ready:
             continue
         if numbers.consumers == 0 == earlier.consumers and numbers.unacked == 0 and numbers.ready:
-            count = "1 message waits" if numbers.ready == 1 else f"{numbers.ready} messages wait"
+            count = count_of(numbers.ready, "message", "waits")
             sentence = f"{count} in “{one.name}”, which has no queue TTL and no consumer."
             yield Hit("", number_evidence(one, "messages ready", numbers.ready, sentence))
 

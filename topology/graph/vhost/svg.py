@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from topology.content.text import count_of
 from topology.graph.build import Graph, Node
 from topology.graph.layout.dot import arrange
 from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout
@@ -114,11 +115,7 @@ def describe_objects(card: Card) -> str:
     if not card.is_many:
         return ""
     numbers = ((card.exchanges, "exchange"), (card.queues, "queue"))
-    return " · ".join(
-        f"{count_text(number)} {word}{'' if number == 1 else 's'}"
-        for number, word in numbers
-        if number
-    )
+    return " · ".join(count_of(number, word) for number, word in numbers if number)
 
 
 def sentence(card: Card) -> str:

@@ -13,6 +13,7 @@ from django.db import Error
 from django.utils import timezone
 
 from topology.broker.management.definitions_file import NotDefinitions, read_export
+from topology.content.text import count_of
 from topology.findings import baseline, report
 from topology.findings.commands import Admin
 from topology.findings.find import find
@@ -68,7 +69,7 @@ class Command(BaseCommand):
         }
         excluded = sum(map(len, present.values())) - sum(map(len, everything.values()))
         if excluded:
-            number = "1 muted finding is" if excluded == 1 else f"{excluded} muted findings are"
+            number = count_of(excluded, "muted finding", "is")
             self.stderr.write(f"{number} not listed.")
         if options["write_baseline"]:
             _write(options["write_baseline"], baseline.write(everything))
