@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
-from analytics.log import day_files, make_folder, sync_folder
+from analytics.log import day_files, day_folder, make_folder, sync_folder
 
 MANIFEST = "compacted.json"
 # Manifests of days whose lines are older than their retention: the next compaction deletes the
@@ -61,14 +61,14 @@ class DayInput:
 def read(log: Path, day: date) -> Compacted | None:
     """What was compacted of the day; None if nothing was."""
     try:
-        return Compacted(**json.loads((_folder(log, day) / MANIFEST).read_bytes()))
+        return Compacted(**json.loads((day_folder(log, day) / MANIFEST).read_bytes()))
     except FileNotFoundError:
         return None
 
 
 def write(log: Path, day: date, compacted: Compacted) -> None:
     """Replace the compacted day durably."""
-    folder = _folder(log, day)
+    folder = day_folder(log, day)
     aside = folder / f".{MANIFEST}.{os.getpid()}"
     with aside.open("w") as file:
         json.dump(asdict(compacted), file)
@@ -102,7 +102,7 @@ def input_of(log: Path, day: date, hours: Sizes | None = None) -> DayInput:
     as_parquet = [
         hour for hour in known if there.get(hour, known[hour]) == known[hour] or is_deleted(hour)
     ]
-    folder = _folder(log, day)
+    folder = day_folder(log, day)
     files = [
         folder / f"hour={hour}" / name
         for hour, sizes in sorted(there.items())
@@ -172,7 +172,3 @@ def expired(log: Path) -> dict[Path, str]:
     """The remembered manifests, and where the Parquet of each lies."""
     found = sorted((log / EXPIRED).glob("*.json"))
     return {path: Compacted(**json.loads(path.read_bytes())).url for path in found}
-
-
-def _folder(log: Path, day: date) -> Path:
-    return log / f"date={day.isoformat()}"

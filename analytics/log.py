@@ -50,7 +50,7 @@ def _hour_and_line(event: MessageEvent) -> tuple[tuple[date, int], bytes]:
 
 def hour_folder(log: Path, moment: datetime) -> Path:
     at = moment.astimezone(UTC)
-    return log / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
+    return day_folder(log, at.date()) / f"hour={at:%H}"
 
 
 class EventLog:
@@ -77,7 +77,7 @@ class EventLog:
         try:
             # Encoded one by one as they are made: a list of all would not stay in the cache.
             for (day, hour), lines in groupby(map(_hour_and_line, events), key=_HOUR_OF):
-                folder = self._folder / f"date={day}" / f"hour={hour:02}"
+                folder = day_folder(self._folder, day) / f"hour={hour:02}"
                 self._write(folder, b"".join([line for _, line in lines]))
         except OSError as error:
             self.close()
@@ -206,9 +206,13 @@ def readable(lines: Iterable[bytes]) -> Iterator[MessageEvent]:
             yield decode(line)
 
 
+def day_folder(folder: Path, day: date) -> Path:
+    return folder / f"date={day.isoformat()}"
+
+
 def day_files(folder: Path, day: date) -> list[Path]:
     """The day's files that hold anything, in a stable order."""
-    found = (folder / f"date={day.isoformat()}").glob("hour=*/*.jsonl")
+    found = day_folder(folder, day).glob("hour=*/*.jsonl")
     return sorted(path for path in found if path.stat().st_size)
 
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 ArgumentValue: TypeAlias = bool | int | float | str
 Identity: TypeAlias = tuple[str, ...]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 # Queues that Delayboard binds beside the real ones, to see what passes.
 TAP_PREFIX = "delayboard.tap."
@@ -313,36 +315,39 @@ class Definitions:
 
     @cached_property
     def _bindings_by_source(self) -> Mapping[str, Sequence[Binding]]:
-        leaving: dict[str, list[Binding]] = {}
-        for binding in sorted(self.bindings, key=lambda binding: binding.identity):
-            leaving.setdefault(binding.source, []).append(binding)
-        return leaving
+        ordered = sorted(self.bindings, key=lambda binding: binding.identity)
+        return _group((binding.source, binding) for binding in ordered)
 
     @cached_property
     def _bindings_to_queues(self) -> Mapping[tuple[str, str], Sequence[Binding]]:
-        leading: dict[tuple[str, str], list[Binding]] = {}
-        for leaving in self._bindings_by_source.values():
-            for binding in leaving:
-                if binding.destination_is_queue:
-                    leading.setdefault((binding.source, binding.destination), []).append(binding)
-        return leading
+        return _group(
+            ((binding.source, binding.destination), binding)
+            for leaving in self._bindings_by_source.values()
+            for binding in leaving
+            if binding.destination_is_queue
+        )
 
     @cached_property
     def _sources_of_queues(self) -> Mapping[str, Sequence[str]]:
-        sources: dict[str, list[str]] = {}
-        for source, queue in sorted(self._bindings_to_queues):
-            sources.setdefault(queue, []).append(source)
-        return sources
+        return _group((queue, source) for source, queue in sorted(self._bindings_to_queues))
 
     @cached_property
     def _queues_by_dead_letter_exchange(self) -> Mapping[str, Sequence[Queue]]:
-        dying: dict[str, list[Queue]] = {}
-        for queue in sorted(self.queues, key=lambda queue: queue.name):
-            if queue.dead_letter_exchange is not None:
-                dying.setdefault(queue.dead_letter_exchange, []).append(queue)
-        return dying
+        return _group(
+            (queue.dead_letter_exchange, queue)
+            for queue in sorted(self.queues, key=lambda queue: queue.name)
+            if queue.dead_letter_exchange is not None
+        )
 
     @cached_property
     def _by_identity(self) -> Mapping[Identity, BrokerObject]:
         everything: tuple[BrokerObject, ...] = (*self.exchanges, *self.queues, *self.bindings)
         return {obj.identity: obj for obj in everything}
+
+
+def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The values of each key, in their order."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

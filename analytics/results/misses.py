@@ -100,12 +100,11 @@ def _describe(found: Attainment, slo: Slo, parts: Sequence[Part]) -> str:
             f"{text} They are spread over the hours, destinations and requested delays, so the "
             "cause concerns the whole topology."
         )
-    shares = [f"{_describe_share(part.late, late)} of them {part.clause}" for part in causes]
+    shares = [
+        f"{'all' if part.late == late else percent(part.late / late)} of them {part.clause}"
+        for part in causes
+    ]
     return f"{text} {capfirst(', and '.join(shares))}."
-
-
-def _describe_share(part: int, whole: int) -> str:
-    return "all" if part == whole else percent(part / whole)
 
 
 def _is_cause(part: Part, late: int, measured: int) -> bool:

@@ -253,7 +253,8 @@ def _topologies(
     if selection.topology:
         rows = rows.filter(topology=selection.topology)
     elif selection.pattern:
-        rows = rows.filter(topology__in=_of_pattern(selection.pattern))
+        of_pattern = Topology.objects.filter(kind=selection.pattern).values_list("slug", flat=True)
+        rows = rows.filter(topology__in=list(of_pattern))
     sums = {name: Sum(name) for name in SUMS}
     columns = ("broker", "topology", "worst", *SUMS)
     grouped = rows.values("broker", "topology").annotate(worst=Max("p99_ms"), **sums)
@@ -333,7 +334,3 @@ def _find_unique(names: Mapping[str, str]) -> TopologyNames:
         for slug, name in names.items()
         if uses[name] == 1 and (name == slug or name not in names)
     )
-
-
-def _of_pattern(pattern: str) -> list[str]:
-    return list(Topology.objects.filter(kind=pattern).values_list("slug", flat=True))

@@ -120,7 +120,7 @@ def table(request: HttpRequest, key: str) -> HttpResponse:
 @access.everywhere(Role.VIEWER)
 def stored_report(request: HttpRequest, day: str, suffix: str) -> HttpResponse:
     """The nightly report of a day as a file; it has the figures of all brokers."""
-    stored = get_object_or_404(NightlyReport, day=_date(day))
+    stored = get_object_or_404(NightlyReport, day=read_day(day))
     files = {"html": stored.html.encode(), "pdf": stored.pdf}
     if suffix not in files:
         raise Http404(f"A report is a file .html or .pdf, not .{suffix}.")
@@ -235,7 +235,8 @@ def _messages_url(request: HttpRequest, found: Report) -> str:
     return f"{page}?{query}&" if query else f"{page}?"
 
 
-def _date(text: str) -> date:
+def read_day(text: str) -> date:
+    """Raises Http404."""
     try:
         return date.fromisoformat(text)
     except ValueError as error:

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-from datetime import date
-
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from analytics.models import Run
 from analytics.models.results import Reason
 from analytics.models.run import ExcludedLine
+from analytics.views.reports import read_day
 from topology import access
 from topology.models import Role
 
@@ -29,10 +28,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 @access.everywhere(Role.VIEWER)
 def nightly_run(request: HttpRequest, day: str) -> HttpResponse:
     """The last run of a day: steps, what is excluded, and what its jobs printed."""
-    try:
-        run = get_object_or_404(Run, day=date.fromisoformat(day))
-    except ValueError as error:
-        raise Http404(f"“{day}” is not a date.") from error
+    run = get_object_or_404(Run, day=read_day(day))
     context = {
         "run": run,
         "lines": _reasons(run, ExcludedLine),

@@ -10,24 +10,8 @@ from topology.definitions import Binding, BrokerObject, Exchange, Queue
 Raw: TypeAlias = dict[str, Any]
 
 
-def raw_queue(obj: Queue) -> Raw:
-    return {
-        "name": obj.name,
-        "durable": obj.durable,
-        "auto_delete": obj.auto_delete,
-        "arguments": dict(obj.arguments),
-    }
-
-
-def raw_exchange(obj: Exchange) -> Raw:
-    return {
-        "name": obj.name,
-        "type": obj.type,
-        "durable": obj.durable,
-        "auto_delete": obj.auto_delete,
-        "internal": obj.internal,
-        "arguments": dict(obj.arguments),
-    }
+def raw_object(obj: Exchange | Queue) -> Raw:
+    return {**vars(obj), "arguments": dict(obj.arguments)}
 
 
 def raw_binding(obj: Binding) -> Raw:
@@ -44,7 +28,7 @@ def raw_definitions(objects: Iterable[BrokerObject]) -> dict[str, list[Raw]]:
     """What `rabbitmqctl import_definitions --vhost` and the management page import."""
     everything = list(objects)
     return {
-        "exchanges": [raw_exchange(one) for one in everything if isinstance(one, Exchange)],
-        "queues": [raw_queue(one) for one in everything if isinstance(one, Queue)],
+        "exchanges": [raw_object(one) for one in everything if isinstance(one, Exchange)],
+        "queues": [raw_object(one) for one in everything if isinstance(one, Queue)],
         "bindings": [raw_binding(one) for one in everything if isinstance(one, Binding)],
     }

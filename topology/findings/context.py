@@ -10,7 +10,6 @@ from functools import cached_property
 from topology.definitions import (
     Arguments,
     ArgumentValue,
-    Binding,
     Exchange,
     Identity,
     Queue,
@@ -242,15 +241,6 @@ class Context:
         is_there = self.snapshot.definitions.queue(name) is not None
         return () if is_there or name == TARGET_QUEUE else (self.admin.declare_queue(Queue(name)),)
 
-    @cached_property
-    def _bindings_to(self) -> Mapping[str, Sequence[Binding]]:
-        """Of queues, by their names."""
-        found: dict[str, list[Binding]] = {}
-        for one in self.index.definitions.bindings:
-            if one.destination_is_queue and one.source:
-                found.setdefault(one.destination, []).append(one)
-        return found
-
     def redeclare(
         self, queue: Queue, changes: Mapping[str, ArgumentValue | None], *, lasting: bool = False
     ) -> tuple[str, ...]:
@@ -271,14 +261,16 @@ class Context:
         wanted = replace(declared, arguments=arguments)
         if lasting:
             wanted = replace(wanted, durable=True, auto_delete=False)
-        bindings = map(self.admin.restore, self._bindings_to.get(queue.name, ()))
+        there = self.index.definitions
+        sources = [source for source in there.sources(queue.name) if source]
+        bindings = [one for source in sources for one in there.leads(source, queue.name)]
         # In one line, so that nobody copies a part of it. It begins with a declare that changes
         # nothing: a rabbitmqadmin that does not work ends it before the queue is deleted.
         steps = (
             self.admin.declare_queue(declared),
             delete_queue(queue.name),
             self.admin.declare_queue(wanted),
-            *bindings,
+            *map(self.admin.restore, bindings),
         )
         return (Replacement(" && ".join(steps), f"queue {queue.name}"),)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
 
-from topology.definitions import Definitions, Exchange, Queue
+from topology.definitions import Definitions, Queue
 from topology.delays import format_delay
 from topology.graph.edges import DEFAULT, Edge, edges_of
 from topology.graph.live_values import queue_mark
@@ -95,7 +95,10 @@ def build(
     nodes = {
         node.id: node
         for node in [
-            *(_exchange_node(exchange) for exchange in (drawn | near).exchanges),
+            *(
+                Node(f"exchange/{exchange.name}", "exchange", exchange.name, exchange.type)
+                for exchange in (drawn | near).exchanges
+            ),
             *(_queue_node(queue) for queue in (drawn | near).queues),
         ]
     }
@@ -186,10 +189,6 @@ def _mark_missing(edge: Edge, bound: Collection[str] | None, nodes: Collection[s
         return replace(edge, what=what)
     keys = tuple(f"{key} (missing)" if key in missing else key for key in edge.keys)
     return replace(edge, what=what, keys=keys, label=", ".join(keys) or "missing")
-
-
-def _exchange_node(exchange: Exchange) -> Node:
-    return Node(f"exchange/{exchange.name}", "exchange", exchange.name, exchange.type)
 
 
 def _queue_node(queue: Queue) -> Node:

@@ -22,15 +22,17 @@ class Retry:
 
     @property
     def badge(self) -> str:
-        ends = dict.fromkeys(format_delay(end) for end in (self.shortest, self.longest))
-        return "–".join(ends) + ("" if self.limit is None else f", limit {self.limit}")
+        return "–".join(self._ends) + ("" if self.limit is None else f", limit {self.limit}")
 
     @property
     def sentence(self) -> str:
-        ends = dict.fromkeys(format_delay(end) for end in (self.shortest, self.longest))
         times = {None: "", 1: ", once at most"}
         most = times.get(self.limit, f", at most {self.limit} times")
-        return f"returned messages are redelivered after {' to '.join(ends)}{most}"
+        return f"returned messages are redelivered after {' to '.join(self._ends)}{most}"
+
+    @property
+    def _ends(self) -> dict[str, None]:
+        return dict.fromkeys(format_delay(end) for end in (self.shortest, self.longest))
 
 
 def retry_of(queue: Queue) -> Retry | None:

@@ -46,6 +46,11 @@ class Applied:
     created: int
     plan: Plan
 
+    @property
+    def sentence(self) -> str:
+        done = f"{self.created} created" if self.created else "all objects exist"
+        return f"Applied: {done}."
+
 
 def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
     return make_plan(topology.definitions, snapshot)

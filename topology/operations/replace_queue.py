@@ -98,6 +98,10 @@ def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence
     return queues
 
 
+def describe_request(queues: Iterable[str]) -> str:
+    return f"Replacement requested for {', '.join(queues)}. The worker carries it out."
+
+
 def begin(
     user: User, topology: Topology, queues: Iterable[str], reroutes: Iterable[Reroute] = ()
 ) -> None:

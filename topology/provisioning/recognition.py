@@ -189,7 +189,9 @@ def _structure(definitions: Definitions, declared: Definitions) -> Recognition:
     foreign = (
         obj
         for obj in declared.without_taps().without_probes()
-        if obj.identity not in known and not _is_the_brokers(obj)
+        if obj.identity not in known
+        # What is bound to an exchange that every vhost has is somebody's.
+        and not (isinstance(obj, Exchange) and obj.name.startswith("amq."))
     )
     found = [_make_found(use, definitions, declared) for use in chosen]
     return Recognition(_add_shared_delays(found), tuple(foreign), tuple(overlapping), served)
@@ -278,8 +280,3 @@ def _sum_messages(delays: Collection[str], snapshot: Snapshot) -> int | None:
     counts = [n.messages if (n := snapshot.numbers.get(name)) else None for name in delays]
     known = [count for count in counts if count is not None]
     return sum(known) if counts and len(known) == len(counts) else None
-
-
-def _is_the_brokers(obj: BrokerObject) -> bool:
-    """The exchanges that every vhost has; what is bound to them is somebody's."""
-    return isinstance(obj, Exchange) and obj.name.startswith("amq.")

@@ -86,15 +86,13 @@ def breaking_header(headers: Mapping[str, object]) -> str:
     (tests/real_broker/test_stream_taps.py).
     """
     for name, value in headers.items():
-        if name == FILTER_HEADER and not _is_filter_value(value):
+        if name == FILTER_HEADER and not (
+            isinstance(value, str) and len(value.encode()) <= FILTER_BYTES
+        ):
             return f"The header “{name}” is not a text of at most {FILTER_BYTES} bytes"
         if isinstance(value, Decimal) or (name.startswith("x-") and _holds_decimal(value)):
             return f"The header “{name}” holds a decimal number"
     return ""
-
-
-def _is_filter_value(value: object) -> bool:
-    return isinstance(value, str) and len(value.encode()) <= FILTER_BYTES
 
 
 def _holds_decimal(value: object) -> bool:

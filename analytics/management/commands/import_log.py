@@ -3,7 +3,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,9 @@ class Command(BaseCommand):
     def _request_reports(self, outcome: ImportResult) -> None:
         wanted, busy = request_reports(outcome)
         if wanted:
-            self.stdout.write(f"The worker will compute the reports of {_listed(wanted)} again.")
+            self.stdout.write(
+                f"The worker will compute the reports of {', '.join(map(str, wanted))} again."
+            )
         for day in busy:
             self.stderr.write(
                 f"The report of {day} is in progress and may miss the new lines. Run "
@@ -117,7 +119,3 @@ def _read_scope(slug: str | None, topologies: Sequence[str]) -> TraceScope | Non
     if broker is None:
         raise Refused(f"The broker {slug} does not exist. Check the slug.")
     return read_scope(broker, topologies)
-
-
-def _listed(days: Sequence[date]) -> str:
-    return ", ".join(str(day) for day in days)

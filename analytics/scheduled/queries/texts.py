@@ -42,7 +42,8 @@ def keep_up() -> int:
     while time.monotonic() < until:
         now = datetime.now(UTC)
         added, are_more = _add(now) if _has_settled(now) else (0, False)
-        removed, are_more_settled = _remove(now) if _is_due(now) else (0, False)
+        is_due = ScheduledText.objects.filter(check_at__lte=now).exists()
+        removed, are_more_settled = _remove(now) if is_due else (0, False)
         done += added + removed
         if not are_more and not are_more_settled:
             break
@@ -57,10 +58,6 @@ def _has_settled(now: datetime) -> bool:
         return False
     entered_at, left_at = first
     return entered_at is None or left_at is not None or entered_at <= now - SETTLED_AFTER
-
-
-def _is_due(now: datetime) -> bool:
-    return ScheduledText.objects.filter(check_at__lte=now).exists()
 
 
 def read_to() -> int:

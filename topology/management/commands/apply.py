@@ -51,9 +51,8 @@ class Command(TopologyCommand):
             fields = {"dry_run": True, "refusal": refusal, "changes": plan_fields(plan)}
             return Result(not refusal, lines, fields)
         applied = provision.apply(None, topology)
-        created = f"{applied.created} created" if applied.created else "all objects exist"
         fields = {"created": applied.created, "changes": plan_fields(applied.plan)}
-        return Result(True, (f"Applied: {created}.",), fields)
+        return Result(True, (applied.sentence,), fields)
 
 
 def _replace(topology: Topology, options: Mapping[str, Any]) -> Result:
@@ -64,5 +63,4 @@ def _replace(topology: Topology, options: Mapping[str, Any]) -> Result:
         lines = (*replacement_lines(found), "Dry run: Delayboard changed nothing.")
         return Result(is_good, lines, fields)
     queues = replace_queue.request(None, topology, typed_name=options["confirm"])
-    line = f"Replacement requested for {', '.join(queues)}. The worker carries it out."
-    return Result(True, (line,), {"requested": list(queues)})
+    return Result(True, (replace_queue.describe_request(queues),), {"requested": list(queues)})

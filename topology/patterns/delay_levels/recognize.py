@@ -36,17 +36,15 @@ def _is_ours(levels: LevelSet) -> bool:
 def _find_unmanaged(found: Definitions, ours: Sequence[str], taken: set[str]) -> Iterator[Use]:
     """Chains by structure alone, each with a name of its own; `ours` begin the names of others."""
     for chain in find_chains(found):
-        if any(_is_numbered(chain.top, stem) for stem in ours):
+        if any(
+            chain.top.startswith(stem) and chain.top.removeprefix(stem).isdecimal() for stem in ours
+        ):
             continue
         name = next((one for one in (chain.stem, chain.top) if one and one not in taken), "")
         if name:
             taken.add(name)
             claims, missing = chain.claims(found), chain.missing(found)
             yield Use(KIND, name, None, claims, missing, has_foreign_names=True)
-
-
-def _is_numbered(name: str, stem: str) -> bool:
-    return name.startswith(stem) and name.removeprefix(stem).isdecimal()
 
 
 def _find_use(found: Definitions, levels: LevelSet) -> Use | None:

@@ -76,7 +76,8 @@ class DelayedExchange(Pattern, parts=(parameters, recognition)):
 
     def targets(self, params: Params) -> Sequence[str]:
         """The keys that are bound, unless a pattern among them takes others too."""
-        is_free = params.type == "topic" and any(_is_pattern(key) for key in params.keys)
+        words = {word for key in params.keys for word in key.split(".")}
+        is_free = params.type == "topic" and not words.isdisjoint(("*", "#"))
         return () if is_free else params.keys
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
@@ -142,10 +143,6 @@ class DelayedExchange(Pattern, parts=(parameters, recognition)):
 
 
 delayed_exchange = DelayedExchange()
-
-
-def _is_pattern(key: str) -> bool:
-    return not {"*", "#"}.isdisjoint(key.split("."))
 
 
 def _stated_ms(headers: Headers) -> int:

@@ -17,7 +17,11 @@ def recognize(found: Definitions) -> Sequence[Use]:
     One that dead-letters straight into another queue, with a limit and both delays stated, has
     parameters that rebuild it.
     """
-    return [_use(found, queue) for queue in sorted(found.queues, key=_name) if _retries(queue)]
+    return [
+        _use(found, queue)
+        for queue in sorted(found.queues, key=lambda queue: queue.name)
+        if queue.type == "quorum" and queue.arguments.text("x-delayed-retry-type") in KINDS
+    ]
 
 
 def _use(found: Definitions, queue: Queue) -> Use:
@@ -60,11 +64,3 @@ def _params_of(found: Definitions, queue: Queue) -> Params | None:
         )
     except (ParamsError, OverflowError):
         return None
-
-
-def _retries(queue: Queue) -> bool:
-    return queue.type == "quorum" and queue.arguments.text("x-delayed-retry-type") in KINDS
-
-
-def _name(queue: Queue) -> str:
-    return queue.name

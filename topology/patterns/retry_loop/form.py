@@ -18,7 +18,7 @@ from topology.patterns.retry_loop.params import (
     Timeout,
     own_queue,
 )
-from topology.patterns.texts import read_delay, read_fields, read_json_list
+from topology.patterns.texts import choice_problem, read_delay, read_fields, read_json_list, refuse
 
 RETURN_PATHS = {
     "input": "through the input exchange",
@@ -100,8 +100,7 @@ def store(params: Params) -> dict[str, str]:
 
 def _read_choice(values: Mapping[str, str], name: str, known: Mapping[str, str]) -> str:
     value = values.get(name) or next(iter(known))
-    if value not in known:
-        raise ParamsError({name: f"Choose one of {', '.join(known)}."})
+    refuse({name: choice_problem(value, known)})
     return value
 
 

@@ -106,9 +106,6 @@ class _Vhost:
             ]
         return self._bare[back]
 
-    def leads_only_to(self, exchange: str, queue: str) -> bool:
-        return all(binding.destination == queue for binding in self.found.leaving(exchange))
-
 
 def find_loops(found: Definitions) -> list[Loop]:
     """One for each input queue at most, by its name."""
@@ -185,7 +182,8 @@ def _find_whole(vhost: _Vhost, work: Queue) -> Loop | None:
 def _input_exchange(vhost: _Vhost, work: str, back: str, others: Collection[str]) -> str:
     """Another fanout than the one it comes back through, if that one leads to this queue alone."""
     into = [name for name in vhost.fanouts_into(work) if name not in {back, *others}]
-    return into[0] if into and vhost.leads_only_to(back, work) else back
+    returns = vhost.found.leaving(back)
+    return into[0] if into and all(one.destination == work for one in returns) else back
 
 
 def _find_without_entry(vhost: _Vhost, work: Queue) -> Loop | None:

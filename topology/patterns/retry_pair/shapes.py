@@ -135,7 +135,10 @@ def is_taken(exchange: Exchange, binding: Binding, key: str) -> bool:
 def find_pairs(found: Definitions) -> list[Pair]:
     """One for each work queue at most, by its name; loops and ladders are made of other parts."""
     vhost = _Vhost(found)
-    works = sorted((q for q in found.queues if _is_work(q)), key=lambda queue: queue.name)
+    works = sorted(
+        (q for q in found.queues if "x-message-ttl" not in q.arguments and _dead_letters(q)),
+        key=lambda queue: queue.name,
+    )
     pairs = (_find_whole(vhost, work) or _find_without_return(vhost, work) for work in works)
     return [pair for pair in pairs if pair is not None]
 
@@ -235,10 +238,6 @@ def _find_end(retry: Queue) -> Identity:
 
 def _is_waiting_queue(queue: Queue) -> bool:
     return bool(queue.message_ttl_ms) and _dead_letters(queue) and read_rung(queue) is None
-
-
-def _is_work(queue: Queue) -> bool:
-    return "x-message-ttl" not in queue.arguments and _dead_letters(queue)
 
 
 def _dead_letters(queue: Queue) -> bool:

@@ -64,7 +64,7 @@ def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
         "is_worked_out": worked is not None,
         "search": search,
         "severity": severity,
-        "severities": _severities(),
+        "severities": [(one.key, one.label) for one in sorted(Severity, reverse=True)],
     }
     if worked is not None:
         mutes = find_mutes(broker, timezone.now())
@@ -104,7 +104,3 @@ def _fits(one: Finding, text: str, severity: str) -> bool:
         return False
     names = [one.title, one.rule.id, *(name_of(obj) for obj in one.objects)]
     return not text or any(text in name.casefold() for name in names)
-
-
-def _severities() -> list[tuple[str, str]]:
-    return [(severity.key, severity.label) for severity in sorted(Severity, reverse=True)]

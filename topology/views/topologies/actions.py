@@ -24,15 +24,14 @@ from topology.views.topologies.shared import (
 
 @topology_action("Topology not applied.")
 def topology_apply(request: HttpRequest, topology: Topology) -> str:
-    created = provision.apply(request.user, topology).created
-    return f"Applied: {f'{created} created' if created else 'all objects exist'}."
+    return provision.apply(request.user, topology).sentence
 
 
 @topology_action("Queues not replaced.")
 def topology_replace(request: HttpRequest, topology: Topology) -> str:
     typed = request.POST.get("name", "").strip()
     queues = replace_queue.request(request.user, topology, typed_name=typed)
-    return f"Replacement requested for {', '.join(queues)}. The worker carries it out."
+    return replace_queue.describe_request(queues)
 
 
 @topology_action("Recording not enabled.")

@@ -11,8 +11,7 @@ from topology.exports.raw_definitions import (
     Raw,
     raw_binding,
     raw_definitions,
-    raw_exchange,
-    raw_queue,
+    raw_object,
 )
 from topology.snapshot import QueueNumbers, Report
 
@@ -79,7 +78,7 @@ class Examples(NamedTuple):
 def queue(name: str, **arguments: Any) -> Raw:
     """A queue, with `ttl`, `dlx`, `key` and the other short names of arguments above."""
     stated = {_ARGUMENTS[short]: value for short, value in arguments.items()}
-    return raw_queue(Queue(name, arguments=Arguments(stated)))
+    return raw_object(Queue(name, arguments=Arguments(stated)))
 
 
 def exchange(
@@ -93,7 +92,7 @@ def exchange(
     """An exchange; `delays_as` is the type by which one of the delay plugin routes."""
     stated = {"alternate-exchange": alternate, "x-delayed-type": delays_as}
     arguments = Arguments({key: value for key, value in stated.items() if value})
-    return raw_exchange(Exchange(name, kind, durable, arguments=arguments))
+    return raw_object(Exchange(name, kind, durable, arguments=arguments))
 
 
 def binding(source: str, destination: str, key: str = "") -> Raw:
