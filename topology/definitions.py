@@ -228,13 +228,6 @@ class Definitions:
             self.bindings | other.bindings,
         )
 
-    def __sub__(self, other: Definitions) -> Definitions:
-        return Definitions(
-            self.exchanges - other.exchanges,
-            self.queues - other.queues,
-            self.bindings - other.bindings,
-        )
-
     def __iter__(self) -> Iterator[BrokerObject]:
         """Everything in the order in which it can be declared."""
         yield from sorted(self.exchanges, key=lambda exchange: exchange.name)

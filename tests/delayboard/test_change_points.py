@@ -49,8 +49,8 @@ def test_behind_a_destination_that_is_an_exchange_the_queue_s_binding_is_the_poi
 @pytest.mark.parametrize("of", ["work", "level"])
 def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: str) -> None:
     quorum = Arguments({"x-queue-type": "quorum", "x-dead-letter-exchange": "delivery"})
-    vhost = Definitions.of([DELIVERY, TO_WORK, Queue(of, arguments=quorum), Queue("work")])
-    vhost = vhost if of == "level" else vhost.without([]) - Definitions.of([Queue("work")])
+    plain = [Queue("work")] if of == "level" else []
+    vhost = Definitions.of([DELIVERY, TO_WORK, Queue(of, arguments=quorum), *plain])
     assert find_point(vhost, "delivery", KEY).queue_type == "quorum"
 
 

@@ -117,7 +117,7 @@ def test_timeouts_arrive_in_their_queues_when_due_and_a_second_run_adds_nothing(
         Binding(DELIVERY, name, f"#.{name}", destination_is_queue=False)
         for name in ("Retail.Sales", "work")
     }
-    assert set(standing(management) - before) == bound
+    assert set(standing(management)) - set(before) == bound
     assert {binding.identity for binding in bound} <= topology.owned_identities
 
 

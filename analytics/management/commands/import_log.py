@@ -16,7 +16,7 @@ from analytics.importing.trace_lines import TraceScope
 from analytics.launch import LaunchError
 from analytics.log import LogError
 from analytics.retention.log_files import LOG
-from topology.models import Broker
+from topology.management.find_rows import find_broker
 
 MALFORMED_CODE, FAILED_CODE, STOPPED_CODE = 1, 2, 130
 
@@ -115,7 +115,4 @@ def _read_scope(slug: str | None, topologies: Sequence[str]) -> TraceScope | Non
         if topologies:
             raise Refused("--topology needs --broker.")
         return None
-    broker = Broker.objects.filter(slug=slug).first()
-    if broker is None:
-        raise Refused(f"The broker {slug} does not exist. Check the slug.")
-    return read_scope(broker, topologies)
+    return read_scope(find_broker(slug, Refused), topologies)

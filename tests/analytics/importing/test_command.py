@@ -30,7 +30,7 @@ def lines(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"broker": "elsewhere"}, "The broker elsewhere does not exist"),
+        ({"broker": "elsewhere"}, "The broker “elsewhere” does not exist"),
         ({"topology": ["orders"]}, "--topology needs --broker"),
         ({"broker": "main", "topology": ["bills"]}, "Main has no topology bills"),
         ({"broker": "main"}, "--broker works only with traces"),
