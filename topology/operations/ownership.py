@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from topology import audit
+from topology.broker.management.client import Management
 from topology.definitions import Definitions, Identity
 from topology.models import QueueReplacement, State, Topology
 from topology.provisioning.plan import Plan
@@ -52,6 +55,30 @@ def alone_with(topology: Topology) -> Iterator[Callable[[], None]]:
         yield extend
     finally:
         rows.filter(busy_until_at=claim).update(busy_until_at=None)
+
+
+@contextmanager
+def changing(
+    user: audit.Actor,
+    topology: Topology,
+    action: str,
+    *,
+    what: str = "",
+    details: Mapping[str, Any] | None = None,
+) -> Iterator[Management]:
+    """Record an action on a topology, which nobody else changes meanwhile, and read its row again.
+
+    Yields a session with its broker, in which each change extends the claim.
+    """
+    broker = topology.broker
+    with (
+        audit.recorded(user, action, broker=broker, what=what or topology.name, details=details),
+        alone_with(topology) as extend,
+        Management(broker.address) as management,
+    ):
+        management.before_change = extend
+        yield management
+    topology.refresh_from_db()
 
 
 def refuse_deleted(topology: Topology) -> None:

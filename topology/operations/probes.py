@@ -11,7 +11,7 @@ from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.models import DEFAULT_PROBE_MINUTES, Probing, State, Topology, Work, WorkState
 from topology.models.work import ENDED, PROBES
-from topology.operations.ownership import Refusal, alone_with, disown, refuse_replacing
+from topology.operations.ownership import Refusal, alone_with, changing, disown, refuse_replacing
 from topology.operations.provision import create_owned
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
@@ -41,11 +41,7 @@ def start_probes(user: User, topology: Topology, *, minutes: int = DEFAULT_PROBE
     """
     broker = topology.broker
     details = {"every_minutes": minutes}
-    with (
-        audit.recorded(user, "probes enabled", broker=broker, what=topology.name, details=details),
-        alone_with(topology),
-        Management(broker.address) as management,
-    ):
+    with changing(user, topology, "probes enabled", details=details) as management:
         if not 1 <= minutes <= MOST_MINUTES:
             raise Refusal(f"Enter a number of minutes from 1 to {MOST_MINUTES}.")
         if topology.state != State.APPLIED:
@@ -59,7 +55,6 @@ def start_probes(user: User, topology: Topology, *, minutes: int = DEFAULT_PROBE
         Topology.objects.filter(pk=topology.pk).update(probing=Probing.ON, probe_minutes=minutes)
         if open_work(topology) is None:
             work.create(PROBES, topology.pk, broker=broker, user=user)
-    topology.refresh_from_db()
 
 
 def stop_probes(user: User, topology: Topology) -> None:

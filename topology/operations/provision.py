@@ -17,8 +17,8 @@ from topology.models import Drift, Probing, State, Topology, Work
 from topology.models.work import PROBES
 from topology.operations.ownership import (
     Refusal,
-    alone_with,
     begin,
+    changing,
     disown,
     own,
     refuse_deleted,
@@ -86,11 +86,7 @@ def apply(user: User, topology: Topology) -> Applied:
     created before the failure are in `owned`, and another apply completes the topology.
     """
     broker = topology.broker
-    with (
-        audit.recorded(user, "topology applied", broker=broker, what=topology.name),
-        alone_with(topology) as extend,
-        Management(broker.address) as management,
-    ):
+    with changing(user, topology, "topology applied") as management:
         refuse_deleted(topology)
         refuse_replacing(topology)
         snapshot = snapshots.for_action(broker, management, topology.definitions)
@@ -98,13 +94,11 @@ def apply(user: User, topology: Topology) -> Applied:
         if wrong := refusal_of_plan(topology, snapshot, plan):
             raise Refusal(f"{wrong} Delayboard changed nothing.")
         begin(topology, plan)
-        management.before_change = extend
         created = apply_plan(plan, management)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )
         Drift.objects.filter(topology=topology).delete()
-    topology.refresh_from_db()
     return Applied(created, plan)
 
 
@@ -115,17 +109,11 @@ def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAU
     bound to; BrokerError when the broker fails, and then it has no tap yet, what there is of one
     is in `owned`, and this completes it.
     """
-    broker = topology.broker
-    with (
-        audit.recorded(user, "recording enabled", broker=broker, what=topology.name),
-        alone_with(topology),
-        Management(broker.address) as management,
-    ):
+    with changing(user, topology, "recording enabled") as management:
         if not topology.is_recordable or topology.state != State.APPLIED:
             raise Refusal("This topology has no more messages to record.")
         applied = create_owned(topology, topology.tap_with(tap_type), management)
         Topology.objects.filter(pk=topology.pk).update(tap_type=tap_type, applied_at=timezone.now())
-    topology.refresh_from_db()
     return applied
 
 
@@ -208,19 +196,9 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     messages, unless its name was typed; BrokerError when the broker fails: another teardown then
     deletes the rest.
     """
-    broker = topology.broker
     forced = typed_name == topology.name
-    with (
-        audit.recorded(
-            user,
-            "topology deleted",
-            broker=broker,
-            what=topology.name,
-            details={"even_with_messages": forced},
-        ),
-        alone_with(topology),
-        Management(broker.address) as management,
-    ):
+    details = {"even_with_messages": forced}
+    with changing(user, topology, "topology deleted", details=details) as management:
         refuse_replacing(topology)
         teardown = _count_teardown(topology, management)
         if wrong := refusal_of_teardown(topology, teardown, typed_name):
@@ -229,7 +207,6 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
         Topology.objects.filter(pk=topology.pk).update(state=State.DELETED, probing=Probing.OFF)
         for row in Work.objects.filter(kind=PROBES, subject=topology.pk):
             work.cancel(row)
-    topology.refresh_from_db()
     return teardown
 
 

@@ -15,7 +15,7 @@ from threading import Event
 from django.db import transaction
 from django.utils import timezone
 
-from topology import audit, snapshots, work
+from topology import snapshots, work
 from topology.broker.amqp.depths import live_depths
 from topology.broker.errors import BrokerError, Conflict, NotFound, Refused
 from topology.broker.management.client import PATIENCE_SECONDS, Management
@@ -23,7 +23,13 @@ from topology.broker.management.observe import declared_queue
 from topology.broker.management.policies import put_in_force
 from topology.definitions import Definitions, Queue
 from topology.models import QueueReplacement, ReplacementStep, State, Topology, Work, WorkState
-from topology.operations.ownership import Refusal, alone_with, disown, refuse_replacing, unconfirmed
+from topology.operations.ownership import (
+    Refusal,
+    changing,
+    disown,
+    refuse_replacing,
+    unconfirmed,
+)
 from topology.operations.provision import plan_for
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
@@ -78,11 +84,7 @@ def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence
     Raises Refusal when there is none, on a production broker unless its name was typed, or while
     some are being replaced; BrokerError when the broker fails. Changes nothing in the broker.
     """
-    with (
-        audit.recorded(user, "queues replaced", broker=topology.broker, what=topology.name),
-        alone_with(topology),
-        Management(topology.broker.address) as management,
-    ):
+    with changing(user, topology, "queues replaced") as management:
         refuse_replacing(topology)
         if topology.state != State.APPLIED:
             raise Refusal("The topology is not applied. Apply it first.")

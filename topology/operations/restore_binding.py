@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 from django.utils import timezone
 
-from topology import audit, snapshots
-from topology.broker.management.client import Management
+from topology import snapshots
 from topology.definitions import Binding, Definitions
 from topology.models import Broker, MissingBinding, State, Topology
-from topology.operations.ownership import Refusal, alone_with
+from topology.operations.ownership import Refusal, changing
 from topology.operations.provision import create_owned
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
@@ -47,11 +46,7 @@ def restore_binding(user: User, topology: Topology, destination: str) -> Restore
     it is bound to does not exist; BrokerError when the broker fails.
     """
     broker = topology.broker
-    with (
-        audit.recorded(user, "binding restored", broker=broker, what=destination),
-        alone_with(topology),
-        Management(broker.address) as management,
-    ):
+    with changing(user, topology, "binding restored", what=destination) as management:
         if topology.state != State.APPLIED:
             raise Refusal("The topology is not applied. Apply it first.")
         wanted = _bindings(topology, destination)
