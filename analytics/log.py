@@ -216,11 +216,6 @@ def day_files(folder: Path, day: date) -> list[Path]:
     return sorted(path for path in found if path.stat().st_size)
 
 
-def days(folder: Path) -> list[date]:
-    """The days that the log holds anything of, oldest first."""
-    return [day for day, _ in day_folders(folder) if day_files(folder, day)]
-
-
 def day_folders(folder: Path) -> Iterator[tuple[date, Path]]:
     """The days of the log and their folders, oldest first."""
     for path in sorted(folder.glob("date=*")):

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import orjson
-from django.db.models import F, QuerySet, TextField
+from django.db.models import F, TextField
 from django.db.models.functions import Cast
 
 from analytics import buckets
@@ -107,12 +107,6 @@ def add_lateness(total: Counter[int], stored: str) -> None:
     """Add the buckets of a stored minute."""
     for bucket, number in orjson.loads(stored).items():
         total[int(bucket)] += number
-
-
-def since(topology: Topology, moment: datetime) -> QuerySet[Minute]:
-    """The minutes from this one on, oldest first; a minute without a row had nothing."""
-    start = _minute(moment)
-    return Minute.objects.filter(topology=topology, minute_at__gte=start).order_by("minute_at")
 
 
 def count(topology: Topology, events: Iterable[MessageEvent], closed: Iterable[ClosedTrip]) -> None:

@@ -36,7 +36,6 @@ SHOWN = 100
 MOST_READ = 100_000
 # Rows have the order in which they were recorded, but for batches of several recorders.
 DISORDER = timedelta(minutes=10)
-MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from analytics.events import MessageEvent
-from analytics.log import EventLog, days
+from analytics.log import EventLog
 from analytics.recorder.follow import Follower
-from tests.analytics.day_lines import read_day
+from tests.analytics.day_lines import days, read_day
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=5)

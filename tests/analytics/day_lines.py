@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from analytics.events import EventError, MessageEvent, decode
-from analytics.log import day_files
+from analytics.log import day_files, day_folders
 
 
 @dataclass
@@ -36,3 +36,8 @@ class DayLines:
 
 def read_day(folder: Path, day: date) -> DayLines:
     return DayLines(day_files(folder, day))
+
+
+def days(folder: Path) -> list[date]:
+    """The days that the log holds anything of, oldest first."""
+    return [day for day, _ in day_folders(folder) if day_files(folder, day)]

@@ -12,12 +12,11 @@ from analytics.events import encode
 from analytics.log import (
     EventLog,
     LogError,
-    days,
     take_lock,
     written_since,
 )
 from tests.analytics.builders import NOON, an_event
-from tests.analytics.day_lines import read_day
+from tests.analytics.day_lines import days, read_day
 
 DAY = NOON.date()
 HOUR = timedelta(hours=1)

@@ -12,7 +12,6 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
-from analytics.log import days
 from analytics.models import (
     DueCount,
     Gap,
@@ -29,6 +28,7 @@ from analytics.retention.log_files import DELETING, LOG
 from analytics.retention.rules import BadSetting, clean
 from analytics.scheduled.rows import projection
 from tests.analytics.builders import a_trip, an_entry, an_exit, write_log
+from tests.analytics.day_lines import days
 from topology.models import State, Topology
 
 pytestmark = pytest.mark.both_databases

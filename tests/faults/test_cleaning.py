@@ -11,10 +11,10 @@ import pytest
 from django.db.models import Sum
 from pytest_django import Settings
 
-from analytics.log import days
 from analytics.models import DueCount, LogPosition, ScheduledMessage
 from analytics.scheduled.rows import projection
 from tests.analytics.builders import an_entry, write_log
+from tests.analytics.day_lines import days
 from tests.builders import eventually, make_broker, make_pair
 from tests.faults.forking import forked
 

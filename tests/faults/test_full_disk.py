@@ -14,12 +14,12 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from analytics.events import MessageEvent
-from analytics.log import days, hour_folder
+from analytics.log import hour_folder
 from analytics.models import ScheduledMessage
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import task_key
-from tests.analytics.day_lines import read_day
+from tests.analytics.day_lines import days, read_day
 from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, applied_pair, eventually, make_user
 from tests.faults import cramped

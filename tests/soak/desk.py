@@ -8,13 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 
-from analytics.log import days
 from analytics.models import Gap, ScheduledMessage
 from analytics.scheduled.queries.listing import overdue, waiting
 from delayboard.demo.seed import DEMO_BROKER
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import task_key
-from tests.analytics.day_lines import read_day
+from tests.analytics.day_lines import days, read_day
 from tests.soak.parcels import Recorded
 from tests.soak.traffic import DELAY, LEVELS, PARKED, WORK, number_of
 from topology.broker.errors import BrokerError
