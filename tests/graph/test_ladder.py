@@ -9,7 +9,7 @@ import pytest
 from tests.graph.pictures import LADDER, bound, ladder_of, level_set, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.graph.delay_levels.build import build_ladder
-from topology.graph.delay_levels.diagram import Cell, Ladder, Rung
+from topology.graph.delay_levels.diagram import Ladder, Rung
 from topology.snapshot import QueueNumbers, Snapshot
 
 WANTED = level_set()
@@ -55,16 +55,13 @@ def test_a_plan_has_no_numbers_and_nothing_is_missing_in_it() -> None:
 def test_unknown_numbers_are_no_zeros() -> None:
     unknown = rung(seen(WANTED), 3)
     assert (unknown.mark, unknown.words) == ("unknown", "no data")
-    assert unknown.messages == Cell(f"queue/{LADDER.names[3]}/messages", "–")
+    assert unknown.messages == "–"
 
 
-def test_the_cells_have_the_keys_of_the_live_values() -> None:
+def test_the_numbers_have_the_texts_of_the_live_values() -> None:
     numbers = QueueNumbers(1204, 1200, 0, 0, 0.4)
     known = rung(seen(WANTED, {LADDER.names[3]: numbers}), 3)
-    key = f"queue/{LADDER.names[3]}"
-    assert known.messages == Cell(f"{key}/messages", "1\u202f204")
-    assert known.kept == Cell(f"{key}/stuck", "4")
-    assert known.rate == Cell(f"{key}/publish_rate", "0.4/s")
+    assert (known.messages, known.kept, known.rate) == ("1\u202f204", "4", "0.4/s")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +139,7 @@ def test_destinations_are_what_delivery_is_bound_to_and_no_tap_is_one() -> None:
         ("queue", "billing", "unknown"),
         ("queue", "orders", "busy"),
     ]
-    assert drawn[2].messages == Cell("queue/orders/messages", "3")
+    assert drawn[2].messages == "3"
     assert not drawn[0].is_live
 
 

@@ -40,14 +40,6 @@ class Levels:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A value of a table: its key in the live values, and its text now."""
-
-    key: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Rung:
     """A level. `queue` and `numbers` are None where RabbitMQ has no queue or reports no numbers.
 
@@ -99,20 +91,16 @@ class Rung:
         return bool(self.mark) and not self.lacks and not self.is_off
 
     @property
-    def messages(self) -> Cell:
-        return Cell(f"queue/{self.name}/messages", count_text(self._numbers.messages))
+    def messages(self) -> str:
+        return count_text(self._numbers.messages)
 
     @property
-    def ready(self) -> Cell:
-        return Cell(f"queue/{self.name}/ready", count_text(self._numbers.ready))
+    def kept(self) -> str:
+        return count_text(self.stuck)
 
     @property
-    def kept(self) -> Cell:
-        return Cell(f"queue/{self.name}/stuck", count_text(self.stuck))
-
-    @property
-    def rate(self) -> Cell:
-        return Cell(f"queue/{self.name}/publish_rate", rate_text(self._numbers.publish_rate))
+    def rate(self) -> str:
+        return rate_text(self._numbers.publish_rate)
 
     @property
     def wait(self) -> str:
@@ -160,9 +148,8 @@ class Destination:
         return MARK_WORDS.get(self.mark, "")
 
     @property
-    def messages(self) -> Cell:
-        numbers = self.numbers or QueueNumbers()
-        return Cell(f"{self.id}/messages", count_text(numbers.messages))
+    def messages(self) -> str:
+        return count_text(self.numbers.messages if self.numbers else None)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class PlacedRung:
         rung = self.rung
         words = [f"Level {rung.level}, queue {rung.name}: waits {rung.wait} ({rung.exact})"]
         if rung.numbers is not None and rung.numbers.messages is not None:
-            words.append(f"{rung.messages.text} messages at drawing time")
+            words.append(f"{rung.messages} messages at drawing time")
             words.append(f"each due within {rung.due}")
         sentence = f" Now: {rung.words}." if rung.words else ""
         return ", ".join(words) + "." + sentence
