@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from analytics.results.charts import figures, heat
-from analytics.results.headline import KeyFigure, key_figures
+from analytics.results.headline import key_figures
 from analytics.results.hours import zone_name
 from analytics.results.misses import explain_miss, list_misses
 from analytics.results.read import Report, Selection
@@ -39,6 +39,8 @@ def contents(
         for key, one in shown.items()
     }
     miss = explain_miss(found)
+    within_ms = found.slo.within_ms if found.slo else None
+    key_row = key_figures(found.total, found.previous, within_ms=within_ms)
     return {
         "report": found,
         "period": found.period,
@@ -49,7 +51,7 @@ def contents(
         ],
         "miss": miss,
         # A figure without a table is unknown, and no zero.
-        "key_figures": [figure for figure in _key_figures(found) if figure.section in made],
+        "key_figures": [figure for figure in key_row if figure.section in made],
         "budget": _budget(found),
         "main": made["lateness"],
         "charts": [made[key] for key in CHARTS if key in made],
@@ -63,11 +65,6 @@ def contents(
 def shown_sections(found: Report) -> dict[str, Section]:
     """The tables that make sense of what is selected."""
     return {key: one for key, one in sections(found).items() if _is_shown(key, found)}
-
-
-def _key_figures(found: Report) -> list[KeyFigure]:
-    within_ms = found.slo.within_ms if found.slo else None
-    return key_figures(found.total, found.previous, within_ms=within_ms)
 
 
 def _budget(found: Report) -> dict[str, str] | None:

@@ -150,17 +150,14 @@ class Context:
             targets: Iterable[str] = (key or "",)
             if exchange:
                 if exchange not in behind:
-                    behind[exchange] = frozenset(self._bound_to(exchange))
+                    leaving = self.index.definitions.leaving(exchange)
+                    queues = (one.destination for one in leaving if one.destination_is_queue)
+                    behind[exchange] = frozenset(queues)
                 targets = behind[exchange]
             for target in targets:
                 if target in self.index.queues and target != queue.name:
                     found.setdefault(target, []).append(queue)
         return found
-
-    def _bound_to(self, exchange: str) -> Iterator[str]:
-        for one in self.index.definitions.leaving(exchange):
-            if one.destination_is_queue:
-                yield one.destination
 
     @cached_property
     def levels(self) -> Sequence[Use]:

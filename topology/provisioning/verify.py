@@ -81,7 +81,7 @@ def verify(
         checks = [
             Check(True, "The topology defines no routing key, so Delayboard cannot probe it.")
         ]
-    waiting = sorted(_delay_queues(wanted))
+    waiting = sorted(queue.name for queue in wanted.queues if queue.message_ttl_ms is not None)
     checks.extend(_no_consumer(name, snapshot) for name in waiting)
     who = OTHERS_FORWARDER if is_read_by_others else OUR_FORWARDER
     checks.extend(_waits(forwarder.queue, snapshot, who) for forwarder in forwarders)
@@ -157,10 +157,6 @@ def _walk_route(route: Route, there: Definitions, forwarders: Sequence[Forwarder
 def _why_not(walked: Walk) -> str:
     reasons = (outcome.why for outcome in walked.outcomes if outcome.ending != "delivered")
     return "; ".join(reasons) or "no route exists"
-
-
-def _delay_queues(wanted: Definitions) -> list[str]:
-    return [queue.name for queue in wanted.queues if queue.message_ttl_ms is not None]
 
 
 def _no_consumer(name: str, snapshot: Snapshot) -> Check:

@@ -58,7 +58,9 @@ def put_in_force(
         limit = next((policy for policy in limits if policy.fits(name, kind)), None)
         given = dict(chosen.definition) if chosen else {}
         for key, value in (limit.definition if limit else {}).items():
-            given[key] = _merge_policies(given.get(key), value)
+            stated = given.get(key)
+            is_number = isinstance(stated, int) and isinstance(value, int)
+            given[key] = min(stated, value) if is_number else value
         row["policy"] = chosen.name if chosen else None
         row["operator_policy"] = limit.name if limit else None
         row["effective_policy_definition"] = given
@@ -124,7 +126,3 @@ def _is_fast(pattern: str) -> bool:
 def _priority(raw: Mapping[str, Any]) -> int:
     priority = raw.get("priority")
     return priority if isinstance(priority, int) else 0
-
-
-def _merge_policies(own: Any, limit: Any) -> Any:
-    return min(own, limit) if isinstance(own, int) and isinstance(limit, int) else limit

@@ -59,7 +59,7 @@ def show_unmanaged(
         "unmanaged": [_unmanaged_object(obj, snapshot) for obj in matching[:PAGE]],
         "foreign_total": len(matching),
         "foreign_all": len(objects),
-        "foreign_counts": _count_by_kind(objects),
+        "foreign_counts": sorted(Counter(obj.identity[0] for obj in objects).items()),
     }
 
 
@@ -69,8 +69,3 @@ def _unmanaged_object(obj: BrokerObject, snapshot: Snapshot) -> UnmanagedObject:
     return UnmanagedObject(
         title(obj), obj.identity[0], numbers.messages if numbers else None, hidden
     )
-
-
-def _count_by_kind(objects: Sequence[BrokerObject]) -> list[tuple[str, int]]:
-    counts = Counter(obj.identity[0] for obj in objects)
-    return sorted(counts.items())
