@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
 from types import NoneType
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 import orjson
 
 from topology.content.text import make_encodable
+from topology.deaths import History
 
 VERSION = 1
 HEADERS_LIMIT_BYTES = 8192
@@ -25,6 +26,8 @@ EXCEPTION_HEADERS = ("NServiceBus.ExceptionInfo.ExceptionType", "MT-Fault-Except
 NESTING_LIMIT = 6
 # What a column of PostgreSQL takes.
 LARGEST_NUMBER = 2**31 - 1
+# A client can write any number of them into x-death.
+MOST_FAILURES = 100
 DEATHS_HEADER = "x-death"
 # Begins the ids of lines of a tracing plugin's file: their moments are by that plugin's clock.
 TRACE_ID = "trace:"
@@ -49,7 +52,20 @@ Kind: TypeAlias = Literal[
     "published",
     "returned",
 ]
-FieldType: TypeAlias = Literal["text", "integer", "boolean", "moment", "moment or null"]
+FieldType: TypeAlias = Literal[
+    "text", "integer", "boolean", "moment", "moment or null", "list of failures"
+]
+
+
+class Failure(TypedDict):
+    """An entry of x-death that is no mere end of a delay; `began_s`, the time of the first of its
+    `count` deaths, is in seconds since 1970.
+    """
+
+    queue: str
+    reason: str
+    count: int
+    began_s: int | None
 
 
 class EventError(ValueError):
@@ -104,6 +120,8 @@ class MessageEvent:
     content_type: str = ""
     body_base64: str = ""
     properties_base64: str = ""
+    failures: tuple[Failure, ...] = ()
+    publisher_version: str = ""
 
     @property
     def key(self) -> str:
@@ -147,6 +165,8 @@ FIELDS: dict[str, FieldType] = {
     "content_type": "text",
     "body_base64": "text",
     "properties_base64": "text",
+    "failures": "list of failures",
+    "publisher_version": "text",
 }
 
 
@@ -160,6 +180,7 @@ _TYPES: dict[FieldType, tuple[type, ...]] = {
     "boolean": (bool,),
     "moment": (str,),
     "moment or null": (str, NoneType),
+    "list of failures": (list,),
 }
 # The types of a whole line's values, by which most lines are checked at once.
 _SHAPES = frozenset(product(*(_TYPES[kind] for kind in FIELDS.values())))
@@ -207,6 +228,7 @@ def decode(line: bytes) -> MessageEvent:
         for name in _MOMENTS:
             if values[name] is not None:
                 values[name] = _moment(name, values[name])
+        values["failures"] = _read_failures(values["failures"])
         return MessageEvent(**values)
     known = {name: _read(name, values[name]) for name in FIELDS if name in values}
     try:
@@ -241,6 +263,29 @@ def first_text(headers: Mapping[str, Any], names: Sequence[str]) -> str:
         if isinstance(value := headers.get(name), str):
             return bounded(value)
     return ""
+
+
+def failures_of(history: History) -> tuple[Failure, ...]:
+    """The failures that x-death records, the oldest first."""
+    return tuple(
+        _failure(
+            death.queue,
+            death.reason,
+            death.count,
+            int(death.first_at.timestamp()) if death.first_at else None,
+        )
+        for death in history.deaths
+        if death.queue and death.reason not in ("", "expired")
+    )[:MOST_FAILURES]
+
+
+def _failure(queue: str, reason: str, count: int, began_s: int | None) -> Failure:
+    return {
+        "queue": bounded(queue),
+        "reason": bounded(reason),
+        "count": min(count, LARGEST_NUMBER),
+        "began_s": began_s,
+    }
 
 
 def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES) -> str:
@@ -331,7 +376,21 @@ def _read(name: str, value: Any) -> Any:
         return _moment(name, value)
     if type(value) not in _TYPES[kind]:
         raise EventError(f"The field {name} must be a {kind}, not a {type(value).__name__}.")
-    return value
+    return _read_failures(value) if name == "failures" else value
+
+
+def _read_failures(values: Sequence[Any]) -> tuple[Failure, ...]:
+    return tuple(_read_failure(value) for value in values) if values else ()
+
+
+def _read_failure(value: Any) -> Failure:
+    if isinstance(value, dict):
+        queue, reason, count = value.get("queue"), value.get("reason"), value.get("count")
+        began_s = value.get("began_s")
+        is_counted = type(count) is int and count > 0 and type(began_s) in (int, NoneType)
+        if isinstance(queue, str) and isinstance(reason, str) and is_counted:
+            return _failure(queue, reason, cast(int, count), began_s)
+    raise EventError("An item of the field failures is not a failure.")
 
 
 def _moment(name: str, value: Any) -> datetime:

@@ -22,6 +22,7 @@ from analytics.events import (
     decode,
     encode,
     encode_alike,
+    failures_of,
     first_text,
 )
 from analytics.models import Fact
@@ -163,6 +164,7 @@ def _own(event_id: str, queue: str, of: Stated) -> dict[str, Any]:
         "redelivered": isinstance(message, Message) and message.redelivered,
         "size_bytes": of.size,
         "headers_json": bounded_headers(properties.headers),
+        "failures": failures_of(read_history(properties.headers)),
     }
 
 

@@ -75,4 +75,9 @@ def _value(kind: FieldType, cell: str) -> Any:
         return int(cell)
     if kind == "boolean":
         return _BOOLEANS.get(cell.lower(), cell)
+    if kind == "list of failures":
+        try:
+            return orjson.loads(cell)
+        except orjson.JSONDecodeError:
+            return cell
     return cell

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from functools import reduce
@@ -11,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     LongType,
@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from analytics.compacted import DayInput
-from analytics.events import FIELDS, LARGEST_NUMBER, PROBE, TRACE_ID, FieldType
+from analytics.events import FIELDS, PROBE, TRACE_ID, FieldType
 
 CORRUPT = "_corrupt_record"
 TYPES: dict[FieldType, DataType] = {
@@ -30,17 +30,23 @@ TYPES: dict[FieldType, DataType] = {
     "boolean": BooleanType(),
     "moment": TimestampType(),
     "moment or null": TimestampType(),
+    "list of failures": ArrayType(
+        StructType(
+            [
+                StructField("queue", StringType()),
+                StructField("reason", StringType()),
+                StructField("count", LongType()),
+                StructField("began_s", LongType()),
+            ]
+        )
+    ),
 }
 # The fields that figures need: of the others Spark's parser makes nothing.
 NEEDED = (
     *("event_id", "kind", "recorded_at", "caught_up", "source", "broker", "topology", "queue"),
     *("message_id", "content_id", "requested_delay_ms", "attempt", "replay_id"),
-    *("death_reason", "death_queue", "redelivered", "headers_json"),
-    *("destination", "routing_key", "exception_type", "published_by"),
-)
-# The first of these headers that a message has is the version of what published it.
-VERSION_HEADERS = os.environ.get(
-    "VERSION_HEADERS", "version,x-version,app-version,x-app-version,service-version"
+    *("death_reason", "death_queue", "redelivered", "failures"),
+    *("destination", "routing_key", "exception_type", "published_by", "publisher_version"),
 )
 # Events in the broker, the best source first; Delayboard's own facts are about the same messages.
 OBSERVED = ("tap", "firehose", "import")
@@ -53,20 +59,6 @@ HOUR_US = 3_600_000_000
 UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 # What names a failure, beside its topology.
 CAUSE = (*("death_queue", "death_reason", "exception_type", "routing_key", "publisher", "version"),)
-X_DEATH = "`x-death` array<struct<count:bigint,reason:string,queue:string,time:string>>"
-# Expiring is how a delay ends, so it proves no failure. `began_s` is in seconds since 1970.
-HAS_FAILED = "h.queue is not null and h.count > 0 and coalesce(h.reason, 'expired') != 'expired'"
-FAILURES = f"""
-    case when exists(histories, h -> {HAS_FAILED}) then transform(
-        filter(histories, h -> {HAS_FAILED}),
-        h -> struct(
-            left(h.queue, 255) as queue,
-            left(h.reason, 255) as reason,
-            least(h.count, {LARGEST_NUMBER}) as count,
-            coalesce(try_cast(h.time as bigint), unix_seconds(try_cast(h.time as timestamp)))
-                as began_s))
-    end
-"""
 
 
 def line_schema(names: Sequence[str]) -> StructType:
@@ -143,37 +135,25 @@ def is_malformed() -> Column:
 
 
 def events_of(lines: DataFrame) -> DataFrame:
-    """Lines -> narrow rows, also of malformed lines: with `key`, `has_id`, `recorded_us`, and of
-    x-death only `failures`, null where there are none.
+    """Lines -> narrow rows, also of malformed lines: with `key`, `has_id`, `recorded_us`, and null
+    where there are no `failures`.
     """
     has_id = f.coalesce(f.col("message_id") != "", f.lit(False))
-    # Where every death has this reason, as in nearly all copies of a delay, nothing is parsed.
-    others = f.replace("headers_json", f.lit('"reason":"expired"'), f.lit(""))
-    may_fail = (
-        (f.col("kind") != "published")
-        & f.contains(f.col("headers_json"), f.lit('"x-death"'))
-        & (f.contains(others, f.lit('"reason"')) | f.contains(others, f.lit("\\u")))
-    )
-    histories = f.from_json(f.when(may_fail, f.col("headers_json")), X_DEATH)["x-death"]
-    # Last, and of narrow rows: Spark generates no code for functions of each element of an array.
-    return (
-        lines.select(
-            *("is_malformed", "is_torn", "source", "kind", "event_id", "broker", "topology"),
-            "queue",
-            f.when(has_id, f.col("message_id")).otherwise(f.col("content_id")).alias("key"),
-            has_id.alias("has_id"),
-            *("attempt", "replay_id", "requested_delay_ms", "caught_up", "redelivered"),
-            f.unix_micros("recorded_at").alias("recorded_us"),
-            *("death_reason", "death_queue", "destination"),
-            # Only of failures: two more texts of every copy would be held in memory for nothing.
-            f.when(is_failure(), without_numbers("routing_key")).alias("routing_key"),
-            f.when(f.col("death_reason") != "", f.col("exception_type")).alias("exception_type"),
-            f.nullif("published_by", f.lit("")).alias("publisher"),
-            version_of("headers_json").alias("version"),
-            histories.alias("histories"),
-        )
-        .withColumn("failures", f.expr(FAILURES))
-        .drop("histories")
+    # What was published past every delay carries failures of another round.
+    has_failures = (f.col("kind") != "published") & (f.size("failures") > 0)
+    return lines.select(
+        *("is_malformed", "is_torn", "source", "kind", "event_id", "broker", "topology", "queue"),
+        f.when(has_id, f.col("message_id")).otherwise(f.col("content_id")).alias("key"),
+        has_id.alias("has_id"),
+        *("attempt", "replay_id", "requested_delay_ms", "caught_up", "redelivered"),
+        f.unix_micros("recorded_at").alias("recorded_us"),
+        *("death_reason", "death_queue", "destination"),
+        # Only of failures: two more texts of every copy would be held in memory for nothing.
+        f.when(is_failure(), without_numbers("routing_key")).alias("routing_key"),
+        f.when(f.col("death_reason") != "", f.col("exception_type")).alias("exception_type"),
+        f.nullif("published_by", f.lit("")).alias("publisher"),
+        f.nullif("publisher_version", f.lit("")).alias("version"),
+        f.when(has_failures, f.col("failures")).alias("failures"),
     )
 
 
@@ -192,18 +172,6 @@ def is_failure() -> Column:
 def cause_id() -> Column:
     """A hash of CAUSE: of texts an aggregation would sort."""
     return _hash(CAUSE)
-
-
-def version_of(headers: str) -> Column:
-    """The value of the first of VERSION_HEADERS; null where a message has none of them."""
-    names = [name for part in VERSION_HEADERS.split(",") if (name := part.strip())]
-    found: Column = f.lit(None).cast("string")
-    for name in reversed(names):
-        # Nearly all messages have none, and to look for a text costs much less than to parse.
-        has_name = f.contains(f.col(headers), f.lit(f'"{name}"'))
-        path = "$['" + name.replace("'", "\\'") + "']"
-        found = f.coalesce(f.when(has_name, f.get_json_object(headers, path)), found)
-    return f.nullif(f.left(found, f.lit(100)), f.lit(""))
 
 
 def release_id() -> Column:

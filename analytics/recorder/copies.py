@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,9 +17,10 @@ from analytics.events import (
     bounded,
     bounded_headers,
     clean,
+    failures_of,
     first_text,
 )
-from topology.deaths import read_history
+from topology.deaths import History, read_history
 from topology.delays import milliseconds
 from topology.message import (
     PUBLISHED_AT_HEADER,
@@ -34,7 +36,15 @@ from topology.patterns.pattern import Phase, Reading
 
 KINDS: dict[Phase, Kind] = {"entry": "scheduled", "exit": "delivered", "publish": "published"}
 NSERVICEBUS_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
-LONGEST_TRACKING_ID = 100
+LONGEST_TRACKING_ID = LONGEST_VERSION = 100
+# The first of these headers that a message has is the version of what published it.
+VERSION_HEADERS = tuple(
+    stripped
+    for name in os.environ.get(
+        "VERSION_HEADERS", "version,x-version,app-version,x-app-version,service-version"
+    ).split(",")
+    if (stripped := name.strip())
+)
 # No publisher's clock shows these times; near the ends of the calendar, local times do not exist.
 EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 # What headers that nobody foresaw may raise where a pattern reads them.
@@ -72,7 +82,8 @@ def event_of_copy(
     """
     properties, headers = message.properties, message.properties.headers
     is_kept = len(message.body) <= keep_bytes
-    deaths = read_history(headers).total if "x-death" in headers else 0
+    history = read_history(headers) if "x-death" in headers else History()
+    deaths = history.total
     is_first_publish = caught_up and not deaths and reading.phase != "exit"
     published_at, source = published(message, recorded_at=recorded_at if is_first_publish else None)
     replay_id = bounded(message.tag(REPLAY_HEADER))
@@ -115,6 +126,8 @@ def event_of_copy(
         content_type=bounded(properties.content_type or ""),
         body_base64=b64encode(message.body).decode() if is_kept else "",
         properties_base64=b64encode(properties.raw).decode() if is_kept else "",
+        failures=failures_of(history),
+        publisher_version=version_of(headers),
     )
 
 
@@ -178,3 +191,12 @@ def _publisher(properties: Properties) -> str:
     """Who published it, as the message itself says; "" when it does not."""
     name = properties.app_id or first_text(properties.headers, PUBLISHER_HEADERS)
     return bounded(name or properties.user_id or "")
+
+
+def version_of(headers: Mapping[str, Any]) -> str:
+    """The version of the publisher, as the message itself says; "" when it does not."""
+    for name in VERSION_HEADERS:
+        value = headers.get(name)
+        if isinstance(value, (str, bytes, int, float)):
+            return clean(value)[:LONGEST_VERSION]
+    return ""

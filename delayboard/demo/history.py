@@ -172,6 +172,7 @@ class _Day:
             "size_bytes": 120,
             "published_by": "demo-shop",
             "headers_json": json.dumps({"x-version": version}),
+            "publisher_version": version,
             "content_type": "application/json",
         }
         self._ids = count(1)

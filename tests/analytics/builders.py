@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from analytics.events import MessageEvent
+from analytics.events import MessageEvent, failures_of
 from analytics.log import EventLog
+from analytics.recorder.copies import version_of
 from analytics.recorder.follow import Follower
 from tests.analytics.day_lines import days, read_day
+from topology.deaths import read_history
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=5)
@@ -41,7 +44,19 @@ def an_event(**changes: Any) -> MessageEvent:
         "requested_delay_ms": 5000,
         "attempt": 1,
     }
-    return MessageEvent(**(values | changes))
+    return MessageEvent(**(values | _read_of_headers(values | changes) | changes))
+
+
+def _read_of_headers(values: dict[str, Any]) -> dict[str, Any]:
+    """What a recorder reads of the headers."""
+    try:
+        headers = json.loads(values.get("headers_json", "{}"))
+    except ValueError:
+        return {}
+    return {
+        "failures": failures_of(read_history(headers)),
+        "publisher_version": version_of(headers),
+    }
 
 
 def an_entry(message_id: str = "m1", at: datetime = NOON, **changes: Any) -> MessageEvent:

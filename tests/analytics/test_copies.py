@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analytics.events import decode, encode
+from analytics.events import LARGEST_NUMBER, MOST_FAILURES, decode, encode
 from analytics.recorder.copies import Place, event_of_copy, published
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties
@@ -44,6 +44,46 @@ def test_an_entry_starts_the_clock_of_its_delay() -> None:
         "retry_pair",
     )
     assert (event.deaths, event.source) == (3, "tap")
+
+
+def test_failures_are_what_x_death_records_but_for_the_ends_of_delays() -> None:
+    deaths: list[dict[str, Any]] = [
+        {"queue": "orders-retry", "reason": "expired", "count": 3, "time": NOON},
+        {"queue": "orders\x00", "reason": "rejected", "count": 10**12, "time": NOON},
+        {"queue": "older", "reason": "maxlen", "count": 1, "time": NOON - SECOND},
+        {"reason": "rejected"},
+        {"queue": "orders"},
+    ]
+    event = an_entry_of(a_message({"x-death": deaths}))
+    assert event.failures == (
+        {"queue": "older", "reason": "maxlen", "count": 1, "began_s": seconds(NOON) - 1},
+        {
+            "queue": "orders\\x00",
+            "reason": "rejected",
+            "count": LARGEST_NUMBER,
+            "began_s": seconds(NOON),
+        },
+    )
+    assert decode(encode(event)) == event
+    many = [{"queue": f"q{n}", "reason": "rejected"} for n in range(MOST_FAILURES + 1)]
+    assert len(an_entry_of(a_message({"x-death": many})).failures) == MOST_FAILURES
+
+
+def seconds(moment: datetime) -> int:
+    return int(moment.timestamp())
+
+
+@pytest.mark.parametrize(
+    ("headers", "version"),
+    [
+        ({}, ""),
+        ({"x-version": "2.0", "app-version": "1.9"}, "2.0"),
+        ({"version": [1], "app-version": 19}, "19"),
+        ({"service-version": b"\xff" + b"v" * 200}, "\\xff" + "v" * 96),
+    ],
+)
+def test_the_version_is_the_first_header_of_one(headers: dict[str, Any], version: str) -> None:
+    assert an_entry_of(a_message(headers)).publisher_version == version
 
 
 STAMP = {"timestamp_in_ms": int((NOON - SECOND).timestamp() * 1000)}

@@ -72,6 +72,10 @@ def test_a_line_of_an_earlier_version_gets_defaults_for_what_it_lacks() -> None:
         ({"attempt": True}, "attempt must be a integer, not a bool"),
         ({"caught_up": 1}, "caught_up must be a boolean"),
         ({"message_id": None}, "message_id must be a text"),
+        ({"failures": {}}, "failures must be a list of failures, not a dict"),
+        ({"failures": [5]}, "field failures is not a failure"),
+        ({"failures": [{"queue": "q", "reason": "r", "count": 0}]}, "failures is not a failure"),
+        ({"failures": [{"queue": "q", "reason": 7, "count": 1}]}, "failures is not a failure"),
     ],
 )
 def test_a_field_of_a_wrong_type_is_an_error_that_names_it(

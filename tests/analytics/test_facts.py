@@ -44,6 +44,7 @@ def test_a_fact_is_an_event_with_what_is_known_of_the_message(topology: Topology
         content_id(kept_by_streams(PARKED_MESSAGE.properties), PARKED_MESSAGE.body),
     )
     assert (event.deaths, event.death_queue, event.death_reason) == (2, "orders", "rejected")
+    assert event.failures == (DEATH | {"began_s": None},)
     assert (event.size_bytes, event.redelivered, event.replay_id) == (5, True, "r1")
     assert event.published_at is None
 

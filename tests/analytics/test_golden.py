@@ -18,7 +18,10 @@ from analytics.events import FIELDS, Kind, MessageEvent, decode, encode
 
 GOLDEN = Path(__file__).parent / "golden"
 SEVEN = datetime(2026, 11, 20, 7, tzinfo=UTC)
-ADDED_LATER = ("published_by", "content_type", "body_base64", "properties_base64")
+ADDED_LATER = (
+    *("published_by", "content_type", "body_base64", "properties_base64"),
+    *("failures", "publisher_version"),
+)
 
 
 def at(text: str) -> datetime:
@@ -251,12 +254,26 @@ OF_35_FIELDS = [
     replace(event, properties_base64="IAAFc2hvcA==") if event is REMINDER else event
     for event in OF_34_FIELDS
 ]
+OF_37_FIELDS = [
+    replace(
+        event,
+        failures=(
+            {"queue": "orders", "reason": "rejected", "count": 2, "began_s": 1795071600},
+            {"queue": "older", "reason": "maxlen", "count": 1, "began_s": None},
+        ),
+        publisher_version="2.0",
+    )
+    if event is TRIP
+    else event
+    for event in OF_35_FIELDS
+]
 STATES = {
     "v1-31-fields.jsonl": OF_31_FIELDS,
     "v1-34-fields.jsonl": OF_34_FIELDS,
     "v1-35-fields.jsonl": OF_35_FIELDS,
+    "v1-37-fields.jsonl": OF_37_FIELDS,
 }
-TODAY = "v1-35-fields.jsonl"
+TODAY = "v1-37-fields.jsonl"
 
 
 def lines_of(name: str) -> list[bytes]:
@@ -275,7 +292,7 @@ def test_the_golden_lines_of_every_release_are_still_read(
 
 
 def test_the_golden_lines_of_today_are_written_byte_for_byte() -> None:
-    assert [encode(event) for event in OF_35_FIELDS] == lines_of(TODAY)
+    assert [encode(event) for event in OF_37_FIELDS] == lines_of(TODAY)
 
 
 def test_the_first_release_had_all_but_the_last_fields_of_today() -> None:

@@ -93,18 +93,17 @@ class _Lines:
         _, _, delay_ms, attempt = event
         due = f'"{_moment(at_us + delay_ms * 1000)}"'
         queue = f"{self._slug}-wait-{delay_ms}"
-        death = (self._slug, "rejected", attempt) if self.is_retried else ("", "", 0)
-        headers = _headers([death], attempt, died_at_us) if self.is_retried else "{}"
+        death = (self._slug, "rejected", attempt)
+        deaths = [death] if self.is_retried else []
         return self._line(
-            "scheduled", queue, event, at_us, due, death, headers, is_repeat=is_repeat
+            "scheduled", queue, event, at_us, due, deaths, died_at_us, is_repeat=is_repeat
         )
 
     def exit(self, event: Event, at_us: int, died_at_us: int) -> bytes:
         _, _, delay_ms, attempt = event
         death = (f"{self._slug}-wait-{delay_ms}", "expired", attempt)
         deaths = [death, (self._slug, "rejected", attempt)] if self.is_retried else [death]
-        headers = _headers(deaths, attempt, died_at_us)
-        return self._line("delivered", self._slug, event, at_us, "null", death, headers)
+        return self._line("delivered", self._slug, event, at_us, "null", deaths, died_at_us)
 
     def _line(
         self,
@@ -113,15 +112,17 @@ class _Lines:
         event: Event,
         at_us: int,
         due: str,
-        death: tuple[str, str, int],
-        headers: str,
+        deaths: Sequence[tuple[str, str, int]],
+        died_at_us: int,
         *,
         is_repeat: bool = False,
     ) -> bytes:
         message_id, content_id, delay_ms, attempt = event
         self._number += 1
         at = _moment(at_us)
+        death = deaths[0] if deaths else ("", "", 0)
         exception = "TimeoutError" if death[1] == "rejected" else ""
+        headers = _headers(deaths, died_at_us) if deaths else "{}"
         return (
             f'{{"v":1,"event_id":"{self._slug}:{self._number}","kind":"{kind}","recorded_at":"{at}",'
             f'{self._common},"queue":"{queue}","destination":"{self._slug}",'
@@ -131,16 +132,27 @@ class _Lines:
             f'"exception_type":"{exception}","death_reason":"{death[1]}","death_queue":"{death[0]}",'
             f'"deaths":{death[2]},"redelivered":{"true" if is_repeat else "false"},'
             f'"size_bytes":512,"headers_json":"{headers}","tracking_id":"","published_by":"shop",'
-            f'"content_type":"application/json","body_base64":""}}\n'
+            f'"content_type":"application/json","body_base64":"","properties_base64":"",'
+            f'"failures":{_failures(deaths, died_at_us)},"publisher_version":""}}\n'
         ).encode()
 
 
-def _headers(deaths: Sequence[tuple[str, str, int]], attempt: int, died_at_us: int) -> str:
+def _failures(deaths: Sequence[tuple[str, str, int]], died_at_us: int) -> str:
+    each = (
+        f'{{"queue":"{queue}","reason":"{reason}","count":{count},'
+        f'"began_s":{died_at_us // SECOND_US}}}'
+        for queue, reason, count in deaths
+        if reason != "expired"
+    )
+    return f"[{','.join(each)}]"
+
+
+def _headers(deaths: Sequence[tuple[str, str, int]], died_at_us: int) -> str:
     """x-death as a JSON object within a JSON text."""
     died_at = died_at_us // SECOND_US
     each = (
-        f'{{"count":{attempt},"reason":"{reason}","queue":"{queue}","time":{died_at}}}'
-        for queue, reason, _ in deaths
+        f'{{"count":{count},"reason":"{reason}","queue":"{queue}","time":{died_at}}}'
+        for queue, reason, count in deaths
     )
     return f'{{"x-death":[{",".join(each)}]}}'.replace('"', '\\"')
 

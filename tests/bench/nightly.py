@@ -180,13 +180,13 @@ def by_duckdb(log: Path) -> Rows:
             select kind, topology, message_id, requested_delay_ms as delay, attempt, death_reason,
                 death_queue, redelivered, epoch_us(recorded_at) as us,
                 case when kind = 'scheduled' and death_reason <> ''
-                    then (headers_json->>'$."x-death"[0].count')::bigint end as deaths
+                    then failures[1].count end as deaths
             from read_json('{log}/date=*/hour=*/*.jsonl', format = 'newline_delimited',
                 hive_partitioning = false, columns = {{
                 kind: 'varchar', recorded_at: 'timestamp', topology: 'varchar',
                 message_id: 'varchar', requested_delay_ms: 'bigint', attempt: 'bigint',
                 death_reason: 'varchar', death_queue: 'varchar', redelivered: 'boolean',
-                headers_json: 'varchar'}})
+                failures: 'struct(count bigint)[]'}})
             where message_id <> '';
             create temp table attempts as
             select topology, message_id, attempt,

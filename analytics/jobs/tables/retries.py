@@ -27,7 +27,7 @@ IS_RETRY = (
 def of_day(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     """Events without repeats -> those that count on the day.
 
-    `failures` are (queue, reason, count, began_s) of x-death, null where there are none.
+    `failures` are null where there are none.
     """
     columns = ("key", "kind", "attempt", "death_reason", "death_queue", "has_id", "failures")
     counted = events.where(f.col("kind").isin(*COUNTED_KINDS) & counts_between(begin, end))

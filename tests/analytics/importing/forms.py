@@ -38,4 +38,6 @@ def write_lines(path: Path, lines: Sequence[bytes]) -> None:
 def _cell(value: object) -> object:
     if value is None:
         return ""
+    if isinstance(value, list):
+        return orjson.dumps(value).decode()
     return str(value).lower() if isinstance(value, bool) else value

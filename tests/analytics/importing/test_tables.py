@@ -19,6 +19,7 @@ ODD = an_entry(
     published_at=NOON,
     redelivered=True,
     deaths=-3,
+    failures=({"queue": "a,b", "reason": "rejected", "count": 1, "began_s": None},),
 )
 
 
@@ -49,6 +50,7 @@ def test_a_line_stands_where_its_row_begins() -> None:
         ("caught_up", "", "has no fields"),
         ("recorded_at", "2026-11-20 12:00", "recorded_at has no time zone"),
         ("recorded_at", "", "has no recorded_at"),
+        ("failures", "[", "failures must be a list of failures"),
     ],
 )
 def test_a_cell_that_is_none_of_its_field_is_refused_with_it(
