@@ -144,6 +144,8 @@ def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
         "spark.sql.adaptive.enabled": str(input_bytes >= PLANNED_ONCE_BYTES).lower(),
         # A task for each file only to list it: most tasks of a day were such.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        # Rows that an exchange has put together are added up by one pass, not by two.
+        "spark.sql.execution.combineAdjacentAggregation": "true",
         "spark.sql.codegen.wholeStage": str(not is_tiny).lower(),
         "spark.sql.codegen.factoryMode": "NO_CODEGEN" if is_tiny else "FALLBACK",
     }
