@@ -31,6 +31,13 @@ LEAST_HEAP_MIB, MOST_HEAP_MIB = 1024, 3072
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # A day's queries are 300 classes, more than Spark keeps by default: it would compile them again.
 COMPILED_CLASSES = 1000
+# Four times the JVM's own: one run uses most of its code too seldom to be worth optimizing.
+OPTIMIZED_AFTER = {
+    "Tier4InvocationThreshold": 20_000,
+    "Tier4MinInvocationThreshold": 2_400,
+    "Tier4CompileThreshold": 60_000,
+    "Tier4BackEdgeThreshold": 160_000,
+}
 LOCAL = "local[*]"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Where the JVM writes an archive of its classes when it ends.
@@ -171,6 +178,8 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     if input_bytes < FAST_CODE_BYTES:
         # With one compiler the JVM keeps a fifth of the code, and warns when that is full.
         java += " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    else:
+        java += "".join(f" -XX:{name}={calls}" for name, calls in OPTIMIZED_AFTER.items())
     # Spark's own classes, from packages whose hashes the installation checked.
     java += " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     # Our lines alone are on the standard output.
