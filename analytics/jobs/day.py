@@ -52,9 +52,12 @@ def figures(
 ) -> Figures:
     """The figures of a day from a log recorded up to `now`. Raises NoData."""
     step(2)
-    events = schema.events_of(
-        schema.read_days(spark, [compacted.input_of(log, day)])
-    ).localCheckpoint(eager=False)
+    given = compacted.input_of(log, day)
+    events = schema.events_of(schema.read_days(spark, [given]))
+    if given.files:
+        # Lines are parsed once. Of Parquet each pass reads its columns, which costs less than to
+        # keep all rows in memory.
+        events = events.localCheckpoint(eager=False)
     summary = _summary(events)
     if not summary["observed"] and not summary["probes"]:
         raise NoData(
@@ -64,7 +67,7 @@ def figures(
     step(3)
     until = day + timedelta(milliseconds=summary["longest_delay_ms"]) + 2 * ONE_DAY
     days = _days(day + ONE_DAY, min(until, now.date() + ONE_DAY))
-    later = [given for one in days if not (given := compacted.input_of(log, one)).is_empty]
+    later = [one for at in days if not (one := compacted.input_of(log, at)).is_empty]
     if later:
         following = schema.events_of(schema.read_days(spark, later))
         events = events.union(
