@@ -70,8 +70,9 @@ class Executor:
     goes wrong here is raised by `check`, on the forwarder's thread.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, management: Management) -> None:
         self._session = session
+        self._management = management
         self._row = session.row
         self._opened_at = self._loaded_at = time.monotonic()
         self.tombstones = take.Tombstones(self._row.changes.all())
@@ -108,14 +109,13 @@ class Executor:
 
     def run(self) -> None:
         try:
-            with Management(self._row.broker.address) as management:
-                while not self._ending.is_set():
-                    self._carry_out(management)
-                    if time.monotonic() >= self._refresh_at:
-                        self._refresh(management)
-                    at = min(self._refresh_at, self._move_at) if self._moved else self._refresh_at
-                    self._wake.wait(max(0.0, at - time.monotonic()))
-                    self._wake.clear()
+            while not self._ending.is_set():
+                self._carry_out()
+                if time.monotonic() >= self._refresh_at:
+                    self._refresh()
+                at = min(self._refresh_at, self._move_at) if self._moved else self._refresh_at
+                self._wake.wait(max(0.0, at - time.monotonic()))
+                self._wake.clear()
         except BaseException as error:
             self._error = error
         finally:
@@ -132,9 +132,11 @@ class Executor:
             Interception.objects.filter(pk=self._row.pk).update(**more)
         self._written = now
 
-    def _refresh(self, management: Management) -> None:
+    def _refresh(self) -> None:
         self._session.step()
         self._session.report(self.problem)
+        # Not after the copies, which may take long: an original that is not selected comes too.
+        self._select()
         publish_copies(self._row, self._pulse)
         # After a broker came back, its queues first find out that their former consumer is gone.
         if self.is_quiet and time.monotonic() > self._opened_at + GRACE.total_seconds():
@@ -144,8 +146,7 @@ class Executor:
             )
         self._reload()
         self.write_counts()
-        self._check(management)
-        self._select(management)
+        self._check()
         until = timezone.now() + HORIZON
         self.is_wanted = self._row.changes.filter(state__in=OPEN, due_at__lte=until).exists()
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
@@ -157,24 +158,26 @@ class Executor:
 
     def _reload(self) -> None:
         now = time.monotonic()
+        self._select()
         self.tombstones.reload()
         self._loaded_at = now
 
-    def _check(self, management: Management) -> None:
-        """Somebody who bound the queue again has its messages take both ways."""
-        intercepted = self._session.objects
+    def _check(self) -> None:
+        """Somebody who bound the queue again has its messages take both ways. Where the queue was
+        deleted, every message waits in the intercept queue.
+        """
+        intercepted, management = self._session.objects, self._management
         if not self.is_released and objects.is_back(intercepted, management):
             Interception.objects.filter(pk=self._row.pk).update(bound_again_at=timezone.now())
             # The queue may be a new one, to which only this binding leads.
             objects.begin(intercepted, management)
+        self._select(is_for_all=not objects.leads_on(intercepted, management))
         self.rejects = objects.rejects_publishes(intercepted, management)
 
-    def _select(self, management: Management) -> None:
-        """Where the queue was deleted, every message waits in the intercept queue."""
-        leads_on = objects.leads_on(self._session.objects, management)
-        declare(self._session.selection.missing(is_for_all=not leads_on), management)
+    def _select(self, *, is_for_all: bool = False) -> None:
+        declare(self._session.selection.missing(is_for_all=is_for_all), self._management)
 
-    def _carry_out(self, management: Management) -> None:
+    def _carry_out(self) -> None:
         given = [self._given.popleft() for _ in range(len(self._given))]
         self._moved += [one for one in given if _is_moved(one.change)]
         others = [one for one in given if not _is_moved(one.change)]
@@ -185,7 +188,7 @@ class Executor:
             self.outcomes.extend(ended)
         if self._moved and (time.monotonic() >= self._move_at or self._is_due_again()):
             moved, self._moved = self._moved, []
-            self._publish_again(moved, management)
+            self._publish_again(moved)
             self._move_at = time.monotonic() + GATHER_SECONDS
 
     def _is_due_again(self) -> bool:
@@ -194,7 +197,7 @@ class Executor:
         dues = (one.change.new_due_at for one in self._moved)
         return any(due_at is not None and due_at < until for due_at in dues)
 
-    def _publish_again(self, moved: Sequence[Intercepted], management: Management) -> None:
+    def _publish_again(self, moved: Sequence[Intercepted]) -> None:
         """Each is begun in the database first. Raises OutcomeUnknown, and then they come again."""
         published = []
         with publisher(self._row.broker.address, "rescheduled messages") as channel:
@@ -203,7 +206,7 @@ class Executor:
                 if time.monotonic() > self._loaded_at + REFRESH_SECONDS:
                     self._pulse()
                 published.append((one, publish_in_place(one.change, one.message, channel)))
-        found = observe(management).definitions
+        found = observe(self._management).definitions
         for one, publish in published:
             self.outcomes.append(Outcome(one, publish is not None and _end(one, publish, found)))
 
@@ -211,15 +214,17 @@ class Executor:
 @contextmanager
 def executing(session: Session) -> Iterator[Executor]:
     """An executor for the length of a block."""
-    executor = Executor(session)
-    thread = Thread(target=executor.run, name=f"changes of {session.row.queue}", daemon=True)
-    thread.start()
-    try:
-        yield executor
-    finally:
-        executor.end()
-        thread.join()
-        executor.write_counts()
+    # Its own: a session is for one thread.
+    with Management(session.row.broker.address) as management:
+        executor = Executor(session, management)
+        thread = Thread(target=executor.run, name=f"changes of {session.row.queue}", daemon=True)
+        thread.start()
+        try:
+            yield executor
+        finally:
+            executor.end()
+            thread.join()
+            executor.write_counts()
 
 
 def _is_moved(change: ScheduledChange) -> bool:

@@ -303,7 +303,8 @@ def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> 
     definitions = snapshot.definitions
     for row in Interception.objects.filter(broker=broker, state__in=REPLACING):
         ours = row.objects_of_broker
-        added = {obj.identity for obj in ours.objects} | {
+        taking = definitions.leaving(ours.detour.alternate)
+        added = {obj.identity for obj in (*ours.objects, *taking)} | {
             ours.detour.entrance(ours.binding).identity,
             ours.detour.switch.identity,
         }

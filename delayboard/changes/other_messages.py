@@ -10,7 +10,7 @@ from datetime import datetime
 from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict
 from delayboard.changes.limits import LEAD
-from delayboard.changes.select_messages import are_selected, id_header
+from delayboard.changes.select_messages import are_selected, id_headers
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 
@@ -42,12 +42,15 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
     broker = some[0].row.broker
     dues = [one.row.due_at for one in some if one.row.due_at]
     from_at, until_at = min(dues) - LEAD, max(dues)
-    before = ScheduledChange.objects.filter(
-        interception__queue=queue, broker=broker, state__in=OPEN, due_at__lte=until_at
+    others_changed = ScheduledChange.objects.filter(
+        interception__queue=queue,
+        broker=broker,
+        state__in=OPEN,
+        due_at__range=(from_at, until_at + LEAD),
     )
-    ids = [id_header(one.row) for one in some]
-    ids += [tuple(one) for one in before.values_list("id_header", flat=True)]
-    if are_selected(ids):
+    stated = [id_headers(one.row) for one in some]
+    stated += others_changed.values_list("id_headers", flat=True)
+    if are_selected([frozenset(one.items()) for one in stated]):
         return OtherMessages(queue, from_at, until_at, are_only_changed=True)
     others = ScheduledMessage.objects.filter(
         broker=broker,

@@ -65,6 +65,10 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
     without = found.without_taps()
     reached: list[tuple[str, str]] = []
     for step in steps(Index.of(without), exchange, (key,), {}, ()):
+        if step.exchange.name.startswith(PREFIX):
+            raise Unchangeable(
+                "Another installation of Delayboard intercepts this destination. Try again later."
+            )
         if step.exchange.type not in FORESEEABLE or step.exchange.type == "headers":
             raise Unchangeable(
                 f"The exchange “{step.exchange.name}” does not route by the routing key alone. "
@@ -81,10 +85,6 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
     bindings = [one for source, _ in reached for one in without.leads(source, queue)]
     if len(bindings) > 1:
         raise Unchangeable(f"Several bindings lead to the queue “{queue}”. Keep one of them.")
-    if bindings[0].source.startswith(PREFIX):
-        raise Unchangeable(
-            "Another installation of Delayboard intercepts this destination. Try again later."
-        )
     there = found.queue(queue)
     is_quorum = there is not None and there.type == "quorum"
     levels = found.dying_into(exchange)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict, check, check_again
 from delayboard.changes.limits import LEAD
 from delayboard.changes.point import Point
-from delayboard.changes.select_messages import id_header
+from delayboard.changes.select_messages import bindings_for, id_headers
 from delayboard.models import (
     ChangeKind,
     ChangeState,
@@ -22,8 +23,11 @@ from delayboard.models import (
     InterceptionState,
     ScheduledChange,
 )
-from delayboard.models.scheduled_change import OPEN
+from delayboard.models.scheduled_change import OPEN, REPLACING
 from topology import audit, work
+from topology.broker.errors import BrokerError
+from topology.broker.management.client import Management
+from topology.broker.management.declare import declare
 from topology.models import Broker, Topology, Work, WorkState
 from topology.transfer.interception import PREFIX
 
@@ -54,7 +58,20 @@ def request(
         read = {(one.broker, one.queue): one.pk for one in stored if one.queue}
         for (broker, _), pk in read.items():
             work.create(READ, pk, broker=broker, user=user)
+    _select(stored)
     return verdicts
+
+
+def _select(stored: Sequence[ScheduledChange]) -> None:
+    """Lead their messages into interceptions that are open, though no worker may run just now.
+
+    Where that fails, a worker does it.
+    """
+    pks = {one.interception_id for one in stored if one.interception_id}
+    for row in Interception.objects.filter(pk__in=pks, state__in=REPLACING):
+        ids = {frozenset(one.id_headers.items()) for one in stored if one.interception == row}
+        with suppress(BrokerError), Management(row.broker.address) as management:
+            declare(bindings_for(row, ids), management)
 
 
 def undo(user: Any, change: ScheduledChange) -> bool:
@@ -93,7 +110,7 @@ def _store(
         destination=row.destination,
         due_at=row.due_at,
         new_due_at=new_due_at,
-        id_header=id_header(row),
+        id_headers=id_headers(row),
         is_copied=verdict.is_copied,
         requested_by_id=getattr(user, "pk", None),
     )

@@ -78,7 +78,8 @@ def change(
     good = [verdict for verdict in verdicts if not verdict.problem]
     for one in count_other_messages(good):
         others = (
-            "Only the changed messages pass the worker, because a header of each contains its id."
+            "RabbitMQ routes only the changed messages to the worker: each has its message id in a "
+            "header."
             if one.are_only_changed
             else f"It forwards {one.known} other known messages and all others that RabbitMQ "
             "routes to this queue."

@@ -1266,7 +1266,7 @@ class Migration(migrations.Migration):
                 ),
                 ("key", models.CharField(max_length=255)),
                 ("content_id", models.CharField(max_length=32)),
-                ("id_header", models.JSONField(default=list)),
+                ("id_headers", models.JSONField(default=dict)),
                 ("destination", models.CharField(max_length=255)),
                 ("due_at", models.DateTimeField()),
                 ("new_due_at", models.DateTimeField(null=True)),

@@ -98,7 +98,7 @@ class ScheduledChange(models.Model):
     """The requested change of one waiting message.
 
     The message is known by `key`, its message id or the hash of its content, and by `content_id`,
-    that hash; `id_header` is name and value of the header that has its id too, empty for none. With
+    that hash; `id_headers` are the headers that have its id too, with their values. With
     `is_copied` a copy takes its place, and it is taken out only once the copy is confirmed
     (`copied_at`); else it is itself published again when it is intercepted. `is_settled`: the
     broker has its ack, so that it cannot come once more, where a queue is read. `trip` names the
@@ -116,7 +116,7 @@ class ScheduledChange(models.Model):
     kind = models.CharField(max_length=12, choices=ChangeKind.choices)
     key = models.CharField(max_length=255)
     content_id = models.CharField(max_length=32)
-    id_header = models.JSONField(default=list)
+    id_headers = models.JSONField(default=dict)
     destination = models.CharField(max_length=255)
     due_at = models.DateTimeField()
     new_due_at = models.DateTimeField(null=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,12 +19,14 @@ from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.hold_queues.params import Params as Holds
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
-from topology.transfer.interception import PREFIX
+from topology.transfer.interception import PREFIX, Interception
 
 DELIVERY = Exchange("delivery", "topic")
 WORK = Queue("work")
 TO_WORK = Binding("delivery", "work", "#.work")
 KEY = "0.1.work"
+# Of another installation.
+OPEN = Interception(f"{PREFIX}1", TO_WORK, "classic", timedelta(minutes=10))
 
 
 def found(*more: BrokerObject) -> Definitions:
@@ -70,9 +73,9 @@ def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: st
         ),
         (
             (
-                Exchange(f"{PREFIX}1.in", "fanout"),
-                Binding("delivery", f"{PREFIX}1.in", "#", destination_is_queue=False),
-                Binding(f"{PREFIX}1.in", "work", ""),
+                *OPEN.objects,
+                OPEN.detour.entrance(OPEN.binding),
+                OPEN.taking({"id": "m"}),
             ),
             "Another installation of Delayboard intercepts",
         ),

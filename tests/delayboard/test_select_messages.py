@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.select_messages import MOST, Selection, are_selected, id_header
+from delayboard.changes.select_messages import MOST, Selection, are_selected, id_headers
 from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
 from tests.builders import make_broker
 from topology import work
@@ -22,31 +22,33 @@ from topology.patterns.delay_levels.pattern import delay_levels
 @pytest.mark.parametrize(
     ("message_id", "correlation_id", "headers", "found"),
     [
-        ("m", "", {"a": "b", "NServiceBus.MessageId": "m"}, ("NServiceBus.MessageId", "m")),
-        ("m", "", {"own id": "m"}, ("own id", "m")),
-        ("1", "", {"number": 1}, ()),
-        ("m", "", {"x-id": "m"}, ()),
-        ("m\n", "", {"id": "m\n"}, ()),
-        ("ü", "", {"id": "ü"}, ()),
-        ("m", "c", {"id": "c"}, ()),
-        ("", "c", {"id": "c", "task": "send"}, ("id", "c")),
-        ("", "c", {"conversation": "c"}, ()),
-        ("", "", {"id": ""}, ()),
+        ("m", "", {"a": "b", "NServiceBus.MessageId": "m"}, ["NServiceBus.MessageId"]),
+        ("m", "", {"own id": "m"}, ["own id"]),
+        ("m", "m", {"conversation": "m", "id": "m"}, ["conversation", "id"]),
+        ("1", "", {"number": 1}, []),
+        ("m", "", {"x-id": "m"}, []),
+        ("m\n", "", {"id": "m\n"}, []),
+        ("ü", "", {"id": "ü"}, []),
+        ("m", "c", {"id": "c"}, []),
+        ("", "c", {"id": "c", "task": "send"}, ["id"]),
+        ("", "c", {"conversation": "c"}, []),
+        ("", "", {"id": ""}, []),
     ],
 )
-def test_the_header_with_the_id_of_a_message(
-    message_id: str, correlation_id: str, headers: dict[str, Any], found: tuple[str, ...]
+def test_the_headers_with_the_id_of_a_message(
+    message_id: str, correlation_id: str, headers: dict[str, Any], found: list[str]
 ) -> None:
     row = ScheduledMessage(
         message_id=message_id, correlation_id=correlation_id, headers_json=json.dumps(headers)
     )
-    assert id_header(row) == found
+    assert id_headers(row) == {name: headers[name] for name in found}
 
 
 def test_above_a_number_of_ids_all_messages_are_taken() -> None:
-    assert are_selected([("id", str(number)) for number in range(MOST)] * 2)
-    assert not are_selected([("id", str(number)) for number in range(MOST + 1)])
-    assert not are_selected([("id", "m"), ()])
+    ids = [frozenset({("id", str(number))}) for number in range(MOST + 1)]
+    assert are_selected(ids[:MOST] * 2)
+    assert not are_selected(ids)
+    assert not are_selected([ids[0], frozenset()])
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def interception() -> Interception:
     )
 
 
-def change(interception: Interception, seconds: float, *id_header: str) -> ScheduledChange:
+def change(interception: Interception, seconds: float, **id_headers: str) -> ScheduledChange:
     return ScheduledChange.objects.create(
         broker=interception.broker,
         topology=Topology.objects.get(),
@@ -72,34 +74,34 @@ def change(interception: Interception, seconds: float, *id_header: str) -> Sched
         key="m",
         destination="work",
         due_at=datetime.now(UTC) + timedelta(seconds=seconds),
-        id_header=id_header,
+        id_headers=id_headers,
     )
 
 
 @pytest.mark.django_db
-def test_each_change_that_is_due_soon_is_selected_once_and_later_all_messages(
+def test_each_change_is_selected_once_and_later_all_messages(
     interception: Interception,
 ) -> None:
     taking = interception.objects_of_broker.taking
     selection = Selection(interception)
-    first = change(interception, 5, "id", "1")
-    change(interception, 500, "id", "2")
-    undone = change(interception, 5, "id", "3")
+    first = change(interception, 5, id="1")
+    change(interception, 3600, id="2")
+    undone = change(interception, 5, id="3")
     ScheduledChange.objects.filter(pk=undone.pk).update(state=ChangeState.UNDONE)
     assert selection.missing() == [taking({"id": "1"})]
     assert selection.missing() == []
     ScheduledChange.objects.filter(pk=first.pk).update(state=ChangeState.DONE)
-    change(interception, 6, "id", "4")
+    change(interception, 6, id="4")
     assert selection.missing() == [taking({"id": "4"})]
     change(interception, 6)
     assert selection.missing() == [taking({})]
-    change(interception, 6, "id", "5")
+    change(interception, 6, id="5")
     assert selection.missing() == []
 
 
 @pytest.mark.django_db
 def test_all_messages_are_taken_once_where_the_queue_is_gone(interception: Interception) -> None:
     selection = Selection(interception)
-    change(interception, 5, "id", "1")
+    change(interception, 5, id="1")
     assert selection.missing(is_for_all=True) == [interception.objects_of_broker.taking({})]
     assert selection.missing(is_for_all=True) == []

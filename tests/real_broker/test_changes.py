@@ -34,6 +34,7 @@ from tests.real_broker.changing import (
     working,
 )
 from topology import work
+from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -277,6 +278,32 @@ def test_a_full_queue_and_a_deleted_one_hold_their_messages_up_and_lose_none(
     assert len(names) in (7, 8)
     assert names == [f"m{number}" for number in range(9 - len(names), 9)]
     assert observe(management).declared == before
+
+
+@only_quorum
+def test_changes_are_exact_though_no_worker_runs_when_their_messages_are_due(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    """Of those that were requested long before, and of one that is requested meanwhile."""
+    wanted = [
+        ("a", "orders", seconds(8)),
+        ("b", "orders", seconds(15)),
+        ("c", "orders", seconds(25)),
+    ]
+    with consuming(vhost, ["orders"]) as arrived:
+        rows = delay(topology, vhost, wanted, with_id_header=["orders"])
+        request(None, [rows["a"], rows["c"]], ChangeKind.CANCEL)
+        with working(1):
+            opened = Interception.objects.filter(state=InterceptionState.OPEN)
+            eventually(opened.exists, "it intercepts")
+        request(None, [rows["b"]], ChangeKind.CANCEL)
+        name = Interception.objects.get().name
+        address = address_of(vhost)
+        eventually(lambda: live_depths(address, [name])[name] == 3, "all of them wait")
+        with working(1):
+            eventually(all_closed, "the bindings are restored", seconds=60)
+    assert set(states().values()) == {ChangeState.DONE}
+    assert arrived.ids("orders") == []
 
 
 @only_quorum

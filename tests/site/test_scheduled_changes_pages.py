@@ -80,7 +80,7 @@ def test_the_dry_run_says_that_messages_without_a_change_pass_the_worker_by(
     row.key = row.message_id = "m"
     row.save()
     page = text_of(signed_in(Role.OPERATOR).get(reverse("scheduled_change"), new(row, "cancel")))
-    assert "Only the changed messages pass the worker" in page
+    assert "RabbitMQ routes only the changed messages to the worker" in page
     assert "that RabbitMQ routes to this queue" not in page
 
 
