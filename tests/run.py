@@ -26,13 +26,11 @@ DEVELOPING = ("-X", "dev")
 BROKERS = ("tests/real_broker", "tests/flood")
 # What the nightly job makes of a real broker's messages: where Spark runs anyway.
 REPORTS = ("tests/real_broker/test_recorder.py", "tests/real_broker/test_import_of_traces.py")
-# Tests of the newest broker wait more than they work: three parts of them run beside one another.
+# Tests of the newest broker wait more than they work: four parts of them run beside one another.
 MOVES = tuple(
     f"tests/real_broker/test_{name}.py"
     for name in (
         "migrate_delays",
-        "changes",
-        "interception",
         "replay",
         "replay_outcome",
         "replay_stays",
@@ -40,6 +38,7 @@ MOVES = tuple(
         "straight_harm",
     )
 )
+CHANGES = tuple(f"tests/real_broker/test_{name}.py" for name in ("changes", "interception"))
 PATTERNS = tuple(
     f"tests/real_broker/test_{name}.py"
     for name in (
@@ -101,7 +100,7 @@ class Part:
 
 # What waits longest first, what only computes last: it fills the time in which others wait.
 PARTS = (
-    Part("broker-4.3", (*BROKERS, *without((*REPORTS, *MOVES, *PATTERNS)), "-k", "4.3")),
+    Part("broker-4.3", (*BROKERS, *without((*REPORTS, *MOVES, *CHANGES, *PATTERNS)), "-k", "4.3")),
     Part("broker-3.10", (*BROKERS, "tests/outside", "-k", "not 4.3 and not 4.0")),
     Part("broker-4.0", (*BROKERS, "-k", "4.0")),
     Part("moves", (*MOVES, "-k", "4.3")),
@@ -109,6 +108,7 @@ PARTS = (
     Part("spark", ("tests/analytics", *REPORTS, "-k", "analytics or 4.3")),
     Part("browser", ("tests/browser",)),
     Part("kills", KILLS),
+    Part("changes", (*CHANGES, "-k", "4.3")),
     Part("patterns", (*PATTERNS, "-k", "4.3")),
     Part("postgres", ("--postgres",)),
     Part("site", ("tests/site", "tests/graph")),
