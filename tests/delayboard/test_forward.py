@@ -105,9 +105,10 @@ def forward_all(
         work=work.create("interception", 0, broker=broker, user=None),
     )
     session = Session(row, work.lease_of(row.work), Event(), lambda: None)
-    executor = Executor(session)
+    management = cast(Management, SimpleNamespace())
+    executor = Executor(session, management)
     executor.rejects = rejects
-    parts: Any = (session, cast(Management, SimpleNamespace()), destination, queue, executor)
+    parts: Any = (session, management, destination, queue, executor)
     forwarder = Forwarder(*parts)
     move(
         forwarder,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from django.utils import timezone
@@ -32,6 +32,7 @@ from delayboard.publishing.intercepted import without_intercepted
 from tests.builders import make_broker
 from tests.real_broker.changing import store
 from topology import work
+from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Definitions
 from topology.message import Message
@@ -148,7 +149,8 @@ def executor_of(change: ScheduledChange) -> Executor:
     assert change.interception is not None
     claimed = work.claim_this(change.interception.work, "worker")
     assert claimed is not None
-    return Executor(Session(change.interception, work.lease_of(claimed), Event(), lambda: None))
+    session = Session(change.interception, work.lease_of(claimed), Event(), lambda: None)
+    return Executor(session, cast(Management, SimpleNamespace(bind=lambda binding: None)))
 
 
 @pytest.mark.parametrize(
@@ -161,12 +163,12 @@ def test_only_an_interception_that_was_open_for_the_grace_gives_a_change_up(
 ) -> None:
     change = requested(store(topology, message(), "work", SOON))
     ScheduledChange.objects.update(due_at=timezone.now() - timedelta(minutes=1))
-    for name in ("is_back", "rejects_publishes"):
+    for name in ("is_back", "leads_on", "rejects_publishes"):
         monkeypatch.setattr(interception, name, lambda *_: False)
     monkeypatch.setattr(carry_out, "GRACE", grace)
     executor = executor_of(change)
     executor.is_quiet = True
-    executor._refresh(cast(Any, SimpleNamespace()))
+    executor._refresh()
     change.refresh_from_db()
     assert change.state == state
 
@@ -182,13 +184,13 @@ def test_rescheduled_messages_are_published_together_unless_one_is_due_at_once(
     executor = executor_of(changes[0])
     published: list[list[int]] = []
     monkeypatch.setattr(
-        executor, "_publish_again", lambda some, _: published.append([one.tag for one in some])
+        executor, "_publish_again", lambda some: published.append([one.tag for one in some])
     )
 
     def come(*tags: int) -> None:
         for tag in tags:
             executor.carry_out(Intercepted(tag, changes[tag], message()))
-            executor._carry_out(cast(Any, None))
+            executor._carry_out()
 
     come(0, 1, 2)
     assert published == [[0]]
