@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 import pika.exceptions
+from pika.adapters.blocking_connection import BlockingChannel
 
 from topology.broker.address import Address
 from topology.broker.amqp.connection import open_connection
+from topology.broker.errors import Unreachable
 
 NOT_FOUND = 404
+# A quorum queue that does not answer the broker within this time is reported as empty
+# (rabbit_quorum_queue:stat/1 and rabbit_fifo_client:stat/1, 3.10.8 to 4.3.6).
+UNANSWERED_SECONDS = 0.25
+PATIENCE_SECONDS = 10.0
 
 
 def live_depths(address: Address, queues: Iterable[str]) -> dict[str, int]:
@@ -22,11 +29,28 @@ def live_depths(address: Address, queues: Iterable[str]) -> dict[str, int]:
         channel = connection.channel()
         for name in queues:
             try:
-                declared = channel.queue_declare(name, passive=True)
+                depths[name] = ready_messages(channel, name)
             except pika.exceptions.ChannelClosedByBroker as error:
                 if error.reply_code != NOT_FOUND:
                     raise
                 channel = connection.channel()
-            else:
-                depths[name] = declared.method.message_count
     return depths
+
+
+def ready_messages(channel: BlockingChannel, queue: str) -> int:
+    """By a passive declare. None are only reported by a queue that answered.
+
+    Raises Unreachable where it does not, and what pika raises.
+    """
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        asked = time.monotonic()
+        number = int(channel.queue_declare(queue, passive=True).method.message_count)
+        now = time.monotonic()
+        if number or now - asked < UNANSWERED_SECONDS:
+            return number
+        if now > until:
+            raise Unreachable(
+                f"The queue “{queue}” does not answer, so the number of its messages is not known. "
+                "Check the load of RabbitMQ."
+            )

@@ -18,6 +18,7 @@ import pika
 from topology.broker.address import Address
 from topology.broker.amqp.connection import open_connection, translate_errors
 from topology.broker.amqp.deliveries import Arrival, Deliveries
+from topology.broker.amqp.depths import ready_messages
 from topology.broker.amqp.frames import ack_frame, send, wait
 from topology.broker.errors import BrokerError, NotFound
 
@@ -124,8 +125,7 @@ class Intake:
     def depth(self) -> int:
         """How many are ready in the queue, besides what was sent to us."""
         with translate_errors(self._address):
-            declared = self._channel.queue_declare(self._queue, passive=True)
-        return int(declared.method.message_count)
+            return ready_messages(self._channel, self._queue)
 
     def give_back(self) -> None:
         """Consume no more, put back by nack what is not acknowledged, and wait for it.
