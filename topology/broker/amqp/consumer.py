@@ -201,6 +201,8 @@ class Consumer:
                 self._ready.put(None)
                 while not self._stopping.is_set():
                     connection.process_data_events(HEARTBEAT_SECONDS)
+                # The acks and rejects that were asked for before the end.
+                connection.process_data_events(0)
         except BaseException as error:
             # Whatever the error is, the caller that waits for this thread must get it.
             self._ready.put(error)
