@@ -376,7 +376,7 @@ def _read(name: str, value: Any) -> Any:
         return _moment(name, value)
     if type(value) not in _TYPES[kind]:
         raise EventError(f"The field {name} must be a {kind}, not a {type(value).__name__}.")
-    return _read_failures(value) if name == "failures" else value
+    return _read_failures(value) if kind == "list of failures" else value
 
 
 def _read_failures(values: Sequence[Any]) -> tuple[Failure, ...]:

@@ -136,7 +136,7 @@ class Executor:
         self._session.step()
         self._session.report(self.problem)
         # Not after the copies, which may take long: an original that is not selected comes too.
-        self._select()
+        self._check()
         publish_copies(self._row, self._pulse)
         # After a broker came back, its queues first find out that their former consumer is gone.
         if self.is_quiet and time.monotonic() > self._opened_at + GRACE.total_seconds():
@@ -146,7 +146,6 @@ class Executor:
             )
         self._reload()
         self.write_counts()
-        self._check()
         until = timezone.now() + HORIZON
         self.is_wanted = self._row.changes.filter(state__in=OPEN, due_at__lte=until).exists()
         self._refresh_at = time.monotonic() + REFRESH_SECONDS

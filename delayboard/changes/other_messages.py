@@ -10,7 +10,7 @@ from datetime import datetime
 from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict
 from delayboard.changes.limits import LEAD
-from delayboard.changes.select_messages import are_selected, id_headers
+from delayboard.changes.select_messages import are_selected, distinct, id_headers
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 
@@ -50,7 +50,7 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
     )
     stated = [id_headers(one.row) for one in some]
     stated += others_changed.values_list("id_headers", flat=True)
-    if are_selected([frozenset(one.items()) for one in stated]):
+    if are_selected(distinct(stated)):
         return OtherMessages(queue, from_at, until_at, are_only_changed=True)
     others = ScheduledMessage.objects.filter(
         broker=broker,

@@ -15,7 +15,7 @@ from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict, check, check_again
 from delayboard.changes.limits import LEAD
 from delayboard.changes.point import Point
-from delayboard.changes.select_messages import bindings_for, id_headers
+from delayboard.changes.select_messages import bindings_for, distinct, id_headers
 from delayboard.models import (
     ChangeKind,
     ChangeState,
@@ -69,7 +69,7 @@ def _select(stored: Sequence[ScheduledChange]) -> None:
     """
     pks = {one.interception_id for one in stored if one.interception_id}
     for row in Interception.objects.filter(pk__in=pks, state__in=REPLACING):
-        ids = {frozenset(one.id_headers.items()) for one in stored if one.interception == row}
+        ids = distinct(one.id_headers for one in stored if one.interception == row)
         with suppress(BrokerError), Management(row.broker.address) as management:
             declare(bindings_for(row, ids), management)
 

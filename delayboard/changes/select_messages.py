@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 import orjson
@@ -37,6 +37,11 @@ def id_headers(row: ScheduledMessage) -> dict[str, str]:
     }
 
 
+def distinct(stated: Iterable[Mapping[str, str]]) -> set[IdHeaders]:
+    """The headers of several messages, each once."""
+    return {frozenset(one.items()) for one in stated}
+
+
 def _is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable() and not text.startswith("x-")
 
@@ -68,8 +73,7 @@ class Selection:
         """
         until = timezone.now() + self._row.limit
         changes = self._row.changes.filter(state__in=OPEN, due_at__lte=until)
-        stated = changes.values_list("id_headers", flat=True)
-        new = {frozenset(one.items()) for one in stated} - self._ids
+        new = distinct(changes.values_list("id_headers", flat=True)) - self._ids
         if self._takes_all or not (new or is_for_all):
             return []
         self._ids |= new

@@ -21,6 +21,7 @@ import pika
 from topology.broker.address import Address
 from topology.broker.amqp.connection import HEARTBEAT_SECONDS, open_connection, translate_errors
 from topology.broker.amqp.deliveries import Arrival, Deliveries
+from topology.broker.amqp.depths import ready_messages
 from topology.broker.errors import BrokerError, NotFound, Unreachable
 from topology.broker.properties.read import read_properties
 from topology.message import Message, Properties
@@ -250,8 +251,7 @@ class Getter:
     def get(self) -> Delivery | None:
         """The next message, None when the queue has no ready one."""
         if self._ready is None:
-            declared = self._channel.queue_declare(self._queue, passive=True)
-            self._ready = declared.method.message_count
+            self._ready = ready_messages(self._channel, self._queue)
         method, properties, body = self._channel.basic_get(self._queue)
         remaining = method.message_count if method else 0
         removed = self._ready - remaining - bool(method)
