@@ -66,11 +66,11 @@ def run(arguments: argparse.Namespace) -> None:
             compaction.compact_day(spark, log, day, arguments.compact, now=arguments.now)
         found = figures(spark, log, day, now=arguments.now, step=step)
         step(4)
-        written = results.write(spark, arguments.results, day, found.tables)
+        computed = results.compute(spark, found.tables)
         step(5)
-        results.hand_over(written, out)
+        folder = results.hand_over(computed, arguments.results, day, out)
         if not session.is_remote():
-            store.delete_others(spark, written.folder)
+            store.delete_others(spark, folder)
         (out / "summary.json").write_text(json.dumps(found.summary))
     finally:
         session.stop(spark)

@@ -6,13 +6,13 @@ analyse a plan of everything again with each step cost a small day most of its t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
 from pathlib import Path
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -33,6 +33,9 @@ ONE_DAY = timedelta(days=1)
 # So many messages that are not single are sent to every task; more are joined by an exchange.
 BROADCAST_AT_MOST = 500_000
 FAILURE = (*("broker", "topology", "kind", "recorded_us", "requested_delay_ms", *schema.CAUSE),)
+
+Day: TypeAlias = tuple[datetime, datetime]
+Compute: TypeAlias = Callable[[Callable[[], DataFrame]], Future[DataFrame]]
 
 
 class NoData(Exception):
@@ -73,7 +76,7 @@ def figures(
         events = events.union(
             following.where(accuracy.IS_OF_THE_DAY_BEFORE).localCheckpoint(eager=False)
         )
-    begin, end = (datetime.combine(one, time(), UTC) for one in (day, day + ONE_DAY))
+    begin = datetime.combine(day, time(), UTC)
     data_end = min(now, datetime.combine(until, time(), UTC))
     excluded = {
         "malformed": summary["malformed"] - summary["torn"],
@@ -82,106 +85,187 @@ def figures(
     read = {name: summary[name] for name in ("lines", "malformed")}
     # Of the days that follow nobody counted them.
     summary["ended"] += len(later)
-    return Figures(_tables(events, summary, (begin, end), data_end), {**read, "excluded": excluded})
+    return Figures(
+        _tables(events, summary, (begin, begin + ONE_DAY), data_end), {**read, "excluded": excluded}
+    )
+
+
+@dataclass(frozen=True)
+class _SingleMessages:
+    """Those that one aggregation counts: by attempt, and their events."""
+
+    by_attempt: DataFrame
+    events: DataFrame
+    day: Day
+
+    def pairs(self) -> DataFrame:
+        return single_messages.pairs(self.by_attempt)
+
+    def trails(self) -> DataFrame:
+        return single_messages.messages(self.by_attempt, *self.day)
+
+    def attempts(self) -> DataFrame:
+        return single_messages.attempts(self.by_attempt)
+
+    def deaths(self) -> DataFrame:
+        return single_messages.deaths(self.events, *self.day)
+
+
+@dataclass(frozen=True)
+class _OtherMessages:
+    """Those without an id or with repeats: their events without repeats, and those of the day."""
+
+    events: DataFrame
+    counted: DataFrame
+    day: Day
+
+    def pairs(self) -> DataFrame:
+        sides = self.events.withColumn("queue", f.lit(""))
+        return accuracy.pair(sides.select(*schema.TRIP_COLUMNS, "queue"))
+
+    def trails(self) -> DataFrame:
+        trail = trails.trails(trails.sides(self.events, self.day[1]), *self.day)
+        return _union([retries.by_message(self.counted), trail])
+
+    def attempts(self) -> DataFrame:
+        return retries.by_attempt(self.counted)
+
+    def deaths(self) -> DataFrame:
+        return retries.by_death(self.counted, self.day[0])
 
 
 def _tables(
-    events: DataFrame, summary: dict[str, int], day: tuple[datetime, datetime], data_end: datetime
+    events: DataFrame, summary: dict[str, int], day: Day, data_end: datetime
 ) -> dict[str, DataFrame]:
     begin, end = day
-    observed = schema.observed(events)
-    by_attempt = single_messages.by_attempt(observed, begin, end).localCheckpoint(eager=False)
-    mixed = by_attempt.where("not is_single").select(*single_messages.MESSAGE).distinct()
-    mixed = mixed.localCheckpoint(eager=False)
-    mixed_count = mixed.count()
-    single, single_events = by_attempt, observed
-    if mixed_count:
-        mixed = f.broadcast(mixed) if mixed_count <= BROADCAST_AT_MOST else mixed
-        message = list(single_messages.MESSAGE)
-        single = by_attempt.join(mixed, message, "left_anti")
-        single_events = observed.where("has_id").join(mixed, message, "left_anti")
-    pairs = [single_messages.pairs(single)]
-    messages = [single_messages.messages(single, begin, end)]
-    tried = [single_messages.attempts(single)]
-    died = [single_messages.deaths(single_events, begin, end)]
-    failed = [single_events.where("has_id")]
-    ended = losses.ended(events).localCheckpoint(eager=False) if summary["ended"] else None
-    if ended is not None and ended.count() <= BROADCAST_AT_MOST:
-        ended = f.broadcast(ended)
-    others = []
-    if summary["without_id"]:
-        unnamed = observed.where("not has_id")
-        others.append(schema.each_once_without_id(unnamed, summary["sources"]))
-    if mixed_count:
-        named = observed.where("has_id").join(mixed, message, "left_semi")
-        others.append(schema.each_once(named))
-    sides = [schema.traced_trips(events)] if summary["traced"] else []
-    if others:
-        # By message, so that what is counted by message needs no other exchange.
-        by_message = _union(others).repartition(*single_messages.MESSAGE)
-        copies = by_message.localCheckpoint(eager=False)
-        each = copies.where("is_kept").drop("copies", "is_kept")
-        counted = retries.of_day(each, begin, end).localCheckpoint(eager=False)
-        sides.append(each.withColumn("queue", f.lit("")).select(*schema.TRIP_COLUMNS, "queue"))
-        failed.append(each)
-        messages += [
-            retries.by_message(counted),
-            trails.trails(trails.sides(each, end), begin, end),
-        ]
-        tried.append(retries.by_attempt(counted))
-        died.append(retries.by_death(counted, begin))
-    if sides:
-        pairs.append(accuracy.pair(_union(sides)))
-    began_at = f.col("began_at")
-    of_day = (
-        _union(pairs)
-        .where((began_at >= f.lit(begin)) & (began_at < f.lit(end)))
-        .localCheckpoint(eager=False)
-    )
-    counts, percentiles, by_trail, deaths, failures, names, attempts = _computed(
-        lambda: accuracy.counts(of_day, data_end),
-        lambda: accuracy.percentiles(of_day),
-        lambda: trails.by_trail(trails.with_outcome(_union(messages), ended, end)),
-        lambda: retries.deaths(_union(died)),
-        lambda: retries.failures(_union(one.select(*FAILURE) for one in failed), begin, end),
-        lambda: events.select("destination", "publisher", "version").distinct(),
-        lambda: retries.attempts(_union(tried)),
-    )
-    release, destination = schema.release_id(), f.xxhash64("destination")
-    releases = names.select(release.alias("release_id"), "publisher", "version").distinct()
-    destinations = names.select(destination.alias("destination_id"), "destination").distinct()
-    by_destination = counts.join(destinations, "destination_id", "left")
-    by_delay = accuracy.by_delay(counts, percentiles)
+    # Planning a query takes one core: meanwhile others are planned and computed.
+    with ThreadPoolExecutor() as pool:
+
+        def compute(make: Callable[[], DataFrame]) -> Future[DataFrame]:
+            # What adds up one partition needs no exchange.
+            return pool.submit(lambda: make().localCheckpoint().coalesce(1))
+
+        names = compute(lambda: events.select("destination", "publisher", "version").distinct())
+        found = _of_events(events, summary, day, data_end, compute)
+        ended = losses.ended(events).localCheckpoint(eager=False) if summary["ended"] else None
+        if ended is not None and ended.count() <= BROADCAST_AT_MOST:
+            ended = f.broadcast(ended)
+        observed = schema.observed(events)
+        single, mixed = _single(observed, day)
+        messages: list[_SingleMessages | _OtherMessages] = [single]
+        copies = _copies(observed, mixed, summary)
+        if copies is not None:
+            found["excluded"] = compute(lambda: losses.repeats(copies, end))
+            each = copies.where("is_kept").drop("copies", "is_kept")
+            counted = retries.of_day(each, *day).localCheckpoint(eager=False)
+            messages.append(_OtherMessages(each, counted, day))
+        found["deaths"] = compute(lambda: retries.deaths(_union(one.deaths() for one in messages)))
+        by_trail = compute(
+            lambda: trails.by_trail(
+                trails.with_outcome(_union(one.trails() for one in messages), ended, end)
+            )
+        )
+        failures = compute(
+            lambda: retries.failures(_union(one.events.select(*FAILURE) for one in messages), *day)
+        )
+        found["attempts"] = compute(
+            lambda: retries.attempts(_union(one.attempts() for one in messages))
+        )
+        pairs = [one.pairs() for one in messages]
+        if summary["traced"]:
+            pairs.append(accuracy.pair(schema.traced_trips(events)))
+        began_at = f.col("began_at")
+        of_day = (
+            _union(pairs)
+            .where((began_at >= f.lit(begin)) & (began_at < f.lit(end)))
+            .localCheckpoint(eager=False)
+        )
+        counts = compute(lambda: accuracy.counts(of_day, data_end))
+        percentiles = compute(lambda: accuracy.percentiles(of_day))
     missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
     missing = missing.localCheckpoint(eager=False)
-    found = {
+    return {
+        **{name: frame.result() for name, frame in found.items()},
+        **_of_pairs(counts.result(), percentiles.result(), names.result()),
+        **_of_trails(by_trail.result(), failures.result(), names.result()),
+        "losses": losses.losses(missing),
+        "unexplained": losses.unexplained(missing),
+    }
+
+
+def _of_events(
+    events: DataFrame,
+    summary: dict[str, int],
+    day: Day,
+    data_end: datetime,
+    compute: Compute,
+) -> dict[str, Future[DataFrame]]:
+    found = {}
+    _, end = day
+    if summary["dead_letters"]:
+        arrived = dead_letters.read(events).localCheckpoint(eager=False)
+        found["dead_letters"] = compute(lambda: dead_letters.counts(arrived, end))
+        found["replays"] = compute(lambda: dead_letters.replays(arrived, events, end))
+    if summary["probes"]:
+        found["probes"] = compute(lambda: probes.lateness(events, day, data_end))
+    return found
+
+
+def _single(observed: DataFrame, day: Day) -> tuple[_SingleMessages, DataFrame | None]:
+    """The messages by one aggregation, and which are not: None if all are."""
+    by_attempt = single_messages.by_attempt(observed, *day).localCheckpoint(eager=False)
+    mixed = by_attempt.where("not is_single").select(*schema.MESSAGE).distinct()
+    mixed = mixed.localCheckpoint(eager=False)
+    number = mixed.count()
+    named = observed.where("has_id")
+    if number:
+        mixed = f.broadcast(mixed) if number <= BROADCAST_AT_MOST else mixed
+        by_attempt, named = (
+            one.join(mixed, list(schema.MESSAGE), "left_anti") for one in (by_attempt, named)
+        )
+    return _SingleMessages(by_attempt, named, day), mixed if number else None
+
+
+def _copies(
+    observed: DataFrame, mixed: DataFrame | None, summary: dict[str, int]
+) -> DataFrame | None:
+    """The events of the other messages, as of schema.each_once; None if there are none."""
+    found = []
+    if summary["without_id"]:
+        unnamed = observed.where("not has_id")
+        found.append(schema.each_once_without_id(unnamed, summary["sources"]))
+    if mixed is not None:
+        message = list(schema.MESSAGE)
+        named = observed.where("has_id").join(mixed, message, "left_semi")
+        found.append(schema.each_once(named))
+    return _union(found).localCheckpoint(eager=False) if found else None
+
+
+def _of_pairs(counts: DataFrame, percentiles: DataFrame, names: DataFrame) -> dict[str, DataFrame]:
+    destination = f.xxhash64("destination").alias("destination_id")
+    destinations = names.select(destination, "destination").distinct()
+    by_destination = counts.join(destinations, "destination_id", "left")
+    by_delay = accuracy.by_delay(counts, percentiles)
+    return {
         "accuracy": accuracy.accuracy(by_delay),
         "uncounted": accuracy.uncounted(by_delay),
         "histogram": accuracy.histogram(by_destination),
         "hours": accuracy.by_hour(by_destination),
+        "waits": accuracy.count_waits(counts),
+    }
+
+
+def _of_trails(by_trail: DataFrame, failures: DataFrame, names: DataFrame) -> dict[str, DataFrame]:
+    release = schema.release_id().alias("release_id")
+    releases = names.select(release, "publisher", "version").distinct()
+    return {
         "retries": retries.retries(by_trail),
         "releases": retries.releases(by_trail, releases),
         "groups": trails.groups(by_trail, failures),
-        "attempts": attempts,
         "outcomes": trails.outcomes(by_trail),
         "recoveries": trails.recoveries(by_trail),
         "causes": retries.causes(failures),
-        "deaths": deaths,
-        "losses": losses.losses(missing),
-        "unexplained": losses.unexplained(missing),
-        "waits": accuracy.count_waits(counts),
     }
-    if summary["dead_letters"]:
-        arrived = dead_letters.read(events).localCheckpoint(eager=False)
-        found["dead_letters"], found["replays"] = _computed(
-            lambda: dead_letters.counts(arrived, end),
-            lambda: dead_letters.replays(arrived, events, end),
-        )
-    if summary["probes"]:
-        (found["probes"],) = _computed(lambda: probes.lateness(events, day, data_end))
-    if others:
-        (found["excluded"],) = _computed(lambda: losses.repeats(copies, end))
-    return found
 
 
 def _summary(events: DataFrame) -> dict[str, int]:
@@ -214,13 +298,6 @@ def _sources(is_observed: Column) -> Column:
     """How many of the sources there are."""
     found = [f.max((is_observed & (f.col("source") == one)).cast("int")) for one in schema.OBSERVED]
     return reduce(Column.__add__, found)
-
-
-def _computed(*makers: Callable[[], DataFrame]) -> list[DataFrame]:
-    """The small frames, computed beside each other: planning a query takes one core."""
-    # What adds up one partition needs no exchange.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda make: make().localCheckpoint().coalesce(1), makers))
 
 
 def _union(frames: Iterable[DataFrame]) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
@@ -15,26 +16,22 @@ from pyspark.sql.types import StructType
 
 @dataclass(frozen=True)
 class Results:
-    """The rows of all tables in one partition, also in `folder`, and the columns of each table."""
+    """The rows of all tables in one partition, and the columns of each table."""
 
-    folder: str
     rows: DataFrame
     columns: Mapping[str, Sequence[str]]
 
 
-def write(spark: SparkSession, url: str, day: date, tables: Mapping[str, DataFrame]) -> Results:
-    """Compute the tables by one query into a new folder of the day.
+def compute(spark: SparkSession, tables: Mapping[str, DataFrame]) -> Results:
+    """The rows of the tables, by one query.
 
     They add up few rows: the session is set up for one partition, and has to be `tuned` again for
     others.
-    A run writes to a folder of its own, so that nobody reads what two wrote or what one began.
     """
     spark.conf.set("spark.sql.shuffle.partitions", "1")
-    folder = f"{url}/date={day.isoformat()}/run={uuid4().hex[:12]}"
     schemas = {name: frame.schema for name, frame in tables.items()}
     rows = spark.sql(_as_one(schemas), args=None, **tables).localCheckpoint().coalesce(1)
-    rows.write.option("compression", "zstd").parquet(folder)
-    return Results(folder, rows, {name: schema.names for name, schema in schemas.items()})
+    return Results(rows, {name: schema.names for name, schema in schemas.items()})
 
 
 def _as_one(schemas: Mapping[str, StructType]) -> str:
@@ -54,11 +51,22 @@ def _as_one(schemas: Mapping[str, StructType]) -> str:
     return " union all ".join(select(*one) for one in schemas.items())
 
 
-def hand_over(results: Results, out: Path) -> None:
-    """The rows of the results -> lines of JSON in `out`, a file per table.
-
-    Spark writes the moments itself, in UTC and not in local time.
+def hand_over(results: Results, url: str, day: date, out: Path) -> str:
+    """Write the rows as Parquet into a new folder of the day, and as lines of JSON, a file per
+    table, to `out`. Returns the folder: a run has its own, so that nobody reads what two wrote or
+    what one began.
     """
+    folder = f"{url}/date={day.isoformat()}/run={uuid4().hex[:12]}"
+    with ThreadPoolExecutor() as pool:
+        writer = results.rows.write.option("compression", "zstd")
+        written = pool.submit(writer.parquet, folder)
+        _write_lines(results, out)
+        written.result()
+    return folder
+
+
+def _write_lines(results: Results, out: Path) -> None:
+    """Spark writes the moments itself, in UTC and not in local time."""
     each = (
         f"when '{table}' then to_json(struct({', '.join(columns)}), "
         "map('ignoreNullFields', 'false'))"

@@ -48,6 +48,7 @@ NEEDED = (
     *("death_reason", "death_queue", "redelivered", "failures"),
     *("destination", "routing_key", "exception_type", "published_by", "publisher_version"),
 )
+MESSAGE = ("broker", "topology", "key")
 # Events in the broker, the best source first; Delayboard's own facts are about the same messages.
 OBSERVED = ("tap", "firehose", "import")
 KNOWN_SOURCES = (*OBSERVED, "delayboard", PROBE)
@@ -193,7 +194,7 @@ def observed(events: DataFrame) -> DataFrame:
 
 def each_once(observed: DataFrame) -> DataFrame:
     """Observed events of messages with an id -> each event with `is_kept`, and the number of its
-    lines as `copies`.
+    lines as `copies`, partitioned by MESSAGE.
 
     The recorder reads copies again after a crash. A second copy of the same kind, attempt and
     replay that the broker marked as redelivered is such a repeat (4.3 marks a rejected message's
@@ -214,7 +215,7 @@ def each_once_without_id(observed: DataFrame, sources: int) -> DataFrame:
         return _by_event(observed).withColumn("is_kept", f.lit(True))
     hour = f"recorded_us div {HOUR_US}"
     same = f"partition by broker, topology, kind, {hour}, attempt, replay_id"
-    return _best(observed, same, f.lit(True))
+    return _best(observed, same, f.lit(True)).repartition(*MESSAGE)
 
 
 def _best(observed: DataFrame, same: str, is_first: Column) -> DataFrame:
@@ -229,9 +230,14 @@ def _best(observed: DataFrame, same: str, is_first: Column) -> DataFrame:
 
 
 def _by_event(observed: DataFrame) -> DataFrame:
-    """As dropDuplicates, with the number of lines as `copies`."""
-    others = [f.first(name).alias(name) for name in observed.columns if name != "event_id"]
-    return observed.groupBy("event_id").agg(*others, f.count("*").alias("copies"))
+    """As dropDuplicates of event_id, with the number of lines as `copies`.
+
+    By message, whose events are then counted by it without another exchange, and sorted once.
+    """
+    event = ("event_id", *MESSAGE)
+    others = [f.first(name).alias(name) for name in observed.columns if name not in event]
+    by_event = observed.repartition(*MESSAGE).groupBy(*event)
+    return by_event.agg(*others, f.count("*").alias("copies"))
 
 
 def is_traced() -> Column:

@@ -93,13 +93,22 @@ def stop(spark: SparkSession) -> None:
     with suppress(Py4JError, PySparkException, OSError):
         command.print_progress(spark_version=spark.version, **_peak_memory(spark))
     classes = None if is_remote() else spark.conf.get(CLASSES, None)
-    spark.stop()
+    stop_context(spark)
     if classes:
         jvm: Any = SparkContext._gateway
         # It ends when its input does, and writes the archive then.
         jvm.proc.stdin.close()
         if jvm.proc.wait() == 0:
             spark_home.keep(Path(classes))
+
+
+def stop_context(spark: SparkSession) -> None:
+    if is_remote():
+        spark.stop()
+        return
+    # PySpark's own stop also waits up to half a second for its server of accumulators.
+    context: Any = spark.sparkContext
+    context._jsc.stop()
 
 
 def _peak_memory(spark: SparkSession) -> dict[str, int]:
@@ -171,8 +180,9 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     # Nobody waits for a pause, and a collector that runs beside the work costs more.
     java += f" -XX:+Use{'Serial' if input_bytes < SMALL_INPUT_BYTES else 'Parallel'}GC"
     if input_bytes < SMALL_INPUT_BYTES:
-        # Room for what a short run creates, so that it is hardly ever collected.
-        java += f" -Xmn{LEAST_HEAP_MIB // 2}m"
+        # Room for what a short run creates, so that it is hardly ever collected; and all of the
+        # heap at once: before it grows, the JVM collects all of it.
+        java += f" -Xmn{LEAST_HEAP_MIB // 2}m -Xms{LEAST_HEAP_MIB}m"
     # Until its classes fill this, the JVM need not collect all garbage to make room for them.
     java += " -XX:MetaspaceSize=256m"
     if input_bytes < FAST_CODE_BYTES:

@@ -96,7 +96,7 @@ def main(folder: Path) -> None:
     with (
         patch.object(session, "start", start),
         patch.object(session, "start_at", start),
-        patch.object(SparkSession, "stop", stop),
+        patch.object(session, "stop_context", stop),
     ):
         for line in sys.stdin:
             module, arguments, input_bytes = json.loads(line)

@@ -137,8 +137,11 @@ def by_spark(spark: SparkSession, log: Path, folder: Path, size: int) -> Rows:
     """Computed, written as Parquet and handed over, as a nightly run does."""
     session.tuned(spark, size)
     found = figures(spark, log, DAY, now=NOW, step=lambda _: None)
-    results.hand_over(results.write(spark, f"file://{folder}/results", DAY, found.tables), folder)
-    spark.catalog.clearCache()
+    computed = results.compute(spark, found.tables)
+    results.hand_over(computed, f"file://{folder}/results", DAY, folder)
+    # A nightly run has a session of its own, whose memory ends with it.
+    for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
+        rdd.unpersist()
     return {
         table: picked(
             table, map(orjson.loads, (folder / f"{table}.jsonl").read_bytes().splitlines())

@@ -12,12 +12,10 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from analytics.jobs.schema import release_id
+from analytics.jobs.schema import MESSAGE, release_id
 from analytics.jobs.tables import trails
 from analytics.jobs.tables.accuracy import clock, compute_lateness, is_taken, is_trip
 from analytics.jobs.tables.retries import COUNTED_KINDS, counted_at_us, counts_between
-
-MESSAGE = ("broker", "topology", "key")
 
 
 def by_attempt(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
@@ -26,43 +24,63 @@ def by_attempt(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame
     `is_single`: at most one copy of each kind, the entry before the exit. `is_counted` and
     `is_retried` on the day from `begin` to `end`.
     """
-    is_entry, is_exit = f.col("kind") == "scheduled", f.col("kind") == "delivered"
-    is_counted = counts_between(begin, end)
+    is_entry, exits = f.col("is_entry"), f.col("is_exit") & f.col("is_trip")
+    is_counted, is_retry = f.col("is_counted"), f.col("is_retry")
 
-    def only(side: Column, value: Column | str) -> Column:
-        return f.max(f.when(side, f.col(value) if isinstance(value, str) else value))
+    def only(side: Column, name: str) -> Column:
+        return f.max(f.when(side, f.col(name)))
 
-    exits = is_exit & is_trip()
-    named = observed.where(f.col("has_id") & f.col("kind").isin(*COUNTED_KINDS))
     # By message, so that what is counted by message needs no second exchange.
     return (
-        named.repartition(*MESSAGE)
+        _narrow(observed, begin, end)
+        .repartition(*MESSAGE)
         .groupBy(*MESSAGE, "attempt")
         .agg(
             f.count_if(is_entry).alias("entries"),
-            f.count_if(is_exit).alias("exits"),
-            f.count_if(f.col("kind") == "published").alias("publishes"),
-            f.count_if(f.col("kind") == "died").alias("ends"),
+            f.count_if("is_exit").alias("exits"),
+            f.count_if("is_publish").alias("publishes"),
+            f.count_if("is_end").alias("ends"),
             only(is_entry, "recorded_us").alias("entered_us"),
             only(exits, "recorded_us").alias("left_us"),
             only(is_entry, "requested_delay_ms").alias("entry_delay_ms"),
             only(exits, "requested_delay_ms").alias("exit_delay_ms"),
-            only(is_entry, f.xxhash64("destination")).alias("entry_destination_id"),
-            only(exits, f.xxhash64("destination")).alias("exit_destination_id"),
-            only(is_entry, clock()).alias("entry_clock"),
-            only(exits, clock()).alias("exit_clock"),
-            only(exits, is_taken()).alias("is_taken"),
-            f.min(f.when(is_entry | exits, f.col("caught_up"))).alias("were_caught_up"),
-            f.min(f.when(is_counted, counted_at_us())).alias("first_us"),
-            f.max(is_counted).alias("is_counted"),
-            f.max(is_counted & trails.is_retry()).alias("is_retried"),
-            f.max(trails.is_retry()).alias("is_retry"),
-            f.min(trails.history_us()).alias("history_us"),
-            f.max(release_id()).alias("release_id"),
-            *trails.first_failure(end),
+            only(is_entry, "destination_id").alias("entry_destination_id"),
+            only(exits, "destination_id").alias("exit_destination_id"),
+            only(is_entry, "clock").alias("entry_clock"),
+            only(exits, "clock").alias("exit_clock"),
+            only(exits, "is_taken").alias("is_taken"),
+            f.min(f.when(is_entry | f.col("is_exit"), f.col("caught_up"))).alias("were_caught_up"),
+            f.min(f.when(is_counted, f.col("counted_us"))).alias("first_us"),
+            f.max("is_counted").alias("is_counted"),
+            f.max(is_counted & is_retry).alias("is_retried"),
+            f.max("is_retry").alias("is_retry"),
+            f.min("history_us").alias("history_us"),
+            f.max("release_id").alias("release_id"),
+            *trails.first_failure(),
         )
         .withColumn("is_single", _is_single())
         .drop("entries", "exits", "publishes", "ends")
+    )
+
+
+def _narrow(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """Observed events -> those with an id as numbers: an exchange copies every text of a row."""
+    return observed.where(f.col("has_id") & f.col("kind").isin(*COUNTED_KINDS)).select(
+        *(*MESSAGE, "attempt", "recorded_us", "requested_delay_ms", "caught_up"),
+        (f.col("kind") == "scheduled").alias("is_entry"),
+        (f.col("kind") == "delivered").alias("is_exit"),
+        (f.col("kind") == "published").alias("is_publish"),
+        (f.col("kind") == "died").alias("is_end"),
+        is_trip().alias("is_trip"),
+        f.xxhash64("destination").alias("destination_id"),
+        clock().alias("clock"),
+        is_taken().alias("is_taken"),
+        counts_between(begin, end).alias("is_counted"),
+        counted_at_us().alias("counted_us"),
+        trails.is_retry().alias("is_retry"),
+        trails.history_us().alias("history_us"),
+        release_id().alias("release_id"),
+        *trails.failure(end),
     )
 
 

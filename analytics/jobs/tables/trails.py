@@ -11,11 +11,10 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from analytics.jobs.schema import cause_id, is_failure
+from analytics.jobs.schema import MESSAGE, cause_id, is_failure
 from analytics.jobs.tables.accuracy import with_bucket
 from analytics.jobs.tables.retries import COUNTED_KINDS, GROUP, IS_RETRY, MOST_GROUPS, micros
 
-MESSAGE = (*GROUP, "key")
 # Of a message's first failure, by the name of the group.
 GROUPS = {
     **{"queue": "death_queue", "reason": "death_reason", "exception": "exception_type"},
@@ -32,23 +31,35 @@ def history_us() -> Column:
     return f.array_min(f.col("failures.began_s")) * 1_000_000
 
 
-def first_failure(end: datetime) -> tuple[Column, Column]:
-    """Of events with an id: when the first failure before `end` was, and its cause_id."""
+def failure(end: datetime) -> tuple[Column, Column]:
+    """Of an event: when it failed before `end`, else null, and its cause_id."""
     failed_us = f.when(is_failure() & (f.col("recorded_us") < micros(end)), f.col("recorded_us"))
-    return f.min(failed_us).alias("failed_us"), f.min_by(cause_id(), failed_us).alias("cause_id")
+    return failed_us.alias("failed_us"), f.when(is_failure(), cause_id()).alias("cause_id")
+
+
+def first_failure() -> tuple[Column, Column]:
+    """Of events with their `failure`: when the first was, and its cause_id."""
+    return (
+        f.min("failed_us").alias("failed_us"),
+        f.min_by("cause_id", "failed_us").alias("cause_id"),
+    )
 
 
 def sides(each: DataFrame, end: datetime) -> DataFrame:
     """Events without repeats -> per message with an id and attempt what `trail` adds up."""
     is_exit = f.col("kind") == "delivered"
     named = each.where(f.col("has_id") & f.col("kind").isin(*COUNTED_KINDS))
-    return named.groupBy(*MESSAGE, "attempt").agg(
-        f.max(is_retry()).alias("is_retry"),
-        f.min(f.when(f.col("kind") == "scheduled", f.col("recorded_us"))).alias("entered_us"),
-        f.max(f.when(is_exit, f.col("recorded_us"))).alias("left_us"),
-        f.max(f.when(is_exit, f.col("requested_delay_ms"))).alias("exit_delay_ms"),
-        f.min(history_us()).alias("history_us"),
-        *first_failure(end),
+    return (
+        named.select("*", *failure(end))
+        .groupBy(*MESSAGE, "attempt")
+        .agg(
+            f.max(is_retry()).alias("is_retry"),
+            f.min(f.when(f.col("kind") == "scheduled", f.col("recorded_us"))).alias("entered_us"),
+            f.max(f.when(is_exit, f.col("recorded_us"))).alias("left_us"),
+            f.max(f.when(is_exit, f.col("requested_delay_ms"))).alias("exit_delay_ms"),
+            f.min(history_us()).alias("history_us"),
+            *first_failure(),
+        )
     )
 
 

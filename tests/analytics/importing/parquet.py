@@ -25,7 +25,7 @@ def main(lines: str, out: str) -> None:
         older = rows.where(is_old).drop(*list(FIELDS)[-3:])
         rows.where(~is_old).write.partitionBy("broker").parquet(out)
         older.write.mode("append").partitionBy("broker").parquet(out)
-        spark.stop()
+        session.stop_context(spark)
 
 
 if __name__ == "__main__":
