@@ -87,7 +87,7 @@ class _Interception(Session):
                 return
             # One that died before it released left messages, which the next ones would overtake.
             if not is_ending or not objects.is_released(self.objects, management):
-                self.set_state(InterceptionState.BEGINNING, opened_at=timezone.now())
+                self.set_state(InterceptionState.BEGINNING)
                 objects.begin(
                     self.objects, management, self.selection.missing(), settle=self._settle
                 )

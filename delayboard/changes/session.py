@@ -29,9 +29,9 @@ class Session:
         self.lease.pulse(0, 0)
         self._alive()
 
-    def set_state(self, state: InterceptionState, **values: object) -> None:
+    def set_state(self, state: InterceptionState) -> None:
         self.step()
-        Interception.objects.filter(pk=self.row.pk).update(state=state, **values)
+        Interception.objects.filter(pk=self.row.pk).update(state=state)
         self.row.state = state
 
     def report(self, error: str) -> None:

@@ -291,7 +291,6 @@ class Migration(migrations.Migration):
                 ("overtaken", models.PositiveIntegerField(default=0)),
                 ("bound_again_at", models.DateTimeField(null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("opened_at", models.DateTimeField(null=True)),
                 (
                     "broker",
                     models.ForeignKey(
@@ -714,7 +713,6 @@ class Migration(migrations.Migration):
                 ("message_id", models.CharField(blank=True, max_length=255)),
                 ("size", models.PositiveIntegerField()),
                 ("predicted_delay_ms", models.BigIntegerField(null=True)),
-                ("predicted_queue", models.CharField(blank=True, max_length=255)),
                 ("prediction", models.TextField(blank=True)),
                 ("hops", models.JSONField(default=list, help_text="As Prediction.hops")),
                 ("unobservable_why", models.TextField(blank=True)),

@@ -54,7 +54,6 @@ class Publication(models.Model):
     message_id = models.CharField(max_length=255, blank=True)
     size = models.PositiveIntegerField()
     predicted_delay_ms = models.BigIntegerField(null=True)
-    predicted_queue = models.CharField(max_length=255, blank=True)
     prediction = models.TextField(blank=True)
     hops = models.JSONField(default=list, help_text="As Prediction.hops")
     unobservable_why = models.TextField(blank=True)

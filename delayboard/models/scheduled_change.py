@@ -53,7 +53,6 @@ class Interception(models.Model):
     overtaken = models.PositiveIntegerField(default=0)
     bound_again_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    opened_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = (

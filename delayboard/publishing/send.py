@@ -212,7 +212,6 @@ def _store_publication(
         message_id=publish.properties.message_id or "",
         size=len(outgoing.body),
         predicted_delay_ms=None if after is None else after // timedelta(milliseconds=1),
-        predicted_queue=prediction.queue,
         prediction=prediction.sentence,
         hops=prediction.hops,
         unobservable_why=observer.unobservable_why,

@@ -159,7 +159,6 @@ def publications(
             size=1000 * n,
             sent=sent,
             predicted_delay_ms=15_000 * n,
-            predicted_queue=name,
             prediction=f"It waits {15 * n}s, then arrives in {name}.",
             error=REFUSAL if sent == Sent.REFUSED else "",
             confirmed_at=timezone.now() if sent == Sent.CONFIRMED else None,

@@ -100,7 +100,7 @@ def test_a_message_is_written_down_sent_and_told(
 ) -> None:
     row = send(user, broker, OUTGOING, good())
     row.refresh_from_db()
-    assert (row.sent, row.error, row.predicted_queue) == (Sent.CONFIRMED, "", "orders")
+    assert (row.sent, row.error, row.prediction) == (Sent.CONFIRMED, "", good().sentence)
     assert row.confirmed_at is not None
     assert row.due_at == row.created_at
     (published,) = channel.published

@@ -206,7 +206,7 @@ def change_during_kills(
         changed.choose(changes)
         later = max(changed.dues.values()) + seconds(5)
         changed.request(later)
-        is_open = Interception.objects.exclude(opened_at=None).exists
+        is_open = Interception.objects.exclude(state=InterceptionState.WAITING).exists
         eventually(is_open, "it intercepts", seconds=60 + first)
         for _ in range(kills):
             time.sleep(random.uniform(0.1, 2 * (last - first + 6) / kills))
