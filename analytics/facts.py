@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from analytics.events import (
     EXCEPTION_HEADERS,
+    LARGEST_NUMBER,
     Kind,
     MessageEvent,
     bounded_headers,
@@ -55,7 +56,6 @@ class Stated(NamedTuple):
     message: Message | Publish
     content_id: str
     size: int
-    deaths: int
     replay_id: str = ""
     exchange: str = ""
     routing_key: str = ""
@@ -98,7 +98,6 @@ def state(
         message,
         content_id(kept_by_streams(properties), message.body),
         len(message.body),
-        read_history(properties.headers).total,
         replay_id,
         exchange,
         routing_key,
@@ -147,6 +146,7 @@ def _shared(broker: Broker, kind: Kind, at: datetime) -> dict[str, Any]:
 def _own(event_id: str, queue: str, of: Stated) -> dict[str, Any]:
     message = of.message
     properties = message.properties
+    history = read_history(properties.headers)
     death_queue, death_reason = newest_death(properties.headers) or ("", "")
     return {
         "event_id": event_id,
@@ -160,11 +160,11 @@ def _own(event_id: str, queue: str, of: Stated) -> dict[str, Any]:
         "death_queue": clean(death_queue),
         "death_reason": clean(death_reason),
         "exception_type": first_text(properties.headers, EXCEPTION_HEADERS),
-        "deaths": of.deaths,
+        "deaths": min(history.total, LARGEST_NUMBER),
         "redelivered": isinstance(message, Message) and message.redelivered,
         "size_bytes": of.size,
         "headers_json": bounded_headers(properties.headers),
-        "failures": failures_of(read_history(properties.headers)),
+        "failures": failures_of(history),
     }
 
 

@@ -223,7 +223,7 @@ def _stated(parked_message: ParkedMessage) -> facts.Stated:
     content = facts.id_of(
         message.properties, parked_message.content_id, lambda: bytes(parked_message.body.data)
     )
-    return facts.Stated(message, content, parked_message.size, parked_message.deaths)
+    return facts.Stated(message, content, parked_message.size)
 
 
 def _record(user: Any, broker: Broker, kind: Kind, details: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from django.db import transaction
 
 from analytics import facts
+from analytics.events import LARGEST_NUMBER
 from analytics.log import EventLog, LogError
 from analytics.models import Fact
 from analytics.recorder.write_facts import write_batch, write_facts
@@ -47,6 +48,13 @@ def test_a_fact_is_an_event_with_what_is_known_of_the_message(topology: Topology
     assert event.failures == (DEATH | {"began_s": None},)
     assert (event.size_bytes, event.redelivered, event.replay_id) == (5, True, "r1")
     assert event.published_at is None
+
+
+def test_deaths_beyond_what_a_line_can_hold_are_the_largest_number(broker: Broker) -> None:
+    many = Properties(headers={"x-death": [DEATH | {"count": 2**63 - 1}] * 2})
+    state_one(broker, message=replace(PARKED_MESSAGE, properties=many))
+    ((_, event),) = facts.oldest(10)
+    assert event.deaths == LARGEST_NUMBER
 
 
 def test_a_publish_is_stamped_with_its_moment(broker: Broker) -> None:
@@ -105,9 +113,9 @@ def test_facts_that_are_stated_at_once_share_rows_and_are_drained_each(
     number = 2 * facts.LINES + 1
     odd = Message("e\x00", "k\ud800", Properties(message_id="zero \x00, half \udcff"), b"")
     reported = [
-        facts.Stated(PARKED_MESSAGE, f"c{n}", 5, 2, replay_id=f"r-{n}") for n in range(number - 1)
+        facts.Stated(PARKED_MESSAGE, f"c{n}", 5, replay_id=f"r-{n}") for n in range(number - 1)
     ]
-    reported.append(facts.Stated(odd, "odd", 0, 0, exchange="to", routing_key="there"))
+    reported.append(facts.Stated(odd, "odd", 0, exchange="to", routing_key="there"))
     facts.state_all(broker=broker, kind="replayed", of=(("dead", one) for one in reported), at=NOON)
     assert Fact.objects.count() == 3
     assert write_batch(EventLog(event_log, "facts")) == number
@@ -128,7 +136,7 @@ def test_many_are_stated_as_each_alone_is(broker: Broker) -> None:
     state_one(broker, queue="dead")
     properties = PARKED_MESSAGE.properties
     known = content_id(kept_by_streams(properties), PARKED_MESSAGE.body)
-    reported = facts.Stated(PARKED_MESSAGE, known, len(PARKED_MESSAGE.body), 2)
+    reported = facts.Stated(PARKED_MESSAGE, known, len(PARKED_MESSAGE.body))
     facts.state_all(broker=broker, kind="parked", of=[("dead", reported)], at=NOON)
     (_, one), (_, other) = facts.oldest(10)
     assert one.event_id != other.event_id

@@ -183,7 +183,7 @@ def stated(one: store.Prepared) -> facts.Stated:
     message = one.message
     content = facts.id_of(message.properties, one.content_id, lambda: message.body)
     replay_id = bounded(message.tag(REPLAY_HEADER))
-    return facts.Stated(message, content, len(message.body), one.deaths, replay_id)
+    return facts.Stated(message, content, len(message.body), replay_id)
 
 
 def forget_connection() -> None:

@@ -18,7 +18,6 @@ _COLUMNS = (
     "body__data",
     "queue",
     "content_id",
-    "deaths",
     "redelivered",
     "exchange",
     "routing_key",
@@ -35,7 +34,6 @@ class Content(NamedTuple):
     body: bytes
     queue: str
     known: str
-    deaths: int
     redelivered: bool
     exchange: str
     routing_key: str
@@ -53,7 +51,6 @@ class Content(NamedTuple):
             message,
             known,
             len(self.body),
-            self.deaths,
             name,
             publish.exchange,
             publish.routing_key,
