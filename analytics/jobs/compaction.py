@@ -28,7 +28,7 @@ STEPS = ("Starting Spark for the compaction", "Compacting the lines")
 LAYOUT = "v1"
 ORDER = ("broker", "topology", "message_id", "content_id", "recorded_at")
 # What a file of a large day is to have, in bytes; the wanted size leaves room for uneven files.
-LEAST_FILE, WANTED_FILE = 128 * 10**6, 224 * 10**6
+LEAST_FILE, WANTED_FILE, LARGEST_FILE = 128 * 10**6, 224 * 10**6, 256 * 10**6
 # Less than this is not worth a task of its own.
 LINE_BYTES_A_TASK = 64 * 10**6
 
@@ -91,13 +91,21 @@ def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -
 def file_count(line_bytes: int, shrinkage: float, cores: int) -> int:
     """How many files so many bytes of lines become, if Parquet is smaller by `shrinkage`.
 
-    A day that is too small for two files of LEAST_FILE gets a file for each core.
+    A day that is too small for two files of LEAST_FILE gets a file for each core. Otherwise, where
+    the sizes allow it, each core writes as many as the others: with three files one of two cores
+    would be idle for a quarter of the time.
     """
     parquet_bytes = line_bytes / shrinkage
     if parquet_bytes < 2 * LEAST_FILE:
         return max(min(cores, line_bytes // LINE_BYTES_A_TASK), 1)
     wanted = math.ceil(parquet_bytes / WANTED_FILE)
-    return min(max(cores, wanted), int(parquet_bytes // LEAST_FILE))
+    most = int(parquet_bytes // LEAST_FILE)
+    files = min(max(cores, wanted), most)
+    rounds = math.ceil(files / cores)
+    if rounds * cores <= most:
+        return rounds * cores
+    fewer = (rounds - 1) * cores
+    return fewer if fewer and parquet_bytes / fewer <= LARGEST_FILE else files
 
 
 def _arguments() -> argparse.Namespace:

@@ -108,6 +108,11 @@ def test_files_of_a_large_day_have_128_to_256_megabytes(cores: int, shrinkage: f
     assert compaction.file_count(10**9, shrinkage, cores) == min(cores, 15)
 
 
+@pytest.mark.parametrize(("megabytes", "files"), [(300, 2), (485, 2), (600, 4), (2400, 12)])
+def test_two_cores_write_as_many_files_each(megabytes: int, files: int) -> None:
+    assert compaction.file_count(megabytes * 20 * 10**6, 20.0, 2) == files
+
+
 def test_the_size_of_files_follows_the_newest_day(tmp_path: Path) -> None:
     assert compacted.shrinkage(tmp_path) == compacted.USUAL_SHRINKAGE
     lines, next_day = 5 * 10**8, MIDNIGHT.date()
