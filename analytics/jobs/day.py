@@ -6,7 +6,7 @@ analyse a plan of everything again with each step cost a small day most of its t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -18,23 +18,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import compacted
-from analytics.jobs import schema
+from analytics.jobs import messages, schema
+from analytics.jobs.messages import BROADCAST_AT_MOST, Day, union
 from analytics.jobs.tables import (
     accuracy,
     dead_letters,
     losses,
     probes,
     retries,
-    single_messages,
     trails,
 )
 
 ONE_DAY = timedelta(days=1)
-# So many messages that are not single are sent to every task; more are joined by an exchange.
-BROADCAST_AT_MOST = 500_000
 FAILURE = (*("broker", "topology", "kind", "recorded_us", "requested_delay_ms", *schema.CAUSE),)
 
-Day: TypeAlias = tuple[datetime, datetime]
 Compute: TypeAlias = Callable[[Callable[[], DataFrame]], Future[DataFrame]]
 
 
@@ -90,50 +87,6 @@ def figures(
     )
 
 
-@dataclass(frozen=True)
-class _SingleMessages:
-    """Those that one aggregation counts: by attempt, and their events."""
-
-    by_attempt: DataFrame
-    events: DataFrame
-    day: Day
-
-    def pairs(self) -> DataFrame:
-        return single_messages.pairs(self.by_attempt)
-
-    def trails(self) -> DataFrame:
-        return single_messages.messages(self.by_attempt, *self.day)
-
-    def attempts(self) -> DataFrame:
-        return single_messages.attempts(self.by_attempt)
-
-    def deaths(self) -> DataFrame:
-        return single_messages.deaths(self.events, *self.day)
-
-
-@dataclass(frozen=True)
-class _OtherMessages:
-    """Those without an id or with repeats: their events without repeats, and those of the day."""
-
-    events: DataFrame
-    counted: DataFrame
-    day: Day
-
-    def pairs(self) -> DataFrame:
-        sides = self.events.withColumn("queue", f.lit(""))
-        return accuracy.pair(sides.select(*schema.TRIP_COLUMNS, "queue"))
-
-    def trails(self) -> DataFrame:
-        trail = trails.trails(trails.sides(self.events, self.day[1]), *self.day)
-        return _union([retries.by_message(self.counted), trail])
-
-    def attempts(self) -> DataFrame:
-        return retries.by_attempt(self.counted)
-
-    def deaths(self) -> DataFrame:
-        return retries.by_death(self.counted, self.day[0])
-
-
 def _tables(
     events: DataFrame, summary: dict[str, int], day: Day, data_end: datetime
 ) -> dict[str, DataFrame]:
@@ -151,32 +104,30 @@ def _tables(
         if ended is not None and ended.count() <= BROADCAST_AT_MOST:
             ended = f.broadcast(ended)
         observed = schema.observed(events)
-        single, mixed = _single(observed, day)
-        messages: list[_SingleMessages | _OtherMessages] = [single]
-        copies = _copies(observed, mixed, summary)
+        single, mixed = messages.single(observed, day)
+        parts: list[messages.SingleMessages | messages.OtherMessages] = [single]
+        copies = messages.copies_of_others(observed, mixed, summary)
         if copies is not None:
             found["excluded"] = compute(lambda: losses.repeats(copies, end))
-            each = copies.where("is_kept").drop("copies", "is_kept")
-            counted = retries.of_day(each, *day).localCheckpoint(eager=False)
-            messages.append(_OtherMessages(each, counted, day))
-        found["deaths"] = compute(lambda: retries.deaths(_union(one.deaths() for one in messages)))
+            parts.append(messages.others(copies, day))
+        found["deaths"] = compute(lambda: retries.deaths(union(one.deaths() for one in parts)))
         by_trail = compute(
             lambda: trails.by_trail(
-                trails.with_outcome(_union(one.trails() for one in messages), ended, end)
+                trails.with_outcome(union(one.trails() for one in parts), ended, end)
             )
         )
         failures = compute(
-            lambda: retries.failures(_union(one.events.select(*FAILURE) for one in messages), *day)
+            lambda: retries.failures(union(one.events.select(*FAILURE) for one in parts), *day)
         )
         found["attempts"] = compute(
-            lambda: retries.attempts(_union(one.attempts() for one in messages))
+            lambda: retries.attempts(union(one.attempts() for one in parts))
         )
-        pairs = [one.pairs() for one in messages]
+        pairs = [one.pairs() for one in parts]
         if summary["traced"]:
             pairs.append(accuracy.pair(schema.traced_trips(events)))
         began_at = f.col("began_at")
         of_day = (
-            _union(pairs)
+            union(pairs)
             .where((began_at >= f.lit(begin)) & (began_at < f.lit(end)))
             .localCheckpoint(eager=False)
         )
@@ -209,36 +160,6 @@ def _of_events(
     if summary["probes"]:
         found["probes"] = compute(lambda: probes.lateness(events, day, data_end))
     return found
-
-
-def _single(observed: DataFrame, day: Day) -> tuple[_SingleMessages, DataFrame | None]:
-    """The messages by one aggregation, and which are not: None if all are."""
-    by_attempt = single_messages.by_attempt(observed, *day).localCheckpoint(eager=False)
-    mixed = by_attempt.where("not is_single").select(*schema.MESSAGE).distinct()
-    mixed = mixed.localCheckpoint(eager=False)
-    number = mixed.count()
-    named = observed.where("has_id")
-    if number:
-        mixed = f.broadcast(mixed) if number <= BROADCAST_AT_MOST else mixed
-        by_attempt, named = (
-            one.join(mixed, list(schema.MESSAGE), "left_anti") for one in (by_attempt, named)
-        )
-    return _SingleMessages(by_attempt, named, day), mixed if number else None
-
-
-def _copies(
-    observed: DataFrame, mixed: DataFrame | None, summary: dict[str, int]
-) -> DataFrame | None:
-    """The events of the other messages, as of schema.each_once; None if there are none."""
-    found = []
-    if summary["without_id"]:
-        unnamed = observed.where("not has_id")
-        found.append(schema.each_once_without_id(unnamed, summary["sources"]))
-    if mixed is not None:
-        message = list(schema.MESSAGE)
-        named = observed.where("has_id").join(mixed, message, "left_semi")
-        found.append(schema.each_once(named))
-    return _union(found).localCheckpoint(eager=False) if found else None
 
 
 def _of_pairs(counts: DataFrame, percentiles: DataFrame, names: DataFrame) -> dict[str, DataFrame]:
@@ -298,11 +219,6 @@ def _sources(is_observed: Column) -> Column:
     """How many of the sources there are."""
     found = [f.max((is_observed & (f.col("source") == one)).cast("int")) for one in schema.OBSERVED]
     return reduce(Column.__add__, found)
-
-
-def _union(frames: Iterable[DataFrame]) -> DataFrame:
-    """The rows of all; null where a frame has not the column."""
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
 def _days(first: date, before: date) -> list[date]:

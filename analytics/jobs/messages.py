@@ -1,0 +1,110 @@
+"""The messages of a day, divided by how they are counted: by one aggregation, or by windows.
+
+Both give `pairs` as of accuracy.pair, `trails` as of retries.by_message with trails.trails,
+`attempts` as of retries.by_attempt, and `deaths` as of retries.by_death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from analytics.jobs import schema
+from analytics.jobs.tables import accuracy, retries, single_messages, trails
+
+# So many messages that are not single are sent to every task; more are joined by an exchange.
+BROADCAST_AT_MOST = 500_000
+# Its begin and end.
+Day: TypeAlias = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True)
+class SingleMessages:
+    """Those that one aggregation counts: by attempt, and their events."""
+
+    by_attempt: DataFrame
+    events: DataFrame
+    day: Day
+
+    def pairs(self) -> DataFrame:
+        return single_messages.pairs(self.by_attempt)
+
+    def trails(self) -> DataFrame:
+        return single_messages.messages(self.by_attempt, *self.day)
+
+    def attempts(self) -> DataFrame:
+        return single_messages.attempts(self.by_attempt)
+
+    def deaths(self) -> DataFrame:
+        return single_messages.deaths(self.events, *self.day)
+
+
+@dataclass(frozen=True)
+class OtherMessages:
+    """Those without an id or with repeats: their events without repeats, and those of the day."""
+
+    events: DataFrame
+    counted: DataFrame
+    day: Day
+
+    def pairs(self) -> DataFrame:
+        sides = self.events.withColumn("queue", f.lit(""))
+        return accuracy.pair(sides.select(*schema.TRIP_COLUMNS, "queue"))
+
+    def trails(self) -> DataFrame:
+        trail = trails.trails(trails.sides(self.events, self.day[1]), *self.day)
+        return union([retries.by_message(self.counted), trail])
+
+    def attempts(self) -> DataFrame:
+        return retries.by_attempt(self.counted)
+
+    def deaths(self) -> DataFrame:
+        return retries.by_death(self.counted, self.day[0])
+
+
+def single(observed: DataFrame, day: Day) -> tuple[SingleMessages, DataFrame | None]:
+    """The messages by one aggregation, and which are not: None if all are."""
+    by_attempt = single_messages.by_attempt(observed, *day).localCheckpoint(eager=False)
+    mixed = by_attempt.where("not is_single").select(*schema.MESSAGE).distinct()
+    mixed = mixed.localCheckpoint(eager=False)
+    number = mixed.count()
+    named = observed.where("has_id")
+    if number:
+        mixed = f.broadcast(mixed) if number <= BROADCAST_AT_MOST else mixed
+        by_attempt, named = (
+            one.join(mixed, list(schema.MESSAGE), "left_anti") for one in (by_attempt, named)
+        )
+    return SingleMessages(by_attempt, named, day), mixed if number else None
+
+
+def copies_of_others(
+    observed: DataFrame, mixed: DataFrame | None, summary: Mapping[str, int]
+) -> DataFrame | None:
+    """The events of the other messages, as of schema.each_once; None if there are none."""
+    found = []
+    if summary["without_id"]:
+        unnamed = observed.where("not has_id")
+        found.append(schema.each_once_without_id(unnamed, summary["sources"]))
+    if mixed is not None:
+        message = list(schema.MESSAGE)
+        named = observed.where("has_id").join(mixed, message, "left_semi")
+        found.append(schema.each_once(named))
+    return union(found).localCheckpoint(eager=False) if found else None
+
+
+def others(copies: DataFrame, day: Day) -> OtherMessages:
+    """The other messages, of `copies_of_others`."""
+    each = copies.where("is_kept").drop("copies", "is_kept")
+    counted = retries.of_day(each, *day).localCheckpoint(eager=False)
+    return OtherMessages(each, counted, day)
+
+
+def union(frames: Iterable[DataFrame]) -> DataFrame:
+    """The rows of all; null where a frame has not the column."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
