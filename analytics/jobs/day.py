@@ -1,8 +1,4 @@
-"""The figures of one UTC day: from lines to rows of results, in as few passes as there can be.
-
-What is used several times is a local checkpoint and not a cache: it also cuts the plan, and to
-analyse a plan of everything again with each step cost a small day most of its time.
-"""
+"""The figures of one UTC day: from lines to rows of results, in as few passes as there can be."""
 
 from __future__ import annotations
 
@@ -19,6 +15,7 @@ from pyspark.sql import functions as f
 
 from analytics import compacted
 from analytics.jobs import messages, schema
+from analytics.jobs.checkpoints import keep
 from analytics.jobs.messages import BROADCAST_AT_MOST, Day, union
 from analytics.jobs.tables import (
     accuracy,
@@ -56,8 +53,8 @@ def figures(
     events = schema.events_of(schema.read_days(spark, [given]))
     if given.files:
         # Lines are parsed once. Of Parquet each pass reads its columns, which costs less than to
-        # keep all rows in memory.
-        events = events.localCheckpoint(eager=False)
+        # keep all rows.
+        events = keep(events)
     summary = _summary(events)
     if not summary["observed"] and not summary["probes"]:
         raise NoData(
@@ -70,9 +67,7 @@ def figures(
     later = [one for at in days if not (one := compacted.input_of(log, at)).is_empty]
     if later:
         following = schema.events_of(schema.read_days(spark, later))
-        events = events.union(
-            following.where(accuracy.IS_OF_THE_DAY_BEFORE).localCheckpoint(eager=False)
-        )
+        events = events.union(keep(following.where(accuracy.IS_OF_THE_DAY_BEFORE)))
     begin = datetime.combine(day, time(), UTC)
     data_end = min(now, datetime.combine(until, time(), UTC))
     excluded = {
@@ -96,11 +91,11 @@ def _tables(
 
         def compute(make: Callable[[], DataFrame]) -> Future[DataFrame]:
             # What adds up one partition needs no exchange.
-            return pool.submit(lambda: make().localCheckpoint().coalesce(1))
+            return pool.submit(lambda: keep(make(), eager=True).coalesce(1))
 
         names = compute(lambda: events.select("destination", "publisher", "version").distinct())
         found = _of_events(events, summary, day, data_end, compute)
-        ended = losses.ended(events).localCheckpoint(eager=False) if summary["ended"] else None
+        ended = keep(losses.ended(events)) if summary["ended"] else None
         if ended is not None and ended.count() <= BROADCAST_AT_MOST:
             ended = f.broadcast(ended)
         observed = schema.observed(events)
@@ -126,15 +121,10 @@ def _tables(
         if summary["traced"]:
             pairs.append(accuracy.pair(schema.traced_trips(events)))
         began_at = f.col("began_at")
-        of_day = (
-            union(pairs)
-            .where((began_at >= f.lit(begin)) & (began_at < f.lit(end)))
-            .localCheckpoint(eager=False)
-        )
+        of_day = keep(union(pairs).where((began_at >= f.lit(begin)) & (began_at < f.lit(end))))
         counts = compute(lambda: accuracy.counts(of_day, data_end))
         percentiles = compute(lambda: accuracy.percentiles(of_day))
-    missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
-    missing = missing.localCheckpoint(eager=False)
+    missing = keep(losses.with_fate(accuracy.missing(of_day, data_end), ended))
     return {
         **{name: frame.result() for name, frame in found.items()},
         **_of_pairs(counts.result(), percentiles.result(), names.result()),
@@ -154,7 +144,7 @@ def _of_events(
     found = {}
     _, end = day
     if summary["dead_letters"]:
-        arrived = dead_letters.read(events).localCheckpoint(eager=False)
+        arrived = keep(dead_letters.read(events))
         found["dead_letters"] = compute(lambda: dead_letters.counts(arrived, end))
         found["replays"] = compute(lambda: dead_letters.replays(arrived, events, end))
     if summary["probes"]:

@@ -23,6 +23,7 @@ from pyspark.sql import functions as f
 
 from analytics.events import FIELDS
 from analytics.jobs import command, imported_line, session
+from analytics.jobs.checkpoints import keep
 from analytics.jobs.schema import as_it_is
 
 DONE, FAILED, REFUSED = 0, 1, 4
@@ -73,7 +74,7 @@ def run(log: Path, work: Path) -> None:
 
 def _import(spark: SparkSession, work: Path) -> dict[str, Any]:
     command.print_step(STEPS, 1)
-    rows = _rows(spark, work).persist()
+    rows = keep(_rows(spark, work))
     counts = rows.agg(
         f.count("found").alias("read"), f.count("found.problem").alias("malformed")
     ).collect()[0]

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from analytics.jobs import schema
+from analytics.jobs.checkpoints import keep
 from analytics.jobs.tables import accuracy, retries, single_messages, trails
 
 # So many messages that are not single are sent to every task; more are joined by an exchange.
@@ -70,9 +71,8 @@ class OtherMessages:
 
 def single(observed: DataFrame, day: Day) -> tuple[SingleMessages, DataFrame | None]:
     """The messages by one aggregation, and which are not: None if all are."""
-    by_attempt = single_messages.by_attempt(observed, *day).localCheckpoint(eager=False)
-    mixed = by_attempt.where("not is_single").select(*schema.MESSAGE).distinct()
-    mixed = mixed.localCheckpoint(eager=False)
+    by_attempt = keep(single_messages.by_attempt(observed, *day))
+    mixed = keep(by_attempt.where("not is_single").select(*schema.MESSAGE).distinct())
     number = mixed.count()
     named = observed.where("has_id")
     if number:
@@ -95,13 +95,13 @@ def copies_of_others(
         message = list(schema.MESSAGE)
         named = observed.where("has_id").join(mixed, message, "left_semi")
         found.append(schema.each_once(named))
-    return union(found).localCheckpoint(eager=False) if found else None
+    return keep(union(found)) if found else None
 
 
 def others(copies: DataFrame, day: Day) -> OtherMessages:
     """The other messages, of `copies_of_others`."""
     each = copies.where("is_kept").drop("copies", "is_kept")
-    counted = retries.of_day(each, *day).localCheckpoint(eager=False)
+    counted = keep(retries.of_day(each, *day))
     return OtherMessages(each, counted, day)
 
 

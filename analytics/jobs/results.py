@@ -13,6 +13,8 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from analytics.jobs.checkpoints import keep
+
 
 @dataclass(frozen=True)
 class Results:
@@ -30,7 +32,7 @@ def compute(spark: SparkSession, tables: Mapping[str, DataFrame]) -> Results:
     """
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     schemas = {name: frame.schema for name, frame in tables.items()}
-    rows = spark.sql(_as_one(schemas), args=None, **tables).localCheckpoint().coalesce(1)
+    rows = keep(spark.sql(_as_one(schemas), args=None, **tables), eager=True).coalesce(1)
     return Results(rows, {name: schema.names for name, schema in schemas.items()})
 
 

@@ -45,7 +45,7 @@ CLASSES = "spark.delayboard.classes"
 # Wherever its tasks run: a run keeps what the driver prints.
 DRIVER_SETTINGS = {
     "spark.log.level": "ERROR",
-    # For the rows that memory does not hold and the disk gets.
+    # For the rows that are kept on the disk.
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryoserializer.buffer.max": "1g",
     # PySpark would report each line of ours that names a column, by several calls of the JVM.
