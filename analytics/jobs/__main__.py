@@ -12,16 +12,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from analytics import compacted
 from analytics.jobs import command, compaction, results, session, store
-from analytics.jobs.day import NoData, figures
+from analytics.jobs.day import figures
 
-DONE, FAILED, NO_DATA = 0, 1, 4
 STEPS = (
     "Starting Spark",
     "Compacting the lines",
@@ -34,46 +34,48 @@ STEPS = (
 
 def main() -> int:
     arguments = _arguments()
-    try:
-        run(arguments)
-    except NoData as nothing:
-        command.print_progress(no_data=str(nothing))
-        return NO_DATA
-    except session.MissingPackages as missing:
-        sys.stderr.write(f"{missing}\n")
-        return FAILED
-    except (PySparkException, OSError) as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}".split("\n\n")[0] + "\n")
-        return FAILED
-    return DONE
+    return command.run(lambda: run(arguments))
 
 
 def run(arguments: argparse.Namespace) -> None:
     log, day, out = arguments.log, arguments.day, arguments.out
     if compacted.input_of(log, day).is_empty:
-        raise NoData(f"The event log has no data for {day}.")
+        raise command.NoData(f"The event log has no data for {day}.")
     step = partial(command.print_step, STEPS)
     step(0)
+    size = compacted.day_bytes(log, day)
     spark = session.start(
         f"delayboard {day}",
         scratch=out,
-        input_bytes=compacted.day_bytes(log, day),
+        input_bytes=size,
         archives_classes=bool(arguments.compact),
     )
-    try:
-        if arguments.compact:
-            step(1)
-            compaction.compact_day(spark, log, day, arguments.compact, now=arguments.now)
-        found = figures(spark, log, day, now=arguments.now, step=step)
-        step(4)
-        computed = results.compute(spark, found.tables)
+    # Beside the figures, which take the lines then. Not where an earlier compaction is replaced,
+    # as it is deleted at the end.
+    is_beside = session.is_tiny(size) and compacted.read(log, day) is None
+    with session.stopping(spark):
+        with ThreadPoolExecutor() as pool:
+            if arguments.compact and not is_beside:
+                step(1)
+            compaction_ends = pool.submit(_compact, spark, arguments)
+            if not is_beside:
+                compaction_ends.result()
+            found = figures(spark, log, day, now=arguments.now, step=step)
+            step(4)
+            computed = results.compute(spark, found.tables)
+            compaction_ends.result()
         step(5)
         folder = results.hand_over(computed, arguments.results, day, out)
         if not session.is_remote():
             store.delete_others(spark, folder)
         (out / "summary.json").write_text(json.dumps(found.summary))
-    finally:
-        session.stop(spark)
+
+
+def _compact(spark: SparkSession, arguments: argparse.Namespace) -> None:
+    if arguments.compact:
+        compaction.compact_day(
+            spark, arguments.log, arguments.day, arguments.compact, now=arguments.now
+        )
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,13 +1,52 @@
-"""What the jobs have in common as commands: progress on standard output, the arguments of a day."""
+"""What the jobs have in common as commands: their progress, their end, the arguments of a day."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+DONE, FAILED, NO_DATA = 0, 1, 4
+SPARK_ERRORS = (PySparkException, Py4JError)
+
+
+class NoData(Exception):
+    """There is nothing that the job can use; the message says so."""
+
+
+class JobError(Exception):
+    """The job failed; the message says why."""
+
+
+def run(work: Callable[[], None]) -> int:
+    """Do the work; the exit code. What keeps it from being done is printed."""
+    try:
+        work()
+    except NoData as nothing:
+        print_progress(no_data=str(nothing))
+        return NO_DATA
+    except JobError as error:
+        sys.stderr.write(f"{error}\n")
+        return FAILED
+    except (*SPARK_ERRORS, OSError) as error:
+        sys.stderr.write(f"{describe(error)}\n")
+        return FAILED
+    return DONE
+
+
+def describe(error: Exception) -> str:
+    """The first line of an error. One of Spark can be read only as long as its JVM lives."""
+    if isinstance(error, Py4JJavaError):
+        text: str = error.java_exception.toString()
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return text.splitlines()[0]
 
 
 def print_progress(**values: str | int) -> None:

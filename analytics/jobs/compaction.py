@@ -15,7 +15,6 @@ from datetime import date, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from analytics import compacted
@@ -23,7 +22,6 @@ from analytics.compacted import Compacted, Sizes
 from analytics.events import FIELDS
 from analytics.jobs import command, schema, session, store
 
-DONE, FAILED = 0, 1
 STEPS = ("Starting Spark for the compaction", "Compacting the lines")
 LAYOUT = "v1"
 ORDER = ("broker", "topology", "message_id", "content_id", "recorded_at")
@@ -34,14 +32,8 @@ LINE_BYTES_A_TASK = 64 * 10**6
 
 
 def main() -> int:
-    arguments = _arguments()
-    log, work = arguments.log, arguments.work
-    try:
-        run(log, arguments.day, arguments.url, work, now=arguments.now)
-    except (PySparkException, OSError) as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}".split("\n\n")[0] + "\n")
-        return FAILED
-    return DONE
+    given = _arguments()
+    return command.run(lambda: run(given.log, given.day, given.url, given.work, now=given.now))
 
 
 def run(log: Path, day: date, url: str, work: Path, *, now: datetime) -> None:
@@ -49,11 +41,9 @@ def run(log: Path, day: date, url: str, work: Path, *, now: datetime) -> None:
     command.print_step(STEPS, 0)
     size = compacted.line_bytes(compacted.finished(log, day, now))
     spark = session.start_at(session.LOCAL, f"compact {day}", scratch=work, input_bytes=size)
-    try:
+    with session.stopping(spark):
         command.print_step(STEPS, 1)
         compact_day(spark, log, day, url, now=now)
-    finally:
-        session.stop(spark)
 
 
 def compact_day(spark: SparkSession, log: Path, day: date, url: str, *, now: datetime) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import compacted
-from analytics.jobs import messages, schema
+from analytics.jobs import command, messages, schema
 from analytics.jobs.checkpoints import keep
 from analytics.jobs.messages import BROADCAST_AT_MOST, Day, union
 from analytics.jobs.tables import (
@@ -32,10 +32,6 @@ FAILURE = (*("broker", "topology", "kind", "recorded_us", "requested_delay_ms", 
 Compute: TypeAlias = Callable[[Callable[[], DataFrame]], Future[DataFrame]]
 
 
-class NoData(Exception):
-    """The log contains nothing for the day; the message says so."""
-
-
 @dataclass(frozen=True)
 class Figures:
     """The tables by name that may have rows, and what was read: lines, malformed, excluded."""
@@ -47,7 +43,7 @@ class Figures:
 def figures(
     spark: SparkSession, log: Path, day: date, *, now: datetime, step: Callable[[int], None]
 ) -> Figures:
-    """The figures of a day from a log recorded up to `now`. Raises NoData."""
+    """The figures of a day from a log recorded up to `now`. Raises command.NoData."""
     step(2)
     given = compacted.input_of(log, day)
     events = schema.events_of(schema.read_days(spark, [given]))
@@ -57,7 +53,7 @@ def figures(
         events = keep(events)
     summary = _summary(events)
     if not summary["observed"] and not summary["probes"]:
-        raise NoData(
+        raise command.NoData(
             f"The event log of {day} has {summary['lines']} lines, but no readable line of a "
             f"tap ({summary['malformed']} are malformed)."
         )
@@ -93,45 +89,65 @@ def _tables(
             # What adds up one partition needs no exchange.
             return pool.submit(lambda: keep(make(), eager=True).coalesce(1))
 
+        observed = schema.observed(events)
+        copies = []
+        if summary["without_id"]:
+            copies.append(pool.submit(messages.copies_without_id, observed, summary["sources"]))
         names = compute(lambda: events.select("destination", "publisher", "version").distinct())
         found = _of_events(events, summary, day, data_end, compute)
         ended = keep(losses.ended(events)) if summary["ended"] else None
         if ended is not None and ended.count() <= BROADCAST_AT_MOST:
             ended = f.broadcast(ended)
-        observed = schema.observed(events)
         single, mixed = messages.single(observed, day)
-        parts: list[messages.SingleMessages | messages.OtherMessages] = [single]
-        copies = messages.copies_of_others(observed, mixed, summary)
-        if copies is not None:
-            found["excluded"] = compute(lambda: losses.repeats(copies, end))
-            parts.append(messages.others(copies, day))
-        found["deaths"] = compute(lambda: retries.deaths(union(one.deaths() for one in parts)))
+        if mixed is not None:
+            copies.append(pool.submit(messages.copies_of_mixed, observed, mixed))
+        others = None
+        if copies:
+            others = pool.submit(
+                lambda: messages.others(union(one.result() for one in copies), day)
+            )
+
+        def parts() -> Iterator[messages.SingleMessages | messages.OtherMessages]:
+            # Last, because the others take longest to plan.
+            yield single
+            if others:
+                yield others.result()
+
+        found["deaths"] = compute(lambda: retries.deaths(union(one.deaths() for one in parts())))
         by_trail = compute(
             lambda: trails.by_trail(
-                trails.with_outcome(union(one.trails() for one in parts), ended, end)
+                trails.with_outcome(union(one.trails() for one in parts()), ended, end)
             )
         )
         failures = compute(
-            lambda: retries.failures(union(one.events.select(*FAILURE) for one in parts), *day)
+            lambda: retries.failures(union(one.events.select(*FAILURE) for one in parts()), *day)
         )
         found["attempts"] = compute(
-            lambda: retries.attempts(union(one.attempts() for one in parts))
+            lambda: retries.attempts(union(one.attempts() for one in parts()))
         )
-        pairs = [one.pairs() for one in parts]
+        if others:
+            found["excluded"] = compute(lambda: losses.repeats(others.result().copies, end))
+        pairs = [one.pairs() for one in parts()]
         if summary["traced"]:
             pairs.append(accuracy.pair(schema.traced_trips(events)))
         began_at = f.col("began_at")
         of_day = keep(union(pairs).where((began_at >= f.lit(begin)) & (began_at < f.lit(end))))
         counts = compute(lambda: accuracy.counts(of_day, data_end))
         percentiles = compute(lambda: accuracy.percentiles(of_day))
-    missing = keep(losses.with_fate(accuracy.missing(of_day, data_end), ended))
-    return {
-        **{name: frame.result() for name, frame in found.items()},
-        **_of_pairs(counts.result(), percentiles.result(), names.result()),
-        **_of_trails(by_trail.result(), failures.result(), names.result()),
-        "losses": losses.losses(missing),
-        "unexplained": losses.unexplained(missing),
-    }
+        of_trails = pool.submit(
+            lambda: _of_trails(by_trail.result(), failures.result(), names.result())
+        )
+        of_pairs = pool.submit(
+            lambda: _of_pairs(counts.result(), percentiles.result(), names.result())
+        )
+        missing = keep(losses.with_fate(accuracy.missing(of_day, data_end), ended))
+        return {
+            **{name: frame.result() for name, frame in found.items()},
+            **of_trails.result(),
+            **of_pairs.result(),
+            "losses": losses.losses(missing),
+            "unexplained": losses.unexplained(missing),
+        }
 
 
 def _of_events(

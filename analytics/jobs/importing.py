@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
@@ -26,7 +25,6 @@ from analytics.jobs import command, imported_line, session
 from analytics.jobs.checkpoints import keep
 from analytics.jobs.schema import as_it_is
 
-DONE, FAILED, REFUSED = 0, 1, 4
 STEPS = ("Starting Spark", "Reading the lines", "Comparing with the log", "Writing the new ones")
 SHOWN = 20
 LINES_A_FILE = 100_000
@@ -36,24 +34,12 @@ TRACE_ID_ENDS = len('{"v":1,"event_id":"trace:') + 32
 PLACE = ("file", "block", "row")
 
 
-class Refused(Exception):
-    """A file lacks the columns of an event; the message names it, as its path below --work."""
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m analytics.jobs.importing", description=__doc__)
     parser.add_argument("--log", type=Path, required=True, help="the folder of the event log")
     parser.add_argument("--work", type=Path, required=True, help="the folder to work in")
     arguments = parser.parse_args()
-    try:
-        run(arguments.log, arguments.work)
-    except Refused as reason:
-        command.print_progress(no_data=str(reason))
-        return REFUSED
-    except (PySparkException, OSError) as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}".splitlines()[0] + "\n")
-        return FAILED
-    return DONE
+    return command.run(lambda: run(arguments.log, arguments.work))
 
 
 def run(log: Path, work: Path) -> None:
@@ -63,12 +49,10 @@ def run(log: Path, work: Path) -> None:
     (work / "log").symlink_to(log)
     size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
     spark = session.start_at(session.LOCAL, "delayboard import", scratch=work, input_bytes=size)
-    try:
+    with session.stopping(spark):
         spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
         spark.conf.set("spark.sql.parquet.binaryAsString", "true")
         summary = _import(spark, work)
-    finally:
-        session.stop(spark)
     (work / "summary.json").write_text(json.dumps(summary))
 
 
@@ -133,7 +117,7 @@ def _parquet(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     frame = reader.parquet(*map(as_it_is, paths))
     missing = [name for name in NEEDED if name not in frame.columns]
     if missing:
-        raise Refused(f"parquet/{paths[0].name} has no column {', '.join(missing)}.")
+        raise command.NoData(f"parquet/{paths[0].name} has no column {', '.join(missing)}.")
     fields = f.struct(*(name for name in FIELDS if name in frame.columns))
     moments = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
     return frame.select(

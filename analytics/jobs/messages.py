@@ -6,7 +6,7 @@ Both give `pairs` as of accuracy.pair, `trails` as of retries.by_message with tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -48,8 +48,11 @@ class SingleMessages:
 
 @dataclass(frozen=True)
 class OtherMessages:
-    """Those without an id or with repeats: their events without repeats, and those of the day."""
+    """Those without an id or with repeats: all their events, as of schema.each_once; without
+    repeats; and of these those of the day.
+    """
 
+    copies: DataFrame
     events: DataFrame
     counted: DataFrame
     day: Day
@@ -83,26 +86,24 @@ def single(observed: DataFrame, day: Day) -> tuple[SingleMessages, DataFrame | N
     return SingleMessages(by_attempt, named, day), mixed if number else None
 
 
-def copies_of_others(
-    observed: DataFrame, mixed: DataFrame | None, summary: Mapping[str, int]
-) -> DataFrame | None:
-    """The events of the other messages, as of schema.each_once; None if there are none."""
-    found = []
-    if summary["without_id"]:
-        unnamed = observed.where("not has_id")
-        found.append(schema.each_once_without_id(unnamed, summary["sources"]))
-    if mixed is not None:
-        message = list(schema.MESSAGE)
-        named = observed.where("has_id").join(mixed, message, "left_semi")
-        found.append(schema.each_once(named))
-    return keep(union(found)) if found else None
+def copies_without_id(observed: DataFrame, sources: int) -> DataFrame:
+    """The events of messages without an id, as of schema.each_once_without_id."""
+    return keep(schema.each_once_without_id(observed.where("not has_id"), sources))
+
+
+def copies_of_mixed(observed: DataFrame, mixed: DataFrame) -> DataFrame:
+    """The events of messages with an id that one aggregation does not count, as of
+    schema.each_once.
+    """
+    named = observed.where("has_id").join(mixed, list(schema.MESSAGE), "left_semi")
+    return keep(schema.each_once(named))
 
 
 def others(copies: DataFrame, day: Day) -> OtherMessages:
-    """The other messages, of `copies_of_others`."""
+    """The other messages, of their copies."""
     each = copies.where("is_kept").drop("copies", "is_kept")
     counted = keep(retries.of_day(each, *day))
-    return OtherMessages(each, counted, day)
+    return OtherMessages(copies, each, counted, day)
 
 
 def union(frames: Iterable[DataFrame]) -> DataFrame:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from analytics.jobs import command, spark_home
@@ -61,16 +60,12 @@ MISSING = (
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
-class MissingPackages(Exception):
-    """Spark cannot be reached without packages that are not installed; the message names them."""
-
-
 def start(
     name: str, *, scratch: Path, input_bytes: int, archives_classes: bool = False
 ) -> SparkSession:
     """SPARK_REMOTE (Spark Connect), else SPARK_MASTER, else all cores of this machine.
 
-    SPARK_MEMORY sets the driver's heap in local mode. Raises MissingPackages.
+    SPARK_MEMORY sets the driver's heap in local mode. Raises command.JobError.
 
     With `archives_classes` a local session takes half a minute of a processor more where the
     archive of spark_home is missing: its JVM writes it.
@@ -79,7 +74,7 @@ def start(
         try:
             spark = _builder(name).remote(remote).getOrCreate()
         except ImportError as error:
-            raise MissingPackages(MISSING) from error
+            raise command.JobError(MISSING) from error
         return tuned(spark, input_bytes)
     master = os.environ.get("SPARK_MASTER", LOCAL)
     return start_at(
@@ -91,27 +86,41 @@ def start(
     )
 
 
-def stop(spark: SparkSession) -> None:
-    """Stop the session; print its version, and the peak memory of a driver on this machine."""
-    with suppress(Py4JError, PySparkException, OSError):
-        command.print_progress(spark_version=spark.version, **_peak_memory(spark))
-    classes = None if is_remote() else spark.conf.get(CLASSES, None)
-    stop_context(spark)
-    if classes:
-        jvm: Any = SparkContext._gateway
-        # It ends when its input does, and writes the archive then.
-        jvm.proc.stdin.close()
-        if jvm.proc.wait() == 0:
-            spark_home.keep(Path(classes))
+@contextmanager
+def stopping(spark: SparkSession) -> Iterator[None]:
+    """Stop the session at the end; print its version, and the peak memory of a driver on this
+    machine. Raises command.JobError for an error of Spark.
+    """
+    try:
+        yield
+    except command.SPARK_ERRORS as error:
+        raise command.JobError(command.describe(error)) from error
+    finally:
+        with suppress(*command.SPARK_ERRORS, OSError):
+            command.print_progress(spark_version=spark.version, **_peak_memory(spark))
+        stop_context(spark)
 
 
 def stop_context(spark: SparkSession) -> None:
+    """Stop what runs the queries, and its JVM where that is ours."""
     if is_remote():
         spark.stop()
         return
+    classes = spark.conf.get(CLASSES, None)
     # PySpark's own stop also waits up to half a second for its server of accumulators.
     context: Any = spark.sparkContext
     context._jsc.stop()
+    gateway: Any = SparkContext._gateway
+    jvm = gateway.proc
+    if classes:
+        # It ends when its input does, and writes the archive then.
+        jvm.stdin.close()
+        if jvm.wait() == 0:
+            spark_home.keep(Path(classes))
+    else:
+        # Ending by itself takes it half a second more, to delete folders that are in `scratch`.
+        jvm.kill()
+        jvm.wait()
 
 
 def _peak_memory(spark: SparkSession) -> dict[str, int]:
@@ -152,10 +161,15 @@ def start_at(
     return tuned(builder.getOrCreate(), input_bytes)
 
 
+def is_tiny(input_bytes: int) -> bool:
+    """Whether planning a query of so many bytes costs more than running it."""
+    return input_bytes < TINY_INPUT_BYTES
+
+
 def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
     """The session with its queries set up for so much input."""
-    is_tiny = input_bytes < TINY_INPUT_BYTES
-    partitions = 1 if is_tiny else max(os.cpu_count() or 1, input_bytes // PARTITION_BYTES)
+    is_interpreted = is_tiny(input_bytes)
+    partitions = 1 if is_interpreted else max(os.cpu_count() or 1, input_bytes // PARTITION_BYTES)
     settings = {
         "spark.sql.shuffle.partitions": str(partitions),
         # A log has many small files, and a task for each would cost more than its lines.
@@ -165,8 +179,8 @@ def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         # Rows that an exchange has put together are added up by one pass, not by two.
         "spark.sql.execution.combineAdjacentAggregation": "true",
-        "spark.sql.codegen.wholeStage": str(not is_tiny).lower(),
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if is_tiny else "FALLBACK",
+        "spark.sql.codegen.wholeStage": str(not is_interpreted).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if is_interpreted else "FALLBACK",
     }
     for key, value in settings.items():
         spark.conf.set(key, value)
@@ -180,6 +194,7 @@ def _builder(name: str) -> SparkSession.Builder:
 
 def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     java = f'-Dlog4j2.configurationFile={LOG4J.as_uri()} "-Dderby.system.home={scratch}"'
+    java += f' "-Djava.io.tmpdir={scratch}"'
     # Nobody waits for a pause, and a collector that runs beside the work costs more.
     java += f" -XX:+Use{'Serial' if input_bytes < SMALL_INPUT_BYTES else 'Parallel'}GC"
     if input_bytes < SMALL_INPUT_BYTES:

@@ -165,6 +165,31 @@ def test_figures_are_those_of_the_lines_from_parquet_and_from_both(
     assert "v" in parquet.columns
 
 
+def test_a_small_day_is_compacted_beside_its_figures(
+    tmp_path: Path, warm: RunModule, monkeypatch: pytest.MonkeyPatch, expected: Figures
+) -> None:
+    monkeypatch.setattr(launch, "run_module", warm)
+    log = tmp_path / "log"
+    write_cases(log)
+    write_log(log, late_lines(), "late")
+    assert compute(log, compact_to=url_of(log)) == expected
+    assert compacted.input_of(log, DAY).files == ()
+    assert compute(log) == expected
+
+
+def test_no_results_are_handed_over_if_the_compaction_fails(
+    tmp_path: Path, warm: RunModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "run_module", warm)
+    log = tmp_path / "log"
+    write_log(log, a_trip(at=NOON))
+    Path(url_of(log)[len("file://") :]).write_text("A file, where a folder is needed.")
+    with pytest.raises(launch.LaunchError, match="Parent path is not a directory"):
+        compute(log, compact_to=url_of(log))
+    assert compacted.read(log, DAY) is None
+    assert not Path(results_in(log)[len("file://") :]).exists()
+
+
 def test_lines_in_no_figure_are_counted_by_reason(expected: Figures) -> None:
     reasons = {"torn": 1, "malformed": 1, "repeat": 2, "no_topology": 3, "unknown_source": 0}
     assert expected[2] == reasons
