@@ -119,8 +119,8 @@ def run_day(
 ) -> Result:
     """Compute one UTC day from the log; the rows lie at the URL `results` as Parquet too.
 
-    With `compact_to`, which needs local Spark, the day is compacted too, as by run_compaction: first,
-    or a tiny day beside the rest.
+    With `compact_to`, which needs local Spark, the day is compacted too, as by run_compaction:
+    first, or a tiny day beside the rest.
 
     `pulse(done, total)` is called at least once a second; what it raises ends the job and
     is passed on. Raises NoData, and LaunchError for anything else that goes wrong.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -93,12 +95,29 @@ def stopping(spark: SparkSession) -> Iterator[None]:
     """
     try:
         yield
-    except command.SPARK_ERRORS as error:
-        raise command.JobError(command.describe(error)) from error
+    except (*command.SPARK_ERRORS, OSError) as error:
+        raise command.JobError(_end_of_jvm() or command.describe(error)) from error
     finally:
+        # What a JVM that is gone says of it would hide why.
         with suppress(*command.SPARK_ERRORS, OSError):
             command.print_progress(spark_version=spark.version, **_peak_memory(spark))
-        stop_context(spark)
+            stop_context(spark)
+
+
+def _end_of_jvm() -> str:
+    """A sentence, if our JVM has ended: each call fails then, and says nothing about why."""
+    code = None if is_remote() else _jvm().poll()
+    if code is None:
+        return ""
+    if code == -signal.SIGKILL:
+        return "Spark's JVM was killed. The machine may have had too little memory for it."
+    return f"Spark's JVM ended with code {code}."
+
+
+def _jvm() -> subprocess.Popen[bytes]:
+    gateway: Any = SparkContext._gateway
+    process: subprocess.Popen[bytes] = gateway.proc
+    return process
 
 
 def stop_context(spark: SparkSession) -> None:
@@ -110,11 +129,10 @@ def stop_context(spark: SparkSession) -> None:
     # PySpark's own stop also waits up to half a second for its server of accumulators.
     context: Any = spark.sparkContext
     context._jsc.stop()
-    gateway: Any = SparkContext._gateway
-    jvm = gateway.proc
+    jvm = _jvm()
     if classes:
         # It ends when its input does, and writes the archive then.
-        jvm.stdin.close()
+        cast("IO[bytes]", jvm.stdin).close()
         if jvm.wait() == 0:
             spark_home.keep(Path(classes))
     else:

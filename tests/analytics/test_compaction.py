@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -19,6 +21,7 @@ from analytics.log import hour_folder, make_folder
 from tests.analytics import job_cases
 from tests.analytics.builders import NOON, a_trip, results_in, write_log
 from tests.analytics.warm_spark import RunModule
+from tests.rooted import children
 
 DAY = NOON.date()
 MIDNIGHT = job_cases.MIDNIGHT
@@ -206,6 +209,21 @@ def kill_at(step: int, seconds: float) -> Callable[[int, int], None]:
                 raise Killed
 
     return pulse
+
+
+def test_a_killed_jvm_is_named_as_the_reason(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write_log(log, a_trip(at=NOON))
+
+    def kill_the_jvm(done: int, _: int) -> None:
+        jobs = (
+            p for p in children(os.getpid()) if "--log" in Path(f"/proc/{p}/cmdline").read_text()
+        )
+        for jvm in chain.from_iterable(map(children, jobs)) if done >= 2 else ():
+            os.kill(jvm, signal.SIGKILL)
+
+    with pytest.raises(launch.LaunchError, match="Spark's JVM was killed"):
+        launch.run_day(log, DAY, results_in(log), pulse=kill_the_jvm)
 
 
 def check_kills(
