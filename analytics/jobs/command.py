@@ -49,6 +49,12 @@ def describe(error: Exception) -> str:
     return text.splitlines()[0]
 
 
+def is_without_answer(error: Exception) -> bool:
+    """Whether it is a call that Spark's JVM did not answer, not even with an error."""
+    is_call = isinstance(error, Py4JError | ConnectionError)
+    return is_call and not isinstance(error, Py4JJavaError)
+
+
 def print_progress(**values: str | int) -> None:
     """Print one JSON object as a line."""
     sys.stdout.write(json.dumps(values) + "\n")

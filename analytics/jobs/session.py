@@ -55,6 +55,7 @@ DRIVER_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+JVM_ENDS_WITHIN_SECONDS = 10
 MISSING = (
     "SPARK_REMOTE needs the packages of Spark Connect, which are missing. Run “pip install "
     "--require-hashes -r requirements-spark-connect.txt”."
@@ -96,7 +97,7 @@ def stopping(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except (*command.SPARK_ERRORS, OSError) as error:
-        raise command.JobError(_end_of_jvm() or command.describe(error)) from error
+        raise command.JobError(_end_of_jvm(error) or command.describe(error)) from error
     finally:
         # What a JVM that is gone says of it would hide why.
         with suppress(*command.SPARK_ERRORS, OSError):
@@ -104,10 +105,14 @@ def stopping(spark: SparkSession) -> Iterator[None]:
             stop_context(spark)
 
 
-def _end_of_jvm() -> str:
+def _end_of_jvm(error: Exception) -> str:
     """A sentence, if our JVM has ended: each call fails then, and says nothing about why."""
-    code = None if is_remote() else _jvm().poll()
-    if code is None:
+    if is_remote() or not command.is_without_answer(error):
+        return ""
+    try:
+        # Its connections end before it does.
+        code = _jvm().wait(JVM_ENDS_WITHIN_SECONDS)
+    except subprocess.TimeoutExpired:
         return ""
     if code == -signal.SIGKILL:
         return "Spark's JVM was killed. The machine may have had too little memory for it."
@@ -115,9 +120,12 @@ def _end_of_jvm() -> str:
 
 
 def _jvm() -> subprocess.Popen[bytes]:
-    gateway: Any = SparkContext._gateway
-    process: subprocess.Popen[bytes] = gateway.proc
+    process: subprocess.Popen[bytes] = _gateway().proc
     return process
+
+
+def _gateway() -> Any:
+    return SparkContext._gateway
 
 
 def stop_context(spark: SparkSession) -> None:
@@ -137,6 +145,8 @@ def stop_context(spark: SparkSession) -> None:
             spark_home.keep(Path(classes))
     else:
         # Ending by itself takes it half a second more, to delete folders that are in `scratch`.
+        # First Python's objects forget it: to release them would be logged as a failure.
+        _gateway().shutdown()
         jvm.kill()
         jvm.wait()
 
