@@ -60,7 +60,11 @@ def run(arguments: argparse.Namespace) -> None:
             compaction_ends = pool.submit(_compact, spark, arguments)
             if not is_beside:
                 compaction_ends.result()
-            found = figures(spark, log, day, now=arguments.now, step=step)
+            try:
+                found = figures(spark, log, day, now=arguments.now, step=step)
+            except command.NoData:
+                compaction_ends.result()
+                raise
             step(4)
             computed = results.compute(spark, found.tables)
             compaction_ends.result()

@@ -55,6 +55,8 @@ DRIVER_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# Set where all temporary files of the JVM are in the folder of the job.
+KILLABLE = "spark.delayboard.killable"
 JVM_ENDS_WITHIN_SECONDS = 10
 MISSING = (
     "SPARK_REMOTE needs the packages of Spark Connect, which are missing. Run “pip install "
@@ -102,6 +104,7 @@ def stopping(spark: SparkSession) -> Iterator[None]:
         # What a JVM that is gone says of it would hide why.
         with suppress(*command.SPARK_ERRORS, OSError):
             command.print_progress(spark_version=spark.version, **_peak_memory(spark))
+        with suppress(*command.SPARK_ERRORS, OSError):
             stop_context(spark)
 
 
@@ -134,21 +137,22 @@ def stop_context(spark: SparkSession) -> None:
         spark.stop()
         return
     classes = spark.conf.get(CLASSES, None)
+    is_killable = spark.conf.get(KILLABLE, None)
     # PySpark's own stop also waits up to half a second for its server of accumulators.
     context: Any = spark.sparkContext
     context._jsc.stop()
     jvm = _jvm()
-    if classes:
-        # It ends when its input does, and writes the archive then.
-        cast("IO[bytes]", jvm.stdin).close()
-        if jvm.wait() == 0:
-            spark_home.keep(Path(classes))
-    else:
+    if is_killable and not classes:
         # Ending by itself takes it half a second more, to delete folders that are in `scratch`.
         # First Python's objects forget it: to release them would be logged as a failure.
         _gateway().shutdown()
         jvm.kill()
         jvm.wait()
+        return
+    # It ends when its input does, and writes the archive then.
+    cast("IO[bytes]", jvm.stdin).close()
+    if jvm.wait() == 0 and classes:
+        spark_home.keep(Path(classes))
 
 
 def _peak_memory(spark: SparkSession) -> dict[str, int]:
@@ -222,7 +226,6 @@ def _builder(name: str) -> SparkSession.Builder:
 
 def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     java = f'-Dlog4j2.configurationFile={LOG4J.as_uri()} "-Dderby.system.home={scratch}"'
-    java += f' "-Djava.io.tmpdir={scratch}"'
     # Nobody waits for a pause, and a collector that runs beside the work costs more.
     java += f" -XX:+Use{'Serial' if input_bytes < SMALL_INPUT_BYTES else 'Parallel'}GC"
     if input_bytes < SMALL_INPUT_BYTES:
@@ -240,7 +243,13 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
     java += " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     # Our lines alone are on the standard output.
     java += " -Xlog:disable -Xlog:all=warning:stderr"
+    killable = {}
+    # The JVM loads libraries from its temporary folder.
+    if not os.statvfs(scratch).f_flag & os.ST_NOEXEC:
+        java += f' "-Djava.io.tmpdir={scratch}"'
+        killable = {KILLABLE: "true"}
     return {
+        **killable,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": os.environ.get("SPARK_MEMORY") or f"{heap_mib(input_bytes)}m",
