@@ -1,6 +1,6 @@
 """`python -m analytics.jobs --log FOLDER --day YYYY-MM-DD --results URL --out FOLDER`.
 
-With --compact URL the finished hours become Parquet there first. Prints one JSON object per line:
+With --compact URL the finished hours become Parquet there. Prints one JSON object per line:
 `{"done": 2, "total": 5, "step": "..."}` while it works. Spark writes the results to --results as
 Parquet; --out gets `summary.json` and, of each table, its rows as lines of JSON. Exit codes: 0
 done, 1 failed (the reason on stderr), 2 wrong arguments, 4 no data for the day (`{"no_data": "a
@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> None:
         input_bytes=size,
         archives_classes=bool(arguments.compact),
     )
-    # Beside the figures, which take the lines then. Not where an earlier compaction is replaced,
-    # as it is deleted at the end.
+    # A tiny day is compacted while its figures are computed from its lines. But where an earlier
+    # compaction is replaced it comes first, because the Parquet of that one is deleted.
     is_beside = session.is_tiny(size) and compacted.read(log, day) is None
     with session.stopping(spark):
         with ThreadPoolExecutor() as pool:
@@ -62,12 +62,11 @@ def run(arguments: argparse.Namespace) -> None:
                 compaction_ends.result()
             try:
                 found = figures(spark, log, day, now=arguments.now, step=step)
-            except command.NoData:
+                step(4)
+                computed = results.compute(spark, found.tables)
+            finally:
+                # Of a day without data a failure is reported too.
                 compaction_ends.result()
-                raise
-            step(4)
-            computed = results.compute(spark, found.tables)
-            compaction_ends.result()
         step(5)
         folder = results.hand_over(computed, arguments.results, day, out)
         if not session.is_remote():

@@ -25,7 +25,7 @@ class JobError(Exception):
 
 
 def run(work: Callable[[], None]) -> int:
-    """Do the work; the exit code. What keeps it from being done is printed."""
+    """Do the work and return the exit code; print why it failed."""
     try:
         work()
     except NoData as nothing:
@@ -41,12 +41,10 @@ def run(work: Callable[[], None]) -> int:
 
 
 def describe(error: Exception) -> str:
-    """The first line of an error. One of Spark can be read only as long as its JVM lives."""
+    """The first paragraph of an error: of Spark's own with the causes. Its JVM has to run."""
     if isinstance(error, Py4JJavaError):
-        text: str = error.java_exception.toString()
-    else:
-        text = f"{type(error).__name__}: {error}"
-    return text.splitlines()[0]
+        return str(error.java_exception.toString())
+    return f"{type(error).__name__}: {error}".split("\n\n")[0]
 
 
 def is_without_answer(error: Exception) -> bool:

@@ -101,7 +101,7 @@ def stopping(spark: SparkSession) -> Iterator[None]:
     except (*command.SPARK_ERRORS, OSError) as error:
         raise command.JobError(_end_of_jvm(error) or command.describe(error)) from error
     finally:
-        # What a JVM that is gone says of it would hide why.
+        # A JVM that has ended fails here too, which would hide the first error.
         with suppress(*command.SPARK_ERRORS, OSError):
             command.print_progress(spark_version=spark.version, **_peak_memory(spark))
         with suppress(*command.SPARK_ERRORS, OSError):
@@ -194,14 +194,14 @@ def start_at(
 
 
 def is_tiny(input_bytes: int) -> bool:
-    """Whether planning a query of so many bytes costs more than running it."""
+    """Whether queries of so many bytes are interpreted, in one partition."""
     return input_bytes < TINY_INPUT_BYTES
 
 
 def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
     """The session with its queries set up for so much input."""
-    is_interpreted = is_tiny(input_bytes)
-    partitions = 1 if is_interpreted else max(os.cpu_count() or 1, input_bytes // PARTITION_BYTES)
+    tiny = is_tiny(input_bytes)
+    partitions = 1 if tiny else max(os.cpu_count() or 1, input_bytes // PARTITION_BYTES)
     settings = {
         "spark.sql.shuffle.partitions": str(partitions),
         # A log has many small files, and a task for each would cost more than its lines.
@@ -211,8 +211,8 @@ def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         # Rows that an exchange has put together are added up by one pass, not by two.
         "spark.sql.execution.combineAdjacentAggregation": "true",
-        "spark.sql.codegen.wholeStage": str(not is_interpreted).lower(),
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if is_interpreted else "FALLBACK",
+        "spark.sql.codegen.wholeStage": str(not tiny).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if tiny else "FALLBACK",
     }
     for key, value in settings.items():
         spark.conf.set(key, value)

@@ -54,6 +54,11 @@ def late_lines() -> list[Any]:
     return list(chain.from_iterable(a_trip(f"late {n}", NOON) for n in range(3)))
 
 
+def write_all(log: Path) -> None:
+    write_cases(log)
+    write_log(log, late_lines(), "late")
+
+
 def compute(log: Path, compact_to: str = "") -> Figures:
     result = launch.run_day(log, DAY, results_in(log), pulse=lambda *_: None, compact_to=compact_to)
     tables = {name: sorted(map(str, rows)) for name, rows in result.tables.items()}
@@ -137,8 +142,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory, warm: RunModule) -> Figur
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "run_module", warm)
         log = tmp_path_factory.mktemp("plain") / "log"
-        write_cases(log)
-        write_log(log, late_lines(), "late")
+        write_all(log)
         return compute(log)
 
 
@@ -173,8 +177,7 @@ def test_a_small_day_is_compacted_beside_its_figures(
 ) -> None:
     monkeypatch.setattr(launch, "run_module", warm)
     log = tmp_path / "log"
-    write_cases(log)
-    write_log(log, late_lines(), "late")
+    write_all(log)
     assert compute(log, compact_to=url_of(log)) == expected
     assert compacted.input_of(log, DAY).files == ()
     assert compute(log) == expected
@@ -232,8 +235,7 @@ def check_kills(
     """Kill compactions and computations there, and complete them."""
     for number, (step, seconds) in enumerate(moments):
         log = tmp_path / f"log{number}"
-        write_cases(log)
-        write_log(log, late_lines(), "late")
+        write_all(log)
         with suppress(Killed):
             if number % 2:
                 launch.run_day(log, DAY, results_in(log), pulse=kill_at(step, seconds))
