@@ -26,6 +26,7 @@ from delayboard.changes.outgoing import lost_to_taps
 from delayboard.changes.session import Session
 from delayboard.models import (
     ChangeKind,
+    ChangeState,
     Interception,
     InterceptionState,
     ScheduledChange,
@@ -86,6 +87,8 @@ class Executor:
         self._written = dict(self.counts)
         self._refresh_at = 0.0
         self._given: deque[Intercepted] = deque()
+        self._begun: set[int] = set()
+        self._copies: list[Intercepted] = []
         self._moved: list[Intercepted] = []
         self._move_at = 0.0
         self._wake, self._ending = Event(), Event()
@@ -177,7 +180,7 @@ class Executor:
         declare(self._session.selection.missing(is_for_all=is_for_all), self._management)
 
     def _carry_out(self) -> None:
-        given = [self._given.popleft() for _ in range(len(self._given))]
+        given = self._take_given()
         self._moved += [one for one in given if _is_moved(one.change)]
         others = [one for one in given if not _is_moved(one.change)]
         if others:
@@ -189,6 +192,22 @@ class Executor:
             moved, self._moved = self._moved, []
             self._publish_again(moved)
             self._move_at = time.monotonic() + GATHER_SECONDS
+        self._end_copies()
+
+    def _take_given(self) -> list[Intercepted]:
+        """The messages to be changed; one that came once more waits for the first to end."""
+        given: list[Intercepted] = []
+        for _ in range(len(self._given)):
+            one = self._given.popleft()
+            (self._copies if one.change.pk in self._begun else given).append(one)
+            self._begun.add(one.change.pk)
+        return given
+
+    def _end_copies(self) -> None:
+        waiting = {one.change.pk for one in self._moved}
+        ended = [one for one in self._copies if one.change.pk not in waiting]
+        self._copies = [one for one in self._copies if one.change.pk in waiting]
+        self.outcomes.extend(Outcome(one, one.change.state == ChangeState.DONE) for one in ended)
 
     def _is_due_again(self) -> bool:
         """Whether one is rescheduled to so soon that it would come late."""

@@ -153,7 +153,7 @@ class _Reading:
             seen += len(arrivals)
             for arrival in arrivals:
                 change = tombstones.find(message := arrival.message)
-                if change is not None:
+                if change is not None and change.pk not in tombstones.handed_over:
                     tombstones.handed_over.add(change.pk)
                     found.append(Intercepted(arrival.tag, change, message))
             if time.monotonic() > until:

@@ -50,7 +50,7 @@ class Tombstones:
         self._changes = changes
         self._is_at_due_time = is_at_due_time
         self._is_read_whole = is_read_whole
-        # Those whose message has come, though it may not be written down yet.
+        # Those whose message has come in this session, though it may not be written down yet.
         self.handed_over: set[int] = set()
         self._by_key: dict[str, list[ScheduledChange]] = {}
         self.reload()
@@ -91,7 +91,8 @@ class Tombstones:
 
         Neither one of the same id and another content is it, nor one that comes long before it,
         nor what stands for a message of the same or a later change. One that was taken before is
-        known again only when it is delivered again, or when a level dead-lettered it twice.
+        known again only when it is delivered again, or when a level dead-lettered it twice. Then
+        its change is done, or it is handed over.
         """
         name = bounded(message.properties.message_id or "")
         if not self._by_key or (name and name not in self._by_key):
@@ -102,17 +103,17 @@ class Tombstones:
             one
             for one in self._by_key.get(name or content, ())
             if one.content_id == content
-            and one.pk not in self.handed_over
             and (one.due_at <= until or not self._is_at_due_time)
             and not (own.isdecimal() and one.pk <= int(own))
         ]
-        waiting = [one for one in changes if one.state in OPEN]
+        new = [one for one in changes if one.pk not in self.handed_over]
+        waiting = [one for one in new if one.state in OPEN]
         trip = trip_of(message) if changes else ""
         if waiting:
             waiting[0].trip = trip
             return waiting[0]
-        again = (one for one in changes if message.redelivered or (trip and trip == one.trip))
-        return next(again, None)
+        again = (one for one in changes if trip and trip == one.trip)
+        return next(again, None) or next((one for one in new if message.redelivered), None)
 
 
 def trip_of(message: Message) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -14,10 +16,10 @@ from django.utils import timezone
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from delayboard.changes import carry_out, check, copies, take
-from delayboard.changes.carry_out import Executor, Intercepted
+from delayboard.changes.carry_out import Executor, Intercepted, Outcome
 from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.changes.point import Point
-from delayboard.changes.request import request
+from delayboard.changes.request import request, undo
 from delayboard.changes.session import Session
 from delayboard.models import (
     ChangeKind,
@@ -63,6 +65,14 @@ def message(body: bytes = b"a", *, own: int | None = None) -> Message:
     return Message("a", "0.work", build_properties(headers, message_id="m"), body)
 
 
+def died(second: int) -> Message:
+    """One that a level dead-lettered at this second."""
+    at = datetime(2030, 1, 1, 0, 0, second, tzinfo=UTC)
+    death = {"queue": "level", "reason": "expired", "count": 1, "time": at, "exchange": "x"}
+    properties = build_properties({"x-death": [death]}, message_id="m")
+    return Message("a", "0.work", properties, b"a")
+
+
 def requested(row: ScheduledMessage, kind: ChangeKind = ChangeKind.CANCEL) -> ScheduledChange:
     assert [verdict.problem for verdict in request(None, [row], kind)] == [""]
     return ScheduledChange.objects.latest("pk")
@@ -91,22 +101,57 @@ def test_a_cancelled_message_that_its_level_dead_lettered_twice_is_taken_twice(
     topology: Topology,
 ) -> None:
     """A broker that is killed publishes it again; another of the same content is another trip."""
-
-    def died(second: int) -> Message:
-        at = datetime(2030, 1, 1, 0, 0, second, tzinfo=UTC)
-        death = {"queue": "level", "reason": "expired", "count": 1, "time": at, "exchange": "x"}
-        properties = build_properties({"x-death": [death]}, message_id="m")
-        return Message("a", "0.work", properties, b"a")
-
     requested(store(topology, message(), "work", SOON))
     found = take.Tombstones(ScheduledChange.objects.all())
     change = found.find(died(0))
     assert change is not None
+    found.handed_over.add(change.pk)
+    assert (found.find(died(0)), found.find(died(1))) == (change, None)
     assert take.finish(change, message())
+    found.reload()
+    assert (found.find(died(0)), found.find(died(1))) == (change, None)
     found = take.Tombstones(ScheduledChange.objects.all())
-    assert found.find(died(0)) == change
-    assert found.find(died(1)) is None
+    assert (found.find(died(0)), found.find(died(1))) == (change, None)
     assert found.find(replace(died(1), redelivered=True)) == change
+
+
+@pytest.mark.parametrize("kind", [ChangeKind.CANCEL, ChangeKind.RESCHEDULE])
+def test_a_copy_of_a_message_that_is_being_changed_waits_for_its_end(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch, kind: ChangeKind
+) -> None:
+    change = requested(store(topology, message(), "work", SOON), kind)
+    change.new_due_at = timezone.now() + timedelta(hours=1)
+    executor = executor_of(change)
+    published: list[int] = []
+
+    def publish_again(some: Sequence[Intercepted]) -> None:
+        published.extend(one.tag for one in some)
+        executor.outcomes.extend(Outcome(one, take.finish(one.change, died(0))) for one in some)
+
+    monkeypatch.setattr(executor, "_publish_again", publish_again)
+    executor._move_at = time.monotonic() + 3600
+    executor.carry_out(Intercepted(1, change, died(0)))
+    executor.carry_out(Intercepted(2, change, died(0)))
+    executor._carry_out()
+    if kind == ChangeKind.RESCHEDULE:
+        assert not executor.outcomes
+        executor._move_at = 0.0
+        executor._carry_out()
+        assert published == [1]
+    assert [(one.intercepted.tag, one.is_taken) for one in executor.outcomes] == [
+        (1, True),
+        (2, True),
+    ]
+
+
+def test_a_copy_of_a_message_whose_change_was_undone_goes_on_too(topology: Topology) -> None:
+    change = requested(store(topology, message(), "work", SOON))
+    executor = executor_of(change)
+    assert undo(None, change)
+    for tag in (1, 2):
+        executor.carry_out(Intercepted(tag, change, died(0)))
+        executor._carry_out()
+    assert [one.is_taken for one in executor.outcomes] == [False, False]
 
 
 def test_equal_messages_are_changed_together_whichever_else_is_chosen(topology: Topology) -> None:

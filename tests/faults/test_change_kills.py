@@ -19,6 +19,7 @@ from pytest_django import Settings
 from analytics.models import ScheduledMessage
 from delayboard.changes.forward import PREFETCH
 from delayboard.changes.request import request
+from delayboard.changes.take import trip_of
 from delayboard.demo.node import PrivateNode
 from delayboard.models import (
     ChangeKind,
@@ -47,6 +48,7 @@ from topology.broker.amqp.consumer import getter
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Binding, Definitions, Queue
+from topology.message import Headers
 from topology.models import Topology, Work
 from topology.patterns.delay_levels.params import Params, delivery_name
 
@@ -419,10 +421,15 @@ def change_during_broker_kills(
     with Management(address_of(vhost)) as management:
         assert observe(management).declared == before
     arrived = Arrivals({queue: [] for queue in QUEUES})
+    cancelled = {row.key for row in changed.cancelled}
+    taken: list[tuple[str, Headers]] = []
     for queue in QUEUES:
         with getter(address_of(vhost), queue) as source:
             while delivery := source.get():
                 source.ack(delivery)
                 arrived.add(queue, delivery)
+                if delivery.message.properties.message_id in cancelled:
+                    taken.append((trip_of(delivery.message), delivery.message.headers))
+        assert not taken, list(ScheduledChange.objects.values_list("key", "trip", "ended_at"))
         assert set(arrived.ids(queue)) == changed.wanted(queue)
         assert arrived.doubled(queue, unmarked=kills).total() <= kills * PREFETCH

@@ -37,6 +37,8 @@ def test_a_stream_takes_dead_letters_before_3_12_only_at_least_once(
     (outcome,) = walk(found, "", "hold", version=version_of(vhost)).outcomes
     with publisher(address_of(vhost), "test") as channel:
         channel.declare(found)
+        # A stream that is not ready yet takes the message minutes later, or never.
+        channel.publish(Publish("", "log", body=b"the first"))
         channel.publish(Publish("", "hold"))
     with getter(address_of(vhost), "hold") as source:
         eventually(lambda: source.get() is None, "it has left the queue hold")
@@ -48,7 +50,7 @@ def test_a_stream_takes_dead_letters_before_3_12_only_at_least_once(
         )
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("", "log", body=b"the last"))
-    expected = {b"", b"the last"} if is_delivered else {b"the last"}
+    expected = {b"the first", b"the last"} | ({b""} if is_delivered else set())
     with StreamReader(address_of(vhost), "log", start="first") as stream:
         # At least once: the broker may hand the same message on twice.
         bodies: set[bytes] = set()
