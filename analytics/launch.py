@@ -84,7 +84,7 @@ class JobReport:
 
 
 class LaunchError(Exception):
-    """The job failed; the message is a sentence with its last output."""
+    """The job failed; the message is a sentence with what it said."""
 
 
 class NoData(LaunchError):
@@ -209,7 +209,7 @@ def run_module(
         if code == NO_DATA_CODE and "no_data" in last:
             raise NoData(str(last["no_data"]))
         if code:
-            raise LaunchError(_what_went_wrong(code, output))
+            raise LaunchError(_what_went_wrong(code, str(last.get("error", "")), output))
 
 
 def _follow(
@@ -258,7 +258,10 @@ def _end_of(complaints: IO[bytes]) -> str:
     return complaints.read().decode(errors="replace").replace("\x00", "\ufffd")
 
 
-def _what_went_wrong(code: int, complaints: str) -> str:
+def _what_went_wrong(code: int, error: str, complaints: str) -> str:
+    """What the job itself said, else the end of its output."""
+    if error:
+        return f"The job failed: {error[:2000]}"
     lines = [line.strip() for line in complaints.splitlines() if line.strip()]
     end = f"signal {-code}" if code < 0 else f"exit code {code}"
     output = " / ".join(lines[-5:])[-2000:] or "no output"

@@ -3,8 +3,8 @@
 With --compact URL the finished hours become Parquet there. Prints one JSON object per line:
 `{"done": 2, "total": 5, "step": "..."}` while it works. Spark writes the results to --results as
 Parquet; --out gets `summary.json` and, of each table, its rows as lines of JSON. Exit codes: 0
-done, 1 failed (the reason on stderr), 2 wrong arguments, 4 no data for the day (`{"no_data": "a
-sentence"}` on stdout).
+done, 1 failed (`{"error": "a sentence"}`, which is on stderr too), 2 wrong arguments, 4 no data for
+the day (`{"no_data": "a sentence"}`).
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ def run(arguments: argparse.Namespace) -> None:
     )
     # A tiny day is compacted while its figures are computed from its lines. But where an earlier
     # compaction is replaced it comes first, because the Parquet of that one is deleted.
-    is_beside = session.is_tiny(size) and compacted.read(log, day) is None
+    is_concurrent = session.is_tiny(size) and compacted.read(log, day) is None
     with session.stopping(spark):
-        with ThreadPoolExecutor() as pool:
-            if arguments.compact and not is_beside:
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            if arguments.compact and not is_concurrent:
                 step(1)
-            compaction_ends = pool.submit(_compact, spark, arguments)
-            if not is_beside:
-                compaction_ends.result()
+            compacting = pool.submit(_compact, spark, arguments)
+            if not is_concurrent:
+                compacting.result()
             try:
                 found = figures(spark, log, day, now=arguments.now, step=step)
                 step(4)
                 computed = results.compute(spark, found.tables)
             finally:
                 # Of a day without data a failure is reported too.
-                compaction_ends.result()
+                compacting.result()
         step(5)
         folder = results.hand_over(computed, arguments.results, day, out)
         if not session.is_remote():

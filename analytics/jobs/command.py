@@ -8,11 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 DONE, FAILED, NO_DATA = 0, 1, 4
+# A chain of Java's exceptions may be a ring.
+MOST_CAUSES = 20
 SPARK_ERRORS = (PySparkException, Py4JError)
 
 
@@ -32,19 +35,32 @@ def run(work: Callable[[], None]) -> int:
         print_progress(no_data=str(nothing))
         return NO_DATA
     except JobError as error:
-        sys.stderr.write(f"{error}\n")
-        return FAILED
+        return _fail(str(error))
     except (*SPARK_ERRORS, OSError) as error:
-        sys.stderr.write(f"{describe(error)}\n")
-        return FAILED
+        return _fail(describe(error))
     return DONE
+
+
+def _fail(why: str) -> int:
+    print_progress(error=why)
+    sys.stderr.write(f"{why}\n")
+    return FAILED
 
 
 def describe(error: Exception) -> str:
     """The first paragraph of an error: of Spark's own with the causes. Its JVM has to run."""
     if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.toString())
+        return _with_cause(error.java_exception)
     return f"{type(error).__name__}: {error}".split("\n\n")[0]
+
+
+def _with_cause(error: Any) -> str:
+    """What a Java exception says, and its first cause, if that is not part of it."""
+    cause = error
+    for _ in range(MOST_CAUSES):
+        cause = cause.getCause() or cause
+    lines = [str(one.toString()).split("\n\n")[0] for one in (error, cause)]
+    return lines[0] if lines[1] in lines[0] else f"{lines[0]} Caused by {lines[1]}"
 
 
 def is_without_answer(error: Exception) -> bool:

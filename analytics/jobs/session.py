@@ -110,11 +110,12 @@ def stopping(spark: SparkSession) -> Iterator[None]:
 
 def _end_of_jvm(error: Exception) -> str:
     """A sentence, if our JVM has ended: each call fails then, and says nothing about why."""
-    if is_remote() or not command.is_without_answer(error):
+    jvm = None if is_remote() else _jvm()
+    if jvm is None or not command.is_without_answer(error):
         return ""
     try:
         # Its connections end before it does.
-        code = _jvm().wait(JVM_ENDS_WITHIN_SECONDS)
+        code = jvm.wait(JVM_ENDS_WITHIN_SECONDS)
     except subprocess.TimeoutExpired:
         return ""
     if code == -signal.SIGKILL:
@@ -122,8 +123,9 @@ def _end_of_jvm(error: Exception) -> str:
     return f"Spark's JVM ended with code {code}."
 
 
-def _jvm() -> subprocess.Popen[bytes]:
-    process: subprocess.Popen[bytes] = _gateway().proc
+def _jvm() -> subprocess.Popen[bytes] | None:
+    """None where it is not ours, but runs us: spark-submit."""
+    process: subprocess.Popen[bytes] | None = _gateway().proc
     return process
 
 
@@ -142,6 +144,8 @@ def stop_context(spark: SparkSession) -> None:
     context: Any = spark.sparkContext
     context._jsc.stop()
     jvm = _jvm()
+    if jvm is None:
+        return
     if is_killable and not classes:
         # Ending by itself takes it half a second more, to delete folders that are in `scratch`.
         # First Python's objects forget it: to release them would be logged as a failure.

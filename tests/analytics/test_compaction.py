@@ -24,6 +24,7 @@ from tests.analytics.warm_spark import RunModule
 from tests.rooted import children
 
 DAY = NOON.date()
+COMPACTING = "Compacting the lines"
 MIDNIGHT = job_cases.MIDNIGHT
 HOUR = timedelta(hours=1)
 Tables: TypeAlias = dict[str, list[str]]
@@ -59,8 +60,10 @@ def write_all(log: Path) -> None:
     write_log(log, late_lines(), "late")
 
 
-def compute(log: Path, compact_to: str = "") -> Figures:
-    result = launch.run_day(log, DAY, results_in(log), pulse=lambda *_: None, compact_to=compact_to)
+def compute(log: Path, compact_to: str = "", job: launch.JobReport | None = None) -> Figures:
+    result = launch.run_day(
+        log, DAY, results_in(log), pulse=lambda *_: None, job=job, compact_to=compact_to
+    )
     tables = {name: sorted(map(str, rows)) for name, rows in result.tables.items()}
     return tables, result.lines, result.excluded
 
@@ -158,7 +161,10 @@ def test_figures_are_those_of_the_lines_from_parquet_and_from_both(
     assert given.hours
     assert given.files
     assert compute(log) == expected
-    assert compute(log, compact_to=url_of(log)) == expected
+    job = launch.JobReport()
+    assert compute(log, compact_to=url_of(log), job=job) == expected
+    # The Parquet that the figures would read is replaced, so this comes first.
+    assert COMPACTING in dict(job.steps)
     assert compacted.input_of(log, DAY).files == ()
     (folder,) = folders(log)
     written = compacted.read(log, DAY)
@@ -178,7 +184,9 @@ def test_a_small_day_is_compacted_beside_its_figures(
     monkeypatch.setattr(launch, "run_module", warm)
     log = tmp_path / "log"
     write_all(log)
-    assert compute(log, compact_to=url_of(log)) == expected
+    job = launch.JobReport()
+    assert compute(log, compact_to=url_of(log), job=job) == expected
+    assert COMPACTING not in dict(job.steps)
     assert compacted.input_of(log, DAY).files == ()
     assert compute(log) == expected
 
@@ -225,8 +233,13 @@ def test_a_killed_jvm_is_named_as_the_reason(tmp_path: Path) -> None:
         for jvm in chain.from_iterable(map(children, jobs)) if done >= 2 else ():
             os.kill(jvm, signal.SIGKILL)
 
-    with pytest.raises(launch.LaunchError, match="Spark's JVM was killed"):
+    with pytest.raises(launch.LaunchError, match=r"^The job failed: Spark's JVM was killed\. "):
         launch.run_day(log, DAY, results_in(log), pulse=kill_the_jvm)
+    # One that ends well is killed too, once Spark has stopped, and nothing fails by that.
+    job = launch.JobReport()
+    assert compute(log, compact_to=url_of(log), job=job)[1] == len(a_trip(at=NOON))
+    assert "Traceback" not in job.output
+    assert "Exception" not in job.output
 
 
 def check_kills(
@@ -238,7 +251,10 @@ def check_kills(
         write_all(log)
         with suppress(Killed):
             if number % 2:
-                launch.run_day(log, DAY, results_in(log), pulse=kill_at(step, seconds))
+                url = url_of(log) if number % 4 == 1 else ""
+                launch.run_day(
+                    log, DAY, results_in(log), pulse=kill_at(step, seconds), compact_to=url
+                )
             else:
                 launch.run_compaction(log, DAY, url_of(log), pulse=kill_at(step, seconds))
         with pytest.MonkeyPatch.context() as patch:

@@ -437,7 +437,7 @@ def test_spark_connect_without_its_packages_is_one_sentence(
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     with pytest.raises(launch.LaunchError) as failed:
         launch.run_day(tmp_path, DAY, results_in(tmp_path), pulse=lambda *_: None)
-    assert str(failed.value) == f"The job failed with exit code 1: {MISSING}"
+    assert str(failed.value) == f"The job failed: {MISSING}"
     assert "requirements-spark-connect.txt" in MISSING
 
 
