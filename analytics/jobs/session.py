@@ -55,6 +55,8 @@ DRIVER_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# The classes of the JVM with PySpark's functions.
+FUNCTIONS = ("functions", "org.apache.spark.sql.functions", "PythonUtils")
 # Set where all temporary files of the JVM are in the folder of the job.
 KILLABLE = "spark.delayboard.killable"
 JVM_ENDS_WITHIN_SECONDS = 10
@@ -194,7 +196,28 @@ def start_at(
                 settings[CLASSES] = str(written)
         for key, value in settings.items():
             builder = builder.config(key, value)
-    return tuned(builder.getOrCreate(), input_bytes)
+    spark = builder.getOrCreate()
+    _look_up_once(spark)
+    return tuned(spark, input_bytes)
+
+
+class _Methods:
+    """Those of a class of the JVM, each looked up once."""
+
+    def __init__(self, java_class: Any) -> None:
+        self._java_class = java_class
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._java_class, name)
+        setattr(self, name, method)
+        return method
+
+
+def _look_up_once(spark: SparkSession) -> None:
+    """PySpark asks the JVM for the class and for the method at each call of a function."""
+    jvm: Any = spark._jvm
+    for name in FUNCTIONS:
+        setattr(jvm, name, _Methods(getattr(jvm, name)))
 
 
 def is_tiny(input_bytes: int) -> bool:
