@@ -75,6 +75,9 @@ class JobReport:
         """Store the values of a message of the job."""
         if "step" in message:
             self.begin_step(str(message["step"]))
+        if "concurrent" in message:
+            # The last one is open.
+            self.steps.insert(-1, (str(message["concurrent"]), float(message["seconds"])))
         self.spark_version = str(message.get("spark_version", self.spark_version))[:40]
         if peak := message.get("peak_memory_bytes"):
             self.peak_memory_bytes = max(int(peak), self.peak_memory_bytes or 0)

@@ -15,6 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from pyspark.sql import SparkSession
 
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
         with ThreadPoolExecutor(max_workers=1) as pool:
             if arguments.compact and not is_concurrent:
                 step(1)
-            compacting = pool.submit(_compact, spark, arguments)
+            compacting = pool.submit(_compact, spark, arguments, is_concurrent=is_concurrent)
             if not is_concurrent:
                 compacting.result()
             try:
@@ -74,11 +75,16 @@ def run(arguments: argparse.Namespace) -> None:
         (out / "summary.json").write_text(json.dumps(found.summary))
 
 
-def _compact(spark: SparkSession, arguments: argparse.Namespace) -> None:
-    if arguments.compact:
-        compaction.compact_day(
-            spark, arguments.log, arguments.day, arguments.compact, now=arguments.now
-        )
+def _compact(spark: SparkSession, arguments: argparse.Namespace, *, is_concurrent: bool) -> None:
+    if not arguments.compact:
+        return
+    began = monotonic()
+    compaction.compact_day(
+        spark, arguments.log, arguments.day, arguments.compact, now=arguments.now
+    )
+    if is_concurrent:
+        seconds = round(monotonic() - began, 2)
+        command.print_progress(concurrent=f"{STEPS[1]} (during other steps)", seconds=seconds)
 
 
 def _arguments() -> argparse.Namespace:

@@ -69,7 +69,7 @@ def is_without_answer(error: Exception) -> bool:
     return is_call and not isinstance(error, Py4JJavaError)
 
 
-def print_progress(**values: str | int) -> None:
+def print_progress(**values: str | float) -> None:
     """Print one JSON object as a line."""
     sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()

@@ -187,6 +187,7 @@ def test_a_small_day_is_compacted_beside_its_figures(
     job = launch.JobReport()
     assert compute(log, compact_to=url_of(log), job=job) == expected
     assert COMPACTING not in dict(job.steps)
+    assert dict(job.steps)[f"{COMPACTING} (during other steps)"] > 0
     assert compacted.input_of(log, DAY).files == ()
     assert compute(log) == expected
 
