@@ -112,8 +112,10 @@ class Tombstones:
         if waiting:
             waiting[0].trip = trip
             return waiting[0]
-        again = (one for one in changes if trip and trip == one.trip)
-        return next(again, None) or next((one for one in new if message.redelivered), None)
+        copied = [one for one in changes if trip and trip == one.trip]
+        # Of equal messages each change is found once before one is found again.
+        again = [one for one in new if message.redelivered or one in copied]
+        return next(iter(again or copied), None)
 
 
 def trip_of(message: Message) -> str:

@@ -115,6 +115,23 @@ def test_a_cancelled_message_that_its_level_dead_lettered_twice_is_taken_twice(
     assert found.find(replace(died(1), redelivered=True)) == change
 
 
+def test_of_equal_messages_that_come_again_each_finds_its_own_change(topology: Topology) -> None:
+    rows = [store(topology, message(), "work", SOON) for _ in range(2)]
+    assert not any(one.problem for one in request(None, rows, ChangeKind.CANCEL))
+    ScheduledChange.objects.update(
+        state=ChangeState.DONE, ended_at=timezone.now(), trip=take.trip_of(died(0))
+    )
+    tombstones = take.Tombstones(ScheduledChange.objects.all())
+    found = set()
+    for _ in range(2):
+        change = tombstones.find(died(0))
+        assert change is not None
+        tombstones.handed_over.add(change.pk)
+        found.add(change.pk)
+    assert len(found) == 2
+    assert tombstones.find(died(0)) is not None
+
+
 @pytest.mark.parametrize("kind", [ChangeKind.CANCEL, ChangeKind.RESCHEDULE])
 def test_a_copy_of_a_message_that_is_being_changed_waits_for_its_end(
     topology: Topology, monkeypatch: pytest.MonkeyPatch, kind: ChangeKind
