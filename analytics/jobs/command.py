@@ -60,7 +60,7 @@ def _with_cause(error: Any) -> str:
     for _ in range(MOST_CAUSES):
         cause = cause.getCause() or cause
     lines = [str(one.toString()).split("\n\n")[0] for one in (error, cause)]
-    return lines[0] if lines[1] in lines[0] else f"{lines[0]} Caused by {lines[1]}"
+    return lines[0] if lines[1] in lines[0] else f"{lines[0]}. Cause: {lines[1]}"
 
 
 def is_without_answer(error: Exception) -> bool:

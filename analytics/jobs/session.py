@@ -101,13 +101,22 @@ def stopping(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except (*command.SPARK_ERRORS, OSError) as error:
-        raise command.JobError(_end_of_jvm(error) or command.describe(error)) from error
+        raise command.JobError(_why(error)) from error
     finally:
         # A JVM that has ended fails here too, which would hide the first error.
         with suppress(*command.SPARK_ERRORS, OSError):
             command.print_progress(spark_version=spark.version, **_peak_memory(spark))
         with suppress(*command.SPARK_ERRORS, OSError):
             stop_context(spark)
+
+
+def _why(error: Exception) -> str:
+    if ended := _end_of_jvm(error):
+        return ended
+    try:
+        return command.describe(error)
+    except (*command.SPARK_ERRORS, OSError) as second:
+        return _end_of_jvm(second) or type(error).__name__
 
 
 def _end_of_jvm(error: Exception) -> str:

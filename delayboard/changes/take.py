@@ -53,6 +53,8 @@ class Tombstones:
         # Those whose message has come in this session, though it may not be written down yet.
         self.handed_over: set[int] = set()
         self._by_key: dict[str, list[ScheduledChange]] = {}
+        # Of these an equal message goes on, though the other one was taken.
+        self._passing: set[tuple[str, str]] = set()
         self.reload()
 
     def reload(self) -> None:
@@ -80,6 +82,9 @@ class Tombstones:
             if pk in known:
                 found[known[pk].key].append(known[pk])
         self._by_key = dict(found)
+        ended = Q(state__in=(ChangeState.UNDONE, ChangeState.FAILED, ChangeState.MISSED))
+        passing = self._changes.filter(ended, ended_at__gt=now - REMEMBERED)
+        self._passing = set(passing.values_list("key", "content_id"))
 
     @property
     def changes(self) -> set[int]:
@@ -92,7 +97,8 @@ class Tombstones:
         Neither one of the same id and another content is it, nor one that comes long before it,
         nor what stands for a message of the same or a later change. One that was taken before is
         known again only when it is delivered again, or when a level dead-lettered it twice. Then
-        its change is done, or it is handed over.
+        the change is done or handed over. Where an equal message goes on, none is known again:
+        one that comes twice is better than one that is lost.
         """
         name = bounded(message.properties.message_id or "")
         if not self._by_key or (name and name not in self._by_key):
@@ -112,6 +118,8 @@ class Tombstones:
         if waiting:
             waiting[0].trip = trip
             return waiting[0]
+        if (name or content, content) in self._passing:
+            return None
         copied = [one for one in changes if trip and trip == one.trip]
         # Of equal messages each change is found once before one is found again.
         again = [one for one in new if message.redelivered or one in copied]
@@ -211,6 +219,8 @@ class ChangedMessages:
             return None
         if change.state == ChangeState.DONE:
             return "drop"
+        if change.pk in self._tombstones.handed_over:
+            return None
         if change.kind == ChangeKind.CANCEL:
             return "drop" if finish(change, message) else None
         headers = stated_headers(change)

@@ -238,7 +238,7 @@ def test_a_killed_jvm_is_named_as_the_reason(tmp_path: Path) -> None:
         launch.run_day(log, DAY, results_in(log), pulse=kill_the_jvm)
     # One that ends well is killed too, once Spark has stopped, and nothing fails by that.
     job = launch.JobReport()
-    assert compute(log, compact_to=url_of(log), job=job)[1] == len(a_trip(at=NOON))
+    assert compute(log, job=job)[1] == len(a_trip(at=NOON))
     assert "Traceback" not in job.output
     assert "Exception" not in job.output
 

@@ -29,7 +29,7 @@ def thrown(*sentences: str) -> Any:
     ("sentences", "line"),
     [
         (["java.io.IOException: no room"], "java.io.IOException: no room"),
-        (["A: failed", "B: went on", "C: no room"], "A: failed Caused by C: no room"),
+        (["A: failed", "B: went on", "C: no room"], "A: failed. Cause: C: no room"),
         (["A: failed because of C: no room", "C: no room"], "A: failed because of C: no room"),
     ],
 )
@@ -83,3 +83,16 @@ def test_the_jvm_is_asked_once_for_each_function() -> None:
         "method col",
     ]
     assert asked == ["col", "lit"]
+
+
+def test_an_error_that_a_killed_jvm_cannot_tell_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_answer() -> str:
+        raise Py4JNetworkError("no answer")
+
+    error = thrown("A: failed")
+    error.toString = no_answer
+    ended = {Py4JNetworkError: "Spark's JVM was killed.", Py4JJavaError: ""}
+    monkeypatch.setattr(session, "_end_of_jvm", lambda error: ended[type(error)])
+    assert session._why(Py4JJavaError("call", error)) == "Spark's JVM was killed."

@@ -89,8 +89,8 @@ def measure_cold_start(folder: Path, *, compacts: bool) -> None:
     every = ", ".join(f"{took:.1f}" for took, _ in runs)
     steps = ", ".join(f"{name} {took:.1f}" for name, took in job.steps)
     what = "the same with their compaction" if compacts else f"figures of {lines} lines"
-    limit = "" if compacts else f"at most {COLD_SECONDS_AT_MOST}; "
-    say(f"Cold start, {what}, s", seconds, f"{limit}the best of {every}; {steps}")
+    note = f"at most {COLD_SECONDS_AT_MOST}; the best of {every}; {steps}"
+    say(f"Cold start, {what}, s", seconds, note)
 
 
 def _measure(spark: SparkSession, folder: Path, log: Path, lines: int, size: int) -> None:

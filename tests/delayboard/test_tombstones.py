@@ -132,6 +132,24 @@ def test_of_equal_messages_that_come_again_each_finds_its_own_change(topology: T
     assert tombstones.find(died(0)) is not None
 
 
+@pytest.mark.parametrize("is_redelivered", [False, True])
+def test_an_equal_message_whose_change_was_undone_is_not_lost(
+    topology: Topology, is_redelivered: bool
+) -> None:
+    rows = [store(topology, message(), "work", SOON) for _ in range(2)]
+    assert not any(one.problem for one in request(None, rows, ChangeKind.CANCEL))
+    first, second = ScheduledChange.objects.all()
+    assert undo(None, second)
+    tombstones = take.Tombstones(ScheduledChange.objects.all())
+    assert tombstones.find(died(0)) == first
+    tombstones.handed_over.add(first.pk)
+    assert take.finish(first, died(0))
+    tombstones.reload()
+    assert tombstones.find(replace(died(0), redelivered=is_redelivered)) is None
+    again = take.Tombstones(ScheduledChange.objects.all())
+    assert again.find(replace(died(0), redelivered=is_redelivered)) is None
+
+
 @pytest.mark.parametrize("kind", [ChangeKind.CANCEL, ChangeKind.RESCHEDULE])
 def test_a_copy_of_a_message_that_is_being_changed_waits_for_its_end(
     topology: Topology, monkeypatch: pytest.MonkeyPatch, kind: ChangeKind
