@@ -53,8 +53,8 @@ class Tombstones:
         # Those whose message has come in this session, though it may not be written down yet.
         self.handed_over: set[int] = set()
         self._by_key: dict[str, list[ScheduledChange]] = {}
-        # Of these an equal message goes on, though the other one was taken.
-        self._passing: set[tuple[str, str]] = set()
+        # Messages (rows) whose change was undone or failed, by key and content: they go on.
+        self._passing: dict[tuple[str, str], set[int | None]] = {}
         self.reload()
 
     def reload(self) -> None:
@@ -84,7 +84,9 @@ class Tombstones:
         self._by_key = dict(found)
         ended = Q(state__in=(ChangeState.UNDONE, ChangeState.FAILED, ChangeState.MISSED))
         passing = self._changes.filter(ended, ended_at__gt=now - REMEMBERED)
-        self._passing = set(passing.values_list("key", "content_id"))
+        self._passing = {}
+        for key, content, row in passing.values_list("key", "content_id", "message__pk"):
+            self._passing.setdefault((key, content), set()).add(row)
 
     @property
     def changes(self) -> set[int]:
@@ -118,7 +120,9 @@ class Tombstones:
         if waiting:
             waiting[0].trip = trip
             return waiting[0]
-        if (name or content, content) in self._passing:
+        # One that is changed after all, as by an undo and another request, does not go on.
+        changed = {one.message_id for one in changes} - {None}
+        if self._passing.get((name or content, content), set()) - changed:
             return None
         copied = [one for one in changes if trip and trip == one.trip]
         # Of equal messages each change is found once before one is found again.

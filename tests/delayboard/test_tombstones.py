@@ -150,6 +150,20 @@ def test_an_equal_message_whose_change_was_undone_is_not_lost(
     assert again.find(replace(died(0), redelivered=is_redelivered)) is None
 
 
+def test_a_message_that_is_cancelled_again_after_an_undo_is_known_again(
+    topology: Topology,
+) -> None:
+    row = store(topology, message(), "work", SOON)
+    assert undo(None, requested(row))
+    requested(row)
+    change = take.Tombstones(ScheduledChange.objects.all()).find(died(0))
+    assert change is not None
+    assert take.finish(change, died(0))
+    again = take.Tombstones(ScheduledChange.objects.all())
+    assert again.find(died(0)) == change
+    assert again.find(replace(died(1), redelivered=True)) == change
+
+
 @pytest.mark.parametrize("kind", [ChangeKind.CANCEL, ChangeKind.RESCHEDULE])
 def test_a_copy_of_a_message_that_is_being_changed_waits_for_its_end(
     topology: Topology, monkeypatch: pytest.MonkeyPatch, kind: ChangeKind
