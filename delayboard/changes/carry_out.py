@@ -87,17 +87,17 @@ class Executor:
         self._written = dict(self.counts)
         self._refresh_at = 0.0
         self._given: deque[Intercepted] = deque()
-        self._begun: set[int] = set()
-        self._copies: list[Intercepted] = []
+        self._copies: deque[Intercepted] = deque()
         self._moved: list[Intercepted] = []
         self._move_at = 0.0
         self._wake, self._ending = Event(), Event()
         self._error: BaseException | None = None
 
     def carry_out(self, intercepted: Intercepted) -> None:
-        """Its outcome comes into `outcomes`."""
-        self.tombstones.handed_over.add(intercepted.change.pk)
-        self._given.append(intercepted)
+        """Its outcome comes into `outcomes`; of one that came once more after that of the first."""
+        handed_over, pk = self.tombstones.handed_over, intercepted.change.pk
+        (self._copies if pk in handed_over else self._given).append(intercepted)
+        handed_over.add(pk)
         self._wake.set()
 
     @property
@@ -180,7 +180,9 @@ class Executor:
         declare(self._session.selection.missing(is_for_all=is_for_all), self._management)
 
     def _carry_out(self) -> None:
-        given = self._take_given()
+        # Taken first: the first message of each is then among those that are given, or before.
+        copies = _take_all(self._copies)
+        given = _take_all(self._given)
         self._moved += [one for one in given if _is_moved(one.change)]
         others = [one for one in given if not _is_moved(one.change)]
         if others:
@@ -192,22 +194,12 @@ class Executor:
             moved, self._moved = self._moved, []
             self._publish_again(moved)
             self._move_at = time.monotonic() + GATHER_SECONDS
-        self._end_copies()
-
-    def _take_given(self) -> list[Intercepted]:
-        """The messages to be changed; one that came once more waits for the first to end."""
-        given: list[Intercepted] = []
-        for _ in range(len(self._given)):
-            one = self._given.popleft()
-            (self._copies if one.change.pk in self._begun else given).append(one)
-            self._begun.add(one.change.pk)
-        return given
-
-    def _end_copies(self) -> None:
         waiting = {one.change.pk for one in self._moved}
-        ended = [one for one in self._copies if one.change.pk not in waiting]
-        self._copies = [one for one in self._copies if one.change.pk in waiting]
-        self.outcomes.extend(Outcome(one, one.change.state == ChangeState.DONE) for one in ended)
+        for copy in copies:
+            if copy.change.pk in waiting:
+                self._copies.append(copy)
+            else:
+                self.outcomes.append(Outcome(copy, copy.change.state == ChangeState.DONE))
 
     def _is_due_again(self) -> bool:
         """Whether one is rescheduled to so soon that it would come late."""
@@ -243,6 +235,11 @@ def executing(session: Session) -> Iterator[Executor]:
             executor.end()
             thread.join()
             executor.write_counts()
+
+
+def _take_all(given: deque[Intercepted]) -> list[Intercepted]:
+    """What is there now: the forwarder adds more meanwhile."""
+    return [given.popleft() for _ in range(len(given))]
 
 
 def _is_moved(change: ScheduledChange) -> bool:
