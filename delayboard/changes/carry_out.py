@@ -1,8 +1,8 @@
 """Carrying out the changes of an interception beside its forwarder, on a thread of its own.
 
 Database and management API take milliseconds, or seconds where they are slow. The forwarder waits
-for neither of them: it hands over each message that is changed, and acknowledges it only when it
-is written down here that the message is taken out.
+for neither of them: it passes each changed message to this thread, and acknowledges it only after
+this thread has stored that the message is taken out.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class Executor:
 
     def carry_out(self, intercepted: Intercepted) -> None:
         """Its outcome comes into `outcomes`; of one that came once more after that of the first."""
-        handed_over, pk = self.tombstones.handed_over, intercepted.change.pk
-        (self._copies if pk in handed_over else self._given).append(intercepted)
-        handed_over.add(pk)
+        taken_changes, pk = self.tombstones.taken_changes, intercepted.change.pk
+        (self._copies if pk in taken_changes else self._given).append(intercepted)
+        taken_changes.add(pk)
         self._wake.set()
 
     @property

@@ -153,8 +153,8 @@ class _Reading:
             seen += len(arrivals)
             for arrival in arrivals:
                 change = tombstones.find(message := arrival.message)
-                if change is not None and change.pk not in tombstones.handed_over:
-                    tombstones.handed_over.add(change.pk)
+                if change is not None and change.pk not in tombstones.taken_changes:
+                    tombstones.taken_changes.add(change.pk)
                     found.append(Intercepted(arrival.tag, change, message))
             if time.monotonic() > until:
                 raise _TooSlow(self._took_long("No message was changed"))

@@ -51,7 +51,7 @@ class Tombstones:
         self._is_at_due_time = is_at_due_time
         self._is_read_whole = is_read_whole
         # Those whose message has come in this session, though it may not be written down yet.
-        self.handed_over: set[int] = set()
+        self.taken_changes: set[int] = set()
         self._by_key: dict[str, list[ScheduledChange]] = {}
         # Messages (rows) whose change was undone or failed, by key and content: they go on.
         self._passing: dict[tuple[str, str], set[int | None]] = {}
@@ -99,8 +99,8 @@ class Tombstones:
         Neither one of the same id and another content is it, nor one that comes long before it,
         nor what stands for a message of the same or a later change. One that was taken before is
         known again only when it is delivered again, or when a level dead-lettered it twice. Then
-        the change is done or handed over. Where an equal message goes on, none is known again:
-        one that comes twice is better than one that is lost.
+        the change is done, or its message is taken. Where an equal message goes on, none is known
+        again: one that comes twice is better than one that is lost.
         """
         name = bounded(message.properties.message_id or "")
         if not self._by_key or (name and name not in self._by_key):
@@ -114,7 +114,7 @@ class Tombstones:
             and (one.due_at <= until or not self._is_at_due_time)
             and not (own.isdecimal() and one.pk <= int(own))
         ]
-        new = [one for one in changes if one.pk not in self.handed_over]
+        new = [one for one in changes if one.pk not in self.taken_changes]
         waiting = [one for one in new if one.state in OPEN]
         trip = trip_of(message) if changes else ""
         if waiting:
@@ -223,13 +223,13 @@ class ChangedMessages:
             return None
         if change.state == ChangeState.DONE:
             return "drop"
-        if change.pk in self._tombstones.handed_over:
+        if change.pk in self._tombstones.taken_changes:
             return None
         if change.kind == ChangeKind.CANCEL:
             return "drop" if finish(change, message) else None
         headers = stated_headers(change)
         if not begin(change):
             return None
-        self._tombstones.handed_over.add(change.pk)
+        self._tombstones.taken_changes.add(change.pk)
         at = change.new_due_at or timezone.now()
         return Altered(int(at.timestamp() * 1000), headers, partial(finish, change))

@@ -105,7 +105,7 @@ def test_a_cancelled_message_that_its_level_dead_lettered_twice_is_taken_twice(
     found = take.Tombstones(ScheduledChange.objects.all())
     change = found.find(died(0))
     assert change is not None
-    found.handed_over.add(change.pk)
+    found.taken_changes.add(change.pk)
     assert (found.find(died(0)), found.find(died(1))) == (change, None)
     assert take.finish(change, message())
     found.reload()
@@ -126,7 +126,7 @@ def test_of_equal_messages_that_come_again_each_finds_its_own_change(topology: T
     for _ in range(2):
         change = tombstones.find(died(0))
         assert change is not None
-        tombstones.handed_over.add(change.pk)
+        tombstones.taken_changes.add(change.pk)
         found.add(change.pk)
     assert len(found) == 2
     assert tombstones.find(died(0)) is not None
@@ -142,7 +142,7 @@ def test_an_equal_message_whose_change_was_undone_is_not_lost(
     assert undo(None, second)
     tombstones = take.Tombstones(ScheduledChange.objects.all())
     assert tombstones.find(died(0)) == first
-    tombstones.handed_over.add(first.pk)
+    tombstones.taken_changes.add(first.pk)
     assert take.finish(first, died(0))
     tombstones.reload()
     assert tombstones.find(replace(died(0), redelivered=is_redelivered)) is None
