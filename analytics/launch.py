@@ -39,6 +39,8 @@ SCRATCH, COMPACTION_SCRATCH = "_nightly", "_compaction"
 PULSE_SECONDS = 0.5
 # Of what the jobs of a run print, so much of the end is kept.
 MOST_OUTPUT = 16_000
+# Ends the name of a step that was done during others.
+CONCURRENT = " (during other steps)"
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_PDEATHSIG = 1
 
@@ -77,7 +79,8 @@ class JobReport:
             self.begin_step(str(message["step"]))
         if "concurrent" in message:
             # The last one is open.
-            self.steps.insert(-1, (str(message["concurrent"]), float(message["seconds"])))
+            name = f"{message['concurrent']}{CONCURRENT}"
+            self.steps.insert(-1, (name, float(message["seconds"])))
         self.spark_version = str(message.get("spark_version", self.spark_version))[:40]
         if peak := message.get("peak_memory_bytes"):
             self.peak_memory_bytes = max(int(peak), self.peak_memory_bytes or 0)

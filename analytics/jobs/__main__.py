@@ -29,7 +29,7 @@ STEPS = (
     "Reading the lines of the day",
     "Pairing entries with exits",
     "Computing the figures",
-    "Handing over the results",
+    "Writing the results",
 )
 
 
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
                 # Of a day without data a failure is reported too.
                 compacting.result()
         step(5)
-        folder = results.hand_over(computed, arguments.results, day, out)
+        folder = results.write(computed, arguments.results, day, out)
         if not session.is_remote():
             store.delete_others(spark, folder)
         (out / "summary.json").write_text(json.dumps(found.summary))
@@ -84,7 +84,7 @@ def _compact(spark: SparkSession, arguments: argparse.Namespace, *, is_concurren
     )
     if is_concurrent:
         seconds = round(monotonic() - began, 2)
-        command.print_progress(concurrent=f"{STEPS[1]} (during other steps)", seconds=seconds)
+        command.print_progress(concurrent=STEPS[1], seconds=seconds)
 
 
 def _arguments() -> argparse.Namespace:

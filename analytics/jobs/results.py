@@ -63,7 +63,7 @@ def _as_one(schemas: Mapping[str, StructType]) -> str:
     return " union all ".join(select(*one) for one in schemas.items())
 
 
-def hand_over(results: Results, url: str, day: date, out: Path) -> str:
+def write(results: Results, url: str, day: date, out: Path) -> str:
     """Write the rows as Parquet into a new folder of the day, and as lines of JSON, a file per
     table, to `out`. Returns the folder: a run has its own, so that nobody reads what two wrote or
     what one began.

@@ -5,6 +5,8 @@ from operator import itemgetter
 
 from django.db import models
 
+from analytics.launch import CONCURRENT
+
 
 class RunState(models.TextChoices):
     REQUESTED = "requested", "waiting for the worker"
@@ -95,7 +97,8 @@ class Run(models.Model):
 
     @property
     def slowest_step(self) -> tuple[str, float] | None:
-        return max(self.step_seconds, key=itemgetter(1), default=None)
+        steps = (step for step in self.step_seconds if not step[0].endswith(CONCURRENT))
+        return max(steps, key=itemgetter(1), default=None)
 
     @property
     def is_at_work(self) -> bool:

@@ -187,12 +187,12 @@ def test_a_small_day_is_compacted_beside_its_figures(
     job = launch.JobReport()
     assert compute(log, compact_to=url_of(log), job=job) == expected
     assert COMPACTING not in dict(job.steps)
-    assert dict(job.steps)[f"{COMPACTING} (during other steps)"] > 0
+    assert dict(job.steps)[f"{COMPACTING}{launch.CONCURRENT}"] > 0
     assert compacted.input_of(log, DAY).files == ()
     assert compute(log) == expected
 
 
-def test_no_results_are_handed_over_if_the_compaction_fails(
+def test_no_results_are_written_if_the_compaction_fails(
     tmp_path: Path, warm: RunModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "run_module", warm)

@@ -154,11 +154,11 @@ def _processor_seconds(pids: Sequence[int]) -> float:
 
 
 def by_spark(spark: SparkSession, log: Path, folder: Path, size: int) -> Rows:
-    """Computed, written as Parquet and handed over, as a nightly run does."""
+    """Computed and written as Parquet and lines, as a nightly run does."""
     session.tuned(spark, size)
     found = figures(spark, log, DAY, now=NOW, step=lambda _: None)
     computed = results.compute(spark, found.tables)
-    results.hand_over(computed, f"file://{folder}/results", DAY, folder)
+    results.write(computed, f"file://{folder}/results", DAY, folder)
     # A nightly run has a session of its own, whose memory ends with it.
     for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
         rdd.unpersist()
