@@ -9,7 +9,7 @@ from analytics.results.charts import figures, heat
 from analytics.results.headline import key_figures
 from analytics.results.hours import zone_name
 from analytics.results.misses import explain_miss, list_misses
-from analytics.results.read import Report, Selection
+from analytics.results.read import Report, Selection, merged
 from analytics.results.sections.section import Section, percent
 from analytics.results.sections.table import sections
 from analytics.results.slo import attainment
@@ -40,7 +40,12 @@ def contents(
     }
     miss = explain_miss(found)
     within_ms = found.slo.within_ms if found.slo else None
-    key_row = key_figures(found.total, found.previous, within_ms=within_ms)
+    key_row = key_figures(
+        found.total,
+        merged(found.previous.values()),
+        within_ms=within_ms,
+        compares_counts=len(found.days) == len(found.previous),
+    )
     return {
         "report": found,
         "period": found.period,

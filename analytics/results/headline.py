@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from analytics import buckets
@@ -28,9 +29,12 @@ class KeyFigure:
 
 
 def key_figures(
-    now: Figures, before: Figures, *, within_ms: float | None = None
+    now: Figures, before: Figures, *, within_ms: float | None = None, compares_counts: bool = True
 ) -> list[KeyFigure]:
-    """On time, p99, first-time failures, recovered, dead letters, unexplained."""
+    """On time, p99, first-time failures, recovered, dead letters, unexplained.
+
+    Shares can be compared whatever the number of days is, counts only with those of as many days.
+    """
     limit = within_ms or ON_TIME_WITHIN_MS
 
     def on_time(of: Figures) -> float | None:
@@ -43,16 +47,19 @@ def key_figures(
     def failed(of: Figures) -> float | None:
         return ratio(of.retried, of.messages)
 
+    def count(label: str, of: Callable[[Figures], int], section: str) -> KeyFigure:
+        earlier = of(before) if compares_counts else None
+        return _count(label, of(now), earlier, section)
+
     found = [
         _share(f"within {format_ms(limit)} of due", on_time(now), on_time(before), "lateness"),
         _lateness(now, before),
         _share("first-time failures", failed(now), failed(before), "failures", is_bad=True),
         _share("recovered by retry", recovered(now), recovered(before), "survival"),
-        _count("parked dead letters", _parked(now), _parked(before), "dead_letters"),
-        _count(
+        count("parked dead letters", lambda of: of.by("dead_letters")["parked"], "dead_letters"),
+        count(
             f"unexplained of {count_text(now.fate(ENTERED))} scheduled",
-            now.fate(UNEXPLAINED),
-            before.fate(UNEXPLAINED),
+            lambda of: of.fate(UNEXPLAINED),
             "ledger",
         ),
     ]
@@ -60,10 +67,6 @@ def key_figures(
         replace(figure, definition=DEFINITIONS[key])
         for figure, key in zip(found, KEYS, strict=True)
     ]
-
-
-def _parked(of: Figures) -> int:
-    return of.by("dead_letters")["parked"]
 
 
 def _share(
@@ -92,7 +95,9 @@ def _lateness(now: Figures, before: Figures) -> KeyFigure:
     return KeyFigure(label, format_ms(p99), change, "lateness", is_worse)
 
 
-def _count(label: str, now: int, before: int, section: str) -> KeyFigure:
+def _count(label: str, now: int, before: int | None, section: str) -> KeyFigure:
+    if before is None:
+        return KeyFigure(label, count_text(now), "", section)
     sign = "+" if now >= before else "-"
     change = f"{sign}{count_text(abs(now - before))}"
     return KeyFigure(label, count_text(now), change, section, now > before)

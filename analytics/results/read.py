@@ -77,8 +77,8 @@ class Report:
     period: Period
     selection: Selection
     days: Days
-    previous: Figures
-    """Of the range before; empty if there is none."""
+    previous: Days
+    """Those of the range before."""
     topologies: Sequence[TopologyRow]
     suspects: Mapping[str, Days]
     """The topologies that a summary looks at, by day."""
@@ -162,9 +162,7 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     )
     by_day = _by_day(rows)
     current = {day: figures for day, figures in by_day.items() if day >= period.first}
-    previous = merged(
-        figures for day, figures in by_day.items() if before.first <= day < period.first
-    )
+    previous = {day: by_day[day] for day in by_day if before.first <= day < period.first}
     budget = merged(figures for day, figures in by_day.items() if target and day >= budget_first)
     earlier = {day: by_day[day] for day in by_day if earlier_first <= day < period.first}
     topologies, suspects = _topologies(slugs, period, selection, targets)

@@ -142,7 +142,19 @@ def test_key_figures_are_compared_with_the_range_before() -> None:
     failures = found["first-time failures"]
     assert (failures.value, failures.change, failures.is_worse) == ("4.0 %", "+2.0 points", True)
     assert found["lateness p99"].value == "–"
-    assert found["unexplained of 50 scheduled"].value == "0"
+    unexplained = found["unexplained of 50 scheduled"]
+    assert (unexplained.value, unexplained.change) == ("0", "+0")
+
+
+def test_counts_are_not_compared_with_those_of_fewer_days() -> None:
+    of = some(retried={(): 4}, messages={(): 100}, ledger={("unexplained",): 2})
+    found = {figure.section: figure for figure in key_figures(of, of, compares_counts=False)}
+    assert (found["ledger"].value, found["ledger"].change, found["ledger"].is_worse) == (
+        "2",
+        "",
+        False,
+    )
+    assert found["failures"].change == "+0.0 points"
 
 
 def test_a_target_has_an_attainment_a_budget_and_a_burn_rate() -> None:

@@ -41,7 +41,7 @@ def a_report(*days: Figures, destinations: Mapping[str, tuple[int, int]] | None 
         period=Period("custom", FIRST, last),
         selection=Selection("orders"),
         days={FIRST + timedelta(days=number): one for number, one in enumerate(days)},
-        previous=Figures(),
+        previous={},
         topologies=(),
         suspects={},
         unexplained=(),
