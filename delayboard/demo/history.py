@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db import connection
 
 from analytics import nightly
-from analytics.events import MessageEvent
+from analytics.events import PROBE, MessageEvent
 from analytics.launch import LaunchError, Result, Row, scratch
 from analytics.log import EventLog, LogError
 from analytics.models import DayFigures
@@ -31,18 +31,21 @@ from delayboard.demo.reminders import HOLD, LEVELS
 from delayboard.demo.retries import TRADES
 from topology.database.slugs import new_slug
 from topology.delays import milliseconds
-from topology.models import Broker
+from topology.models import Broker, Topology
 from topology.patterns.table import PATTERNS
 
 DAYS = 28
 # Counted from the first day: the release after which orders fail more often, and the late night.
 RELEASE, LATE_NIGHT = 19, 24
+# The recorder read the events of this hour late.
+BACKLOG_DAY, BACKLOG_HOUR = 22, 3
 FAILED_BEFORE, FAILED_AFTER = 0.1, 0.3
 # These never succeed.
-HOPELESS, REPLAYS_THAT_DIE = 0.03, 0.4
+HOPELESS, REPLAYS_THAT_DIE, CANCELLED = 0.03, 0.4, 0.03
 ATTEMPTS = 3
 NIGHT_HOURS = (2, 4)
-USUAL_DELAYS_S, NIGHT_DELAYS_S = (2, 10_000), (5, 60)
+USUAL_DELAYS_S, NIGHT_DELAYS_S, PROBE_DELAYS_S = (2, 10_000), (5, 60), (2, 1800)
+HOURS_BETWEEN_PROBES = 2
 VERSION_BEFORE, VERSION_AFTER = "2.3.1", "2.4.0"
 HOUR_WEIGHTS = (1, 1, 1, 1, 1, 2, 3, 5, 8, 10, 10, 9, 8, 9, 10, 10, 9, 7, 5, 4, 3, 2, 2)
 # Messages on a working day.
@@ -190,10 +193,15 @@ class _Day:
                 at = self._begin_at + timedelta(hours=hour, seconds=self._chance.uniform(0, 3600))
                 yield from self._delayed_events(levels, at, self._chance.uniform(*NIGHT_DELAYS_S))
         for at in self._moments(HELD_REMINDERS):
-            yield from self._delayed_events(hold, at, self._chance.choice((10, 30, 120)))
+            delay_s = self._chance.choice((10, 30, 120))
+            is_cancelled = self._replays.random() < CANCELLED
+            yield from self._delayed_events(hold, at, delay_s, is_cancelled=is_cancelled)
         failing = FAILED_AFTER if self._number >= RELEASE else FAILED_BEFORE
         yield from self._retried_events(flow("retry_pair", "TimeoutError"), ORDERS, 15, failing)
         yield from self._retried_events(flow("delay_queues", "ConnectionError"), WEBHOOKS, 10, 0.15)
+        for hour in range(0, 24, HOURS_BETWEEN_PROBES):
+            at = self._begin_at + timedelta(hours=hour, minutes=5)
+            yield from self._probe_events(levels, at, self._chance.uniform(*PROBE_DELAYS_S))
 
     def _moments(self, number: int) -> Iterator[datetime]:
         """Times of the day, more in busy hours; none so late that a trip ends on the next day."""
@@ -201,13 +209,31 @@ class _Day:
         for hour in self._chance.choices(hours, HOUR_WEIGHTS, k=round(number * self._share)):
             yield self._begin_at + timedelta(hours=hour, seconds=self._chance.uniform(0, 3600))
 
-    def _delayed_events(self, flow: _Flow, at: datetime, delay_s: float) -> Iterator[MessageEvent]:
+    def _delayed_events(
+        self, flow: _Flow, at: datetime, delay_s: float, *, is_cancelled: bool = False
+    ) -> Iterator[MessageEvent]:
         message = self._message()
         delay = timedelta(seconds=round(delay_s))
         yield self._event("scheduled", at, flow, message, 1, delay, due_at=at + delay)
         is_lost = self._number % 9 == 4 and self._chance.random() < 0.02
-        if not is_lost:
-            yield self._event("delivered", at + delay + self._lateness(at), flow, message, 1, delay)
+        if is_cancelled:
+            yield self._event("cancelled", at + delay / 2, flow, message, 0, source="delayboard")
+        elif not is_lost:
+            late = (self._number, at.hour) == (BACKLOG_DAY, BACKLOG_HOUR)
+            at += delay + self._lateness(at)
+            yield self._event("delivered", at, flow, message, 1, delay, caught_up=not late)
+
+    def _probe_events(self, flow: _Flow, at: datetime, delay_s: float) -> Iterator[MessageEvent]:
+        message = self._message()
+        delay = timedelta(seconds=round(delay_s))
+        own: dict[str, Any] = {
+            "source": PROBE,
+            "destination": Topology(slug=flow.topology).probe_queue,
+            "queue": "",
+        }
+        yield self._event("scheduled", at, flow, message, 1, delay, due_at=at + delay, **own)
+        at += delay + self._lateness(at)
+        yield self._event("delivered", at, flow, message, 1, delay, **own)
 
     def _retried_events(
         self, flow: _Flow, number: int, delay_s: int, failing: float

@@ -12,17 +12,21 @@ from django.test import Client
 from django.urls import reverse
 
 from analytics import launch
+from analytics.events import PROBE
 from analytics.models import Run
 from analytics.models.run import RunState
-from analytics.results.contents import CHARTS
-from analytics.results.figures import ENTERED, UNEXPLAINED
+from analytics.observation import unobserved
+from analytics.results.contents import CHARTS, TABLES
+from analytics.results.figures import CANCELLED, ENTERED, UNEXPLAINED
 from analytics.results.period import Period
 from analytics.results.read import report
 from analytics.results.sections.table import sections
 from analytics.results.summary import summarize
 from delayboard.demo import history
+from delayboard.demo.reminders import LEVELS
 from tests.analytics.warm_spark import RunModule
-from topology.models import Broker
+from topology.models import Broker, State, Topology
+from topology.operations.topology_rows import create_topology
 
 
 @pytest.fixture
@@ -42,6 +46,11 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
 ) -> None:
     monkeypatch.setattr(launch, "run_module", warm)
     settings.VAR = tmp_path
+    levels = create_topology(None, broker, LEVELS.kind, LEVELS.params)
+    Topology.objects.filter(pk=levels.pk).update(state=State.APPLIED)
+    # It observes no deliveries, but the generated events have them.
+    assert unobserved() == [levels]
+    assert levels.slug == history.flow(LEVELS.kind).topology
     history.load_history(broker, lambda *_: None)
 
     assert list(tmp_path.iterdir()) == []
@@ -51,24 +60,35 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
 
     entered: Counter[str] = Counter()
     ended: Counter[str] = Counter()
+    cancelled: Counter[str] = Counter()
+    probes = backlog = 0
     retried: defaultdict[str, set[str]] = defaultdict(set)
     for event in history.generated(broker, days):
+        if event.source == PROBE:
+            probes += event.kind == "delivered"
+            continue
         entered[event.broker] += event.kind == "scheduled"
+        cancelled[event.broker] += event.kind == "cancelled"
         ended[event.broker] += event.kind == "delivered" and event.attempt > 0
+        backlog += not event.caught_up
         if event.death_reason and event.kind == "scheduled":
             retried[event.broker].add(event.message_id)
     for day, figures in found.days.items():
         name = history.label(broker.slug, day)
         assert figures.fate(ENTERED) == entered[name]
-        assert figures.fate(UNEXPLAINED) == entered[name] - ended[name]
+        assert figures.fate(CANCELLED) == cancelled[name]
+        assert figures.fate(UNEXPLAINED) == entered[name] - cancelled[name] - ended[name]
         assert figures.retried == len(retried[name])
+    assert found.total.total("probes_late") == probes
+    assert found.total.by("uncounted") == {"backlog": backlog}
+    assert found.unexplained
     for message in found.unexplained:
         assert message.due_at.date() == message.day
 
     made = sections(found)
     # No message is parked of what was generated.
     assert not any(search for one in made.values() for search in one.searches)
-    assert [key for key in ("lateness", *CHARTS) if not made[key].rows] == []
+    assert [key for key in ("lateness", *CHARTS, *TABLES) if not made[key].rows] == []
     sentences = summarize(found.period, found.total, found.days, found.suspects)
     reported = {sentence.headline: sentence for sentence in sentences}
     assert "between 02:00 and 04:00 (UTC)" in reported["Late deliveries."].text
