@@ -24,6 +24,7 @@ from analytics.log import take_lock
 from analytics.models import Run
 from analytics.models.run import GENERATED, RunState
 from analytics.results.load import has_day, replace_day
+from analytics.results.period import EARLIEST_DAY
 
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5.0
@@ -43,7 +44,7 @@ class Stopped(Exception):
 
 def request_run(day: date) -> Run:
     """Request a run of this day from the worker; a running one is not changed."""
-    _refuse_future(day)
+    refuse_day(day)
     run, _ = Run.objects.get_or_create(day=day)
     Run.objects.filter(pk=run.pk).exclude(state=RunState.RUNNING).update(
         state=RunState.REQUESTED, error=""
@@ -52,17 +53,20 @@ def request_run(day: date) -> Run:
     return run
 
 
-def run_day(day: date, *, progress: Progress = lambda *_: None) -> Run:
+def run_day(
+    day: date, *, progress: Progress = lambda *_: None, job: launch.JobReport | None = None
+) -> Run:
     """Compute a UTC day from the event log and replace its rows.
 
-    `progress(done, total)` is called at least once a second; an exception from it stops the run. A
-    day keeps its rows when the log contains less of it than before: old days of the log are
-    deleted, their figures are not. The Run records this. Raises DayRefused for a future day and
-    for one that is running, launch.LaunchError when the job fails.
+    `progress(done, total)` is called at least once a second, when `job` has the name of the step;
+    an exception from it stops the run. A day keeps its rows when the log contains less of it than
+    before: old days of the log are deleted, their figures are not. The Run records this. Raises
+    DayRefused as `refuse_day` does and for one that is running, launch.LaunchError when the job
+    fails.
     """
-    _refuse_future(day)
+    refuse_day(day)
     owner = _claim(day)
-    job = launch.JobReport()
+    job = job or launch.JobReport()
     try:
         pulse = _Pulse(owner, day, progress)
         result = _compute(day, pulse, job)
@@ -114,9 +118,13 @@ def compact(
 ) -> bool:
     """Turn the finished hours of a day into Parquet at LOG_URL; False if all are already.
 
-    Raises launch.LaunchError, also when another process compacts.
+    Raises DayRefused as `refuse_day` does, launch.NoData, and launch.LaunchError, also when another
+    process compacts.
     """
+    refuse_day(day)
     log = settings.EVENT_LOG
+    if compacted.input_of(log, day).is_empty:
+        raise launch.NoData(f"The event log has no data for {day}.")
     if not compacted.is_due(log, day, datetime.now(UTC)):
         return False
     with _compacting():
@@ -175,19 +183,21 @@ def run_requested(stop: Event, *, alive: Callable[[], None] = lambda: None) -> i
 
 
 class _Pulse:
-    """Passes the progress on, and every few seconds writes it down and renews the lease."""
+    """Passes the progress on; with each step, and every few seconds, writes it down and renews the
+    lease.
+    """
 
     def __init__(self, owner: str, day: date, progress: Progress) -> None:
         self._owner = owner
         self._day = day
         self._progress = progress
-        self._written = monotonic()
+        self._written, self._steps = monotonic(), (0, 0)
 
     def __call__(self, done: int, total: int) -> None:
         self._progress(done, total)
-        if monotonic() - self._written < RENEW_SECONDS:
+        if monotonic() - self._written < RENEW_SECONDS and (done, total) == self._steps:
             return
-        self._written = monotonic()
+        self._written, self._steps = monotonic(), (done, total)
         lease_until = datetime.now(UTC) + LEASE
         rows = Run.objects.filter(day=self._day, owner=self._owner)
         if not rows.update(lease_until=lease_until, steps_done=done, steps=total):
@@ -210,6 +220,8 @@ def _claim(day: date) -> str:
         steps_done=0,
         steps=0,
         step_seconds=[],
+        peak_memory_bytes=None,
+        spark_version="",
         output="",
         code_version=_code_version(),
     )
@@ -247,7 +259,7 @@ def _excluded(result: launch.Result) -> dict[str, int]:
 def _finish_empty(owner: str, day: date, sentence: str, job: launch.JobReport) -> None:
     with transaction.atomic():
         if has_day(day):
-            _end_ours(owner, day, RunState.DONE, job, error=f"{sentence} {EARLIER_FIGURES}")
+            _end_ours(owner, day, RunState.NO_DATA, job, error=f"{sentence} {EARLIER_FIGURES}")
         else:
             _end_ours(owner, day, RunState.NO_DATA, job, error=sentence, lines=0, malformed=0)
 
@@ -281,9 +293,12 @@ def _is_open() -> Q:
     return Q(state=RunState.REQUESTED) | left_behind
 
 
-def _refuse_future(day: date) -> None:
+def refuse_day(day: date) -> None:
+    """Raises DayRefused for a day of which there can be no events."""
     if day > datetime.now(UTC).date():
         raise DayRefused(f"{day} is in the future (UTC). Choose an earlier day.")
+    if day < EARLIEST_DAY:
+        raise DayRefused(f"{day} is too long ago. Choose a later day.")
 
 
 @cache

@@ -212,6 +212,14 @@ if BEHIND_TLS:
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 
 
+def _is_enabled(name: str) -> bool:
+    """Raises ImproperlyConfigured with a sentence for what is neither 1 nor 0."""
+    text = os.environ.get(name, "").strip()
+    if text not in ("", "0", "1"):
+        raise ImproperlyConfigured(f"{name} is “{text[:40]}”. Set 1 to enable it, or 0.")
+    return text == "1"
+
+
 def _whole_number(name: str, default: int, least: int, most: int) -> int:
     """Raises ImproperlyConfigured with a sentence for what is no number between these."""
     text = os.environ.get(name, "").strip() or str(default)
@@ -228,9 +236,15 @@ def _whole_number(name: str, default: int, least: int, most: int) -> int:
 MESSAGES_IN_FLIGHT = _whole_number("MESSAGES_IN_FLIGHT", 1000, 1, 10_000)
 
 
+# CronSim takes a sixth one, for seconds.
+CRON_FIELDS = 5
+
+
 def _schedule(cron: str, zone: str) -> tuple[str, str]:
     """Raises ImproperlyConfigured with a sentence for what is no cron expression or time zone."""
     try:
+        if len(cron.split()) != CRON_FIELDS:
+            raise CronSimError(f"it has not {CRON_FIELDS} fields")
         next(CronSim(cron, datetime.now(ZoneInfo(zone))))
     except (CronSimError, StopIteration) as error:
         raise ImproperlyConfigured(
@@ -253,8 +267,11 @@ NIGHTLY_CRON, NIGHTLY_TIME_ZONE = _schedule(
 EMAIL_HOST = os.environ.get("EMAIL_HOST", "")
 EMAIL_HOST_USER = os.environ.get("EMAIL_HOST_USER", "")
 EMAIL_HOST_PASSWORD = os.environ.get("EMAIL_HOST_PASSWORD", "")
-EMAIL_USE_TLS = os.environ.get("EMAIL_USE_TLS") == "1"
-EMAIL_USE_SSL = os.environ.get("EMAIL_USE_SSL") == "1"
+EMAIL_USE_TLS, EMAIL_USE_SSL = _is_enabled("EMAIL_USE_TLS"), _is_enabled("EMAIL_USE_SSL")
+if EMAIL_USE_TLS and EMAIL_USE_SSL:
+    raise ImproperlyConfigured(
+        "EMAIL_USE_TLS and EMAIL_USE_SSL are both 1. Set one of them, as your mail server needs."
+    )
 EMAIL_PORT = _whole_number("EMAIL_PORT", 465 if EMAIL_USE_SSL else 25, 1, 65_535)
 EMAIL_TIMEOUT = 8
 DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL", "delayboard@localhost")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,9 +24,10 @@ from analytics import compacted
 from analytics.jobs import command, compaction, results, session, store
 from analytics.jobs.day import figures
 
+COMPACTING = "Compacting the lines"
 STEPS = (
     "Starting Spark",
-    "Compacting the lines",
+    COMPACTING,
     "Reading the lines of the day",
     "Pairing entries with exits",
     "Computing the figures",
@@ -42,18 +44,21 @@ def run(arguments: argparse.Namespace) -> None:
     log, day, out = arguments.log, arguments.day, arguments.out
     if compacted.input_of(log, day).is_empty:
         raise command.NoData(f"The event log has no data for {day}.")
-    step = partial(command.print_step, STEPS)
-    step(0)
     size = compacted.day_bytes(log, day)
+    # A tiny day is compacted while its figures are computed from its lines. But where an earlier
+    # compaction is replaced it comes first, because the Parquet of that one is deleted.
+    is_concurrent = session.is_tiny(size) and compacted.read(log, day) is None
+    steps: Sequence[str] = STEPS
+    if is_concurrent or not arguments.compact:
+        steps = [one for one in STEPS if one != COMPACTING]
+    step = partial(_print_step, steps)
+    step(0)
     spark = session.start(
         f"delayboard {day}",
         scratch=out,
         input_bytes=size,
         archives_classes=bool(arguments.compact),
     )
-    # A tiny day is compacted while its figures are computed from its lines. But where an earlier
-    # compaction is replaced it comes first, because the Parquet of that one is deleted.
-    is_concurrent = session.is_tiny(size) and compacted.read(log, day) is None
     with session.stopping(spark):
         with ThreadPoolExecutor(max_workers=1) as pool:
             if arguments.compact and not is_concurrent:
@@ -75,6 +80,10 @@ def run(arguments: argparse.Namespace) -> None:
         (out / "summary.json").write_text(json.dumps(found.summary))
 
 
+def _print_step(steps: Sequence[str], number: int) -> None:
+    command.print_step(steps, steps.index(STEPS[number]))
+
+
 def _compact(spark: SparkSession, arguments: argparse.Namespace, *, is_concurrent: bool) -> None:
     if not arguments.compact:
         return
@@ -84,7 +93,7 @@ def _compact(spark: SparkSession, arguments: argparse.Namespace, *, is_concurren
     )
     if is_concurrent:
         seconds = round(monotonic() - began, 2)
-        command.print_progress(concurrent=STEPS[1], seconds=seconds)
+        command.print_progress(concurrent=COMPACTING, seconds=seconds)
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from operator import itemgetter
 
 from django.db import models
@@ -83,6 +83,16 @@ class Run(models.Model):
     def is_generated(self) -> bool:
         """Its figures are the demo's, computed together with those of other days."""
         return self.error == GENERATED
+
+    @property
+    def lines_read(self) -> int | None:
+        """By the last run, where that is done; an earlier run may have read others."""
+        return self.lines or None if self.state == RunState.DONE else None
+
+    @property
+    def is_of_unfinished_day(self) -> bool:
+        """Its figures were computed before the end of the day."""
+        return self.finished_at is not None and self.finished_at.astimezone(UTC).date() <= self.day
 
     @property
     def duration(self) -> timedelta | None:

@@ -11,6 +11,8 @@ RANGES = {"yesterday": 1, "7": 7, "28": 28, "90": 90}
 LABELS = {"yesterday": "Yesterday", "7": "7 days", "28": "28 days", "90": "90 days"}
 CUSTOM, DEFAULT = "custom", "7"
 MOST_DAYS = 92
+# There was no RabbitMQ before, and so no event.
+EARLIEST_DAY = date(2007, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,6 @@ def read_period(values: Mapping[str, str], newest: date) -> tuple[Period, str]:
         return usual, "The range ends before it begins. Swap the two dates."
     if last - first >= MOST_DAYS * ONE_DAY:
         return usual, f"The range is longer than {MOST_DAYS} days. Choose a shorter range."
-    if first - date.min < 2 * MOST_DAYS * ONE_DAY:
+    if first < EARLIEST_DAY:
         return usual, f"{first} is too long ago. Choose a later day."
     return Period(CUSTOM, first, last), ""

@@ -11,8 +11,7 @@ from functools import cached_property
 from django.db.models import Max, QuerySet, Sum
 
 from analytics.buckets import bucket_of
-from analytics.models import AccuracyRow, DayFigures, Run, Slo, UnexplainedMessage
-from analytics.models.run import RunState
+from analytics.models import AccuracyRow, DayFigures, Slo, UnexplainedMessage
 from analytics.results.figures import ENTERED, FATES, Figures, count_late
 from analytics.results.period import Period
 from analytics.results.slo import Attainment
@@ -225,10 +224,8 @@ def choices(period: Period, brokers: Iterable[Broker], known: TopologyNames) -> 
 
 
 def last_day() -> date:
-    """Yesterday (UTC), or a newer day that has results."""
-    yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    newest: date | None = Run.objects.filter(state=RunState.DONE).aggregate(day=Max("day"))["day"]
-    return max(newest or yesterday, yesterday)
+    """Yesterday (UTC): the day of today is not over."""
+    return datetime.now(UTC).date() - timedelta(days=1)
 
 
 def _of(slugs: Sequence[str], first: date, last: date) -> QuerySet[DayFigures]:

@@ -197,7 +197,7 @@ def _brokers(request: HttpRequest, visible: list[Broker]) -> list[Broker]:
 
 
 def _period(request: HttpRequest) -> tuple[Period, str]:
-    """The requested range, up to yesterday or a newer day that was computed; what was wrong."""
+    """The requested range, by default up to yesterday; what was wrong."""
     return read_period(request.GET, last_day())
 
 

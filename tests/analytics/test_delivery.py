@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from threading import Event
 from typing import Any
 
@@ -58,6 +58,19 @@ def test_a_new_report_is_mailed_once_with_its_files(computed: Run, mailbox: Mail
     sent = Delivery.objects.get()
     assert sent.sent_at is not None
     assert (sent.attempts, sent.error, sent.next_at) == (1, "", None)
+
+
+def test_a_report_that_was_stored_before_the_end_of_its_day_is_sent_after_it(
+    computed: Run, mailbox: Mailbox
+) -> None:
+    delivery.subscribe("email", ADDRESS)
+    noon = datetime.combine(DAY, time(12), UTC)
+    with time_machine.travel(noon):
+        store.store_report(DAY)
+    assert not Delivery.objects.exists()
+    deliver()
+    assert len(mailbox.mails) == 1
+    assert Delivery.objects.get().sent_at is not None
 
 
 def test_a_refused_mail_is_shown_and_repeated_until_it_is_taken(

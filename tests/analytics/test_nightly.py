@@ -67,7 +67,8 @@ def test_a_day_whose_log_is_gone_keeps_its_figures_and_says_so(
     nightly.run_day(DAY)
     monkeypatch.setenv("FAKE_JOB", "no data")
     run = nightly.run_day(DAY)
-    assert (run.state, run.lines) == ("done", 7)
+    # The next run is compared with the lines of the figures, and the page shows none.
+    assert (run.state, run.lines, run.lines_read) == ("no_data", 7, None)
     assert run.error == "Nothing was there. Delayboard kept the earlier figures."
     assert AccuracyRow.objects.count() == 2
     assert nightly.run_day(OTHER_DAY).error == "Nothing was there."
@@ -163,11 +164,13 @@ def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> 
     assert Run.objects.get().steps == 2
 
 
-def test_a_future_day_is_refused() -> None:
+def test_a_day_in_the_future_or_long_ago_is_refused() -> None:
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-    for ask in (nightly.run_day, nightly.request_run):
+    for ask in (nightly.run_day, nightly.request_run, nightly.compact):
         with pytest.raises(nightly.DayRefused, match="is in the future"):
             ask(tomorrow)
+        with pytest.raises(nightly.DayRefused, match="is too long ago"):
+            ask(date.min)
     assert not Run.objects.exists()
 
 
@@ -224,7 +227,7 @@ def test_the_command_says_its_steps_and_what_it_read(monkeypatch: pytest.MonkeyP
     call_command("run_nightly", "--date", "2026-11-20", stdout=out)
     lines = [re.sub(r"\d+(\.\d)?m?s$", "N s", line) for line in out.getvalue().splitlines()]
     assert lines == [
-        "step 2 of 2",
+        "Step 2 of 2: pretending",
         "Starting the job: N s",
         "pretending: N s",
         "Loading the results into the database: N s",
@@ -250,16 +253,19 @@ def test_a_range_is_run_day_by_day_with_the_rest_of_its_time(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "why"),
     [
-        ("--to", "2026-11-20"),
-        ("--from", "2026-11-20", "--to", "2026-11-19"),
-        ("--from", "2026-11-20", "--date", "2026-11-20"),
+        (("--to", "2026-11-20"), "A range needs --from, and no --date"),
+        (("--from", "2026-11-20", "--to", "2026-11-19"), "ends .2026-11-19. before it begins"),
+        (("--from", "2026-11-20", "--date", "2026-11-20"), "and no --date"),
+        (("--from", "2026-11-20", "--to", "2999-01-01"), "2999-01-01 is in the future"),
+        (("--from", "0001-01-01", "--to", "2026-11-19"), "0001-01-01 is too long ago"),
     ],
 )
-def test_a_range_that_is_none_is_refused(arguments: tuple[str, ...]) -> None:
-    with pytest.raises(CommandError, match="not a range"):
+def test_a_range_that_is_none_is_refused(arguments: tuple[str, ...], why: str) -> None:
+    with pytest.raises(CommandError, match=why):
         call_command("run_nightly", *arguments)
+    assert not Run.objects.exists()
 
 
 def test_a_range_goes_on_after_a_failed_day_and_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,14 +65,30 @@ def test_a_database_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> No
     )
 
 
-def test_a_wrong_setting_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MESSAGES_IN_FLIGHT", "many")
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        (
+            "MESSAGES_IN_FLIGHT",
+            "many",
+            "MESSAGES_IN_FLIGHT is “many”. Set a whole number from 1 to 10,000, or unset it for "
+            "1,000.",
+        ),
+        (
+            "NIGHTLY_CRON",
+            "10 0 * * * *",
+            "NIGHTLY_CRON is “10 0 * * * *”, which is no cron expression (it has not 5 fields). "
+            "Set minute, hour, day, month and weekday, such as “10 0 * * *”.",
+        ),
+        ("EMAIL_USE_TLS", "yes", "EMAIL_USE_TLS is “yes”. Set 1 to enable it, or 0."),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str
+) -> None:
+    monkeypatch.setenv(name, value)
     code, _, err = ended(listing(tmp_path))
-    assert (code, err) == (
-        1,
-        "MESSAGES_IN_FLIGHT is “many”. Set a whole number from 1 to 10,000, or unset it for "
-        "1,000.\n",
-    )
+    assert (code, err) == (1, f"{why}\n")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -7,15 +8,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from analytics import nightly
-from analytics.launch import LaunchError
+from analytics.launch import LaunchError, NoData
 from analytics.log import LogError
-from analytics.management.commands.run_nightly import parse_day
+from analytics.management.commands.run_nightly import NO_DATA_CODE, parse_day
 
 
 class Command(BaseCommand):
     help = (
         "Write the finished hours of one UTC day of the event log as Parquet to LOG_URL. "
-        "The nightly run does this for its day."
+        "The nightly run does this for its day. Exit code 4: the event log has no data for the day."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -25,6 +26,12 @@ class Command(BaseCommand):
         day: date = options["date"] or datetime.now(UTC).date() - timedelta(days=1)
         try:
             is_written = nightly.compact(day)
-        except (LaunchError, LogError) as error:
+        except NoData as nothing:
+            self.stderr.write(str(nothing))
+            sys.exit(NO_DATA_CODE)
+        except (LaunchError, LogError, nightly.DayRefused) as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{day} is {'compacted' if is_written else 'already compacted'}.")
+        if is_written:
+            self.stdout.write(f"The finished hours of {day} are compacted.")
+        else:
+            self.stdout.write(f"{day} has no finished hour that is not compacted.")

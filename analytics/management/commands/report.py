@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from analytics.management.commands.run_nightly import NO_DATA_CODE, parse_day
+from analytics.nightly import DayRefused, refuse_day
 from analytics.results.nightly_report.document import as_html, as_json, as_text, report_of
 from analytics.results.nightly_report.pdf import PdfError, print_pdf
 
@@ -29,8 +30,16 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         day: date = options["date"] or datetime.now(UTC).date() - timedelta(days=1)
-        found = report_of(day)
         output: Path | None = options["output"]
+        if output is not None and options["json"]:
+            raise CommandError(
+                "--json prints the report. Redirect it into a file, without --output."
+            )
+        try:
+            refuse_day(day)
+        except DayRefused as refusal:
+            raise CommandError(str(refusal)) from refusal
+        found = report_of(day)
         if output is not None:
             self._write(output, as_html(found))
         elif options["json"]:
@@ -38,6 +47,8 @@ class Command(BaseCommand):
         else:
             self.stdout.write(as_text(found), ending="")
         if found.is_empty:
+            if output is not None or options["json"]:
+                self.stderr.write(f"{day} has no figures.")
             sys.exit(NO_DATA_CODE)
 
     def _write(self, output: Path, html: str) -> None:

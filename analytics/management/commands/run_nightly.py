@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from analytics import nightly
-from analytics.launch import LaunchError
+from analytics.launch import JobReport, LaunchError
 from analytics.models import Run
 from analytics.results.nightly_report.store import store_report
 from topology.delays import format_ms
@@ -45,11 +45,19 @@ class Command(BaseCommand):
             self._run(options["date"] or yesterday)
 
     def _backfill(self, first: date | None, last: date, day: date | None) -> None:
-        if first is None or day is not None or first > last:
+        if first is None or day is not None:
             raise CommandError(
-                "These days are not a range. Set --from, and --to if the range ends before "
-                "yesterday, without --date."
+                "A range needs --from, and no --date. Without --to it ends yesterday."
             )
+        if first > last:
+            raise CommandError(
+                f"The range ends ({last}) before it begins ({first}). Swap the days."
+            )
+        try:
+            nightly.refuse_day(first)
+            nightly.refuse_day(last)
+        except nightly.DayRefused as refusal:
+            raise CommandError(str(refusal)) from refusal
         days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
         failed, began = [], monotonic()
         for done, one in enumerate(days):
@@ -70,9 +78,9 @@ class Command(BaseCommand):
             raise CommandError(f"{len(failed)} of {len(days)} days failed: {', '.join(failed)}.")
 
     def _run(self, day: date) -> None:
-        self._reported = -1
+        self._reported, self._job = -1, JobReport()
         try:
-            run = nightly.run_day(day, progress=self._progress)
+            run = nightly.run_day(day, progress=self._progress, job=self._job)
         except LaunchError as error:
             self._print_steps(Run.objects.get(day=day))
             raise CommandError(str(error)) from error
@@ -94,7 +102,7 @@ class Command(BaseCommand):
     def _progress(self, done: int, total: int) -> None:
         if total and done != self._reported:
             self._reported = done
-            self.stdout.write(f"step {done + 1} of {total}")
+            self.stdout.write(f"Step {done + 1} of {total}: {self._job.steps[-1][0]}")
 
 
 def parse_day(text: str) -> date:

@@ -143,7 +143,10 @@ def _post(address: str, content: dict[str, Any]) -> None:
         with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
             answer.read(1024)
     except HTTPError as error:
-        raise ValueError(f"The webhook answered with status {error.code}.") from error
+        why = ", and Delayboard follows no redirect" if 300 <= error.code < 400 else ""
+        raise ValueError(f"The webhook answered with status {error.code}{why}.") from error
+    except TimeoutError as error:
+        raise OSError(f"The webhook did not answer within {TIMEOUT_SECONDS:.0f} s.") from error
     except URLError as error:
         raise OSError(f"The webhook was not reached: {error.reason}.") from error
 

@@ -59,6 +59,7 @@ def as_json(found: Report) -> dict[str, Any]:
     return {
         "day": found.period.first.isoformat(),
         "time_zone_of_hours": zone_name(),
+        "generated": bool(found.generated_days),
         "run": _run_values(found),
         "summary": [
             {"headline": one.headline, "text": one.text, "topology": one.topology}
@@ -93,6 +94,10 @@ def _lines(found: Report) -> Iterator[str]:
     run = _run(found)
     if run and run.error:
         yield isolate_names(" ".join(run.error.split()))
+    if found.generated_days and not (run and run.is_generated):
+        yield "These figures are computed from events that the demo generated."
+    if run and run.state == RunState.DONE and run.is_of_unfinished_day:
+        yield "The day was not over when Delayboard computed these figures."
     if found.is_empty:
         yield "No figures for this day."
         return

@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> NightlyReport:
     """Make the files of a day and put them in the place of earlier ones.
 
-    A day that is new, and not long ago, is noted to be sent to all subscribers. `alive` is called
-    at least once a second.
+    The first report of a day that is over, and not long ago, is noted to be sent to all
+    subscribers. `alive` is called at least once a second.
     """
     html = as_html(report_of(day))
     pdf, problem = None, ""
@@ -37,8 +37,10 @@ def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> Nigh
     now = datetime.now(UTC)
     values = {"made_at": now, "html": html, "pdf": pdf, "pdf_error": problem}
     with transaction.atomic():
-        stored, is_new = NightlyReport.objects.update_or_create(day=day, defaults=values)
-        if is_new and _first_day(now) <= day < now.date():
+        earlier = NightlyReport.objects.filter(day=day).values_list("made_at", flat=True).first()
+        stored, _ = NightlyReport.objects.update_or_create(day=day, defaults=values)
+        is_first = earlier is None or earlier.astimezone(UTC).date() <= day
+        if is_first and _first_day(now) <= day < now.date():
             Delivery.objects.bulk_create(
                 Delivery(report=stored, subscriber=one, next_at=now)
                 for one in Subscriber.objects.all()
