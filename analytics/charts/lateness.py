@@ -26,10 +26,19 @@ class Percentiles(NamedTuple):
     """Of one day, hour or delay, in milliseconds; `texts` are the same as a person reads them."""
 
     label: str
-    p50: float
-    p95: float
-    p99: float
+    p50: float | None
+    p95: float | None
+    p99: float | None
     texts: tuple[str, str, str]
+
+
+def no_delivery(label: str) -> Percentiles:
+    """Of a day, hour or delay without a delivery."""
+    return Percentiles(label, None, None, None, ("", "", ""))
+
+
+def _drawn(value: float | None) -> float | None:
+    return None if value is None else max(value, SHORTEST_MS)
 
 
 def over_time(
@@ -42,7 +51,7 @@ def over_time(
         go.Scatter(
             name=name,
             x=[row.label for row in rows],
-            y=[max(getattr(row, name), SHORTEST_MS) for row in rows],
+            y=[_drawn(getattr(row, name)) for row in rows],
             customdata=[row.texts[place] for row in rows],
             mode="lines+markers",
             line={"width": 2, "color": COLOURS[name]},
@@ -77,7 +86,7 @@ def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
     traces = [
         go.Scatter(
             name=name,
-            x=[max(getattr(row, name), SHORTEST_MS) for row in rows],
+            x=[_drawn(getattr(row, name)) for row in rows],
             y=labels,
             customdata=[row.texts[place] for row in rows],
             mode="markers",

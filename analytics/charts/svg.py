@@ -36,7 +36,7 @@ def draw(figure: Mapping[str, Any], label: str) -> str:
     is_stacked = layout.get("barmode") == "stack"
     across = _axis(layout.get("xaxis", {}), [value for one in traces for value in one["x"]])
     heights = _stacked(traces) if is_stacked else [value for one in traces for value in one["y"]]
-    up = _axis(layout.get("yaxis", {}), heights)
+    up = _axis(layout.get("yaxis", {}), [value for value in heights if value is not None])
     named = [one for one in traces if one.get("name")]
     top = TOP + (LEGEND if named else 0)
     height = layout["height"]
@@ -75,6 +75,8 @@ def _axis(own: Mapping[str, Any], values: Sequence[Any]) -> Axis:
     most = own["range"][1] if "range" in own else 1.05 * max(numbers, default=0.0)
     most = most or 1.0
     step = _step(most)
+    if all(number.is_integer() for number in numbers):
+        step = max(step, 1.0)
     is_share = own.get("tickformat", "").endswith("%")
     marks = [number * step for number in range(int(most / step) + 1)]
     return Axis(
@@ -168,17 +170,29 @@ def _marks(
     at: Callable[[float, float], Point],
     _: dict[Any, float],
 ) -> Iterator[str]:
-    points = [at(across.place(x), up.place(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
+    # A value that is missing is a gap.
+    points = [
+        None if y is None else at(across.place(x), up.place(y))
+        for x, y in zip(trace["x"], trace["y"], strict=True)
+    ]
     line = trace.get("line", {})
     if "lines" in trace["mode"]:
         is_stepped = line.get("shape") == "hv"
-        steps = [f"H{x:.1f}V{y:.1f}" if is_stepped else f"L{x:.1f} {y:.1f}" for x, y in points[1:]]
+        steps, before = [], None
+        for point in points:
+            if point:
+                x, y = point
+                go = f"H{x:.1f}V{y:.1f}" if is_stepped else f"L{x:.1f} {y:.1f}"
+                steps.append(go if before else f"M{x:.1f} {y:.1f}")
+            before = point
         dash = ";stroke-dasharray:6 4" if line.get("dash") else ""
-        x, y = points[0]
-        yield f'<path class="line" d="M{x:.1f} {y:.1f}{"".join(steps)}" '
+        yield f'<path class="line" d="{"".join(steps)}" '
         yield f'style="stroke:{_colour(trace)}{dash}"/>'
     if "markers" in trace["mode"]:
-        for place, (x, y) in enumerate(points):
+        for place, point in enumerate(points):
+            if point is None:
+                continue
+            x, y = point
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" style="fill:{_colour(trace)}">'
             yield f"{_title(trace, place)}</circle>"
 

@@ -13,6 +13,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
+from analytics.compacted import MANIFEST
+
 DONE, FAILED, NO_DATA = 0, 1, 4
 # A chain of Java's exceptions may be a ring.
 MOST_CAUSES = 20
@@ -51,6 +53,12 @@ def describe(error: Exception) -> str:
     """The first paragraph of an error: of Spark's own with the causes. Its JVM has to run."""
     if isinstance(error, Py4JJavaError):
         return _with_cause(error.java_exception)
+    if isinstance(error, PySparkException) and error.getCondition() == "PATH_NOT_FOUND":
+        path = (error.getMessageParameters() or {}).get("path", "")
+        return (
+            f"Parquet of the event log is missing: {path}. Restore it, or delete “{MANIFEST}” in "
+            "the folder of its day in the event log, so that the job reads the lines."
+        )
     return f"{type(error).__name__}: {error}".split("\n\n")[0]
 
 

@@ -17,7 +17,7 @@ class Subscriber(models.Model):
     channel = models.CharField(max_length=10, choices=Channel.choices)
     encrypted_address = models.TextField()
     name = models.CharField(max_length=254)
-    """What pages show: the mail address, or the host of the webhook."""
+    """What pages show: the mail address, or the host of the webhook and the end of its address."""
 
     class Meta:
         ordering = ("channel", "name", "id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from analytics.charts import heat_map, lateness, retries
@@ -24,7 +25,10 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
     for key, axis in (("lateness", days_axis(days)), ("late_hours", lateness.HOURS)):
         # A single day is a point: its hours and its table say more.
         if rows.get(key) and (key, days) != ("lateness", 1):
-            drawn[key] = lateness.over_time(_percentiles(rows[key]), target, axis)
+            shown = _percentiles(rows[key])
+            if key == "late_hours":
+                shown = _with_gaps(shown)
+            drawn[key] = lateness.over_time(shown, target, axis)
     if rows.get("delays"):
         drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))
     if rows.get("distribution"):
@@ -67,6 +71,14 @@ def _percentiles(rows: Any) -> list[lateness.Percentiles]:
         lateness.Percentiles(label, p50, p95, p99, (format_ms(p50), format_ms(p95), format_ms(p99)))
         for label, _, p50, _, p95, p99, *_ in rows
     ]
+
+
+def _with_gaps(hours: Sequence[lateness.Percentiles]) -> list[lateness.Percentiles]:
+    """All hours of a day, those without a delivery without values."""
+    known = {row.label: row for row in hours}
+    minutes = hours[0].label[2:]
+    labels = [f"{hour:02}{minutes}" for hour in range(24)]
+    return [known.get(label, lateness.no_delivery(label)) for label in labels]
 
 
 def _label(low: float | None) -> str:

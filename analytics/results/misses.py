@@ -22,8 +22,10 @@ from analytics.results.summary import Sentence
 from topology.delays import format_ms
 from topology.graph.live_values import count_text
 
-# A part is a cause when it has half of the late deliveries, and twice its share of all.
+# A part is a cause when it has half of the late deliveries, and twice the late share of the rest.
 LEAST_SHARE, LEAST_TIMES = 0.5, 2
+# A part that is nearly all says nothing.
+MOST_OF_ALL = 0.75
 # The hours beside the worst one belong to it while half as many of their deliveries are late.
 NEIGHBOUR = 0.5
 MOST_MISSED = 3
@@ -108,8 +110,11 @@ def _describe(found: Attainment, slo: Slo, parts: Sequence[Part]) -> str:
 
 
 def _is_cause(part: Part, late: int, measured: int) -> bool:
-    share = part.late / late
-    return share >= LEAST_SHARE and share >= LEAST_TIMES * part.measured / measured
+    if part.late < LEAST_SHARE * late or part.measured > MOST_OF_ALL * measured:
+        return False
+    # Products, because the rest may have no late delivery.
+    rest = late - part.late
+    return part.late * (measured - part.measured) >= LEAST_TIMES * rest * part.measured
 
 
 def _find_parts(report: Report, slo: Slo) -> Iterator[Part]:
@@ -117,12 +122,12 @@ def _find_parts(report: Report, slo: Slo) -> Iterator[Part]:
     yield from _find_hours(report.days, limit)
     if worst := _find_worst(report.destinations):
         name, (late, measured) = worst
-        query = bucket_of("measured", late_from=limit, destination=name)
+        query = bucket_of("measured", late, late_from=limit, destination=name)
         yield Part("Destination", name, f"went to {name}", late, measured, query)
     if worst_delay := _find_worst(_count_by(report.total, "late_by_delay", limit)):
         group, (late, measured) = worst_delay
         label = buckets.DELAY_LABELS[group]
-        query = bucket_of("measured", late_from=limit, delay=group)
+        query = bucket_of("measured", late, late_from=limit, delay=group)
         clause = f"had a requested delay of {label}"
         yield Part("Requested delay", label, clause, late, measured, query)
 
@@ -161,14 +166,14 @@ def _find_hours(days: Days, limit: int) -> Iterator[Part]:
     span = [hours[at] for at in hours if first <= at <= last]
     label = _describe_span(first, last + HOUR)
     of_peak = dict.fromkeys(("from", "to"), dates[peak].isoformat())
-    query = bucket_of("measured", late_from=limit, hour=f"{peak:%H:%M}", **of_peak)
+    query = bucket_of("measured", hours[peak][0], late_from=limit, hour=f"{peak:%H:%M}", **of_peak)
     late, measured = (sum(numbers) for numbers in zip(*span, strict=True))
     yield Part("Time of entry", label, f"entered {label}", late, measured, query)
     is_once = late >= LEAST_SHARE * sum(number for number, _ in hours.values())
     if not is_once and len(days) > 1 and (of_day := _find_worst(by_label)):
         name, (late, measured) = of_day
         label = f"in the hour from {name} ({zone_name()}) on {len(days)} days"
-        query = bucket_of("measured", late_from=limit, hour=name)
+        query = bucket_of("measured", late, late_from=limit, hour=name)
         yield Part("Hour of the day", label, f"entered {label}", late, measured, query)
 
 

@@ -61,3 +61,9 @@ def read_period(values: Mapping[str, str], newest: date) -> tuple[Period, str]:
     if first < EARLIEST_DAY:
         return usual, f"{first} is too long ago. Choose a later day."
     return Period(CUSTOM, first, last), ""
+
+
+def find_usual(period: Period, newest: date) -> str:
+    """The name of the usual range up to `newest` that has these days; "" if none has."""
+    usual = (name for name, length in RANGES.items() if length == period.length)
+    return next(usual, "") if period.last == newest else ""

@@ -40,6 +40,10 @@ class Selection:
     destination: str = ""
 
     @property
+    def is_filtered(self) -> bool:
+        return self != Selection()
+
+    @property
     def has_retries(self) -> bool:
         """Retries are counted by topology, and of no destination."""
         return not self.destination
@@ -150,12 +154,15 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         for slug, _, share, within_ms in known
         if share is not None
     }
+    if selection.topology and selection.pattern:
+        # A topology has one pattern.
+        of_pattern = of_brokers.filter(slug=selection.topology, kind=selection.pattern)
+        slugs = slugs if of_pattern.exists() else []
     target = targets.get(selection.topology)
     first = min(before.first, budget_first) if target else before.first
     earlier_first = period.first - timedelta(days=MOST_DAYS_BACK)
     rows = _of(slugs, min(first, earlier_first), period.last).filter(
         topology=selection.topology,
-        # A topology has one pattern.
         pattern="" if selection.topology else selection.pattern,
         destination=selection.destination,
     )

@@ -88,8 +88,13 @@ def _late(topology: str, days: Days) -> Iterator[Sentence]:
         for hour in range(24)
         if (p99 := _p99(days[worst].within_group("late_by_hour", hour))) is not None
     }
-    # With few days, the hours show better what is usual.
-    usual = median(by_day.values() if len(by_day) >= 3 else by_hour.values() or [0.0])
+    # With few days, the hours show better what is usual, those with few messages too.
+    hours_late = (days[worst].within_group("late_by_hour", hour) for hour in range(24))
+    usual = median(
+        by_day.values()
+        if len(by_day) >= 3
+        else [buckets.percentile(late, 0.99) or 0.0 for late in hours_late if late]
+    )
     limit = max(TIMES_USUAL * usual, LEAST_P99_MS)
     late = [hour for hour, p99 in by_hour.items() if p99 >= limit]
     if not late:
@@ -141,7 +146,7 @@ def _failures(topology: str, days: Days) -> Iterator[Sentence]:
         (queue, reason, exception, _), number = causes[0]
         share = number / since.counts["causes"].total()
         text += f" {percent(share)} of the failures since: {exception or reason} in {queue}."
-    yield Sentence("More failures.", text, "failures", topology, day, in_order[-1])
+    yield Sentence("More failures.", text, "recovery", topology, in_order[0], in_order[-1])
 
 
 def is_doubled(before: tuple[int, int], after: tuple[int, int]) -> bool:
@@ -170,11 +175,11 @@ def _never_succeeding(topology: str, days: Days) -> Iterator[Sentence]:
     steps = total.survival()
     last = max((step.attempt for step in steps if step.recovered), default=0)
     tried = sum(step.at_risk for step in steps if step.attempt > last)
-    if not last or tried < LEAST_ATTEMPTS:
+    if tried < LEAST_ATTEMPTS:
         return
     name = ORDINALS[last - 1] if last <= len(ORDINALS) else f"{last}th"
     yield Sentence(
-        f"Attempts after the {name} never succeed",
+        f"Attempts after the {name} never succeed" if last else "Retries never succeed",
         f"in {topology} (0 of {count_text(tried)}). Park these messages earlier.",
         "survival",
         topology,

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
@@ -16,7 +16,7 @@ from analytics.models.slo import Within
 from analytics.results import messages as messages_of
 from analytics.results import period as ranges
 from analytics.results.contents import contents, shown_sections
-from analytics.results.period import Period, read_period
+from analytics.results.period import CUSTOM, Period, find_usual, read_period
 from analytics.results.read import (
     Report,
     Selection,
@@ -42,6 +42,9 @@ def reports(request: HttpRequest) -> HttpResponse:
     visible = list(access.visible_brokers(request.user))
     brokers = _brokers(request, visible)
     period, problem = _period(request)
+    query = _short_query(request.GET, period)
+    if not problem and query != request.GET.urlencode():
+        return redirect(f"{request.path}?{query}")
     found = report(period, brokers, _selection(request, brokers))
     topology = Topology.objects.filter(slug=found.selection.topology, broker__in=brokers).first()
     runs = list(Run.objects.all()[:SHOWN_RUNS])
@@ -60,6 +63,7 @@ def reports(request: HttpRequest) -> HttpResponse:
         "limits": Within.choices,
         "runs": runs,
         "at_work": next((run for run in of_range if run.is_at_work), None),
+        "is_future": period.first > datetime.now(UTC).date(),
         "run": of_range[0] if period.length == 1 and of_range else None,
         "stored": _stored(request, period),
         "failed": _failed(request),
@@ -179,7 +183,8 @@ def slo(request: HttpRequest) -> HttpResponse:
             Slo.objects.update_or_create(topology=topology, defaults=values)
         else:
             Slo.objects.filter(topology=topology).delete()
-    messages.success(request, f"The target of {topology.name} is saved.")
+    done = "saved" if share.strip() else "deleted"
+    messages.success(request, f"The target of {topology.name} is {done}.")
     return redirect(page)
 
 
@@ -199,6 +204,19 @@ def _brokers(request: HttpRequest, visible: list[Broker]) -> list[Broker]:
 def _period(request: HttpRequest) -> tuple[Period, str]:
     """The requested range, by default up to yesterday; what was wrong."""
     return read_period(request.GET, last_day())
+
+
+def _short_query(values: QueryDict, period: Period) -> str:
+    """The query without empty values; a range that the form names by two dates, but that is a usual
+    one up to yesterday, by its name: the address shows the same range on the next day too.
+    """
+    short = values.copy()
+    for name in [name for name, value in values.items() if not value]:
+        del short[name]
+    if values.get("range") == CUSTOM and (usual := find_usual(period, last_day())):
+        del short["from"], short["to"]
+        short["range"] = usual
+    return short.urlencode()
 
 
 def _stored(request: HttpRequest, period: Period) -> NightlyReport | None:
@@ -228,7 +246,8 @@ def _messages_url(request: HttpRequest, found: Report) -> str:
     kept_from = DELIVERED.cutoff(datetime.now(UTC))
     if kept_from and found.period.last < kept_from.date():
         return ""
-    if len(found.generated_days) == len(found.days):
+    # No generated event is stored as a message.
+    if found.generated_days:
         return ""
     query = request.GET.urlencode()
     page = reverse("analytics:report_messages")

@@ -118,6 +118,9 @@ def test_a_webhook_gets_the_report_as_json_and_its_redirect_is_no_success(comput
     with webhook(302, 200) as hook:
         added = delivery.subscribe("webhook", f"{hook.address}?token=abc")
         assert (added.name, "token" in added.encrypted_address) == ("127.0.0.1", False)
+        slack = delivery.subscribe("webhook", "https://hooks.example.org/services/T0/B0/x7Kq9aZ")
+        assert slack.name == "hooks.example.org …q9aZ"
+        slack.delete()
         deliver()
         assert "302" in Delivery.objects.get().error
         Delivery.objects.update(next_at=datetime.now(UTC))

@@ -96,6 +96,15 @@ def test_a_small_or_usual_lateness_is_not_worth_a_sentence() -> None:
     assert sentences(days(late(900), late(900), late(900, 1500))) == []
 
 
+def test_a_late_night_of_one_day_is_found_beside_hours_of_few_messages() -> None:
+    counts: dict[tuple[str | int, ...], int] = {
+        (hour, buckets.bucket_of(40)): 2 for hour in range(6, 22)
+    }
+    day = some(late_by_hour=counts | {(2, buckets.bucket_of(2000)): 45})
+    (sentence,) = sentences(days(day))
+    assert "between 02:00 and 03:00 (UTC), p99 lateness of orders rose from 50ms" in sentence
+
+
 def failed(retried: int, messages: int = 1000) -> Figures:
     causes: dict[tuple[str | int, ...], int] = {("billing", "rejected", "TimeoutError", "k"): 9}
     return some(retried={(): retried}, messages={(): messages}, causes=causes)
@@ -122,6 +131,12 @@ def test_attempts_that_never_succeed_are_told_with_their_number() -> None:
     ways: dict[tuple[str | int, ...], int] = {(1, 3, "recovered"): 50, (1, 5, "exhausted"): 30}
     (sentence,) = sentences(days(some(outcomes=ways)), "webhooks")
     assert sentence.startswith("Attempts after the third never succeed in webhooks (0 of 60).")
+
+
+def test_retries_that_never_succeed_at_all_are_told() -> None:
+    ways: dict[tuple[str | int, ...], int] = {(1, 3, "exhausted"): 30}
+    (sentence,) = sentences(days(some(outcomes=ways)), "webhooks")
+    assert sentence.startswith("Retries never succeed in webhooks (0 of 90).")
 
 
 def test_unexplained_messages_and_missing_days_are_told() -> None:

@@ -124,3 +124,14 @@ def test_without_a_selection_the_topologies_that_missed_are_listed(late: int) ->
     (sentence,) = list_misses(listed, None)
     assert sentence.text == f"orders: {100 - late / 10:.1f} %, target 99 % within 1s of due."
     assert (sentence.topology, sentence.section) == ("orders", "slo")
+
+
+def test_hours_with_most_deliveries_of_the_day_are_the_cause_of_all_that_are_late() -> None:
+    day = Figures()
+    counts = {(2, LATE): 22, (2, IN_TIME): 8, (3, LATE): 23, (3, IN_TIME): 7, (9, IN_TIME): 30}
+    day.counts["late_by_hour"].update(counts)
+    miss = explained(day)
+    assert miss.sentence == (
+        "45 of 90 measured deliveries were later than 1s. All of them entered on 1 November "
+        "between 02:00 and 04:00 (UTC)."
+    )

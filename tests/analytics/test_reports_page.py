@@ -25,6 +25,7 @@ from analytics.results.sections.search import search_of
 from analytics.results.slo import Attainment
 from delayboard.dead_letters.search.query import Condition, Pattern, Span, parse
 from tests.analytics import result_rows
+from tests.builders import make_pair
 from topology.models import AuditEntry, Broker, Grant, Role, State, Topology
 
 DAY = date(2026, 11, 20)
@@ -145,8 +146,8 @@ def test_hours_are_those_of_the_time_zone_of_the_reports(viewer: Client, setting
     answer = viewer.get("/reports/late_hours.csv?from=2026-11-20").content.decode().splitlines()
     head, *rows = csv.reader(answer)
     times = ["p50 ms", "p90 ms", "p95 ms", "p99 ms"]
-    assert head == ["Hour (Asia/Kolkata)", "Measured", *times]
-    by_hour = {hour: float(p99) for hour, *_, p99 in rows}
+    assert head == ["Hour (Asia/Kolkata)", "Measured", *times, "Max ms", "Early"]
+    by_hour = {hour: float(p99) for hour, *_, p99, _, _ in rows}
     assert len(by_hour) == 24
     assert max(by_hour, key=by_hour.__getitem__) == "07:30"
 
@@ -207,6 +208,36 @@ def test_a_text_in_a_link_is_quoted_for_thesearch_of() -> None:
         Condition("parked", Span(datetime(2026, 11, 20, tzinfo=UTC))),
         Condition("parked", Span(None, datetime(2026, 11, 21, tzinfo=UTC))),
     )
+
+
+def test_a_filter_that_matches_nothing_is_not_a_missing_run(viewer: Client, broker: Broker) -> None:
+    a_computed_day()
+    pair = make_pair(broker, name="other")
+    for query in ({"topology": "nope"}, {"topology": pair.slug, "pattern": "delay_levels"}):
+        text = of_the_day(viewer, **query)
+        assert "No figures match the filter on these days." in text
+        assert "run_nightly" not in text
+    later = page(viewer, **{"from": "2999-01-01", "to": "2999-01-02"})
+    assert "These days are in the future." in later
+
+
+def test_the_form_names_a_usual_range_and_sends_no_empty_filter(viewer: Client) -> None:
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    week = {"from": str(yesterday - timedelta(days=6)), "to": str(yesterday)}
+    query = {**week, "topology": "orders", "pattern": "", "range": "custom"}
+    answer = viewer.get("/reports/", query)
+    assert (answer.status_code, answer["Location"]) == (302, "/reports/?topology=orders&range=7")
+    assert viewer.get(answer["Location"]).status_code == 200
+    fixed = {"from": "2026-11-18", "to": "2026-11-20", "range": "custom"}
+    assert viewer.get("/reports/", fixed).status_code == 200
+
+
+def test_a_row_with_no_messages_has_no_link(viewer: Client) -> None:
+    a_computed_day()
+    rows = of_the_day(viewer).split("<tr>")
+    empty = [row for row in rows if re.search(r'<td class="number">0</td></tr>', row)]
+    assert empty
+    assert not [row for row in empty if "kind=measured" in row]
 
 
 def test_a_csv_of_a_bad_range_or_an_unknown_table_is_refused(viewer: Client) -> None:

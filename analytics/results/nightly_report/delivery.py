@@ -31,6 +31,9 @@ TIMEOUT_SECONDS = 8.0
 PAUSES = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 240, 720))
 # A worker that was killed while it sent is followed by another attempt.
 CLAIM = timedelta(minutes=5)
+# Of a webhook whose address is so long after its host, the end of it is shown: it distinguishes
+# those of one host, and reveals no token.
+LONG_PATH, SHOWN_OF_PATH = 20, 4
 NO_MAIL = "EMAIL_HOST is not set. Set it in the environment of the worker."
 logger = logging.getLogger(__name__)
 
@@ -50,12 +53,19 @@ def subscribe(channel: str, address: str) -> Subscriber:
         kind = "a mail address" if is_mail else "an HTTP address"
         raise AddressRefused(f"“{address[:60]}” is not {kind}.") from error
     channel = Channel.EMAIL if is_mail else Channel.WEBHOOK
-    name = address if is_mail else str(urlsplit(address).hostname)
+    name = address if is_mail else _name_webhook(address)
     if any(one.address == address for one in Subscriber.objects.filter(channel=channel)):
         raise AddressRefused(f"{name} is a subscriber already.")
     return Subscriber.objects.create(
         channel=channel, name=name[:254], encrypted_address=seal_secret(address)
     )
+
+
+def _name_webhook(address: str) -> str:
+    parts = urlsplit(address)
+    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    end = f" …{path[-SHOWN_OF_PATH:]}" if len(path) >= LONG_PATH else ""
+    return f"{parts.hostname}{end}"
 
 
 def deliver_due(stop: Event, *, alive: Callable[[], None] = lambda: None) -> None:

@@ -30,7 +30,10 @@ def make_by_reason(report: Report) -> Section:
         for day, reason, counts in found
     ]
     columns = (Column(DAY), Column("Reason"), *HANDLED_COLUMNS)
-    searches = [search_parked(report, day, day, reason=reason) for day, reason, _ in found]
+    searches = [
+        search_parked(report, counts["parked", reason], (day, day), reason=reason)
+        for day, reason, counts in found
+    ]
     title = "Dead letters by reason"
     return Section("dead_letters", title, columns, rows, "No dead letter arrived.", searches)
 
@@ -47,9 +50,15 @@ def make_by_origin(report: Report) -> Section:
         for reason, origin, exception in origins
     ]
     columns = (Column("Died in"), Column("Reason"), Column("Exception"), *HANDLED_COLUMNS)
-    first, last = report.period.first, report.period.last
     searches = [
-        search_parked(report, first, last, died=origin, reason=reason, exception=exception)
+        search_parked(
+            report,
+            counts["parked", reason, origin, exception],
+            (report.period.first, report.period.last),
+            died=origin,
+            reason=reason,
+            exception=exception,
+        )
         for reason, origin, exception in origins
     ]
     title = "Dead letters by origin"

@@ -13,24 +13,27 @@ from analytics.results.sections.search import bucket_of
 from analytics.results.sections.section import DAY, Column, Row, Section, ratio
 from topology.delays import format_delay
 
-
-def compute_percentiles(counts: buckets.Counts) -> list[float | None]:
-    return [buckets.percentile(counts, share) for share in (0.5, 0.9, 0.95, 0.99)]
-
-
 PERCENTILES = (
     *(Column("p50", "ms"), Column("p90", "ms")),
     *(Column("p95", "ms"), Column("p99", "ms")),
 )
+LATENESS = (*PERCENTILES, Column("Max", "ms"), Column("Early", "share"))
+
+
+def describe_lateness(counts: buckets.Counts) -> list[float | None]:
+    """The values of LATENESS; None of no delivery."""
+    shares = (0.5, 0.9, 0.95, 0.99, 1.0)
+    early = ratio(counts.get(buckets.EARLY, 0), sum(counts.values()))
+    return [*(buckets.percentile(counts, share) for share in shares), early]
 
 
 def make_lateness_by_day(report: Report) -> Section:
     rows: list[Row] = [
-        [day.isoformat(), figures.measured, *compute_percentiles(figures.late)]
+        [day.isoformat(), figures.measured, *describe_lateness(figures.late)]
         for day, figures in report.days.items()
         if figures.measured
     ]
-    columns = (Column(DAY), Column("Measured", "count"), *PERCENTILES)
+    columns = (Column(DAY), Column("Measured", "count"), *LATENESS)
     empty = "No delivery was measured."
     if report.total.total("probes_late"):
         empty += " Only probes were measured, see “Lateness of probes”."
@@ -39,12 +42,12 @@ def make_lateness_by_day(report: Report) -> Section:
 
 def make_lateness_by_hour(report: Report) -> Section:
     rows: list[Row] = [
-        [hour, sum(counts.values()), *compute_percentiles(counts)]
+        [hour, sum(counts.values()), *describe_lateness(counts)]
         for hour, counts in late_by_local_hour(report.days).items()
     ]
-    columns = (Column(f"Hour ({zone_name()})"), Column("Measured", "count"), *PERCENTILES)
+    columns = (Column(f"Hour ({zone_name()})"), Column("Measured", "count"), *LATENESS)
     title, empty = f"Lateness by hour ({zone_name()})", "No delivery was measured."
-    found = [bucket_of("measured", hour=row[0]) for row in rows]
+    found = [bucket_of("measured", row[1], hour=row[0]) for row in rows]
     return Section("late_hours", title, columns, rows, empty, buckets=found)
 
 
@@ -54,13 +57,10 @@ def make_lateness_by_delay(report: Report) -> Section:
     for group, label in enumerate(buckets.DELAY_LABELS):
         counts = report.total.within_group("late_by_delay", group)
         if counts:
-            found.append(bucket_of("measured", delay=group))
-            early = counts.get(buckets.EARLY, 0) / sum(counts.values())
-            rows.append([label, sum(counts.values()), *compute_percentiles(counts), early])
-    columns = (
-        *(Column("Requested delay"), Column("Measured", "count")),
-        *(*PERCENTILES, Column("Early", "share")),
-    )
+            number = sum(counts.values())
+            found.append(bucket_of("measured", number, delay=group))
+            rows.append([label, number, *describe_lateness(counts)])
+    columns = (Column("Requested delay"), Column("Measured", "count"), *LATENESS)
     title, empty = "Lateness by requested delay", "No delivery was measured."
     return Section("delays", title, columns, rows, empty, buckets=found)
 
@@ -72,13 +72,11 @@ def make_lateness_of_probes(report: Report) -> Section:
         counts = report.total.within_group("probes_late", group)
         if counts or missing[group] or unmeasured[group]:
             number = sum(counts.values())
-            early = ratio(counts.get(buckets.EARLY, 0), number)
-            percentiles = compute_percentiles(counts)
-            rows.append([label, number, *percentiles, early, unmeasured[group], missing[group]])
+            late = describe_lateness(counts)
+            rows.append([label, number, *late, unmeasured[group], missing[group]])
     columns = (
-        *(Column("Requested delay"), Column("Measured", "count"), *PERCENTILES),
-        *(Column("Early", "share"), Column("Not measured", "count")),
-        Column("Not arrived", "count"),
+        *(Column("Requested delay"), Column("Measured", "count"), *LATENESS),
+        *(Column("Not measured", "count"), Column("Not arrived", "count")),
     )
     return Section("probes", "Lateness of probes", columns, rows, "No probe was sent.")
 
@@ -94,7 +92,7 @@ def make_lateness_distribution(report: Report) -> Section:
         rows.append([low, high, counts.get(bucket, 0)])
     columns = (Column("From", "ms"), Column("To", "ms"), Column("Messages", "count"))
     title, empty = "Distribution of lateness", "No delivery was measured."
-    found = [bucket_of("measured", late=bucket) for bucket in range(len(rows))]
+    found = [bucket_of("measured", row[2], late=bucket) for bucket, row in enumerate(rows)]
     return Section("distribution", title, columns, rows, empty, buckets=found)
 
 

@@ -32,7 +32,7 @@ def make_throughput(report: Report) -> Section:
         *(Column("Scheduled per day", "number"), Column("Waiting at the end", "number")),
     )
     title = f"Scheduled and waiting by hour ({zone_name()})"
-    found = [bucket_of("scheduled", hour=row[0]) for row in rows]
+    found = [bucket_of("scheduled", row[1], hour=row[0]) for row in rows]
     empty = "No message was scheduled."
     return Section("throughput", title, columns, rows, empty, buckets=found)
 
@@ -53,12 +53,18 @@ def make_ledger(report: Report) -> Section:
 
 
 def make_topologies(report: Report) -> Section:
+    # Of a destination nobody counts these.
+    are_known = report.selection.has_retries
     rows: list[Row] = [
         [
             *(report.names[row.topology], row.measured, row.worst_p99_ms),
             *(row.target, row.attained.share if row.attained else None),
-            *(row.attained.result if row.attained else None, row.messages),
-            *(ratio(row.retried, row.messages), row.exhausted, row.unexplained),
+            row.attained.result if row.attained else None,
+            *(
+                (row.messages, ratio(row.retried, row.messages), row.exhausted, row.unexplained)
+                if are_known
+                else (None, None, None, None)
+            ),
         ]
         for row in report.topologies
     ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from analytics import buckets
 from analytics.results.figures import (
+    DEAD_LETTER_GROUPS,
     EXHAUSTED,
     GROUP_MESSAGES,
     GROUPS,
@@ -38,21 +39,23 @@ def make_recovery(report: Report) -> Section:
     for day, figures in report.days.items():
         done, exhausted = figures.outcome(RECOVERED), figures.outcome(EXHAUSTED)
         tries = figures.total("attempts")
-        if done or exhausted or tries:
+        if done or exhausted or tries or figures.messages:
             times = (buckets.percentile(figures.recoveries, share) for share in (0.5, 0.9, 0.99))
             rows.append(
                 [
-                    *(day.isoformat(), figures.retried, ratio(tries, figures.retried)),
+                    *(day.isoformat(), figures.messages, figures.retried),
+                    *(ratio(figures.retried, figures.messages), ratio(tries, figures.retried)),
                     *(done, exhausted, ratio(done, done + exhausted), *times),
                 ]
             )
     columns = (
-        *(Column(DAY), Column("Retried", "count"), Column("Attempts per message", "number")),
+        *(Column(DAY), Column("Messages", "count"), Column("Retried", "count")),
+        *(Column("First-time failures", "share"), Column("Attempts per message", "number")),
         *(Column("Recovered", "count"), Column("Exhausted", "count")),
         *(Column("Share recovered", "share"), Column("Recovery time p50", "ms")),
         *(Column("Recovery time p90", "ms"), Column("Recovery time p99", "ms")),
     )
-    return Section("recovery", "Recovery by retry", columns, rows, "No message was retried.")
+    return Section("recovery", "Retries by day", columns, rows, "No message was recorded.")
 
 
 def make_survival(report: Report) -> Section:
@@ -64,7 +67,7 @@ def make_survival(report: Report) -> Section:
         for step in report.total.survival()
     ]
     columns = (
-        *(Column("Attempt", "count"), Column("Messages", "count"), Column("Recovered", "count")),
+        *(Column("Attempt", "count"), Column("Ended", "count"), Column("Recovered", "count")),
         *(
             Column("Exhausted", "count"),
             Column("Waiting", "count"),
@@ -74,7 +77,7 @@ def make_survival(report: Report) -> Section:
     )
     title = "Messages still failing after each attempt"
     empty = "No message with an id was retried."
-    found = [bucket_of("retried", attempt=row[0]) for row in rows]
+    found = [bucket_of("retried", row[1], attempt=row[0]) for row in rows]
     return Section("survival", title, columns, rows, empty, buckets=found)
 
 
@@ -92,7 +95,7 @@ def make_failures(report: Report) -> Section:
     )
     title = f"First-time failures by hour ({zone_name()})"
     empty = "No message with an id was recorded."
-    found = [bucket_of("retried", hour=row[0]) for row in rows]
+    found = [bucket_of("retried", row[2], hour=row[0]) for row in rows]
     return Section("failures", title, columns, rows, empty, buckets=found)
 
 
@@ -116,7 +119,9 @@ def make_heat(report: Report) -> Section:
     )
     title = f"Retries by weekday and hour ({zone_name()})"
     empty = "No message with an id was recorded."
-    found = [bucket_of("retried", weekday=WEEKDAYS.index(row[0]), hour=row[1]) for row in rows]
+    found = [
+        bucket_of("retried", row[3], weekday=WEEKDAYS.index(row[0]), hour=row[1]) for row in rows
+    ]
     return Section("heat", title, columns, rows, empty, buckets=found)
 
 
@@ -127,10 +132,16 @@ def make_causes(report: Report) -> Section:
         *(Column("Queue"), Column("Reason"), Column("Exception")),
         *(Column("Routing key"), Column("Failures", "count")),
     )
-    first, last = report.period.first, report.period.last
+    # Most failures are not parked, but retried.
+    parked = report.total.counts[DEAD_LETTER_GROUPS]
     searches = [
         search_parked(
-            report, first, last, died=str(queue), reason=str(reason), exception=str(exception)
+            report,
+            parked["parked", reason, queue, exception],
+            (report.period.first, report.period.last),
+            died=str(queue),
+            reason=str(reason),
+            exception=str(exception),
         )
         for (queue, reason, exception, _), _ in most
     ]
@@ -164,12 +175,13 @@ def make_groups(report: Report) -> Section:
         Column("Exhausted", "count"),
         *(Column(f"Failing after {number}", "share") for number in SHOWN_ATTEMPTS),
     )
-    first, last = report.period.first, report.period.last
+    days = report.period.first, report.period.last
+    exhausted = [column.label for column in columns].index("Exhausted")
     searches = [
-        search_parked(report, first, last, **{SEARCHED[dimension]: value})
+        search_parked(report, int(row[exhausted] or 0), days, **{SEARCHED[dimension]: value})
         if dimension in SEARCHED
         else ""
-        for dimension, value in shown
+        for (dimension, value), row in zip(shown, rows, strict=True)
     ]
     title, empty = "Retries by group", "No message with an id was retried."
     return Section("groups", title, columns, rows, empty, searches)

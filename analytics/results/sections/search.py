@@ -19,12 +19,17 @@ def search_of(first: date, last: date, **values: str) -> str:
     return " ".join((*quoted, days, "state:any"))
 
 
-def search_parked(report: Report, first: date, last: date, **values: str) -> str:
-    """`search_of`, or "" where generated events are counted: of these no message is parked."""
+def search_parked(report: Report, number: int, days: tuple[date, date], **values: str) -> str:
+    """`search_of`; "" where the `number` of parked messages is zero, or generated events are
+    counted: of these no message is parked.
+    """
+    first, last = days
     is_generated = any(first <= day <= last for day in report.generated_days)
-    return "" if is_generated else search_of(first, last, **values)
+    return "" if is_generated or not number else search_of(first, last, **values)
 
 
-def bucket_of(kind: str, **values: str | int | float | None) -> str:
-    """What finds the recorded messages of a row (`results.messages.read_bucket`)."""
-    return urlencode({"kind": kind, **values})
+def bucket_of(kind: str, number: object, **values: str | int | float | None) -> str:
+    """What finds the recorded messages of a row (`results.messages.read_bucket`); "" of a row whose
+    `number` of them is zero.
+    """
+    return urlencode({"kind": kind, **values}) if number else ""

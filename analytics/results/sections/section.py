@@ -84,7 +84,7 @@ class Section:
     def links(self) -> list[str]:
         """Of each row where its first cell leads to; "" is nowhere."""
         if self.buckets and self.messages_url:
-            return [f"{self.messages_url}{bucket}" for bucket in self.buckets]
+            return [f"{self.messages_url}{bucket}" if bucket else "" for bucket in self.buckets]
         if self.searches and self.parked_url:
             found = [urlencode({"q": search}) if search else "" for search in self.searches]
             return [f"{self.parked_url}?{query}" if query else "" for query in found]
