@@ -138,14 +138,14 @@ def _tables(
             lambda: _of_trails(by_trail.result(), failures.result(), names.result())
         )
         of_pairs = pool.submit(
-            lambda: _of_pairs(counts.result(), percentiles.result(), names.result())
+            lambda: _of_pairs(counts.result(), percentiles.result(), destinations(names.result()))
         )
         missing = keep(losses.with_fate(accuracy.missing(of_day, data_end), ended))
         return {
             **{name: frame.result() for name, frame in found.items()},
             **of_trails.result(),
             **of_pairs.result(),
-            "losses": losses.losses(missing),
+            "losses": losses.losses(missing, destinations(names.result())),
             "unexplained": losses.unexplained(missing),
         }
 
@@ -168,9 +168,15 @@ def _of_events(
     return found
 
 
-def _of_pairs(counts: DataFrame, percentiles: DataFrame, names: DataFrame) -> dict[str, DataFrame]:
+def destinations(names: DataFrame) -> DataFrame:
+    """The names of destinations by the `destination_id` of pairs."""
     destination = f.xxhash64("destination").alias("destination_id")
-    destinations = names.select(destination, "destination").distinct()
+    return names.select(destination, "destination").distinct()
+
+
+def _of_pairs(
+    counts: DataFrame, percentiles: DataFrame, destinations: DataFrame
+) -> dict[str, DataFrame]:
     by_destination = counts.join(destinations, "destination_id", "left")
     by_delay = accuracy.by_delay(counts, percentiles)
     return {

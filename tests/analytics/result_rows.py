@@ -112,7 +112,8 @@ def _add(
     tables["waits"].append(group | wait)
     tables["deaths"].append(group | {"queue": "work", "reason": "rejected", "deaths": 665})
     tables["losses"] += [
-        group | {"queue": "", "fate": fate, "messages": 1} for fate in ("died", "unexplained")
+        group | {"queue": "", "destination": "work", "fate": fate, "messages": 1}
+        for fate in ("died", "unexplained")
     ]
     due = datetime(day.year, day.month, day.day, 5, 30, tzinfo=UTC).isoformat()
     tables["unexplained"].append(group | {"queue": "", "key": f"lost-{day}", "due_at": due})

@@ -335,8 +335,18 @@ def test_failures_are_counted_by_exception_and_routing_key_without_numbers(
 def test_each_missing_message_died_was_cancelled_or_is_unexplained_and_named(
     result: Result, truth: report_oracle.Counted
 ) -> None:
-    found = {row["fate"]: row["messages"] for row in rows_of(result, "losses")}
+    found: Counter[str] = Counter()
+    for row in rows_of(result, "losses"):
+        found[row["fate"]] += row["messages"]
     assert found == truth.fates
+    # Each destination has as many as its hours say are missing.
+    by_destination: Counter[str] = Counter()
+    for row in rows_of(result, "losses"):
+        by_destination[row["destination"]] += row["messages"]
+    for row in rows_of(result, "hours"):
+        by_destination[row["destination"]] -= row["missing"]
+    assert not +by_destination
+    assert not -by_destination
     assert set(found) == {"died", "cancelled", "unexplained"}
     assert {row["key"] for row in rows_of(result, "unexplained")} <= truth.unexplained
     assert len(rows_of(result, "unexplained")) == min(20, len(truth.unexplained))

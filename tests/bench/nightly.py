@@ -45,7 +45,7 @@ COLUMNS = {
     "deaths": "topology reason queue deaths",
     "hours": "topology destination hour_at entered delivered waiting missing",
     "waits": "topology hour_at hours messages",
-    "losses": "topology fate messages",
+    "losses": "topology destination fate messages",
     "unexplained": "topology key",
     "causes": "topology queue reason exception_type routing_key messages",
     "outcomes": "topology first last outcome messages",
@@ -262,8 +262,8 @@ def by_duckdb(log: Path) -> Rows:
             "waits": f"""select topology, {_hour("entered")},
                 coalesce(left_, entered + delay * 1000) // {HOUR_US} - entered // {HOUR_US}
                 as hours, count(*) from late where hours > 0 group by all""",
-            "losses": """select topology, 'unexplained', count(*) from late where left_ is null
-                group by all""",
+            "losses": """select topology, topology, 'unexplained', count(*) from late
+                where left_ is null group by all""",
             "unexplained": f"""select topology, message_id from late where left_ is null
                 qualify row_number() over (partition by topology
                 order by entered + delay * 1000, message_id) <= {MOST_IDS}""",

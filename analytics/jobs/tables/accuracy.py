@@ -324,7 +324,8 @@ def by_hour(counts: DataFrame) -> DataFrame:
 
 def missing(pairs: DataFrame, data_end: datetime) -> DataFrame:
     """Pairs -> those that were due by `data_end` and have no recorded exit, with their key."""
-    return pairs.where(~f.col("has_left") & ~_is_open(data_end)).select(*PLACE, "key", "due_at")
+    late = pairs.where(~f.col("has_left") & ~_is_open(data_end))
+    return late.select(*PLACE, "destination_id", "key", "due_at")
 
 
 def count_waits(counts: DataFrame) -> DataFrame:

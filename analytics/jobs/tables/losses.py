@@ -47,9 +47,12 @@ def with_fate(missing: DataFrame, ended: DataFrame | None) -> DataFrame:
     return found.withColumn("fate", f.coalesce("fate", f.lit("unexplained")))
 
 
-def losses(missing: DataFrame) -> DataFrame:
-    """Missing messages with fate -> how many per broker, topology or queue, and fate."""
-    return missing.groupBy(*TOPOLOGY, "fate").agg(f.count("*").alias("messages"))
+def losses(missing: DataFrame, destinations: DataFrame) -> DataFrame:
+    """Missing messages with fate -> how many per broker, topology or queue, destination, fate."""
+    counted = missing.groupBy(*TOPOLOGY, "destination_id", "fate").agg(
+        f.count("*").alias("messages")
+    )
+    return counted.join(destinations, "destination_id", "left").drop("destination_id")
 
 
 def unexplained(missing: DataFrame) -> DataFrame:
