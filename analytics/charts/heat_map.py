@@ -5,7 +5,7 @@ Plotly's own heat map sets style attributes, which the content security policy f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 CELL, GAP, LABEL = 20, 3, 34
@@ -30,10 +30,16 @@ class HeatMap:
     columns: Sequence[tuple[int, str]]
     width: int
     height: int
+    darkest: str
+    """What the darkest square means."""
     side: int = CELL - GAP
 
 
-def draw(rows: Sequence[str], values: Mapping[tuple[str, int], tuple[float, str, str]]) -> HeatMap:
+def draw(
+    rows: Sequence[str],
+    values: Mapping[tuple[str, int], tuple[float, str, str]],
+    text: Callable[[float], str],
+) -> HeatMap:
     """A square for each row and hour with a value; the greatest value has the darkest one."""
     most = max((value for value, *_ in values.values()), default=0.0)
     cells = [
@@ -53,4 +59,5 @@ def draw(rows: Sequence[str], values: Mapping[tuple[str, int], tuple[float, str,
         [(LABEL + hour * CELL, f"{hour:02}") for hour in range(0, 24, 6)],
         LABEL + 24 * CELL,
         height + CELL,
+        text(most),
     )

@@ -70,7 +70,8 @@ def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> d
 
 
 def by_hour(rows: Sequence[tuple[str, float, float | None]]) -> dict[str, Any]:
-    """Per hour a bar of the messages scheduled in it and a mark of those that wait at its end.
+    """Per hour a bar of the messages scheduled in it and a mark of those that wait at its end, on
+    an axis of its own: with long delays a thousand times as many wait.
 
     No marks when it is not known how many wait.
     """
@@ -88,12 +89,16 @@ def by_hour(rows: Sequence[tuple[str, float, float | None]]) -> dict[str, Any]:
         y=[waiting for _, _, waiting in rows],
         mode="lines+markers",
         line={"width": 2, "color": "var(--series-1)"},
+        yaxis="y2",
         hovertemplate="end of the hour from %{x}<br>%{y:.1f} messages wait<extra></extra>",
     )
     is_known = any(waiting is not None for _, _, waiting in rows)
+    right = {"side": "right", "overlaying": "y", "rangemode": "tozero", "showgrid": False}
+    layout: dict[str, Any] = {"yaxis2": right | {"title": {"text": "waiting"}}} if is_known else {}
     return figure(
         [bars, line] if is_known else [bars],
         showlegend=is_known,
         xaxis={"type": "category", "dtick": 6, "tickangle": 0},
-        yaxis={"rangemode": "tozero"},
+        yaxis={"rangemode": "tozero", "title": {"text": "scheduled"}},
+        **layout,
     )

@@ -14,6 +14,8 @@ WIDTH, RIGHT, TOP, BOTTOM, LEGEND = 640, 14, 10, 40, 20
 LETTER, LONGEST_NAME = 6.4, 32
 MOST_TICKS, FEWEST_TICKS = 8, 4
 RADIUS = 3.5
+# What Plotly calls the axis on the right.
+SECOND = "y2"
 # A little less than the shortest lateness that is drawn.
 LOWEST = math.log10(0.4)
 BAR_SHARE = 0.8
@@ -35,30 +37,50 @@ def draw(figure: Mapping[str, Any], label: str) -> str:
     traces, layout = figure["data"], figure["layout"]
     is_stacked = layout.get("barmode") == "stack"
     across = _axis(layout.get("xaxis", {}), [value for one in traces for value in one["x"]])
-    heights = _stacked(traces) if is_stacked else [value for one in traces for value in one["y"]]
-    up = _axis(layout.get("yaxis", {}), [value for value in heights if value is not None])
+    up, other = (_axis(own, _heights(some, is_stacked)) for own, some in _by_axis(layout, traces))
     named = [one for one in traces if one.get("name")]
     top = TOP + (LEGEND if named else 0)
     height = layout["height"]
     left = 14 + LETTER * max((len(text) for _, text in up.ticks), default=0)
+    right = WIDTH - RIGHT - LETTER * max((len(text) for _, text in other.ticks), default=0)
 
     def at(x: float, y: float) -> Point:
         high = y if layout.get("yaxis", {}).get("autorange") == "reversed" else 1 - y
-        return left + x * (WIDTH - left - RIGHT), top + high * (height - top - BOTTOM)
+        return left + x * (right - left), top + high * (height - top - BOTTOM)
 
     parts = [*_legend(named), *_grid(across, up, at)]
+    for place, text in other.ticks:
+        x, y = at(1, place)
+        parts.append(f'<text x="{x + 6:.1f}" y="{y + 4:.1f}">{escape(text)}</text>')
     lower: dict[Any, float] = {}
     for trace in traces:
         drawn = _bars if trace["type"] == "bar" else _marks
-        parts += drawn(trace, across, up, at, lower if is_stacked else {})
+        axis = other if trace.get("yaxis") == SECOND else up
+        parts += drawn(trace, across, axis, at, lower if is_stacked else {})
     return (
         f'<svg class="drawn" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
     )
 
 
+def _by_axis(
+    layout: Mapping[str, Any], traces: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]:
+    """The vertical axes, left and right, each with its traces."""
+    for key, is_second in (("yaxis", False), ("yaxis2", True)):
+        own = [one for one in traces if (one.get("yaxis") == SECOND) == is_second]
+        yield layout.get(key, {}), own
+
+
+def _heights(traces: Sequence[Mapping[str, Any]], is_stacked: bool) -> list[Any]:
+    heights = _stacked(traces) if is_stacked else [y for one in traces for y in one["y"]]
+    return [value for value in heights if value is not None]
+
+
 def _axis(own: Mapping[str, Any], values: Sequence[Any]) -> Axis:
     title = own.get("title", {}).get("text", "")
+    if not values:
+        return Axis(lambda _: 0.0, ())
     if own.get("type") in ("category", "date") or any(isinstance(one, str) for one in values):
         return _categories(own, values, title)
     numbers = [float(value) for value in values]
@@ -72,7 +94,7 @@ def _axis(own: Mapping[str, Any], values: Sequence[Any]) -> Axis:
         ]
         shown = [tick for tick in ticks if 0 <= tick[0] <= 1]
         return Axis(lambda value: (math.log10(value) - low) / span, shown, title)
-    most = own["range"][1] if "range" in own else 1.05 * max(numbers, default=0.0)
+    most = own["range"][1] if "range" in own else 1.05 * max(numbers)
     most = most or 1.0
     step = _step(most)
     if all(number.is_integer() for number in numbers):

@@ -11,6 +11,7 @@ from analytics.models import Slo
 from analytics.results.hours import zone_name
 from analytics.results.sections.retries import WEEKDAYS
 from analytics.results.sections.section import Section, percent
+from topology.content.text import count_of
 from topology.delays import format_ms
 
 Sections = dict[str, Section]
@@ -58,12 +59,13 @@ def heat(section: Section) -> heat_map.HeatMap | None:
     values = {
         (weekday, int(hour[:2])): (
             retried / messages,
-            f"{weekday} {hour} {zone_name()}: {percent(retried / messages)} of {messages} messages",
+            f"{weekday} {hour} {zone_name()}: {percent(retried / messages)} of "
+            f"{count_of(messages, 'message')}",
             link,
         )
         for (weekday, hour, messages, retried, _), link in zip(rows, section.links, strict=True)
     }
-    return heat_map.draw(WEEKDAYS, values) if values else None
+    return heat_map.draw(WEEKDAYS, values, percent) if values else None
 
 
 def _percentiles(rows: Any) -> list[lateness.Percentiles]:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from analytics.charts import heat_map, lateness, retries
+from analytics.charts import heat_map, lateness, retries, svg
 from analytics.charts.figure import DAY_MS, days_axis
 
 DAYS = [
@@ -64,13 +65,33 @@ def test_the_darkest_square_of_a_heat_map_has_the_greatest_value() -> None:
         ("Tue", 23): (0.01, "few", ""),
         ("Tue", 0): (0.0, "none", ""),
     }
-    drawn = heat_map.draw(("Mon", "Tue"), values)
+    drawn = heat_map.draw(("Mon", "Tue"), values, str)
     assert {cell.title: cell.level for cell in drawn.cells} == {"most": 6, "few": 1, "none": 0}
     assert max(cell.x for cell in drawn.cells) + drawn.side <= drawn.width
-    assert heat_map.draw(("Mon",), {("Mon", 0): (0.0, "none", "")}).cells[0].level == 0
+    assert heat_map.draw(("Mon",), {("Mon", 0): (0.0, "none", "")}, str).cells[0].level == 0
 
 
 def test_the_axis_of_a_few_days_names_each_day_once() -> None:
     one = lateness.over_time(DAYS[:1], None, days_axis(1))
     assert one["layout"]["xaxis"]["dtick"] == DAY_MS
     assert "dtick" not in days_axis(28)
+
+
+def test_messages_that_wait_have_an_axis_of_their_own() -> None:
+    rows = [("00:00", 5.0, 15_000.0), ("01:00", 3.0, None), ("02:00", 4.0, 14_000.0)]
+    figure = retries.by_hour(rows)
+    assert [trace.get("yaxis") for trace in figure["data"]] == [None, "y2"]
+    drawn = svg.draw(figure, "hours")
+    assert ">15,000</text>" in drawn
+    assert ">5</text>" in drawn
+    # An hour of which it is not known is a gap: no mark, and two parts of the line.
+    (line,) = re.findall(r'class="line" d="([^"]*)"', drawn)
+    assert line.count("M") == 2
+    assert drawn.count("<rect") == 3
+    assert "yaxis2" not in retries.by_hour([("00:00", 5, None)])["layout"]
+
+
+def test_a_count_has_no_tick_between_whole_numbers() -> None:
+    drawn = svg.draw(retries.dead_letters([("2026-11-20", "rejected", 1)], ["2026-11-20"]), "x")
+    assert ">0.5</text>" not in drawn
+    assert ">1</text>" in drawn
