@@ -30,8 +30,8 @@ class HeatMap:
     columns: Sequence[tuple[int, str]]
     width: int
     height: int
-    darkest: str
-    """What the darkest square means."""
+    most: str
+    """What the strongest colour means."""
     side: int = CELL - GAP
 
 

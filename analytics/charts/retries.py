@@ -93,7 +93,9 @@ def by_hour(rows: Sequence[tuple[str, float, float | None]]) -> dict[str, Any]:
         hovertemplate="end of the hour from %{x}<br>%{y:.1f} messages wait<extra></extra>",
     )
     is_known = any(waiting is not None for _, _, waiting in rows)
-    right = {"side": "right", "overlaying": "y", "rangemode": "tozero", "showgrid": False}
+    # Without the mode its ticks would be beside those of the other axis, with odd values.
+    right = {"side": "right", "overlaying": "y", "showgrid": False, "tickmode": "auto"}
+    right["rangemode"] = "tozero"
     layout: dict[str, Any] = {"yaxis2": right | {"title": {"text": "waiting"}}} if is_known else {}
     return figure(
         [bars, line] if is_known else [bars],

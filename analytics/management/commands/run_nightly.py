@@ -93,6 +93,7 @@ class Command(BaseCommand):
             sys.exit(NO_DATA_CODE)
         self.stdout.write(
             f"{day} is done: {run.lines} lines read, {run.malformed} of them malformed."
+            + (" The day is not over." if run.is_of_unfinished_day else "")
         )
 
     def _print_steps(self, run: Run) -> None:
