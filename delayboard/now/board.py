@@ -19,7 +19,7 @@ from delayboard.now.growing import find_growing
 from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
 from delayboard.now.problems import Problem
 from delayboard.now.system import background_tasks_of, describe_tasks
-from delayboard.now.system_problems import find_delays, find_outages, find_unsent
+from delayboard.now.system_problems import find_delays, find_failed_runs, find_outages, find_unsent
 from delayboard.now.throughput import flow_lines
 from delayboard.now.topology_lines import (
     TopologyLine,
@@ -192,6 +192,7 @@ def overview(
         *problems.find_paused(brokers, named),
         *find_growing(brokers, by_id, scope.now),
         *find_delays(known, tasks, disk),
+        *find_failed_runs(scope.now.date()),
         *find_unsent(),
     ]
     figures = (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 
 from django.conf import settings
 
 from analytics.disk import DiskSpace
-from analytics.models import Delivery
+from analytics.models import Delivery, Run
+from analytics.models.run import RunState
 from delayboard.models import AlertMessage, BackgroundTask
 from delayboard.models.background_task import LATE
 from delayboard.now.problems import Link, Problem, ProblemKind
@@ -22,6 +23,7 @@ from topology.models import Broker
 from topology.snapshots import Latest
 
 Known = Mapping[Broker, Latest]
+DAYS_SHOWN = 7
 SYSTEM = Link("View background tasks", "system")
 
 
@@ -96,6 +98,17 @@ def find_delays(
             sentence = f"{task.name} is {words} behind, so its data is that old."
             key = f"behind/{task.key}"
             yield Problem("warning", sentence, SYSTEM, key, kind=ProblemKind.BEHIND)
+
+
+def find_failed_runs(today: date) -> Iterator[Problem]:
+    """The days of the last week whose nightly run failed."""
+    first = today - timedelta(days=DAYS_SHOWN)
+    failed = Run.objects.filter(state=RunState.FAILED, day__gte=first)
+    for day in failed.values_list("day", flat=True):
+        query = {"from": day.isoformat(), "to": day.isoformat()}
+        link = Link("View report", "analytics:reports", query=query)
+        sentence = f"The nightly run of {day} failed, so its report has no new figures."
+        yield Problem("warning", sentence, link, f"run/{day}", kind=ProblemKind.TASKS)
 
 
 def find_unsent() -> Iterator[Problem]:

@@ -204,6 +204,19 @@ def test_a_used_up_error_budget_and_unsent_reports_are_warnings(broker: Broker) 
     assert warning.sentence == "1 nightly report was not sent."
 
 
+def test_a_failed_nightly_run_of_the_last_week_is_a_warning(broker: Broker) -> None:
+    today = timezone.now().date()
+    for back, state in ((2, "failed"), (3, "done"), (30, "failed")):
+        Run.objects.create(day=today - timedelta(days=back), state=state)
+    (warning,) = board(broker).warnings
+    day = today - timedelta(days=2)
+    assert warning.sentence == (
+        f"The nightly run of {day} failed, so its report has no new figures."
+    )
+    assert warning.link is not None
+    assert warning.link.query == {"from": str(day), "to": str(day)}
+
+
 def test_an_overdue_probe_is_a_problem_until_it_arrives_or_is_given_up(broker: Broker) -> None:
     pair = applied(broker, "orders")
     Topology.objects.filter(pk=pair.pk).update(probing="on")
