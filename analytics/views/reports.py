@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics import nightly
 from analytics.models import Delivery, NightlyReport, Run, Slo
+from analytics.models.run import RunState
 from analytics.models.slo import Within
 from analytics.results import messages as messages_of
 from analytics.results import period as ranges
@@ -63,6 +64,7 @@ def reports(request: HttpRequest) -> HttpResponse:
         "limits": Within.choices,
         "runs": runs,
         "at_work": next((run for run in of_range if run.is_at_work), None),
+        "is_computed": any(run.state == RunState.DONE for run in of_range),
         "is_future": period.first > datetime.now(UTC).date(),
         "run": of_range[0] if period.length == 1 and of_range else None,
         "stored": _stored(request, period),

@@ -144,7 +144,7 @@ def test_unexplained_messages_and_missing_days_are_told() -> None:
     period = Period("custom", FIRST, FIRST + timedelta(days=3))
     found = summarize(period, of[FIRST], of, {"orders": of})
     assert [one.text for one in found] == [
-        "2 messages were due without a recorded end. Most of them: orders (2).",
+        "2 messages of orders were due without a recorded end.",
         "3 of 4 days have no figures.",
     ]
     assert [one.section for one in found] == ["ledger", "runs"]

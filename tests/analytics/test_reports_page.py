@@ -94,7 +94,7 @@ def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: C
     assert figures["figure-survival"]["data"][0]["y"] == [1.0, *failing]
     assert "7 lines" in text
     assert text.count('<rect class="heat-') == 24
-    assert "1 message was due without a recorded end." in text
+    assert "was due without a recorded end." in text
     assert 'href="/scheduled/?text=lost-2026-11-20">lost-2026-11-20</a></th>' in text
     assert 'href="?from=2026-11-20&amp;to=2026-11-20">2026-11-20</a></th>' in text
 
