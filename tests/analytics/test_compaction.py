@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -203,6 +204,22 @@ def test_no_results_are_written_if_the_compaction_fails(
         compute(log, compact_to=url_of(log))
     assert compacted.read(log, DAY) is None
     assert not Path(results_in(log)[len("file://") :]).exists()
+
+
+def test_parquet_that_is_missing_is_named_with_what_to_do(
+    tmp_path: Path, warm: RunModule, monkeypatch: pytest.MonkeyPatch, expected: Figures
+) -> None:
+    monkeypatch.setattr(launch, "run_module", warm)
+    log = tmp_path / "log"
+    write_all(log)
+    compact(log)
+    (folder,) = folders(log)
+    shutil.rmtree(folder)
+    with pytest.raises(launch.LaunchError, match="Parquet of the event log is missing: file:"):
+        compute(log)
+    # What the sentence says helps, while the lines are there.
+    (log / f"date={DAY}" / compacted.MANIFEST).unlink()
+    assert compute(log) == expected
 
 
 def test_lines_in_no_figure_are_counted_by_reason(expected: Figures) -> None:

@@ -268,6 +268,17 @@ def test_a_range_that_is_none_is_refused(arguments: tuple[str, ...], why: str) -
     assert not Run.objects.exists()
 
 
+def test_compacting_says_what_it_did_not_do(settings: Any, tmp_path: Path) -> None:
+    settings.EVENT_LOG = tmp_path
+    with pytest.raises(CommandError, match="2999-01-01 is in the future"):
+        call_command("compact_log", "--date", "2999-01-01")
+    complaints = StringIO()
+    with pytest.raises(SystemExit) as end:
+        call_command("compact_log", "--date", "2026-11-20", stderr=complaints)
+    assert end.value.code == 4
+    assert complaints.getvalue() == "The event log has no data for 2026-11-20.\n"
+
+
 def test_a_range_goes_on_after_a_failed_day_and_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_JOB", "fail")
     complaints = StringIO()

@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from io import StringIO
 from pathlib import Path
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from analytics.charts import svg
 from analytics.charts.retries import dead_letters
 from analytics.models import NightlyReport, Run
+from analytics.results.load import replace_day
 from analytics.results.nightly_report import store
 from analytics.results.nightly_report.document import as_html, as_json, report_of
 from analytics.results.nightly_report.pdf import PdfError, print_pdf
@@ -80,8 +81,34 @@ def test_a_day_without_figures_exits_with_code_4(broker: Broker) -> None:
     assert "No figures for this day" in as_html(report_of(DAY))
 
 
-def test_chromium_prints_a_pdf() -> None:
-    assert print_pdf("<h1>A report</h1>").startswith(b"%PDF-")
+def test_what_the_command_cannot_do_is_one_sentence(computed: Run, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    for arguments, why in (
+        (("--json", "--output", str(target)), "without --output"),
+        (("--output", str(tmp_path / "report.txt")), "is neither a .html nor a .pdf file"),
+    ):
+        with pytest.raises(CommandError, match=why):
+            printed(*arguments)
+    with pytest.raises(CommandError, match="0001-01-01 is too long ago"):
+        call_command("report", "--date", "0001-01-01")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_generated_figures_and_an_unfinished_day_are_named_in_each_form(broker: Broker) -> None:
+    replace_day(DAY, result_rows.a_result(DAY, [GROUP]), is_generated=True)
+    noon = datetime.combine(DAY, time(12), UTC)
+    Run.objects.create(day=DAY, state="done", finished_at=noon, lines=7)
+    text = printed()
+    assert "computed from events that the demo generated" in text
+    assert "The day was not over" in text
+    assert json.loads(printed("--json"))["generated"] is True
+
+
+def test_chromium_prints_a_pdf_with_what_is_folded_on_a_screen() -> None:
+    row = "<p>A row of a long table</p>" * 50
+    folded = f"<h1>A report</h1><details><summary>Table</summary>{row}</details>"
+    sizes = [len(re.findall(rb"/Type /Page\b", print_pdf(text))) for text in ("<h1>A</h1>", folded)]
+    assert sizes[0] == 1 < sizes[1]
 
 
 def test_a_report_is_stored_for_each_finished_run_and_again_after_the_next(
