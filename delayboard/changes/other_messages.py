@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict
@@ -13,6 +13,9 @@ from delayboard.changes.limits import LEAD
 from delayboard.changes.select_messages import are_selected, distinct, id_headers
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
+
+# An interception ends about so long after the last change.
+AFTER = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
         left_at=None,
         destination__in={one.row.destination for one in some},
         due_at__gte=from_at,
-        due_at__lte=until_at,
+        due_at__lte=until_at + AFTER,
     )
     known = others.exclude(pk__in=[one.row.pk for one in some]).count()
     return OtherMessages(queue, from_at, until_at, known)

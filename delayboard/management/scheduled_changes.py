@@ -18,6 +18,7 @@ from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.replay_arguments import find_user
 from delayboard.models import ChangeKind, ScheduledChange
 from topology.broker.errors import BrokerError
+from topology.content.text import count_of
 from topology.models import Broker
 
 KINDS = {
@@ -74,15 +75,15 @@ def change(
     except BrokerError as error:
         raise CommandError(f"Nothing was changed. {error}") from error
     for verdict in verdicts:
-        write(_line(verdict, action))
+        write(_line(verdict, action, new_due_at))
     good = [verdict for verdict in verdicts if not verdict.problem]
     for one in count_other_messages(good):
         others = (
             "RabbitMQ routes only the changed messages to the worker: each has its message id in a "
             "header."
             if one.are_only_changed
-            else f"It forwards {one.known} other known messages and all others that RabbitMQ "
-            "routes to this queue."
+            else f"It forwards {count_of(one.known, 'other known message')} and all others that "
+            "RabbitMQ routes to this queue."
         )
         write(
             f"Delayboard intercepts the queue “{one.queue}” from "
@@ -110,9 +111,13 @@ def undo_changes(given: Mapping[str, Any], write: Write) -> None:
     if not rows or len(rows) < len(given["id"]):
         raise CommandError("Select changes with --id. `scheduled changes` lists the ids.")
     user = _permit({row.broker for row in rows}, given)
-    late = [row for row in rows if not undo(user, row)]
-    for row in late:
-        write(f"{row.pk} already took effect.")
+    late = []
+    for row in rows:
+        if undo(user, row):
+            write(f"{row.pk}  {describe(row)}: undone.")
+        else:
+            late.append(row)
+            write(f"{row.pk}  {describe(row)}: already took effect, or was undone before.")
     if late:
         raise CommandError(f"{len(rows) - len(late)} of {len(rows)} changes undone.")
 
@@ -155,7 +160,7 @@ def _permit(brokers: set[Broker], given: Mapping[str, Any], read: Collection[Bro
     return user
 
 
-def _line(verdict: ChangeVerdict, action: str) -> str:
+def _line(verdict: ChangeVerdict, action: str, new_due_at: datetime | None) -> str:
     row = verdict.row
     name = f"{row.key} for {row.destination}"
     if verdict.problem:
@@ -167,4 +172,6 @@ def _line(verdict: ChangeVerdict, action: str) -> str:
             f"out of “{verdict.queue}” as well, "
             "and puts them back in their places."
         )
+    if new_due_at:
+        copy += f" The message arrives at {new_due_at:%Y-%m-%d %H:%M:%S}."
     return f"{name}: {action} takes effect at {verdict.takes_effect_at:%Y-%m-%d %H:%M:%S}.{copy}"

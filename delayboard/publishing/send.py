@@ -61,6 +61,13 @@ class OutgoingMessage:
     id: uuid.UUID = field(default_factory=uuid.uuid4)
 
     @property
+    def waits(self) -> timedelta:
+        """How long its topology delays it, rounded as the topology does."""
+        if self.topology is None or self.delay_route is None:
+            return timedelta(0)
+        return self.topology.pattern.achievable(self.topology.parsed, self.delay)
+
+    @property
     def route(self) -> Route:
         return self.delay_route or Route(self.exchange, self.routing_key)
 
@@ -113,7 +120,7 @@ def send(
         row.sent, row.confirmed_at = Sent.CONFIRMED, timezone.now()
     with transaction.atomic():
         row.save(update_fields=["sent", "error", "confirmed_at"])
-        _record_publication(user, row, publish)
+        _record_publication(user, row, publish, outgoing)
     return row
 
 
@@ -225,7 +232,10 @@ def _store_publication(
 
 
 def _record_publication(
-    user: AbstractBaseUser | AnonymousUser, row: Publication, publish: Publish
+    user: AbstractBaseUser | AnonymousUser,
+    row: Publication,
+    publish: Publish,
+    outgoing: OutgoingMessage,
 ) -> None:
     if row.confirmed_at is not None:
         facts.state(
@@ -233,6 +243,8 @@ def _record_publication(
             broker=row.broker,
             topology=row.topology,
             message=publish,
+            destination=outgoing.target,
+            requested_delay=outgoing.waits,
             at=row.confirmed_at,
             tracking_id=str(row.pk),
         )

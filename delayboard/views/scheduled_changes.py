@@ -64,7 +64,9 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
     else:
         good = [verdict for verdict in verdicts if not verdict.problem]
         context |= {"verdicts": verdicts, "good": len(good), "others": count_other_messages(good)}
-        context |= {"new_due_at": to, "worker_is_missing": is_missing(CHANGES)}
+        # What was shown is requested, however long somebody reads it.
+        context |= {"new_due_at": to, "fixed_to": to.isoformat() if to else ""}
+        context |= {"worker_is_missing": is_missing(CHANGES)}
         context["is_checked"] = bool(to) or not is_moved
     return render(request, "delayboard/scheduled_change.html", context)
 

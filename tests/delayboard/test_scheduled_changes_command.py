@@ -69,7 +69,7 @@ def test_a_dry_run_names_the_messages_their_times_and_what_else_passes(topology:
     text = run("cancel", "--id", "m0", "--id", "m2", "--dry-run")
     assert "m0 for work: cancel takes effect at " in text
     assert "Delayboard intercepts the queue “work” from " in text
-    assert "1 other known messages" in text
+    assert "It forwards 1 other known message and all others" in text
     assert text.endswith("2 of 2 changes would be requested.\n")
     assert not ScheduledChange.objects.exists()
 

@@ -14,14 +14,23 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from analytics.models import ScheduledMessage
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
+from analytics.recorder.write_facts import write_facts
 from delayboard.models import Publication
 from delayboard.publishing.predict import predict
 from delayboard.publishing.send import OutgoingMessage, send
 from delayboard.publishing.track import Track, track
 from tests.brokers import Vhost
-from tests.builders import address_of, applied_pair, eventually, make_user
+from tests.builders import (
+    address_of,
+    applied_pair,
+    applied_topology,
+    eventually,
+    make_broker,
+    make_user,
+)
 from tests.topology.amqp_entries import table_entries
 from topology import snapshots
 from topology.broker.amqp.consumer import getter
@@ -29,15 +38,19 @@ from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.field_values import read_table
 from topology.broker.properties.read import read_properties
+from topology.definitions import Queue
 from topology.message import Publish
-from topology.models import Role, Topology
+from topology.models import Role
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_queues import params as delay_queues_params
+from topology.patterns.delay_queues.pattern import delay_queues
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
 
 
 @contextmanager
-def recorded(topology: Topology) -> Iterator[None]:
-    """The recorder and the index at work for the length of a block."""
+def at_work(*background_tasks: Callable[..., None]) -> Iterator[None]:
+    """These tasks of the worker, for the length of a block."""
     stop = threading.Event()
 
     def run(background_task: Callable[..., None]) -> None:
@@ -46,7 +59,6 @@ def recorded(topology: Topology) -> Iterator[None]:
         finally:
             connection.close()
 
-    background_tasks = (partial(record, topology.pk), follow)
     threads = [
         threading.Thread(target=run, args=(background_task,))
         for background_task in background_tasks
@@ -69,7 +81,7 @@ def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) ->
     prediction = predict(snapshot, "orders-retry", "orders")
     assert prediction.arrives_after == timedelta(milliseconds=300)
     assert prediction.sentence == "The message arrives in orders after 300ms."
-    with recorded(topology):
+    with at_work(partial(record, topology.pk), follow):
         outgoing = OutgoingMessage("orders-retry", "orders", b"{}", {"tenant": 42})
         row = send(user, topology.broker, outgoing, prediction)
         assert row.sent == "confirmed"
@@ -145,7 +157,7 @@ def published(*arguments: str) -> tuple[list[dict[str, str]], int]:
 def test_the_command_publishes_and_waits_for_the_arrival(vhost: Vhost) -> None:
     topology = applied_pair(vhost, delay="300ms")
     arguments = (f"--topology={topology.slug}", "--delay=300ms", "--body={}")
-    with recorded(topology):
+    with at_work(partial(record, topology.pk), follow):
         lines, code = published(*arguments, "--wait=60")
     assert [line["state"] for line in lines] == ["predicted", "published", "arrived"]
     assert code == 0
@@ -156,3 +168,25 @@ def test_the_command_publishes_and_waits_for_the_arrival(vhost: Vhost) -> None:
     assert Publication.objects.count() == 2
     with pytest.raises(CommandError, match="--delay: Choose one of these delays: 300ms"):
         published(f"--topology={topology.slug}", "--delay=5s")
+
+
+def test_a_delayed_message_is_listed_and_can_be_changed_where_no_tap_records_its_entry(
+    vhost: Vhost,
+) -> None:
+    delay = timedelta(minutes=1)
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue("work"))
+    params = delay_queues_params.Params("work", (delay,))
+    row = create_topology(None, make_broker(vhost), delay_queues.KIND, params)
+    topology = applied_topology(row)
+    with at_work(write_facts, follow):
+        published(f"--topology={topology.slug}", "--delay=1m", "--body={}", "--message-id=one")
+        rows = ScheduledMessage.objects.filter(topology=topology)
+        listed = eventually(rows.first, "it is listed")
+    assert (listed.key, listed.destination) == ("one", "work")
+    confirmed_at = Publication.objects.get().confirmed_at
+    assert confirmed_at is not None
+    assert listed.due_at == confirmed_at + delay
+    out = StringIO()
+    call_command("scheduled", "cancel", "--id=one", "--dry-run", stdout=out)
+    assert out.getvalue().endswith("1 of 1 changes would be requested.\n")
