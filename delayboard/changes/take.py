@@ -25,6 +25,8 @@ from topology.message import Message, Publish
 from topology.models import Topology
 from topology.transfer.forwarder import Altered
 
+# Of the number of a change; a longer one is not ours, and no database has it.
+LONGEST_NUMBER = 18
 # What the audit log calls a change that took effect.
 ACTIONS = {
     ChangeKind.CANCEL: "message cancelled",
@@ -97,7 +99,8 @@ class Tombstones:
         """The change of this message, None for one that passes.
 
         Neither one of the same id and another content is it, nor one that comes long before it,
-        nor what stands for a message of the same or a later change. One that was taken before is
+        nor what stands for the message of another change, unless this one was requested after it
+        was published. One that was taken before is
         known again only when it is delivered again, or when a level dead-lettered it twice. Then
         the change is done, or its message is taken. Where an equal message goes on, none is known
         again: one that comes twice is better than one that is lost.
@@ -106,14 +109,13 @@ class Tombstones:
         if not self._by_key or (name and name not in self._by_key):
             return None
         content = content_of(message)
-        own, until = message.tag(CHANGE_HEADER), timezone.now() + LEAD
+        until = timezone.now() + LEAD
         changes = [
             one
             for one in self._by_key.get(name or content, ())
-            if one.content_id == content
-            and (one.due_at <= until or not self._is_at_due_time)
-            and not (own.isdecimal() and one.pk <= int(own))
+            if one.content_id == content and (one.due_at <= until or not self._is_at_due_time)
         ]
+        changes = _without_own(changes, message.tag(CHANGE_HEADER))
         new = [one for one in changes if one.pk not in self.taken_changes]
         waiting = [one for one in new if one.state in OPEN]
         trip = trip_of(message) if changes else ""
@@ -128,6 +130,19 @@ class Tombstones:
         # Of equal messages each change is found once before one is found again.
         again = [one for one in new if message.redelivered or one in copied]
         return next(iter(again or copied), None)
+
+
+def _without_own(changes: list[ScheduledChange], own: str) -> list[ScheduledChange]:
+    """Those that can be of what the change with the number `own` published; all for none."""
+    if not changes or not own.isdecimal() or len(own) > LONGEST_NUMBER:
+        return changes
+    later = [one for one in changes if one.pk > int(own)]
+    row = ScheduledChange.objects.filter(pk=int(own)).values_list("copied_at", "ended_at").first()
+    if row is None:
+        return later
+    published_at = row[0] or row[1]
+    # Of an equal message, too, a change can be requested and wait for it.
+    return [one for one in later if published_at and one.requested_at > published_at]
 
 
 def trip_of(message: Message) -> str:

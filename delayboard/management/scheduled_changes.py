@@ -108,8 +108,12 @@ def list_changes(given: Mapping[str, Any], write: Write) -> None:
 def undo_changes(given: Mapping[str, Any], write: Write) -> None:
     numbers = [number for number in given["id"] if number.isdecimal()]
     rows = list(ScheduledChange.objects.filter(pk__in=numbers).select_related("broker"))
-    if not rows or len(rows) < len(given["id"]):
+    if not given["id"]:
         raise CommandError("Select changes with --id. `scheduled changes` lists the ids.")
+    if unknown := sorted({*given["id"]} - {str(row.pk) for row in rows}):
+        raise CommandError(
+            f"There is no change with the id “{unknown[0]}”. `scheduled changes` lists the ids."
+        )
     user = _permit({row.broker for row in rows}, given)
     late = []
     for row in rows:
@@ -139,6 +143,8 @@ def _choose(rows: Iterable[ScheduledMessage], given: Mapping[str, Any]) -> list[
     names = set(given["id"])
     found = (row for row in rows if not names or row.key in names)
     chosen = list(islice(found, given["limit"] or MOST + 1))
+    if unknown := sorted(names - {row.key for row in chosen}):
+        raise CommandError(f"No waiting message that matches has the id “{unknown[0]}”.")
     if not chosen:
         raise CommandError("No waiting message matches.")
     if len(chosen) > MOST:

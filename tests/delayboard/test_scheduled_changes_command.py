@@ -163,12 +163,13 @@ def test_two_requests_for_one_binding_share_an_interception(topology: Topology) 
     [
         (("cancel",), "Select messages with --id, or use --all"),
         (("cancel", "--id", "m0", "--all"), "Select messages with --id, or use --all"),
-        (("cancel", "--id", "nobody"), "No waiting message matches"),
+        (("cancel", "--id", "nobody"), "No waiting message that matches has the id “nobody”"),
         (("reschedule", "--id", "m0"), "reschedule needs --to"),
         (("cancel", "--id", "m0", "--to", "+1h"), "reschedule needs --to"),
         (("reschedule", "--id", "m0", "--to", "soon"), "“soon” is not a time"),
         (("cancel", "--id", "m0", "--user", "vera"), "does not have the role operator"),
-        (("undo", "--id", "7"), "Select changes with --id"),
+        (("undo",), "Select changes with --id"),
+        (("undo", "--id", "7"), "There is no change with the id “7”"),
         (("deliver-now", "--id", "m0"), "No message can be changed"),
     ],
 )

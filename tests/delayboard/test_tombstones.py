@@ -97,6 +97,33 @@ def test_what_stands_for_a_later_change_is_not_taken_for_an_earlier_one(topology
     assert found.find(message(own=change.pk - 1)) == change
 
 
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_a_copy_of_one_of_two_equal_messages_is_not_taken_for_the_other(
+    topology: Topology, is_confirmed: bool
+) -> None:
+    """It was lost so: the second message was dropped as well, as one that was taken before."""
+    rows = [store(topology, message(), "work", SOON) for _ in range(2)]
+    assert not any(one.problem for one in request(None, rows, ChangeKind.CANCEL))
+    first, second = ScheduledChange.objects.order_by("pk")
+    first.copied_at = timezone.now() if is_confirmed else None
+    first.save()
+    found = take.Tombstones(ScheduledChange.objects.all())
+    assert found.find(message(own=first.pk)) is None
+    assert found.find(message()) == first
+    found.taken_changes.add(first.pk)
+    assert found.find(message()) == second
+
+
+def test_a_copy_can_be_changed_again_after_it_was_published(topology: Topology) -> None:
+    row = store(topology, message(), "work", SOON)
+    first = requested(row)
+    assert take.finish(first, message())
+    ScheduledMessage.objects.filter(pk=row.pk).update(left_at=timezone.now())
+    again = requested(store(topology, message(own=first.pk), "work", SOON))
+    found = take.Tombstones(ScheduledChange.objects.all())
+    assert found.find(message(own=first.pk)) == again
+
+
 def test_a_cancelled_message_that_its_level_dead_lettered_twice_is_taken_twice(
     topology: Topology,
 ) -> None:
