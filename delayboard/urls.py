@@ -83,6 +83,7 @@ _delay_migration = [
     path("", delay_migration.migrate_delays, name="migrate_delays"),
     path("request/", delay_migration.delay_migration_request, name="delay_migration_request"),
     path("pause/", delay_migration.delay_migration_pause, name="delay_migration_pause"),
+    path("cancel/", delay_migration.delay_migration_cancel, name="delay_migration_cancel"),
     path("continue/", delay_migration.delay_migration_continue, name="delay_migration_continue"),
 ]
 urlpatterns = [

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import Count, Max, Min
 
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
-from delayboard.delay_migration.places import REASONS, list_places
+from delayboard.delay_migration.places import OTHERS, REASONS, list_places
 from delayboard.delay_migration.steps import Step, list_steps
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
@@ -18,9 +18,11 @@ from delayboard.publishing.destinations import Destinations
 from topology import snapshots
 from topology.broker.management.client import Management
 from topology.definitions import Definitions
+from topology.delays import format_delay
 from topology.models import State, Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.params import KIND as LEVELS
+from topology.patterns.hold_queues.params import KIND as HOLDS
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,23 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A queue of the source: how many wait in it, and before when each of them is due."""
+
+    queue: str
+    number: int
+    due_before: datetime
+
+
+@dataclass(frozen=True)
 class DryRun:
-    """The known messages, how many are in each queue in the order of moving, and the steps.
+    """The known messages, what is in each queue in the order of moving, and the steps.
 
     With an `obstacle` nothing can be moved: the steps wait until the source has delivered them.
     """
 
     lines: Sequence[Line]
-    depths: Mapping[str, int]
+    queues: Sequence[Waiting]
     steps: Sequence[Step]
     obstacle: str = ""
 
@@ -52,11 +63,24 @@ class DryRun:
 
     @property
     def waiting(self) -> int:
-        return sum(self.depths.values())
+        return sum(queue.number for queue in self.queues)
+
+
+def too_long(target: Topology, delay: timedelta) -> str:
+    """Why the target cannot take a message with so much of its delay left; "" where it can."""
+    longest = target.pattern.longest(target.parsed)
+    if delay <= longest:
+        return ""
+    return (
+        f"The longest delay of “{target.name}” is {format_delay(longest)}. Choose a target with "
+        "longer delays, or wait until less of the delay is left."
+    )
 
 
 def refuse_unfit(source: Topology, target: Topology) -> None:
     """Raises Refusal where nothing can be moved from the one to the other."""
+    if source.kind not in (LEVELS, HOLDS, *REASONS):
+        raise Refusal(OTHERS)
     for topology in (source, target):
         if topology.state != State.APPLIED:
             raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
@@ -92,16 +116,25 @@ def check(source: Topology, target: Topology, now: datetime) -> DryRun:
     waiting = ScheduledMessage.objects.filter(WAITING, topology=source)
     groups = waiting.values_list("destination").annotate(Count("pk"), Min("due_at"), Max("due_at"))
     lines = [
-        Line(name, number, first, last, destinations.problem(name))
+        Line(
+            *(name, number, first, last),
+            destinations.problem(name) or (too_long(target, last - now) if last else ""),
+        )
         for name, number, first, last in groups.order_by("destination")
     ]
     problems = [f"{line.destination}: {line.problem}" for line in lines if line.problem]
     if obstacle:
         steps = list_steps(source, target, problems, _count_delayed(source), now, is_moved=False)
-        return DryRun(lines, {}, steps, obstacle)
+        return DryRun(lines, (), steps, obstacle)
     depths = read_depths(source, [place.queue for place in places])
-    steps = list_steps(source, target, problems, sum(depths.values()), now)
-    return DryRun(lines, depths, steps)
+    waits = {place.queue: place.longest_wait for place in places}
+    queues = [Waiting(name, number, now + waits[name]) for name, number in depths.items()]
+    known = sum(line.number for line in lines)
+    total = sum(depths.values())
+    steps = list_steps(
+        source, target, problems, total, now, are_known=known >= total, is_moved=True
+    )
+    return DryRun(lines, queues, steps)
 
 
 def _count_delayed(source: Topology) -> int | None:

@@ -2,13 +2,15 @@
 
 Its stamp and the requested delay say when (reference: `rabbitmq-transport delays migrate`, which
 takes NServiceBus.TimeSent). NServiceBus.Retries.Timestamp comes first: a delayed retry keeps the
-TimeSent of its first send. Where the message waits bounds what its stamp may say.
+TimeSent of its first send. Celery states the due time itself (celery/app/amqp.py, task protocol
+2: header `eta`, ISO 8601). A stamp that does not fit the queue in which the message waits is wrong:
+the message was published again with the stamp of an earlier publish, or by a wrong clock.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from analytics.recorder.copies import published
 from topology.message import Message
@@ -16,6 +18,16 @@ from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import split_key
 
 DELAY_HEADER = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
+ETA_HEADER, TASK_HEADER = "eta", "task"
+# Clocks differ, and a broker is a little late: so much a stamp may be wrong.
+TOLERANCE = timedelta(seconds=5)
+NO_STAMP = "A message without a publish time cannot be moved. The source delivers it."
+WRONG_STAMP = (
+    "The publish time of a message does not fit the queue in which it waits, so the message cannot "
+    "be moved. The source delivers it."
+)
+# RabbitMQ takes 2^32 - 1 ms at most.
+LONGEST_TTL = 10
 _SECOND = timedelta(seconds=1)
 
 
@@ -24,7 +36,9 @@ class Malformed(Exception):
 
 
 class Undated(Malformed):
-    """The message has no publish time, and none was recorded: only its source keeps its delay."""
+    """The message has no publish time, or a wrong one, and no due time was recorded: only its
+    source keeps its delay.
+    """
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ def due_in_level(
     units = int(bits, 2)
     below = (units & ((1 << level) - 1)) * params.unit
     due_at = _read_due(message, units * params.unit, recorded_at)
-    return Due(destination, _within(due_at, now + below, now + below + wait))
+    return Due(destination, _fit(due_at, recorded_at, now + below, now + below + wait))
 
 
 def due_in_hold_queue(
@@ -62,8 +76,10 @@ def due_in_hold_queue(
     now: datetime,
     recorded_at: datetime | None = None,
 ) -> Due:
-    """The same of a message in a hold queue of this destination."""
-    return Due(destination, _within(_read_due(message, wait, recorded_at), now, now + wait))
+    """The same of a message in a hold queue of this destination; its own TTL may be shorter."""
+    wait = min(wait, _read_expiration(message) or wait)
+    due_at = _read_due(message, wait, recorded_at)
+    return Due(destination, _fit(due_at, recorded_at, now, now + wait))
 
 
 def remaining_delay(due_at: datetime, now: datetime) -> timedelta:
@@ -72,11 +88,13 @@ def remaining_delay(due_at: datetime, now: datetime) -> timedelta:
 
 
 def _read_due(message: Message, requested: timedelta, recorded_at: datetime | None) -> datetime:
+    if (eta := _read_eta(message)) is not None:
+        return eta
     at, source = published(message, recorded_at=None)
     if at is None and recorded_at is not None:
         return recorded_at
     if at is None:
-        raise Undated("A message without a publish time cannot be moved. The source delivers it.")
+        raise Undated(NO_STAMP)
     # AMQP timestamps are cut to whole seconds: the message may be almost a second younger.
     at += _SECOND if source == "timestamp" else timedelta(0)
     stated = message.headers.get(DELAY_HEADER)
@@ -88,6 +106,29 @@ def _read_due(message: Message, requested: timedelta, recorded_at: datetime | No
         raise Malformed("The delay of the message is too long.") from error
 
 
-def _within(at: datetime, earliest: datetime, latest: datetime) -> datetime:
-    """A wrong clock, or a stamp of an earlier publish, never moves the due time out of these."""
-    return min(max(at, earliest), latest)
+def _read_eta(message: Message) -> datetime | None:
+    """When a task of Celery is due; None of anything else."""
+    eta = message.headers.get(ETA_HEADER)
+    if not isinstance(eta, str) or TASK_HEADER not in message.headers:
+        return None
+    try:
+        at = datetime.fromisoformat(eta)
+    except ValueError:
+        return None
+    return at.astimezone(UTC) if at.tzinfo else None
+
+
+def _read_expiration(message: Message) -> timedelta | None:
+    text = message.properties.expiration or ""
+    is_number = text.isascii() and text.isdigit() and len(text) <= LONGEST_TTL
+    return timedelta(milliseconds=int(text)) if is_number else None
+
+
+def _fit(
+    at: datetime, recorded_at: datetime | None, earliest: datetime, latest: datetime
+) -> datetime:
+    """The due time within the bounds that the queue gives it. Raises Undated."""
+    for one in (at, recorded_at):
+        if one is not None and earliest - TOLERANCE <= one <= latest + TOLERANCE:
+            return min(max(one, earliest), latest)
+    raise Undated(WRONG_STAMP)

@@ -127,7 +127,8 @@ def _move_all(
         first = names.index(run.begun_in) if run.begun_in in names else 0
         passes = [places[first:]] if first else []
         for chosen in [*passes, *[places] * MOST_PASSES]:
-            before, tally.remaining = tally.moved + tally.malformed, 0
+            before = tally.moved + tally.malformed
+            tally.forget_remaining()
             for place in chosen:
                 run.empty(place, publishing)
                 run.write_counts()

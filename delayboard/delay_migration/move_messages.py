@@ -9,6 +9,7 @@ for it may be there twice.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from django.db.models import F
 from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
-from delayboard.delay_migration.check import read_depths
+from delayboard.delay_migration.check import read_depths, too_long
 from delayboard.delay_migration.due_times import Due, Malformed, Undated, remaining_delay
 from delayboard.delay_migration.places import Place
 from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
@@ -33,7 +34,12 @@ from topology.broker.amqp.fast_consumer import intake
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import strip_for_replay, strip_if_readable
+from topology.broker.properties.read import (
+    edit_properties,
+    strip_for_replay,
+    strip_if_readable,
+)
+from topology.graph.live_values import count_text
 from topology.message import DOUBLED_HEADER, Message, Publish
 from topology.models import Topology
 from topology.operations.ownership import Refusal
@@ -48,6 +54,8 @@ PREFETCH = WINDOW // 2
 # A queue counts as empty when nothing came for so long.
 QUIET_SECONDS = 0.3
 PULSE_SECONDS = 1.0
+# So many reasons why messages remain are shown.
+SHOWN = 5
 # The broker reports what a queue holds every five seconds.
 REPORT_SECONDS = 6.0
 # One that is due so soon may leave the source before a killed migration is resumed (its lease, and
@@ -57,17 +65,35 @@ RESUMED_WITHIN = work.LEASE + timedelta(seconds=10)
 
 @dataclass
 class Tally:
-    """`remaining` messages were not moved, the last one for the reason `why_remaining`.
-    `unacknowledged` says which messages another consumer has without an ack, "" for none.
+    """`remaining` messages were not moved, `reasons` counts why. `doubled` are marked, because they
+    may be in the target twice. `unacknowledged` says which messages another consumer has without
+    an ack, "" for none.
     """
 
     moved: int = 0
     malformed: int = 0
     doubled: int = 0
     remaining: int = 0
-    why_remaining: str = ""
+    reasons: Counter[str] = field(default_factory=Counter)
     unacknowledged: str = ""
+    undated: int = 0
     is_empty: bool = False
+
+    @property
+    def why_remaining(self) -> str:
+        """A sentence for each reason, the most frequent first."""
+        if len(self.reasons) < 2:
+            return "".join(self.reasons)
+        return " ".join(f"{count_text(n)}: {why}" for why, n in self.reasons.most_common(SHOWN))
+
+    def leave(self, why: str) -> None:
+        self.remaining += 1
+        self.reasons[why] += 1
+
+    def forget_remaining(self) -> None:
+        """Another pass begins."""
+        self.remaining = self.undated = 0
+        self.reasons.clear()
 
 
 def malformed_queue(source: Topology) -> str:
@@ -173,21 +199,27 @@ class Run:
         try:
             due = self._read(place, message, now, row_key, content)
             if due.at < now + RESUMED_WITHIN:
+                is_doubled = True
                 headers = {DOUBLED_HEADER: "1"}
-            properties = strip_for_replay(message.properties, headers)
+            # It would expire in a level. RabbitMQ deletes it, too, from what leaves a queue.
+            properties = edit_properties(
+                strip_for_replay(message.properties, headers), drop=frozenset({"expiration"})
+            )
         except Undated as error:
             if self.row.takes_undated:
                 return self._make_malformed(message, headers), malformed
-            self._leave(str(error))
+            self.tally.leave(str(error))
+            self.tally.undated += 1
             return None
         except (Malformed, FieldError):
             return self._make_malformed(message, headers), malformed
         try:
+            self._refuse_too_long(due.at - now)
             self._bind(due.destination, publishing)
             mark = Mark(key, row_key, due.destination, is_doubled, due.at)
             return self._aim(Publish("", "", properties, message.body), mark), mark
         except (ParamsError, Refusal, BrokerError) as error:
-            self._leave(str(error))
+            self.tally.leave(str(error))
             return None
 
     def _read(
@@ -218,6 +250,11 @@ class Run:
         route = self.destinations.topology.pattern.route(self._params, delay, mark.destination)
         return replace(publish, exchange=route.exchange, routing_key=route.routing_key)
 
+    def _refuse_too_long(self, delay: timedelta) -> None:
+        """Raises Refusal."""
+        if problem := too_long(self.destinations.topology, delay):
+            raise Refusal(problem)
+
     def _make_malformed(self, message: Message, headers: Mapping[str, str]) -> Publish:
         queue = malformed_queue(self.row.source)
         return Publish("", queue, strip_if_readable(message.properties, headers), message.body)
@@ -236,10 +273,6 @@ class Run:
             declared()
         self._declared.add(destination)
 
-    def _leave(self, why: str) -> None:
-        self.tally.remaining += 1
-        self.tally.why_remaining = why
-
     def _check_again(self, marks: Sequence[Mark]) -> None:
         """Whether more than a tap took them. Raises Refusal, and BrokerError."""
         self.destinations.check_again()
@@ -251,7 +284,7 @@ class Run:
         if answer.kind != "confirmed":
             if answer.kind == "unknown":
                 self._doubtful.add(mark.key)
-            self._leave(answer.error)
+            self.tally.leave(answer.error)
             return
         self.tally.moved += not mark.is_malformed
         self.tally.malformed += mark.is_malformed

@@ -35,11 +35,13 @@ OTHERS = "Only messages of delay levels and hold queues can be migrated."
 
 class Place(NamedTuple):
     """A queue to empty, and what reads when and for whom its messages are due: from the message,
-    the moment, and when it was recorded as due.
+    the moment, and when it was recorded as due. None of them waits longer than `longest_wait`, in
+    all queues together.
     """
 
     queue: str
     read: Read
+    longest_wait: timedelta
 
 
 def list_places(source: Topology, found: Definitions) -> list[Place]:
@@ -59,7 +61,8 @@ def list_places(source: Topology, found: Definitions) -> list[Place]:
 def _level(params: levels.Params, level: int) -> Place:
     wait = params.unit * 2**level
     name = levels.level_name(params, level)
-    return Place(name, partial(due_in_level, params, wait, level))
+    # What has not been in the lower levels yet waits in each of them at most once.
+    return Place(name, partial(due_in_level, params, wait, level), 2 * wait)
 
 
 def _hold_queue(queue: Queue, index: Index) -> Place:
@@ -75,4 +78,4 @@ def _hold_queue(queue: Queue, index: Index) -> Place:
             f"one queue only. Bind one queue to “{exchange}” with the key “{key}”."
         )
     wait = timedelta(milliseconds=queue.message_ttl_ms or 0)
-    return Place(queue.name, partial(due_in_hold_queue, reached[0], wait))
+    return Place(queue.name, partial(due_in_hold_queue, reached[0], wait), wait)

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from delayboard.delay_migration.check import refuse_unfit
 from delayboard.delay_migration.places import REASONS
-from delayboard.models import DelayMigration
+from delayboard.models import DelayMigration, MovedMessage
 from topology import audit, work
 from topology.models import State, Topology, Work, WorkState
 from topology.operations.ownership import Refusal
@@ -34,27 +34,24 @@ def open_migration(user: Any, source: Topology, target: Topology) -> DelayMigrat
         row.work = Work.objects.select_for_update().get(pk=row.work_id)
         if not is_replaceable(row):
             raise Refusal(
-                f"A migration to “{row.target}” is not finished. Resume it until it ends."
+                f"A migration to “{row.target}” is not finished. Pause it, or wait until it ends."
             )
-        work.cancel(row.work)
-        _record(user, "migration cancelled", row)
+        _cancel(user, row)
         row = None
     if row is None:
         own = work.create(KIND, source.pk, broker=source.broker, user=user)
-        return DelayMigration.objects.create(
+        row = DelayMigration.objects.create(
             source=source, target=target, work=own, requested_by=user
         )
+        # What comes again of these is marked in the other target, too.
+        MovedMessage.objects.filter(migration__source=source).update(migration=row)
     return row
 
 
 def is_replaceable(row: DelayMigration) -> bool:
-    """Whether an open one can be cancelled for another target.
-
-    One to a deleted target never ends; one that is paused and has begun nothing repeats nothing.
-    """
+    """Whether an open one can be cancelled: one that is paused, or whose target is deleted."""
     is_free = row.work.state == WorkState.WAITING
-    is_untouched = row.is_paused and not row.begun.exists()
-    return is_free and (row.target.state == State.DELETED or is_untouched)
+    return is_free and (row.target.state == State.DELETED or row.is_paused)
 
 
 def request(user: Any, source: Topology, target: Topology, *, takes_undated: bool = False) -> None:
@@ -67,6 +64,21 @@ def request(user: Any, source: Topology, target: Topology, *, takes_undated: boo
         own = DelayMigration.objects.filter(pk=row.pk)
         own.update(is_paused=False, takes_undated=takes_undated)
         _record(user, "migration requested", row)
+
+
+def cancel(user: Any, source: Topology) -> bool:
+    """End it with what it moved; the rest stays in the source. False when none is paused."""
+    with transaction.atomic():
+        row = open_migrations().filter(source=source).select_related("work", "target").first()
+        if row is None or not is_replaceable(row):
+            return False
+        _cancel(user, row)
+    return True
+
+
+def _cancel(user: Any, row: DelayMigration) -> None:
+    work.cancel(row.work)
+    _record(user, "migration cancelled", row)
 
 
 def pause(user: Any, source: Topology) -> bool:
@@ -86,6 +98,9 @@ def _set(user: Any, source: Topology, action: str, *, is_paused: bool, **more: b
         if row is None:
             return False
         DelayMigration.objects.filter(pk=row.pk).update(is_paused=is_paused, **more)
+        if not is_paused:
+            # What hindered it before may be solved.
+            Work.objects.filter(pk=row.work_id).update(error="")
         _record(user, action, row)
     return True
 

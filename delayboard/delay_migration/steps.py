@@ -11,6 +11,7 @@ from django.db.models import Max
 from analytics.models import Firehose, Recording, ScheduledMessage
 from analytics.observation import untapped
 from analytics.recorder.index import is_seen_by_nobody
+from topology.content.text import count_of
 from topology.models import Topology
 
 # Publishers that are not switched over would have published by then.
@@ -71,16 +72,23 @@ def list_steps(
     waiting: int | None,
     now: datetime,
     *,
+    are_known: bool = True,
     is_moved: bool = True,
 ) -> list[Step]:
     """`problems` are of destinations, `waiting` counts the messages in the source, None where
-    nobody can. Unless `is_moved`, the source delivers them itself.
+    nobody can. Unless `are_known`, messages for others may wait. Unless `is_moved`, the source
+    delivers them itself.
     """
     publishers = find_publishers(source, now)
-    are_bound = not problems
+    bound: State = "done" if are_known else "unknown"
+    known_bound = "All known destinations can be bound."
+    if not are_known:
+        known_bound += " Messages that Delayboard did not record may have others."
+    if problems:
+        bound, known_bound = "open", " ".join(problems)
     command = f"manage.py migrate_delays {source.slug} {target.slug}"
-    request = f"Request the migration, or run “{command}” until it moves nothing."
-    known = f"{waiting} messages wait in the source."
+    request = f"Request the migration, or run “{command}” until the source is empty."
+    known = f"{count_of(waiting or 0, 'message', 'waits')} in the source."
     state = "open" if waiting else publishers.state
     if waiting is None:
         state, known = "unknown", "The broker does not report how many messages wait."
@@ -88,8 +96,8 @@ def list_steps(
         Step("Apply the target topology.", "done", "It is applied."),
         Step(
             "Let the consumers bind their queues to the target, or let the migration do it.",
-            "done" if are_bound else "open",
-            "All known destinations can be bound." if are_bound else problems[0],
+            bound,
+            known_bound,
         ),
         Step("Let the publishers use the target.", *publishers),
         Step(

@@ -190,6 +190,7 @@ def overview(
         *find_burning(flows, late),
         *problems.find_missed_targets(brokers),
         *problems.find_paused(brokers, named),
+        *problems.find_paused_migrations(brokers),
         *find_growing(brokers, by_id, scope.now),
         *find_delays(known, tasks, disk),
         *find_failed_runs(scope.now.date()),

@@ -18,6 +18,7 @@ from analytics.results.sections.section import percent
 from analytics.results.slo import attainment
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
+from delayboard.delay_migration.request import open_migrations
 from delayboard.models import BatchState, ReplayBatch
 from topology.findings.counts import Count as FindingCount
 from topology.findings.finding import Severity as FindingSeverity
@@ -225,6 +226,19 @@ def find_paused(brokers: Sequence[Broker], named: int | None = NAMED) -> Iterato
         link = Link("View replays", "replays")
         kind = ProblemKind.REPLAY_PAUSED
         yield Problem("warning", f"{replays} paused.", link, "paused", kind=kind)
+
+
+def find_paused_migrations(brokers: Sequence[Broker]) -> Iterator[Problem]:
+    """The migrations of waiting messages that go on only when somebody resumes them."""
+    rows = open_migrations().filter(source__broker__in=brokers, is_paused=True)
+    for row in rows.select_related("source", "target"):
+        link = Link("View migration", "migrate_delays", (row.source.slug,))
+        sentence = (
+            f"The migration from {row.source.name} to {row.target.name} is paused. "
+            "Resume or cancel it."
+        )
+        kind = ProblemKind.OTHER
+        yield Problem("warning", sentence, link, f"migration/{row.source_id}", kind=kind)
 
 
 def _messages(number: int) -> str:

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.delay_migration import request as requests
 from delayboard.delay_migration.check import check
+from delayboard.delay_migration.move_messages import malformed_queue
 from delayboard.models import DelayMigration
 from delayboard.models.background_task import MIGRATIONS, is_missing
 from delayboard.views.confirm_production import FIELD, Effect, confirmation
@@ -44,6 +45,7 @@ def migrate_delays(request: HttpRequest, source: Topology) -> HttpResponse:
         "targets": targets,
         "migration": migration,
         "is_open": is_open,
+        "malformed_queue": malformed_queue(source),
         "can_request": not is_open,
         "worker_is_missing": is_missing(MIGRATIONS),
     }
@@ -90,6 +92,13 @@ def delay_migration_request(request: HttpRequest, source: Topology) -> HttpRespo
 def delay_migration_pause(request: HttpRequest, source: Topology) -> HttpResponse:
     refusal = "The migration is not paused, because none is running."
     return _change(request, source, requests.pause, "The migration is paused.", refusal)
+
+
+@require_POST
+@with_topology(Role.OPERATOR)
+def delay_migration_cancel(request: HttpRequest, source: Topology) -> HttpResponse:
+    refusal = "The migration is not cancelled. Pause it first."
+    return _change(request, source, requests.cancel, "The migration is cancelled.", refusal)
 
 
 @require_POST

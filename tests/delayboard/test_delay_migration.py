@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.hold_queues.recognize import hold_queue
 
 V1, V2 = Params("nsb-v1"), Params("nsb-v2")
+CELERY = Params("celery")
 SENT = datetime(2022, 5, 6, 12, tzinfo=UTC)
 STAMP = "2022-05-06 12:00:00:000000 Z"
 SECOND = timedelta(seconds=1)
@@ -105,13 +106,44 @@ def test_a_late_message_is_due_at_once_and_a_part_of_a_step_is_rounded_up() -> N
 
 
 @pytest.mark.parametrize(
-    ("stamp", "left"), [("2022-05-06 11:00:00:000000 Z", 2), ("2022-05-06 13:00:00:000000 Z", 10)]
+    ("stamp", "left"), [("2022-05-06 11:59:48:000000 Z", 2), ("2022-05-06 12:00:04:000000 Z", 10)]
 )
-def test_where_it_waits_bounds_what_a_wrong_clock_says(stamp: str, left: int) -> None:
+def test_where_it_waits_bounds_what_another_clock_says(stamp: str, left: int) -> None:
     """Delay 10 in level 3: between 2 s and 10 s are left."""
     wrong = sent(10, headers={"NServiceBus.TimeSent": stamp})
     due = due_in_level(V1, 8 * SECOND, 3, wrong, SENT)
     assert remaining_delay(due.at, SENT) == left * SECOND
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_stamp_that_does_not_fit_the_queue_makes_no_message_early_or_late(hours: int) -> None:
+    """As of a message that was published again with the properties of its first publish."""
+    stamp = SENT + timedelta(hours=hours)
+    wrong = message("", {PUBLISHED_AT_HEADER: int(stamp.timestamp() * 1000)})
+    with pytest.raises(Undated, match="does not fit the queue"):
+        due_in_hold_queue("created", 600 * SECOND, wrong, SENT)
+    recorded_at = SENT + 400 * SECOND
+    due = due_in_hold_queue("created", 600 * SECOND, wrong, SENT, recorded_at)
+    assert due.at == recorded_at
+
+
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=2))])
+def test_a_task_of_celery_states_its_due_time(zone: timezone) -> None:
+    key = routing_key(CELERY, 300 * SECOND, "celery")
+    eta = (SENT + 300 * SECOND).astimezone(zone).isoformat()
+    task = message(key, {"task": "tasks.send", "id": "1", "eta": eta})
+    due = due_in_level(CELERY, 256 * SECOND, 8, task, SENT + 10 * SECOND)
+    assert (due.destination, due.at) == ("celery", SENT + 300 * SECOND)
+    for odd in ({"eta": "soon"}, {"eta": None}, {"eta": "2022-05-06T12:05:00"}):
+        with pytest.raises(Undated, match="without a publish time"):
+            due_in_level(CELERY, 256 * SECOND, 8, message(key, {"task": "t", **odd}), SENT)
+
+
+@pytest.mark.parametrize(("own", "wait"), [("5000", 5), ("90000", 30), ("", 30), ("soon", 30)])
+def test_a_ttl_of_its_own_shortens_the_wait_in_a_hold_queue(own: str, wait: int) -> None:
+    stated = {PUBLISHED_AT_HEADER: int(SENT.timestamp() * 1000)}
+    held = Message("", "", build_properties(stated, expiration=own or None), b"")
+    assert due_in_hold_queue("created", 30 * SECOND, held, SENT).at == SENT + wait * SECOND
 
 
 def test_without_a_header_the_key_says_the_delay_and_an_amqp_timestamp_is_never_early() -> None:

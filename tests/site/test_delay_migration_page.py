@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.urls import reverse
 from django.utils import timezone
@@ -11,7 +13,8 @@ from delayboard.delay_migration import check, migrate
 from delayboard.delay_migration import request as migrations
 from delayboard.delay_migration.steps import QUIET, find_publishers, list_steps
 from delayboard.models import DelayMigration, MovedMessage
-from tests.builders import make_broker
+from delayboard.now.problems import find_paused_migrations
+from tests.builders import make_broker, make_pair
 from tests.site.page_setup import signed_in
 from tests.site.test_scheduled_changes_pages import NOW, row
 from topology import work
@@ -150,17 +153,46 @@ def test_a_migration_that_cannot_end_is_replaced(source: Topology, leaves: str) 
     assert list(states) == [(first.pk, WorkState.CANCELLED), (second.pk, WorkState.WAITING)]
 
 
-def test_a_migration_that_has_begun_to_move_is_not_replaced(source: Topology) -> None:
+def test_another_target_marks_what_the_first_may_have(source: Topology) -> None:
     first, second = (
         create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", name))
         for name in "bc"
     )
     Topology.objects.update(state=State.APPLIED)
     request_all(source, first)
-    migrations.pause(None, source)
     MovedMessage.objects.create(migration=DelayMigration.objects.get(), key="m")
     with pytest.raises(Refusal, match="is not finished"):
         request_all(source, second)
+    migrations.pause(None, source)
+    request_all(source, second)
+    assert MovedMessage.objects.get().migration.target == second
+
+
+def test_a_paused_migration_is_a_warning_and_can_be_cancelled(source: Topology) -> None:
+    target = create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", "b"))
+    Topology.objects.update(state=State.APPLIED)
+    request_all(source, target)
+    client, cancel = signed_in(Role.OPERATOR), reverse("delay_migration_cancel", args=[source.slug])
+    assert "Pause it first." in client.post(cancel, follow=True).content.decode()
+    assert list(find_paused_migrations([source.broker])) == []
+    migrations.pause(None, source)
+    (problem,) = find_paused_migrations([source.broker])
+    assert problem.sentence.endswith("is paused. Resume or cancel it.")
+    assert "The migration is cancelled." in client.post(cancel, follow=True).content.decode()
+    assert list(find_paused_migrations([source.broker])) == []
+    assert DelayMigration.objects.get().work.state == WorkState.CANCELLED
+
+
+def test_messages_that_the_target_cannot_delay_so_long_are_named(source: Topology) -> None:
+    target = create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", "b", 4))
+    assert check.too_long(target, timedelta(seconds=15)) == ""
+    assert "The longest delay of “" in check.too_long(target, timedelta(seconds=16))
+
+
+def test_only_levels_and_hold_queues_can_be_a_source(source: Topology) -> None:
+    pair = make_pair(source.broker)
+    with pytest.raises(Refusal, match="Only messages of delay levels and hold queues"):
+        request_all(pair, source)
 
 
 def test_a_worker_finds_a_free_migration_behind_ten_that_wait(source: Topology) -> None:
@@ -225,6 +257,8 @@ def test_publishers_are_done_when_nothing_entered_for_ten_minutes(row: Scheduled
     for problems, waiting, now in (([], 0, NOW), ([], 0, later), (["away"], 1, later)):
         Recording.objects.update_or_create(topology=own, defaults={"read_at": now})
         found.append(list_steps(own, own, problems, waiting, now))
+    (_, bind, *_) = list_steps(own, own, [], 1, NOW, are_known=False)
+    assert (bind.state, "did not record" in bind.known) == ("unknown", True)
     assert [[step.state for step in steps] for steps in found] == [
         ["done", "done", "open", "open", "open"],
         ["done", "done", "done", "done", "open"],

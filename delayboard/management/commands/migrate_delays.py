@@ -8,18 +8,23 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from delayboard.delay_migration.check import check
+from delayboard.delay_migration.check import check, refuse_unfit
 from delayboard.delay_migration.migrate import migrate
 from delayboard.delay_migration.move_messages import malformed_queue
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.worker.supervise import until_stopped
 from topology import work
 from topology.broker.errors import BrokerError
+from topology.content.text import count_of
 from topology.management.find_rows import find_topology
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 
 PARTLY_CODE = 3
+UNKNOWN = (
+    "Delayboard did not record the others. The migration reads the due time of each from the "
+    "message when it moves it."
+)
 
 
 class Command(BaseCommand):
@@ -58,6 +63,10 @@ class Command(BaseCommand):
                 call = " ".join(f"--confirm “{one.name}”" for one in others)
                 if refusal := unconfirmed(broker, given, call):
                     raise CommandError(f"Nothing was moved. {refusal}")
+            refuse_unfit(source, target)
+        except (Refusal, BrokerError) as error:
+            raise CommandError(f"Nothing was moved. {error}") from error
+        try:
             stop = until_stopped()
             owner = work.name_process()
             tally = migrate(
@@ -70,18 +79,31 @@ class Command(BaseCommand):
         except (Refusal, BrokerError, work.Stopped) as error:
             raise CommandError(f"The migration did not finish. {error}") from error
         self.stdout.write(
-            f"{tally.moved} messages moved, {tally.doubled} of them may be duplicated; "
-            f"{tally.malformed} malformed."
+            f"{count_of(tally.moved, 'message')} moved, {tally.doubled} of them marked as possibly "
+            f"duplicated; {tally.malformed} malformed."
         )
         if tally.malformed:
             self.stdout.write(f"The malformed messages are in “{malformed_queue(source)}”.")
+        if tally.is_empty:
+            return
         if tally.remaining:
-            self.stderr.write(f"{tally.remaining} messages remain. {tally.why_remaining}")
-        if tally.unacknowledged:
+            self.stderr.write(
+                f"{count_of(tally.remaining, 'message', 'remains')}. {tally.why_remaining} "
+                "Solve the cause before you run the command again: each attempt counts as a "
+                "delivery, and quorum queues drop a message after 20."
+            )
+        elif tally.unacknowledged:
             self.stderr.write(tally.unacknowledged)
-        if not tally.is_empty:
-            self.stderr.write("Run the command again until it moves nothing.")
-            sys.exit(PARTLY_CODE)
+        else:
+            self.stderr.write(
+                "The migration is paused, and messages remain. Run the command again to continue."
+            )
+        if tally.undated and not given["take_undated"]:
+            self.stderr.write(
+                "--take-undated moves messages without a known due time to "
+                f"“{malformed_queue(source)}”."
+            )
+        sys.exit(PARTLY_CODE)
 
     def _show(self, source: Topology, target: Topology) -> None:
         found = check(source, target, datetime.now(UTC))
@@ -98,6 +120,9 @@ class Command(BaseCommand):
             self.stdout.write(found.obstacle)
             return
         self.stdout.write("Messages by queue, in the order in which they are moved:")
-        for queue, number in found.depths.items():
-            self.stdout.write(f"  {queue}: {number}")
+        for one in found.queues:
+            before = f"{one.due_before:%Y-%m-%d %H:%M:%S}"
+            self.stdout.write(f"  {one.queue}: {one.number}, due before {before}")
         self.stdout.write(f"{found.waiting} messages wait, {found.known} of them are known.")
+        if found.known < found.waiting:
+            self.stdout.write(UNKNOWN)
