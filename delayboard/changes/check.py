@@ -239,7 +239,7 @@ class _Checker:
 
     def _delay_problem(self, topology: Topology, row: ScheduledMessage) -> str:
         assert self._new_due_at is not None
-        if is_read(row) and topology.pattern.delays(topology.parsed):
+        if not topology.forwarders and topology.pattern.delays(topology.parsed):
             return (
                 "The queues of this topology have fixed delays, so no queue exists for the "
                 "remaining delay. Cancel the message, and publish a new one."

@@ -88,9 +88,14 @@ class _Interception(Session):
             # One that died before it released left messages, which the next ones would overtake.
             if not is_ending or not objects.is_released(self.objects, management):
                 self.set_state(InterceptionState.BEGINNING)
-                objects.begin(
-                    self.objects, management, self.selection.missing(), settle=self._settle
-                )
+                try:
+                    objects.begin(
+                        self.objects, management, self.selection.missing(), settle=self._settle
+                    )
+                except objects.NoBinding as error:
+                    if not self._is_given_up(management, error):
+                        raise
+                    return
                 self.set_state(InterceptionState.OPEN)
             else:
                 objects.release(self.objects, management)
@@ -103,6 +108,18 @@ class _Interception(Session):
             if self._is_settled(management):
                 objects.remove(self.objects, management)
                 self.set_state(InterceptionState.WAITING)
+
+    def _is_given_up(self, management: Management, error: BrokerError) -> bool:
+        """Whether no message can come any more, as after the topology was deleted."""
+        changes = self.row.changes.all()
+        take.abandon(changes, f"The message was not intercepted. {error}")
+        if changes.filter(state__in=OPEN).exists():
+            return False
+        if not objects.is_empty(self.objects, management):
+            return False
+        objects.remove(self.objects, management)
+        self.set_state(InterceptionState.WAITING)
+        return True
 
     def leave(self) -> None:
         """Let another go on at once, or wait for the next change, or close it for good."""

@@ -7,7 +7,10 @@ from analytics.recorder.copies import content_of
 from topology.broker.properties.read import read_properties
 from topology.message import Message
 
-NO_BODY = "Delayboard has no body of this message. Enable body storage on the page of its topology."
+NO_BODY = (
+    "Delayboard has no body of this message, so it cannot publish a copy. Reschedule it to a later "
+    "time, or cancel it. For later messages, enable body storage on the page of the topology."
+)
 INCOMPLETE = (
     "Delayboard did not record every property of this message, so it cannot publish a copy."
 )

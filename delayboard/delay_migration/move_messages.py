@@ -48,12 +48,17 @@ from topology.transfer.move import move
 from topology.transfer.queue_source import QueueSource, Taken
 
 MALFORMED = "delayboard.malformed."
+QUEUE_HEADER = "x-opt-delayboard-migrated-from"
+ROUTING_KEY_HEADER = "x-opt-delayboard-routing-key"
+REASON_HEADER = "x-opt-delayboard-reason"
 # As many as go at once: one that waits here, untouched while the target is looked at, could not
 # leave the source when it is due.
 PREFETCH = WINDOW // 2
 # A queue counts as empty when nothing came for so long.
 QUIET_SECONDS = 0.3
 PULSE_SECONDS = 1.0
+# Equal messages that are due so close to each other count as due together.
+MOST_TWINS, TWINS_WITHIN = 100, timedelta(seconds=0.5)
 # So many reasons why messages remain are shown.
 SHOWN = 5
 # The broker reports what a queue holds every five seconds.
@@ -207,12 +212,12 @@ class Run:
             )
         except Undated as error:
             if self.row.takes_undated:
-                return self._make_malformed(message, headers), malformed
+                return self._make_malformed(place, message, headers, error), malformed
             self.tally.leave(str(error))
             self.tally.undated += 1
             return None
-        except (Malformed, FieldError):
-            return self._make_malformed(message, headers), malformed
+        except (Malformed, FieldError) as error:
+            return self._make_malformed(place, message, headers, error), malformed
         try:
             self._refuse_too_long(due.at - now)
             self._bind(due.destination, publishing)
@@ -239,8 +244,11 @@ class Run:
                 left_at=None,
                 entered_at__isnull=False,
             )
-            dues = set(rows.values_list("due_at", flat=True)[:2])
-            return place.read(message, now, dues.pop() if len(dues) == 1 else None)
+            known = rows.values_list("due_at", flat=True)[:MOST_TWINS]
+            dues = sorted(at for at in set(known) if at is not None)
+            # The later one, so that neither of two is early.
+            is_one = bool(dues) and len(dues) < MOST_TWINS and dues[-1] - dues[0] <= TWINS_WITHIN
+            return place.read(message, now, dues[-1] if is_one else None)
 
     def _aim(self, publish: Publish, mark: Mark) -> Publish:
         """To the target, with what is left of its delay. Raises ParamsError."""
@@ -255,9 +263,17 @@ class Run:
         if problem := too_long(self.destinations.topology, delay):
             raise Refusal(problem)
 
-    def _make_malformed(self, message: Message, headers: Mapping[str, str]) -> Publish:
-        queue = malformed_queue(self.row.source)
-        return Publish("", queue, strip_if_readable(message.properties, headers), message.body)
+    def _make_malformed(
+        self, place: Place, message: Message, headers: Mapping[str, str], why: Exception
+    ) -> Publish:
+        """With what only its routing key says: the delay and the destination."""
+        stated = {
+            QUEUE_HEADER: place.queue,
+            ROUTING_KEY_HEADER: message.routing_key,
+            REASON_HEADER: str(why),
+        }
+        properties = strip_if_readable(message.properties, {**headers, **stated})
+        return Publish("", malformed_queue(self.row.source), properties, message.body)
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
         """Once for each destination. Raises Refusal and BrokerError."""

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.db.models import Q
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.queries.filter import MomentError, read_moment
@@ -16,7 +17,7 @@ from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import describe, request, undo
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.replay_arguments import find_user
-from delayboard.models import ChangeKind, ScheduledChange
+from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from topology.broker.errors import BrokerError
 from topology.content.text import count_of
 from topology.models import Broker
@@ -47,7 +48,9 @@ def add_arguments(parser: CommandParser) -> None:
         "--to", metavar="TIME", help="new due time, such as +2h or 2026-11-21T15:30"
     )
     parser.add_argument(
-        "--all", action="store_true", help="change every message that matches the filter"
+        "--all",
+        action="store_true",
+        help="change every message that matches the filter; undo every change that can be undone",
     )
     parser.add_argument("--dry-run", action="store_true", help="check all messages, change nothing")
     parser.add_argument("--user", metavar="NAME", help="act with the permissions of this user")
@@ -106,14 +109,21 @@ def list_changes(given: Mapping[str, Any], write: Write) -> None:
 
 
 def undo_changes(given: Mapping[str, Any], write: Write) -> None:
+    if bool(given["id"]) is given["all"]:
+        raise CommandError(
+            "Select changes with --id, or use --all for every change that can be undone. "
+            "`scheduled changes` lists the ids."
+        )
     numbers = [number for number in given["id"] if number.isdecimal()]
-    rows = list(ScheduledChange.objects.filter(pk__in=numbers).select_related("broker"))
-    if not given["id"]:
-        raise CommandError("Select changes with --id. `scheduled changes` lists the ids.")
+    changes = ScheduledChange.objects.select_related("broker")
+    pending = Q(state=ChangeState.PENDING, copy_begun_at=None)
+    rows = list(changes.filter(pending if given["all"] else Q(pk__in=numbers)))
     if unknown := sorted({*given["id"]} - {str(row.pk) for row in rows}):
         raise CommandError(
             f"There is no change with the id “{unknown[0]}”. `scheduled changes` lists the ids."
         )
+    if not rows:
+        raise CommandError("No change can be undone.")
     user = _permit({row.broker for row in rows}, given)
     late = []
     for row in rows:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -32,6 +33,7 @@ from delayboard.models.scheduled_change import OPEN
 from delayboard.views.confirm_production import Effect, confirmation
 from topology import access, redaction
 from topology.broker.errors import BrokerError
+from topology.content.text import count_of
 from topology.database import paging
 from topology.models import Broker, Role, Work
 from topology.models.work import ENDED
@@ -51,7 +53,10 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
             return matching
         rows = matching
     else:
-        rows = _rows(request, asked.getlist("message"))
+        found = _rows(request, asked.getlist("message"))
+        if isinstance(found, HttpResponse):
+            return found
+        rows = found
     text, is_moved = asked.get("to", ""), kind == ChangeKind.RESCHEDULE
     context: dict[str, Any] = {"kind": kind, "rows": rows, "to": text, "number": len(rows)}
     try:
@@ -63,6 +68,7 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
         context |= {"problem": str(error), "verdicts": [ChangeVerdict(row) for row in rows]}
     else:
         good = [verdict for verdict in verdicts if not verdict.problem]
+        context["publishes_copy"] = any(verdict.is_copied for verdict in good)
         context |= {"verdicts": verdicts, "good": len(good), "others": count_other_messages(good)}
         # What was shown is requested, however long somebody reads it.
         context |= {"new_due_at": to, "fixed_to": to.isoformat() if to else ""}
@@ -75,12 +81,17 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
 def scheduled_changes(request: HttpRequest) -> HttpResponse:
     """The latest changes, and the errors of interceptions."""
     brokers = access.visible_brokers(request.user)
-    rows = ScheduledChange.objects.filter(broker__in=brokers).order_by("-pk")
+    rows = ScheduledChange.objects.filter(broker__in=brokers)
+    before = paging.row_number(request.GET.get("before", ""))
+    shown = rows.select_related("topology", "requested_by")
+    page, older = paging.newest_page(shown, before, SHOWN)
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     kept = Interception.objects.filter(broker__in=brokers).exclude(state=InterceptionState.CLOSED)
     context = {
         "worker_is_missing": rows.filter(state__in=OPEN).exists() and is_missing(CHANGES),
-        "changes": rows.select_related("topology", "requested_by")[:SHOWN],
+        "changes": page,
+        "before": before,
+        "older": older,
         "open": OPEN,
         "operated": set(operated.values_list("pk", flat=True)),
         "interceptions": kept.select_related("work", "broker"),
@@ -108,7 +119,8 @@ def _request(
     request: HttpRequest, rows: list[ScheduledMessage], kind: ChangeKind, to: datetime | None
 ) -> HttpResponse:
     broker = rows[0].broker
-    sentence = f"Delayboard will change {len(rows)} waiting messages: {kind.label}."
+    until = f" to {to:%Y-%m-%d %H:%M:%S} UTC" if to else ""
+    sentence = f"{kind.label.capitalize()}: {count_of(len(rows), 'waiting message')}{until}."
     queues = sorted({wait_queue(row) for row in rows if is_read(row)})
     if queues:
         names = ", ".join(f"“{queue}”" for queue in queues[:5])
@@ -117,7 +129,7 @@ def _request(
             "Messages that are due meanwhile are a few seconds late."
         )
     effect = Effect(sentence, "/scheduled/")
-    page = confirmation(request, broker, "Request changes", effect, is_needed=bool(queues))
+    page = confirmation(request, broker, "Request change", effect, is_needed=bool(queues))
     if page:
         return page
     verdicts = request_changes(request.user, rows, kind, to)
@@ -133,17 +145,19 @@ def _request(
     return redirect("scheduled_changes")
 
 
-def _rows(request: HttpRequest, names: list[str]) -> list[ScheduledMessage]:
-    """The chosen messages, all of one broker. Raises Http404 for none, or too many."""
+def _rows(request: HttpRequest, names: list[str]) -> list[ScheduledMessage] | HttpResponse:
+    """The chosen messages, all of one broker; the list with a sentence for none, or too many."""
     numbers = {paging.row_number(name) for name in names}
     found = ScheduledMessage.objects.filter(pk__in=[one for one in numbers if one is not None])
     rows = list(found.select_related("broker", "topology__broker").order_by("due_at", "pk")[:MOST])
     brokers: set[Broker] = {row.broker for row in rows}
     if len(brokers) != 1 or len(numbers) > MOST:
-        raise Http404(
-            f"Select messages of one broker, at most {MOST}. For more messages, use the command "
-            "`manage.py scheduled`."
+        messages.error(
+            request,
+            f"Nothing was changed. Select waiting messages of one broker, at most {MOST}. For more "
+            "messages, use the command scheduled.",
         )
+        return redirect("analytics:scheduled")
     access.require(request.user, rows[0].broker, Role.OPERATOR)
     return rows
 
@@ -156,6 +170,8 @@ def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | H
     hidden = redaction.rules_by_broker(request.user, brokers)
     wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
     rows: list[ScheduledMessage] = []
+    if not operated:
+        raise PermissionDenied("This action needs the role operator on a broker.")
     if not wanted.problems:
         found = listing.filter_waiting(brokers, wanted, now).select_related(
             "broker", "topology__broker"
@@ -163,7 +179,10 @@ def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | H
         rows = list(islice(export.read(found, wanted.text), MOST + 1))
         if rows and len(rows) <= MOST and len({row.broker_id for row in rows}) == 1:
             return rows
-    sentence = " ".join(wanted.problems.values()) or (
+    sentence = " ".join(wanted.problems.values())
+    if not sentence and not rows:
+        sentence = "No waiting message that can be changed matches the filter."
+    sentence = sentence or (
         f"The filter has to match messages of one broker, at most {MOST}. Narrow it, or use the "
         "command scheduled."
     )

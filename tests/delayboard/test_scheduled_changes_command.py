@@ -183,6 +183,20 @@ def test_what_is_not_said_clearly_or_not_permitted_changes_nothing(
     assert not ScheduledChange.objects.exists()
 
 
+def test_all_changes_that_can_be_undone_are_undone_at_once(topology: Topology) -> None:
+    for number in range(3):
+        waiting(topology, f"m{number}", timedelta(hours=1))
+    run("cancel", "--all")
+    run("undo", "--id", str(ScheduledChange.objects.get(key="m0").pk))
+    text = run("undo", "--all")
+    assert [line.partition("  ")[2] for line in text.splitlines()] == [
+        f"cancel m{number} for work: undone." for number in (1, 2)
+    ]
+    assert set(ScheduledChange.objects.values_list("state", flat=True)) == {"undone"}
+    with pytest.raises(CommandError, match="No change can be undone"):
+        run("undo", "--all")
+
+
 def test_a_production_broker_asks_for_its_name(topology: Topology) -> None:
     waiting(topology, "m0", timedelta(hours=1))
     broker = topology.broker

@@ -344,6 +344,23 @@ def test_a_copy_that_only_a_tap_took_takes_no_message_s_place(
 
 
 @only_quorum
+def test_an_interception_ends_though_nothing_can_come_any_more(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    """As after the topology was deleted while a change was requested."""
+    rows = delay(topology, vhost, [("a", "orders", seconds(6))])
+    request(None, list(rows.values()), ChangeKind.CANCEL)
+    management.unbind(Binding(delivery_name(topology.parsed), "orders", "#.orders"))
+    before = observe(management).declared
+    with working(1):
+        eventually(all_closed, "the change is given up", seconds=120)
+    (change,) = ScheduledChange.objects.all()
+    assert change.state == ChangeState.MISSED
+    assert change.error.startswith("The message was not intercepted. The queue “orders” has no")
+    assert observe(management).declared == before
+
+
+@only_quorum
 def test_a_queue_that_was_bound_in_a_second_way_since_is_not_intercepted(
     vhost: Vhost, management: Management, topology: Topology
 ) -> None:

@@ -298,6 +298,10 @@ def test_malformed_messages_go_to_their_queue_and_stop_nothing(
     with Consumer(address_of(vhost), malformed_queue(source)) as consumer:
         (one,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
         assert one.message.body == b"bad"
+        # Nothing else says for whom it was.
+        headers = one.message.headers
+        assert headers["x-opt-delayboard-routing-key"] == route.routing_key
+        assert headers["x-opt-delayboard-reason"] == "The delay of the message is too long."
 
 
 def test_messages_without_a_publish_time_stay_and_pause_the_migration(

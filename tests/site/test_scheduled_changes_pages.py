@@ -19,6 +19,7 @@ from delayboard.changes.request import READ
 from delayboard.live import subjects
 from delayboard.models import BackgroundTask, ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.background_task import CHANGES
+from delayboard.views import scheduled_changes
 from tests.builders import make_broker
 from tests.site.page_setup import signed_in, text_of
 from topology.definitions import Binding
@@ -151,7 +152,7 @@ def test_a_message_names_each_of_its_changes_and_the_state_once(row: ScheduledMe
     client = signed_in(Role.OPERATOR)
     client.post(reverse("scheduled_change"), new(row, "cancel"))
     page = reverse("analytics:scheduled_message", args=[row.pk])
-    assert "Cancel, requested " in text_of(client.get(page))
+    assert "Cancel, takes effect at <time" in text_of(client.get(page))
     ScheduledChange.objects.update(state=ChangeState.DONE)
     assert "Cancel, done, requested " in text_of(client.get(page))
 
@@ -390,11 +391,29 @@ def test_the_command_asks_for_the_name_too(queued: ScheduledMessage) -> None:
     assert ScheduledChange.objects.exists()
 
 
-@pytest.mark.parametrize("chosen", [{}, {"message": "x"}, {"message": "1", "kind": "burn"}])
-def test_what_names_nothing_is_not_found(row: ScheduledMessage, chosen: dict[str, str]) -> None:
-    chosen = {**chosen, **({"message": str(row.pk)} if "kind" in chosen else {})}
+def test_what_names_nothing_changes_nothing_and_says_so(row: ScheduledMessage) -> None:
+    client, address = signed_in(Role.OPERATOR), reverse("scheduled_change")
+    for chosen in ({}, {"message": "x"}):
+        page = client.get(address, chosen, follow=True).content.decode()
+        assert "Nothing was changed. Select waiting messages of one broker" in page
+    assert client.get(address, {"message": str(row.pk), "kind": "burn"}).status_code == 404
+
+
+def test_the_list_of_changes_has_pages(
+    row: ScheduledMessage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduled_changes, "SHOWN", 1)
+    for _ in range(2):
+        signed_in(Role.OPERATOR).post(reverse("scheduled_change"), new(row, "cancel"))
+        change = ScheduledChange.objects.latest("pk")
+        ScheduledChange.objects.filter(pk=change.pk).update(state="undone")
     client = signed_in(Role.OPERATOR)
-    assert client.get(reverse("scheduled_change"), chosen).status_code == 404
+    first = client.get(reverse("scheduled_changes")).content.decode()
+    newest, oldest = ScheduledChange.objects.order_by("-pk")
+    assert f'id="change-{newest.pk}"' in first
+    assert f'id="change-{oldest.pk}"' not in first
+    second = client.get(reverse("scheduled_changes"), {"before": newest.pk}).content.decode()
+    assert f'id="change-{oldest.pk}"' in second
 
 
 def test_all_that_the_filter_matches_are_checked_together(row: ScheduledMessage) -> None:
@@ -416,6 +435,6 @@ def test_all_that_the_filter_matches_are_checked_together(row: ScheduledMessage)
         none = client.get(reverse("scheduled_change"), form | wanted, follow=True)
         assert "Cancel: 1 message" not in none.content.decode()
     none = client.get(reverse("scheduled_change"), form | {"destination": "other"}, follow=True)
-    assert "The filter has to match messages of one broker" in none.content.decode()
+    assert "No waiting message that can be changed matches" in none.content.decode()
     wrong = client.get(reverse("scheduled_change"), form | {"from": "soon"}, follow=True)
     assert "is not a time" in wrong.content.decode()

@@ -81,6 +81,10 @@ class Interception:
         return stated
 
 
+class NoBinding(NotFound):
+    """Nothing leads messages to the queue, not even by the interception."""
+
+
 def begin(
     interception: Interception,
     management: Management,
@@ -91,14 +95,14 @@ def begin(
     that it got before.
 
     `settle` is called before any message can come into a queue that was just declared: to wait
-    `SETTLE_SECONDS`. Raises NotFound where the queue, or every binding that led to it, is gone, and
-    BrokerError: calling again goes on.
+    `SETTLE_SECONDS`. Raises NotFound where the queue is gone, NoBinding where every binding that
+    led to it is, and BrokerError: calling again goes on.
     """
     detour, binding = interception.detour, interception.binding
     is_bound = _is_bound(binding, management)
     is_entered = _is_bound(detour.entrance(binding), management)
     if not is_bound and not is_entered:
-        raise NotFound(
+        raise NoBinding(
             f"The queue “{binding.destination}” has no binding to “{binding.source}” any more. "
             "Bind the queue again."
         )
@@ -133,6 +137,14 @@ def remove(interception: Interception, management: Management) -> None:
     interception.detour.remove(management)
     management.delete_exchange(interception.out)
     management.delete_queue(interception.name, only_if_empty=False)
+
+
+def is_empty(interception: Interception, management: Management) -> bool:
+    """Whether the intercept queue is reported to have no message, or does not exist."""
+    try:
+        return management.queue(interception.name).get("messages") == 0
+    except NotFound:
+        return True
 
 
 def is_released(interception: Interception, management: Management) -> bool:
