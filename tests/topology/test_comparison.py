@@ -101,3 +101,17 @@ def test_a_comparison_names_what_the_broker_cannot_have() -> None:
 def test_the_plugin_says_what_became_of_it(version: tuple[int, ...], words: str) -> None:
     verdict = find_better("delayed_exchange", PATTERNS["delayed_exchange"].EXAMPLE, version)
     assert words in verdict.why
+
+
+def test_classic_and_quorum_levels_have_names_and_hazards_of_their_own() -> None:
+    classic, quorum = (
+        describe_cost("delay_levels", Levels(preset), max(DELAYS))
+        for preset in ("nsb-v1", "nsb-v2")
+    )
+    assert (classic.title, quorum.title) == (
+        "Delay levels, classic queues",
+        "Delay levels, quorum queues",
+    )
+    assert "at most once" in classic.hazards[0]
+    assert "at-least-once" in quorum.hazards[0]
+    assert classic.hazards[1:] == quorum.hazards[1:]

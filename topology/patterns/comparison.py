@@ -34,6 +34,10 @@ DELAYED_RETRY = (4, 3, 1)
 LAST_WITH_PLUGIN = (4, 3)
 DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
 """Of the comparison without a topology."""
+AT_MOST_ONCE = (
+    "Classic levels dead-letter at most once. RabbitMQ drops a message whose next queue is not "
+    "available, and a message to a destination without a binding."
+)
 _HOUR = timedelta(hours=1)
 _ZERO = timedelta(0)
 _RETRIES = (RETRY_LOOP, RETRY_PAIR, RETRY_LADDER, DELAY_QUEUES)
@@ -150,12 +154,12 @@ def describe_cost(
     pattern = PATTERNS[kind]
     return Cost(
         kind,
-        pattern.EXPLANATION.title,
+        _name(kind, params),
         _describe_delays(kind, params),
         _describe_queues(kind, params),
         _count_writes(kind, params, longest),
         _describe_retries(kind, params),
-        pattern.EXPLANATION.hazards,
+        _list_hazards(kind, params),
         pattern.obstacle(params, version, exchange_types) if version else "",
     )
 
@@ -212,6 +216,21 @@ _MAKE: Mapping[str, Callable[[tuple[timedelta, ...]], Any]] = {
     RETRY_LOOP: _make_loop,
     RETRY_PAIR: _make_pair,
 }
+
+
+def _name(kind: str, params: Any) -> str:
+    title = PATTERNS[kind].EXPLANATION.title
+    if kind != DELAY_LEVELS:
+        return title
+    return f"{title}, {'quorum' if params.is_at_least_once else 'classic'} queues"
+
+
+def _list_hazards(kind: str, params: Any) -> Sequence[str]:
+    """The first one of delay levels is that of dead-lettering at least once."""
+    hazards = PATTERNS[kind].EXPLANATION.hazards
+    if kind == DELAY_LEVELS and not params.is_at_least_once:
+        return (AT_MOST_ONCE, *hazards[1:])
+    return hazards
 
 
 def _describe_delays(kind: str, params: Any) -> str:
