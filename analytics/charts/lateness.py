@@ -37,7 +37,7 @@ def no_delivery(label: str) -> Percentiles:
     return Percentiles(label, None, None, None, ("", "", ""))
 
 
-def _drawn(value: float | None) -> float | None:
+def _draw_value(value: float | None) -> float | None:
     return None if value is None else max(value, SHORTEST_MS)
 
 
@@ -51,7 +51,7 @@ def over_time(
         go.Scatter(
             name=name,
             x=[row.label for row in rows],
-            y=[_drawn(getattr(row, name)) for row in rows],
+            y=[_draw_value(getattr(row, name)) for row in rows],
             customdata=[row.texts[place] for row in rows],
             mode="lines+markers",
             line={"width": 2, "color": COLOURS[name]},
@@ -86,7 +86,7 @@ def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
     traces = [
         go.Scatter(
             name=name,
-            x=[_drawn(getattr(row, name)) for row in rows],
+            x=[_draw_value(getattr(row, name)) for row in rows],
             y=labels,
             customdata=[row.texts[place] for row in rows],
             mode="markers",

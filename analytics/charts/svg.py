@@ -97,9 +97,9 @@ def _axis(own: Mapping[str, Any], values: Sequence[Any]) -> Axis:
     most = own["range"][1] if "range" in own else 1.05 * max(numbers)
     most = most or 1.0
     step = _step(most)
-    if all(number.is_integer() for number in numbers):
-        step = max(step, 1.0)
     is_share = own.get("tickformat", "").endswith("%")
+    if not is_share and all(number.is_integer() for number in numbers):
+        step = max(step, 1.0)
     marks = [number * step for number in range(int(most / step) + 1)]
     return Axis(
         lambda value: value / most,

@@ -92,7 +92,8 @@ class Run(models.Model):
     @property
     def is_of_unfinished_day(self) -> bool:
         """Its figures were computed before the end of the day."""
-        return self.finished_at is not None and self.finished_at.astimezone(UTC).date() <= self.day
+        at = self.started_at or self.finished_at
+        return at is not None and at.astimezone(UTC).date() <= self.day
 
     @property
     def duration(self) -> timedelta | None:

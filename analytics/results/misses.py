@@ -99,8 +99,8 @@ def _describe(found: Attainment, slo: Slo, parts: Sequence[Part]) -> str:
     causes = [part for part in parts if _is_cause(part, late, found.measured)]
     if not causes:
         return (
-            f"{text} They are spread over the hours, destinations and requested delays, so the "
-            "cause concerns the whole topology."
+            f"{text} No hours, destination or requested delay stand out, so the cause concerns the "
+            "whole topology."
         )
     shares = [
         f"{'all' if part.late == late else percent(part.late / late)} of them {part.clause}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 ONE_DAY = timedelta(days=1)
 RANGES = {"yesterday": 1, "7": 7, "28": 28, "90": 90}
@@ -13,6 +13,8 @@ CUSTOM, DEFAULT = "custom", "7"
 MOST_DAYS = 92
 # There was no RabbitMQ before, and so no event.
 EARLIEST_DAY = date(2007, 1, 1)
+# Copies recorded at midnight's end are synced within a second; a batch may take a little more.
+AFTER_MIDNIGHT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -67,3 +69,8 @@ def find_usual(period: Period, newest: date) -> str:
     """The name of the usual range up to `newest` that has these days; "" if none has."""
     usual = (name for name, length in RANGES.items() if length == period.length)
     return next(usual, "") if period.last == newest else ""
+
+
+def complete_at(day: date) -> datetime:
+    """From when on a UTC day is over and its log complete."""
+    return datetime.combine(day, time(), UTC) + ONE_DAY + AFTER_MIDNIGHT

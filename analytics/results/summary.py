@@ -179,7 +179,8 @@ def _never_succeeding(topology: str, days: Days) -> Iterator[Sentence]:
     steps = total.survival()
     last = max((step.attempt for step in steps if step.recovered), default=0)
     tried = sum(step.at_risk for step in steps if step.attempt > last)
-    if tried < LEAST_ATTEMPTS:
+    # Where nobody observes deliveries, no success is recorded.
+    if tried < LEAST_ATTEMPTS or not (last or total.measured):
         return
     name = ORDINALS[last - 1] if last <= len(ORDINALS) else f"{last}th"
     yield Sentence(

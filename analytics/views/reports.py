@@ -43,8 +43,7 @@ def reports(request: HttpRequest) -> HttpResponse:
     visible = list(access.visible_brokers(request.user))
     brokers = _brokers(request, visible)
     period, problem = _period(request)
-    query = _short_query(request.GET, period)
-    if not problem and query != request.GET.urlencode():
+    if not problem and (query := _short_query(request.GET, period)) != request.GET.urlencode():
         return redirect(f"{request.path}?{query}")
     found = report(period, brokers, _selection(request, brokers))
     topology = Topology.objects.filter(slug=found.selection.topology, broker__in=brokers).first()
@@ -216,7 +215,8 @@ def _short_query(values: QueryDict, period: Period) -> str:
     for name in [name for name, value in values.items() if not value]:
         del short[name]
     if values.get("range") == CUSTOM and (usual := find_usual(period, last_day())):
-        del short["from"], short["to"]
+        for name in ("from", "to"):
+            short.pop(name, None)
         short["range"] = usual
     return short.urlencode()
 

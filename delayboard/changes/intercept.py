@@ -93,7 +93,7 @@ class _Interception(Session):
                         self.objects, management, self.selection.missing(), settle=self._settle
                     )
                 except objects.NoBinding as error:
-                    if not self._is_given_up(management, error):
+                    if not self._is_abandoned(management, error):
                         raise
                     return
                 self.set_state(InterceptionState.OPEN)
@@ -109,13 +109,14 @@ class _Interception(Session):
                 objects.remove(self.objects, management)
                 self.set_state(InterceptionState.WAITING)
 
-    def _is_given_up(self, management: Management, error: BrokerError) -> bool:
+    def _is_abandoned(self, management: Management, error: BrokerError) -> bool:
         """Whether no message can come any more, as after the topology was deleted."""
         changes = self.row.changes.all()
         take.abandon(changes, f"The message was not intercepted. {error}")
         if changes.filter(state__in=OPEN).exists():
             return False
-        if not objects.is_empty(self.objects, management):
+        # One that does not exist has no depth.
+        if any(live_depths(self.row.broker.address, [self.objects.name]).values()):
             return False
         objects.remove(self.objects, management)
         self.set_state(InterceptionState.WAITING)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import timedelta
+from typing import Any
 
+from analytics.models import ScheduledMessage
 from delayboard.changes.point import exit_of
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from topology.broker.properties.read import strip_for_replay
@@ -24,6 +27,15 @@ def stated_headers(change: ScheduledChange) -> dict[str, str]:
         # It was begun before, and nothing says that the broker did not get it.
         stated[DOUBLED_HEADER] = "1"
     return stated
+
+
+def headers_of(row: ScheduledMessage) -> dict[str, Any]:
+    """Those that were recorded; none where they cannot be read."""
+    try:
+        headers = json.loads(row.headers_json)
+    except ValueError:
+        return {}
+    return headers if isinstance(headers, dict) else {}
 
 
 def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions, Publish]:

@@ -8,8 +8,8 @@ from topology.broker.properties.read import read_properties
 from topology.message import Message
 
 NO_BODY = (
-    "Delayboard has no body of this message, so it cannot publish a copy. Reschedule it to a later "
-    "time, or cancel it. For later messages, enable body storage on the page of the topology."
+    "Delayboard has no body of this message, so it cannot publish a copy. Reschedule the message "
+    "to a later time; for later messages, enable body storage on the page of the topology."
 )
 INCOMPLETE = (
     "Delayboard did not record every property of this message, so it cannot publish a copy."

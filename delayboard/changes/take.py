@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from analytics import facts
 from analytics.events import bounded
+from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from analytics.scheduled.rows.close_moved import close_rows
 from delayboard.changes.limits import GRACE, LEAD, REMEMBERED
-from delayboard.changes.outgoing import CHANGE_HEADER, stated_headers
+from delayboard.changes.outgoing import CHANGE_HEADER, headers_of, stated_headers
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import audit
@@ -25,8 +26,6 @@ from topology.message import Message, Publish
 from topology.models import Topology
 from topology.transfer.forwarder import Altered
 
-# Of the number of a change; a longer one is not ours, and no database has it.
-LONGEST_NUMBER = 18
 # What the audit log calls a change that took effect.
 ACTIONS = {
     ChangeKind.CANCEL: "message cancelled",
@@ -99,11 +98,10 @@ class Tombstones:
         """The change of this message, None for one that passes.
 
         Neither one of the same id and another content is it, nor one that comes long before it,
-        nor what stands for the message of another change, unless this one was requested after it
-        was published. One that was taken before is
-        known again only when it is delivered again, or when a level dead-lettered it twice. Then
-        the change is done, or its message is taken. Where an equal message goes on, none is known
-        again: one that comes twice is better than one that is lost.
+        nor what was published for another change, unless this one was requested for that. One that
+        was taken before is known again only when it is delivered again, or when a level
+        dead-lettered it twice. Then the change is done, or its message is taken. Where an equal
+        message goes on, none is known again: one that comes twice is better than one that is lost.
         """
         name = bounded(message.properties.message_id or "")
         if not self._by_key or (name and name not in self._by_key):
@@ -133,16 +131,18 @@ class Tombstones:
 
 
 def _without_own(changes: list[ScheduledChange], own: str) -> list[ScheduledChange]:
-    """Those that can be of what the change with the number `own` published; all for none."""
-    if not changes or not own.isdecimal() or len(own) > LONGEST_NUMBER:
+    """Those of a message that the change with the number `own` published; all for none.
+
+    The recorded message of such a change has the number in its headers. Of an equal message, too, a
+    change can be requested and wait for it.
+    """
+    if not own.isdecimal():
         return changes
-    later = [one for one in changes if one.pk > int(own)]
-    row = ScheduledChange.objects.filter(pk=int(own)).values_list("copied_at", "ended_at").first()
-    if row is None:
-        return later
-    published_at = row[0] or row[1]
-    # Of an equal message, too, a change can be requested and wait for it.
-    return [one for one in later if published_at and one.requested_at > published_at]
+    return [one for one in changes if one.message and _is_published_by(own, one.message)]
+
+
+def _is_published_by(own: str, row: ScheduledMessage) -> bool:
+    return str(headers_of(row).get(CHANGE_HEADER)) == own
 
 
 def trip_of(message: Message) -> str:

@@ -66,7 +66,7 @@ class DryRun:
         return sum(queue.number for queue in self.queues)
 
 
-def too_long(target: Topology, delay: timedelta) -> str:
+def describe_too_long(target: Topology, delay: timedelta) -> str:
     """Why the target cannot take a message with so much of its delay left; "" where it can."""
     longest = target.pattern.longest(target.parsed)
     if delay <= longest:
@@ -118,7 +118,7 @@ def check(source: Topology, target: Topology, now: datetime) -> DryRun:
     lines = [
         Line(
             *(name, number, first, last),
-            destinations.problem(name) or (too_long(target, last - now) if last else ""),
+            destinations.problem(name) or (describe_too_long(target, last - now) if last else ""),
         )
         for name, number, first, last in groups.order_by("destination")
     ]

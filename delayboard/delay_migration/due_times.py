@@ -36,8 +36,12 @@ class Malformed(Exception):
 
 
 class Undated(Malformed):
-    """The message has no publish time, or a wrong one, and no due time was recorded: only its
-    source keeps its delay.
+    """The message has no publish time, and none was recorded: only its source keeps its delay."""
+
+
+class WrongStamp(Undated):
+    """The publish time does not fit the queue. Where RabbitMQ is late, a right one does not fit
+    either, so that only the source can deliver the message.
     """
 
 
@@ -113,9 +117,9 @@ def _read_eta(message: Message) -> datetime | None:
         return None
     try:
         at = datetime.fromisoformat(eta)
-    except ValueError:
+        return at.astimezone(UTC) if at.tzinfo else None
+    except (ValueError, OverflowError):
         return None
-    return at.astimezone(UTC) if at.tzinfo else None
 
 
 def _read_expiration(message: Message) -> timedelta | None:
@@ -127,8 +131,8 @@ def _read_expiration(message: Message) -> timedelta | None:
 def _fit(
     at: datetime, recorded_at: datetime | None, earliest: datetime, latest: datetime
 ) -> datetime:
-    """The due time within the bounds that the queue gives it. Raises Undated."""
+    """The due time within the bounds that the queue gives it. Raises WrongStamp."""
     for one in (at, recorded_at):
         if one is not None and earliest - TOLERANCE <= one <= latest + TOLERANCE:
             return min(max(one, earliest), latest)
-    raise Undated(WRONG_STAMP)
+    raise WrongStamp(WRONG_STAMP)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -20,8 +21,14 @@ from django.db.models import F
 from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
-from delayboard.delay_migration.check import read_depths, too_long
-from delayboard.delay_migration.due_times import Due, Malformed, Undated, remaining_delay
+from delayboard.delay_migration.check import describe_too_long, read_depths
+from delayboard.delay_migration.due_times import (
+    Due,
+    Malformed,
+    Undated,
+    WrongStamp,
+    remaining_delay,
+)
 from delayboard.delay_migration.places import Place
 from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
 from delayboard.models import DelayMigration
@@ -57,6 +64,7 @@ PREFETCH = WINDOW // 2
 # A queue counts as empty when nothing came for so long.
 QUIET_SECONDS = 0.3
 PULSE_SECONDS = 1.0
+EXPIRATION = frozenset({"expiration"})
 # Equal messages that are due so close to each other count as due together.
 MOST_TWINS, TWINS_WITHIN = 100, timedelta(seconds=0.5)
 # So many reasons why messages remain are shown.
@@ -208,13 +216,13 @@ class Run:
                 headers = {DOUBLED_HEADER: "1"}
             # It would expire in a level. RabbitMQ deletes it, too, from what leaves a queue.
             properties = edit_properties(
-                strip_for_replay(message.properties, headers), drop=frozenset({"expiration"})
+                strip_for_replay(message.properties, headers), drop=EXPIRATION
             )
         except Undated as error:
-            if self.row.takes_undated:
+            if self.row.takes_undated and not isinstance(error, WrongStamp):
                 return self._make_malformed(place, message, headers, error), malformed
             self.tally.leave(str(error))
-            self.tally.undated += 1
+            self.tally.undated += not isinstance(error, WrongStamp)
             return None
         except (Malformed, FieldError) as error:
             return self._make_malformed(place, message, headers, error), malformed
@@ -244,10 +252,10 @@ class Run:
                 left_at=None,
                 entered_at__isnull=False,
             )
-            known = rows.values_list("due_at", flat=True)[:MOST_TWINS]
-            dues = sorted(at for at in set(known) if at is not None)
-            # The later one, so that neither of two is early.
-            is_one = bool(dues) and len(dues) < MOST_TWINS and dues[-1] - dues[0] <= TWINS_WITHIN
+            known = list(rows.values_list("due_at", flat=True)[:MOST_TWINS])
+            dues = sorted(at for at in known if at is not None)
+            # The latest one, so that none of them is early.
+            is_one = bool(dues) and len(known) < MOST_TWINS and dues[-1] - dues[0] <= TWINS_WITHIN
             return place.read(message, now, dues[-1] if is_one else None)
 
     def _aim(self, publish: Publish, mark: Mark) -> Publish:
@@ -260,7 +268,7 @@ class Run:
 
     def _refuse_too_long(self, delay: timedelta) -> None:
         """Raises Refusal."""
-        if problem := too_long(self.destinations.topology, delay):
+        if problem := describe_too_long(self.destinations.topology, delay):
             raise Refusal(problem)
 
     def _make_malformed(
@@ -273,6 +281,9 @@ class Run:
             REASON_HEADER: str(why),
         }
         properties = strip_if_readable(message.properties, {**headers, **stated})
+        # It waits there until somebody comes.
+        with suppress(FieldError):
+            properties = edit_properties(properties, drop=EXPIRATION)
         return Publish("", malformed_queue(self.row.source), properties, message.body)
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:

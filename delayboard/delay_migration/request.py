@@ -69,8 +69,13 @@ def request(user: Any, source: Topology, target: Topology, *, takes_undated: boo
 def cancel(user: Any, source: Topology) -> bool:
     """End it with what it moved; the rest stays in the source. False when none is paused."""
     with transaction.atomic():
-        row = open_migrations().filter(source=source).select_related("work", "target").first()
-        if row is None or not is_replaceable(row):
+        Topology.objects.select_for_update().get(pk=source.pk)
+        row = open_migrations().filter(source=source).select_related("target").first()
+        if row is None:
+            return False
+        # No worker claims it from here on.
+        row.work = Work.objects.select_for_update().get(pk=row.work_id)
+        if not is_replaceable(row):
             return False
         _cancel(user, row)
     return True

@@ -20,6 +20,7 @@ from delayboard.management.replay_arguments import find_user
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from topology.broker.errors import BrokerError
 from topology.content.text import count_of
+from topology.database import paging
 from topology.models import Broker
 
 KINDS = {
@@ -114,11 +115,12 @@ def undo_changes(given: Mapping[str, Any], write: Write) -> None:
             "Select changes with --id, or use --all for every change that can be undone. "
             "`scheduled changes` lists the ids."
         )
-    numbers = [number for number in given["id"] if number.isdecimal()]
+    numbers = [int(number) for number in given["id"] if paging.row_number(number) is not None]
     changes = ScheduledChange.objects.select_related("broker")
     pending = Q(state=ChangeState.PENDING, copy_begun_at=None)
     rows = list(changes.filter(pending if given["all"] else Q(pk__in=numbers)))
-    if unknown := sorted({*given["id"]} - {str(row.pk) for row in rows}):
+    known = {row.pk for row in rows}
+    if unknown := [text for text in given["id"] if paging.row_number(text) not in known]:
         raise CommandError(
             f"There is no change with the id “{unknown[0]}”. `scheduled changes` lists the ids."
         )
@@ -153,7 +155,8 @@ def _choose(rows: Iterable[ScheduledMessage], given: Mapping[str, Any]) -> list[
     names = set(given["id"])
     found = (row for row in rows if not names or row.key in names)
     chosen = list(islice(found, given["limit"] or MOST + 1))
-    if unknown := sorted(names - {row.key for row in chosen}):
+    unknown = sorted(names - {row.key for row in chosen})
+    if unknown and not given["limit"]:
         raise CommandError(f"No waiting message that matches has the id “{unknown[0]}”.")
     if not chosen:
         raise CommandError("No waiting message matches.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +19,7 @@ from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from delayboard.changes.check import find_obstacles
-from delayboard.changes.outgoing import CHANGE_HEADER
+from delayboard.changes.outgoing import CHANGE_HEADER, headers_of
 from delayboard.live.changed_rows import make_message_version
 from delayboard.models import BackgroundTask, ChangeState, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import task_key
@@ -137,23 +136,14 @@ def changes_of(
     """
     changes = ScheduledChange.objects.filter(broker=row.broker_id).select_related("message")
     alike = ScheduledMessage.objects.filter(topology=row.topology_id, key=row.key)
-    number = paging.row_number(str(_headers_of(row).get(CHANGE_HEADER, "")))
+    number = paging.row_number(str(headers_of(row).get(CHANGE_HEADER, "")))
     stood_for = changes.filter(pk=number, key=row.key) if number else changes.none()
     found = [(one, one.message, True) for one in stood_for]
     for one in changes.filter(message=row).order_by("pk"):
         others = alike.filter(headers_json__contains=CHANGE_HEADER).order_by("pk")
-        copies = (other for other in others if _headers_of(other).get(CHANGE_HEADER) == str(one.pk))
+        copies = (other for other in others if headers_of(other).get(CHANGE_HEADER) == str(one.pk))
         found.append((one, next(copies, None), False))
     return found
-
-
-def _headers_of(row: ScheduledMessage) -> dict[str, Any]:
-    """Without anything that an event could not keep."""
-    try:
-        headers = json.loads(row.headers_json)
-    except ValueError:
-        return {}
-    return headers if isinstance(headers, dict) else {}
 
 
 @register.filter

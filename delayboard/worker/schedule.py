@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -11,16 +11,10 @@ from django.conf import settings
 
 from analytics import nightly
 from analytics.models import Run
+from analytics.results.period import complete_at
 
-# Copies recorded at midnight's end are synced within a second; a batch may take a little more.
-AFTER_MIDNIGHT = timedelta(minutes=10)
 # A worker that was off for longer catches up with the last days only.
 DAYS_BACK = 7
-
-
-def complete_at(day: date) -> datetime:
-    """From when on a UTC day is over and its log complete."""
-    return datetime.combine(day, time(), UTC) + timedelta(days=1) + AFTER_MIDNIGHT
 
 
 def settled_at(day: date) -> datetime:

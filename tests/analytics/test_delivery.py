@@ -16,7 +16,8 @@ from tests.builders import make_user
 from tests.receivers import Mailbox, smtp_server, webhook
 from topology.models import AuditEntry, Broker, Role
 
-DAY = datetime.now(UTC).date() - timedelta(days=1)
+# Complete, even shortly after midnight.
+DAY = datetime.now(UTC).date() - timedelta(days=2)
 ADDRESS = "ops@example.org"
 
 
@@ -65,9 +66,12 @@ def test_a_report_that_was_stored_before_the_end_of_its_day_is_sent_after_it(
 ) -> None:
     delivery.subscribe("email", ADDRESS)
     noon = datetime.combine(DAY, time(12), UTC)
-    with time_machine.travel(noon):
-        store.store_report(DAY)
-    assert not Delivery.objects.exists()
+    Run.objects.update(finished_at=noon)
+    for at in (noon, noon + timedelta(hours=12, seconds=10)):
+        with time_machine.travel(at):
+            store.store_report(DAY)
+        assert not Delivery.objects.exists()
+    Run.objects.update(finished_at=datetime.now(UTC))
     deliver()
     assert len(mailbox.mails) == 1
     assert Delivery.objects.get().sent_at is not None

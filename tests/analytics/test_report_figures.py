@@ -135,8 +135,11 @@ def test_attempts_that_never_succeed_are_told_with_their_number() -> None:
 
 def test_retries_that_never_succeed_at_all_are_told() -> None:
     ways: dict[tuple[str | int, ...], int] = {(1, 3, "exhausted"): 30}
-    (sentence,) = sentences(days(some(outcomes=ways)), "webhooks")
+    late: dict[tuple[str | int, ...], int] = {(5, buckets.ON_TIME): 90}
+    (sentence,) = sentences(days(some(outcomes=ways, late_by_hour=late)), "webhooks")
     assert sentence.startswith("Retries never succeed in webhooks (0 of 90).")
+    # Without a recorded delivery nobody knows.
+    assert sentences(days(some(outcomes=ways)), "webhooks") == []
 
 
 def test_unexplained_messages_and_missing_days_are_told() -> None:

@@ -228,6 +228,11 @@ def test_the_form_names_a_usual_range_and_sends_no_empty_filter(viewer: Client) 
     answer = viewer.get("/reports/", query)
     assert (answer.status_code, answer["Location"]) == (302, "/reports/?topology=orders&range=7")
     assert viewer.get(answer["Location"]).status_code == 200
+    # A day alone is a range, and no day is a sentence.
+    alone = viewer.get("/reports/", {"from": str(yesterday), "range": "custom"})
+    assert alone["Location"] == "/reports/?range=yesterday"
+    for odd in ({"range": "custom"}, {"range": "custom", "from": "", "to": ""}):
+        assert "is not a date" in viewer.get("/reports/", odd).content.decode()
     fixed = {"from": "2026-11-18", "to": "2026-11-20", "range": "custom"}
     assert viewer.get("/reports/", fixed).status_code == 200
 

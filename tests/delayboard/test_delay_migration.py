@@ -134,7 +134,8 @@ def test_a_task_of_celery_states_its_due_time(zone: timezone) -> None:
     task = message(key, {"task": "tasks.send", "id": "1", "eta": eta})
     due = due_in_level(CELERY, 256 * SECOND, 8, task, SENT + 10 * SECOND)
     assert (due.destination, due.at) == ("celery", SENT + 300 * SECOND)
-    for odd in ({"eta": "soon"}, {"eta": None}, {"eta": "2022-05-06T12:05:00"}):
+    far = "0001-01-01T00:00:00+14:00"
+    for odd in ({"eta": "soon"}, {"eta": None}, {"eta": "2022-05-06T12:05:00"}, {"eta": far}):
         with pytest.raises(Undated, match="without a publish time"):
             due_in_level(CELERY, 256 * SECOND, 8, message(key, {"task": "t", **odd}), SENT)
 

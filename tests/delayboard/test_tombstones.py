@@ -91,10 +91,11 @@ def test_a_message_that_comes_long_before_the_due_time_is_another_one(topology: 
 
 
 def test_what_stands_for_a_later_change_is_not_taken_for_an_earlier_one(topology: Topology) -> None:
-    change = requested(store(topology, message(), "work", SOON))
+    change = requested(store(topology, message(own=7), "work", SOON))
     found = take.Tombstones(ScheduledChange.objects.all())
-    assert found.find(message(own=change.pk + 1)) is None
-    assert found.find(message(own=change.pk - 1)) == change
+    assert found.find(message(own=change.pk)) is None
+    assert found.find(message(own=8)) is None
+    assert found.find(message(own=7)) == change
 
 
 @pytest.mark.parametrize("is_confirmed", [True, False])

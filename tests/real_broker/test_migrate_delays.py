@@ -288,7 +288,7 @@ def test_malformed_messages_go_to_their_queue_and_stop_nothing(
     route = delay_levels.route(OLD, timedelta(seconds=100), "work")
     with publisher(address_of(vhost), "test") as channel:
         stated = {PUBLISHED_AT_HEADER: time.time_ns() // 1_000_000, DELAY_HEADER: 2**60}
-        properties = build_properties(stated)
+        properties = build_properties(stated, expiration="90000")
         channel.publish(Publish(route.exchange, route.routing_key, properties, b"bad"))
     tally = migrate(source, target, owner="test")
     assert (tally.moved, tally.malformed, tally.is_empty) == (1, 1, True)
@@ -298,6 +298,8 @@ def test_malformed_messages_go_to_their_queue_and_stop_nothing(
     with Consumer(address_of(vhost), malformed_queue(source)) as consumer:
         (one,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
         assert one.message.body == b"bad"
+        # It would be lost when it expires in this queue.
+        assert one.message.properties.expiration is None
         # Nothing else says for whom it was.
         headers = one.message.headers
         assert headers["x-opt-delayboard-routing-key"] == route.routing_key

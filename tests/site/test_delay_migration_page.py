@@ -185,8 +185,8 @@ def test_a_paused_migration_is_a_warning_and_can_be_cancelled(source: Topology) 
 
 def test_messages_that_the_target_cannot_delay_so_long_are_named(source: Topology) -> None:
     target = create_topology(None, source.broker, delay_levels.KIND, levels.Params("own", "b", 4))
-    assert check.too_long(target, timedelta(seconds=15)) == ""
-    assert "The longest delay of “" in check.too_long(target, timedelta(seconds=16))
+    assert check.describe_too_long(target, timedelta(seconds=15)) == ""
+    assert "The longest delay of “" in check.describe_too_long(target, timedelta(seconds=16))
 
 
 def test_only_levels_and_hold_queues_can_be_a_source(source: Topology) -> None:

@@ -139,14 +139,6 @@ def remove(interception: Interception, management: Management) -> None:
     management.delete_queue(interception.name, only_if_empty=False)
 
 
-def is_empty(interception: Interception, management: Management) -> bool:
-    """Whether the intercept queue is reported to have no message, or does not exist."""
-    try:
-        return management.queue(interception.name).get("messages") == 0
-    except NotFound:
-        return True
-
-
 def is_released(interception: Interception, management: Management) -> bool:
     """Whether messages pass to the queue again."""
     bindings = (interception.binding, interception.detour.switch)

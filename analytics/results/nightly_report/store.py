@@ -13,6 +13,7 @@ from analytics.models import Delivery, NightlyReport, Run, Subscriber
 from analytics.models.run import RunState
 from analytics.results.nightly_report.document import as_html, report_of
 from analytics.results.nightly_report.pdf import PdfError, print_pdf
+from analytics.results.period import complete_at
 
 # Of days before there is a report only if somebody runs run_nightly for them.
 LAST_DAYS = 7
@@ -22,8 +23,8 @@ logger = logging.getLogger(__name__)
 def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> NightlyReport:
     """Make the files of a day and put them in the place of earlier ones.
 
-    The first report of a day that is over, and not long ago, is noted to be sent to all
-    subscribers. `alive` is called at least once a second.
+    The first report of a whole day, and not of long ago, is noted to be sent to all subscribers.
+    `alive` is called at least once a second.
     """
     html = as_html(report_of(day))
     pdf, problem = None, ""
@@ -38,12 +39,18 @@ def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> Nigh
     values = {"made_at": now, "html": html, "pdf": pdf, "pdf_error": problem}
     with transaction.atomic():
         earlier = NightlyReport.objects.filter(day=day).values_list("made_at", flat=True).first()
+        computed = Run.objects.filter(day=day).values_list("finished_at", flat=True).first()
         stored, _ = NightlyReport.objects.update_or_create(day=day, defaults=values)
-        is_first = earlier is None or earlier.astimezone(UTC).date() <= day
-        if is_first and _first_day(now) <= day < now.date():
+        is_first = earlier is None or earlier < complete_at(day)
+        is_whole = computed is None or computed >= complete_at(day)
+        if is_first and is_whole and _first_day(now) <= day < now.date():
+            # Another process may store it at the same time.
             Delivery.objects.bulk_create(
-                Delivery(report=stored, subscriber=one, next_at=now)
-                for one in Subscriber.objects.all()
+                (
+                    Delivery(report=stored, subscriber=one, next_at=now)
+                    for one in Subscriber.objects.all()
+                ),
+                ignore_conflicts=True,
             )
     return stored
 

@@ -61,10 +61,11 @@ def make_topologies(report: Report) -> Section:
             *(row.target, row.attained.share if row.attained else None),
             row.attained.result if row.attained else None,
             *(
-                (row.messages, ratio(row.retried, row.messages), row.exhausted, row.unexplained)
+                (row.messages, ratio(row.retried, row.messages), row.exhausted)
                 if are_known
-                else (None, None, None, None)
+                else (None, None, None)
             ),
+            row.unexplained,
         ]
         for row in report.topologies
     ]

@@ -40,7 +40,7 @@ def make_recovery(report: Report) -> Section:
         done, exhausted = figures.outcome(RECOVERED), figures.outcome(EXHAUSTED)
         tries = figures.total("attempts")
         if done or exhausted or tries or figures.messages:
-            times = (buckets.percentile(figures.recoveries, share) for share in (0.5, 0.9, 0.99))
+            times = (buckets.percentile(figures.recoveries, share) for share in (0.5, 0.99))
             rows.append(
                 [
                     *(day.isoformat(), figures.messages, figures.retried),
@@ -53,7 +53,7 @@ def make_recovery(report: Report) -> Section:
         *(Column("First-time failures", "share"), Column("Attempts per message", "number")),
         *(Column("Recovered", "count"), Column("Exhausted", "count")),
         *(Column("Share recovered", "share"), Column("Recovery time p50", "ms")),
-        *(Column("Recovery time p90", "ms"), Column("Recovery time p99", "ms")),
+        Column("Recovery time p99", "ms"),
     )
     return Section("recovery", "Retries by day", columns, rows, "No message was recorded.")
 
