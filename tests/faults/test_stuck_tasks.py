@@ -94,6 +94,11 @@ def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restore
             failed = [c.sentence for c in provision.check(None, topology).checks if not c.holds]
             assert any(one.startswith(STUCK) for one in failed)
             assert not noted.exists()
+            # However fast it was reported.
+            due_at = ScheduledMessage.objects.values_list("due_at", flat=True).get()
+            assert due_at is not None
+            is_late = due_at + timedelta(seconds=1)
+            eventually(lambda: datetime.now(UTC) > is_late, "it is more than a second late")
 
             answer = client.post(
                 reverse("topology:topology_restore", args=[topology.slug]),
