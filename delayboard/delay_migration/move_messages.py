@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -41,13 +40,9 @@ from topology.broker.amqp.fast_consumer import intake
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import (
-    edit_properties,
-    strip_for_replay,
-    strip_if_readable,
-)
+from topology.broker.properties.read import strip_for_replay, strip_if_readable
 from topology.graph.live_values import count_text
-from topology.message import DOUBLED_HEADER, Message, Publish
+from topology.message import CHANGED_PROPERTIES, DOUBLED_HEADER, Message, Publish
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
@@ -64,7 +59,6 @@ PREFETCH = WINDOW // 2
 # A queue counts as empty when nothing came for so long.
 QUIET_SECONDS = 0.3
 PULSE_SECONDS = 1.0
-EXPIRATION = frozenset({"expiration"})
 # Equal messages that are due so close to each other count as due together.
 MOST_TWINS, TWINS_WITHIN = 100, timedelta(seconds=0.5)
 # So many reasons why messages remain are shown.
@@ -215,9 +209,7 @@ class Run:
                 is_doubled = True
                 headers = {DOUBLED_HEADER: "1"}
             # It would expire in a level. RabbitMQ deletes it, too, from what leaves a queue.
-            properties = edit_properties(
-                strip_for_replay(message.properties, headers), drop=EXPIRATION
-            )
+            properties = strip_for_replay(message.properties, headers, drop=CHANGED_PROPERTIES)
         except Undated as error:
             if self.row.takes_undated and not isinstance(error, WrongStamp):
                 return self._make_malformed(place, message, headers, error), malformed
@@ -280,10 +272,10 @@ class Run:
             ROUTING_KEY_HEADER: message.routing_key,
             REASON_HEADER: str(why),
         }
-        properties = strip_if_readable(message.properties, {**headers, **stated})
-        # It waits there until somebody comes.
-        with suppress(FieldError):
-            properties = edit_properties(properties, drop=EXPIRATION)
+        # Without its expiration, too: it waits there until somebody comes.
+        properties = strip_if_readable(
+            message.properties, {**headers, **stated}, drop=CHANGED_PROPERTIES
+        )
         return Publish("", malformed_queue(self.row.source), properties, message.body)
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
