@@ -303,10 +303,11 @@ def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> 
     definitions = snapshot.definitions
     for row in Interception.objects.filter(broker=broker, state__in=REPLACING):
         ours = row.objects_of_broker
-        taking = definitions.leaving(ours.detour.alternate)
+        detour = ours.detour
+        taking = (*definitions.leaving(detour.alternate), *definitions.leaving(detour.by_key))
         added = {obj.identity for obj in (*ours.objects, *taking)} | {
-            ours.detour.entrance(ours.binding).identity,
-            ours.detour.switch.identity,
+            detour.entrance(ours.binding).identity,
+            detour.switch.identity,
         }
         definitions = definitions.without(added) | type(definitions).of([ours.binding])
     return find_point(definitions, exchange, key)

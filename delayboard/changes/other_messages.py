@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict
 from delayboard.changes.limits import LEAD
-from delayboard.changes.select_messages import are_selected, distinct, id_headers
+from delayboard.changes.select_messages import Selection, selector_of, selectors_of
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
+from topology.content.text import count_of
 
 # An interception ends about so long after the last change.
 AFTER = timedelta(seconds=2)
@@ -22,7 +23,8 @@ AFTER = timedelta(seconds=2)
 class OtherMessages:
     """What else is forwarded: the messages known to be due for `queue` meanwhile, and more.
 
-    With `are_only_changed` nothing else is: a header of each changed message has its id.
+    With `are_only_changed` nothing else is: a header of each changed message has its id. With
+    `have_same_delay` only messages with the delay of one that is changed.
     """
 
     queue: str
@@ -30,6 +32,27 @@ class OtherMessages:
     until_at: datetime
     known: int = 0
     are_only_changed: bool = False
+    have_same_delay: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What passes the worker, and what it means for them."""
+        if self.are_only_changed:
+            return (
+                "RabbitMQ routes only the changed messages to the worker: each has its message id "
+                "in a header."
+            )
+        these = count_of(self.known, "known message") + " and " if self.known else ""
+        if self.have_same_delay:
+            return (
+                "RabbitMQ routes only messages with the delays of the changed messages to the "
+                f"worker. The worker forwards {these}all other messages with these delays. They "
+                "arrive a little later."
+            )
+        return (
+            f"The worker forwards {these}all other messages that RabbitMQ routes to this queue. "
+            "They arrive a little later."
+        )
 
 
 def count_other_messages(verdicts: Sequence[ChangeVerdict]) -> list[OtherMessages]:
@@ -51,9 +74,9 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
         state__in=OPEN,
         due_at__range=(from_at, until_at + LEAD),
     )
-    stated = [id_headers(one.row) for one in some]
-    stated += others_changed.values_list("id_headers", flat=True)
-    if are_selected(distinct(stated)):
+    selection = Selection().adding(selector_of(one.row) for one in some)
+    selection = selection.adding(selectors_of(others_changed))
+    if not (selection.is_all or selection.keys):
         return OtherMessages(queue, from_at, until_at, are_only_changed=True)
     others = ScheduledMessage.objects.filter(
         broker=broker,
@@ -62,5 +85,7 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
         due_at__gte=from_at,
         due_at__lte=until_at + AFTER,
     )
+    if not selection.is_all:
+        others = others.filter(routing_key__in=selection.keys)
     known = others.exclude(pk__in=[one.row.pk for one in some]).count()
-    return OtherMessages(queue, from_at, until_at, known)
+    return OtherMessages(queue, from_at, until_at, known, have_same_delay=not selection.is_all)

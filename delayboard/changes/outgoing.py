@@ -13,7 +13,6 @@ from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from topology.broker.properties.read import strip_for_replay
 from topology.definitions import Definitions
 from topology.message import DOUBLED_HEADER, Message, Publish
-from topology.patterns.delay_levels.pattern import delay_levels
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
 # Marks what stands for a changed message. Of “x-opt-”: it changes no content id.
@@ -50,7 +49,7 @@ def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions,
     now_ms = time.time_ns() // 1_000_000
     if change.kind == ChangeKind.DELIVER_NOW:
         exchange, key = exit_of(topology.pattern, params, change.destination)
-        if topology.kind == delay_levels.KIND:
+        if topology.pattern.KEYS_DIFFER_BY_DELAY:
             key = message.routing_key
         properties = strip_for_replay(message.properties, stated)
         return Definitions(), Publish(exchange, key, properties, message.body)

@@ -15,7 +15,12 @@ from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict, check, check_again
 from delayboard.changes.limits import LEAD
 from delayboard.changes.point import Point
-from delayboard.changes.select_messages import bindings_for, distinct, id_headers
+from delayboard.changes.select_messages import (
+    Selection,
+    id_headers,
+    key_of_delay,
+    selectors_of,
+)
 from delayboard.models import (
     ChangeKind,
     ChangeState,
@@ -69,9 +74,10 @@ def _select(stored: Sequence[ScheduledChange]) -> None:
     """
     pks = {one.interception_id for one in stored if one.interception_id}
     for row in Interception.objects.filter(pk__in=pks, state__in=REPLACING):
-        ids = distinct(one.id_headers for one in stored if one.interception == row)
+        own = row.changes.filter(pk__in=[one.pk for one in stored])
+        selection = Selection().adding(selectors_of(own))
         with suppress(BrokerError), Management(row.broker.address) as management:
-            declare(bindings_for(row, ids), management)
+            declare(selection.bindings(row.objects_of_broker), management)
 
 
 def undo(user: Any, change: ScheduledChange) -> bool:
@@ -111,6 +117,7 @@ def _store(
         due_at=row.due_at,
         new_due_at=new_due_at,
         id_headers=id_headers(row),
+        routing_key=key_of_delay(row),
         is_copied=verdict.is_copied,
         requested_by_id=getattr(user, "pk", None),
     )

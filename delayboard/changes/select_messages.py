@@ -1,22 +1,88 @@
-"""Which messages come into an intercept queue: the changed ones where a header has their id."""
+"""Which messages come into an intercept queue: the changed ones where a header has their id, else
+those with their routing keys where these differ by delay, else all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import orjson
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
-from delayboard.models import Interception
+from delayboard.models import Interception, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology.definitions import Binding
+from topology.transfer.interception import Interception as Intercepted
 
 # A headers exchange compares each message with all of its bindings.
-MOST = 100
+MOST_IDS = 100
+# A direct exchange looks a key up, but each takes a request before the first message is due.
+MOST_KEYS = 300
 # Names and values; empty for a message without any.
 IdHeaders: TypeAlias = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Selector:
+    """How RabbitMQ can tell a message from others of its queue: by `headers`, which no other has,
+    or by a `routing_key`, which those of the same delay have too. "" where all have the same.
+    """
+
+    headers: IdHeaders
+    routing_key: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is led into an intercept queue. It only grows: a message that passes by would overtake
+    those that wait in the queue.
+    """
+
+    headers: frozenset[IdHeaders] = frozenset()
+    keys: frozenset[str] = frozenset()
+    is_all: bool = False
+
+    def adding(self, selectors: Iterable[Selector]) -> Selection:
+        """As few other messages as possible with them."""
+        headers, keys = set(self.headers), set(self.keys)
+        for one in selectors:
+            if one.headers in headers or one.routing_key in keys:
+                continue
+            if one.headers and len(headers) < MOST_IDS:
+                headers.add(one.headers)
+            elif one.routing_key and len(keys) < MOST_KEYS:
+                keys.add(one.routing_key)
+            else:
+                return ALL
+        return self if self.is_all else Selection(frozenset(headers), frozenset(keys))
+
+    def bindings(self, intercepted: Intercepted) -> list[Binding]:
+        if self.is_all:
+            return [intercepted.taking_all]
+        with_ids = [intercepted.taking_headers(dict(one)) for one in self.headers]
+        return with_ids + [intercepted.taking_key(key) for key in sorted(self.keys)]
+
+
+ALL = Selection(is_all=True)
+
+
+def selector_of(row: ScheduledMessage) -> Selector:
+    return Selector(frozenset(id_headers(row).items()), key_of_delay(row))
+
+
+def key_of_delay(row: ScheduledMessage) -> str:
+    """The routing key with which a message leaves its delay; "" where those of others are alike."""
+    is_known = row.topology is not None and row.topology.pattern.KEYS_DIFFER_BY_DELAY
+    return row.routing_key if is_known and _is_plain(row.routing_key) else ""
+
+
+def selectors_of(changes: QuerySet[ScheduledChange]) -> Iterable[Selector]:
+    for stated, key in changes.values_list("id_headers", "routing_key"):
+        yield Selector(frozenset(stated.items()), key)
 
 
 def id_headers(row: ScheduledMessage) -> dict[str, str]:
@@ -33,49 +99,34 @@ def id_headers(row: ScheduledMessage) -> dict[str, str]:
     return {
         name: value
         for name in names
-        if value and headers.get(name) == value and _is_plain(name + value)
+        if value
+        and headers.get(name) == value
+        and _is_plain(name + value)
+        and not name.startswith("x-")
     }
 
 
-def distinct(stated: Iterable[Mapping[str, str]]) -> set[IdHeaders]:
-    """The headers of several messages, each once."""
-    return {frozenset(one.items()) for one in stated}
-
-
 def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable() and not text.startswith("x-")
+    return text.isascii() and text.isprintable()
 
 
-def are_selected(ids: Collection[IdHeaders]) -> bool:
-    """Whether only these messages are intercepted; else all of their queue are."""
-    return len(set(ids)) <= MOST and all(ids)
-
-
-def bindings_for(row: Interception, ids: Collection[IdHeaders]) -> list[Binding]:
-    """What leads these messages into the intercept queue, or every message."""
-    taking = row.objects_of_broker.taking
-    return [taking(dict(one)) for one in ids] if are_selected(ids) else [taking({})]
-
-
-class Selection:
-    """The bindings that lead what an interception takes to its queue. It only grows: a message that
-    passes by would overtake those that wait in the queue.
-    """
+class SelectedMessages:
+    """What is led into the queue of one interception in this session."""
 
     def __init__(self, row: Interception) -> None:
         self._row = row
-        self._ids: set[IdHeaders] = set()
-        self._takes_all = False
+        self._selection = Selection()
 
     def missing(self, *, is_for_all: bool = False) -> list[Binding]:
-        """Those to be declared for the changes that are due while messages may wait, should the
+        """Bindings to be declared for the changes that are due while messages may wait, should the
         worker stop; with `is_for_all` for every message. None twice.
         """
         until = timezone.now() + self._row.limit
         changes = self._row.changes.filter(state__in=OPEN, due_at__lte=until)
-        new = distinct(changes.values_list("id_headers", flat=True)) - self._ids
-        if self._takes_all or not (new or is_for_all):
+        before = self._selection
+        self._selection = ALL if is_for_all else before.adding(selectors_of(changes))
+        if self._selection == before:
             return []
-        self._ids |= new
-        self._takes_all = is_for_all or not are_selected(self._ids)
-        return bindings_for(self._row, [frozenset()] if self._takes_all else new)
+        intercepted = self._row.objects_of_broker
+        there = set(before.bindings(intercepted))
+        return [one for one in self._selection.bindings(intercepted) if one not in there]

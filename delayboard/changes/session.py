@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Event
 
-from delayboard.changes.select_messages import Selection
+from delayboard.changes.select_messages import SelectedMessages
 from delayboard.models import Interception, InterceptionState
 from topology import work
 
@@ -20,7 +20,7 @@ class Session:
         self.lease = lease
         self.stop = stop
         self.objects = row.objects_of_broker
-        self.selection = Selection(row)
+        self.selection = SelectedMessages(row)
         self._alive = alive
         self._reported = row.work.error
 

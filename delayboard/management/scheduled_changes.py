@@ -19,7 +19,6 @@ from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.replay_arguments import find_user
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from topology.broker.errors import BrokerError
-from topology.content.text import count_of
 from topology.database import paging
 from topology.models import Broker
 
@@ -82,17 +81,10 @@ def change(
         write(_line(verdict, action, new_due_at))
     good = [verdict for verdict in verdicts if not verdict.problem]
     for one in count_other_messages(good):
-        others = (
-            "RabbitMQ routes only the changed messages to the worker: each has its message id in a "
-            "header."
-            if one.are_only_changed
-            else f"It forwards {count_of(one.known, 'other known message')} and all others that "
-            "RabbitMQ routes to this queue."
-        )
         write(
             f"Delayboard intercepts the queue “{one.queue}” from "
             f"{one.from_at:%Y-%m-%d %H:%M:%S} until a few seconds after {one.until_at:%H:%M:%S} "
-            f"UTC. {others}"
+            f"UTC. {one.sentence}"
         )
     would = "would be " if given["dry_run"] else ""
     write(f"{len(good)} of {len(verdicts)} changes {would}requested.")

@@ -1265,6 +1265,10 @@ class Migration(migrations.Migration):
                 ("key", models.CharField(max_length=255)),
                 ("content_id", models.CharField(max_length=32)),
                 ("id_headers", models.JSONField(default=dict)),
+                (
+                    "routing_key",
+                    models.CharField(blank=True, default="", max_length=255),
+                ),
                 ("destination", models.CharField(max_length=255)),
                 ("due_at", models.DateTimeField()),
                 ("new_due_at", models.DateTimeField(null=True)),

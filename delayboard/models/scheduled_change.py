@@ -97,12 +97,13 @@ class ScheduledChange(models.Model):
     """The requested change of one waiting message.
 
     The message is known by `key`, its message id or the hash of its content, and by `content_id`,
-    that hash; `id_headers` are the headers that have its id too, with their values. With
-    `is_copied` a copy takes its place, and it is taken out only once the copy is confirmed
-    (`copied_at`); else it is itself published again when it is intercepted. `is_settled`: the
-    broker has its ack, so that it cannot come once more, where a queue is read. `trip` names the
-    first death of the message that was taken out. Without an interception, the message is taken out
-    of the delay queue `queue`, or by the forwarder of the topology.
+    that hash; `id_headers` are the headers that have its id too, with their values, and
+    `routing_key` is that of its delay, where others have another. With `is_copied` a copy takes its
+    place, and it is taken out only once the copy is confirmed (`copied_at`); else it is itself
+    published again when it is intercepted. `is_settled`: the broker has its ack, so that it cannot
+    come once more, where a queue is read. `trip` names the first death of the message
+    that was taken out. Without an interception, the message is taken out of the delay queue
+    `queue`, or by the forwarder of the topology.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)
@@ -116,6 +117,7 @@ class ScheduledChange(models.Model):
     key = models.CharField(max_length=255)
     content_id = models.CharField(max_length=32)
     id_headers = models.JSONField(default=dict)
+    routing_key = models.CharField(max_length=255, blank=True, default="")
     destination = models.CharField(max_length=255)
     due_at = models.DateTimeField()
     new_due_at = models.DateTimeField(null=True)

@@ -75,7 +75,7 @@ def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: st
             (
                 *OPEN.objects,
                 OPEN.detour.entrance(OPEN.binding),
-                OPEN.taking({"id": "m"}),
+                OPEN.taking_headers({"id": "m"}),
             ),
             "Another installation of Delayboard intercepts",
         ),

@@ -69,7 +69,7 @@ def test_a_dry_run_names_the_messages_their_times_and_what_else_passes(topology:
     text = run("cancel", "--id", "m0", "--id", "m2", "--dry-run")
     assert "m0 for work: cancel takes effect at " in text
     assert "Delayboard intercepts the queue “work” from " in text
-    assert "It forwards 1 other known message and all others" in text
+    assert "The worker forwards 1 known message and all other messages that RabbitMQ routes" in text
     assert text.endswith("2 of 2 changes would be requested.\n")
     assert not ScheduledChange.objects.exists()
 
@@ -85,6 +85,18 @@ def test_a_dry_run_says_when_other_messages_pass_the_worker_by(topology: Topolog
     waiting(topology, "m2", timedelta(minutes=5))
     run("cancel", "--id", "m2")
     assert past not in run("cancel", "--id", "m0", "--dry-run")
+
+
+def test_a_dry_run_counts_messages_with_the_same_delay_where_the_routing_key_has_it(
+    topology: Topology,
+) -> None:
+    for number, key in enumerate(("1.work", "1.work", "2.work")):
+        row = waiting(topology, f"m{number}", timedelta(minutes=5))
+        row.routing_key = key
+        row.save()
+    text = run("cancel", "--id", "m0", "--dry-run")
+    assert "RabbitMQ routes only messages with the delays of the changed messages" in text
+    assert "The worker forwards 1 known message and all other messages with these delays" in text
 
 
 def test_a_change_is_requested_listed_undone_and_in_the_audit_log(topology: Topology) -> None:

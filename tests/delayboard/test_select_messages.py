@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.select_messages import MOST, Selection, are_selected, id_headers
+from delayboard.changes.select_messages import (
+    MOST_IDS,
+    MOST_KEYS,
+    IdHeaders,
+    SelectedMessages,
+    Selection,
+    Selector,
+    id_headers,
+)
 from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
 from tests.builders import make_broker
 from topology import work
@@ -44,11 +52,33 @@ def test_the_headers_with_the_id_of_a_message(
     assert id_headers(row) == {name: headers[name] for name in found}
 
 
-def test_above_a_number_of_ids_all_messages_are_taken() -> None:
-    ids = [frozenset({("id", str(number))}) for number in range(MOST + 1)]
-    assert are_selected(ids[:MOST] * 2)
-    assert not are_selected(ids)
-    assert not are_selected([ids[0], frozenset()])
+def id_of(number: int) -> IdHeaders:
+    return frozenset({("id", str(number))})
+
+
+def test_a_message_is_selected_by_its_id_else_by_its_key_else_with_all_others() -> None:
+    none = Selection()
+    assert none.adding([]) == none
+    by_id = none.adding([Selector(id_of(1), "1.work"), Selector(id_of(1), "1.work")])
+    assert by_id == Selection(headers=frozenset({id_of(1)}))
+    both = by_id.adding([Selector(frozenset(), "2.work"), Selector(id_of(2), "2.work")])
+    assert both == Selection(frozenset({id_of(1)}), frozenset({"2.work"}))
+    everything = both.adding([Selector(frozenset(), "")])
+    assert everything.is_all
+    assert everything.adding([Selector(id_of(3), "3.work")]) == everything
+
+
+def test_above_a_number_of_ids_messages_are_selected_by_key_and_above_one_of_keys_all_are() -> None:
+    ids = [Selector(id_of(number), f"{number}.work") for number in range(MOST_IDS)]
+    most = Selection().adding(ids * 2)
+    assert len(most.headers) == MOST_IDS
+    assert not most.keys
+    more = most.adding([Selector(id_of(-1), "a.work"), Selector(id_of(-2), "a.work")])
+    assert (more.headers, more.keys) == (most.headers, frozenset({"a.work"}))
+    assert most.adding([Selector(id_of(-1), "")]).is_all
+    keys = [Selector(frozenset(), f"{number}.work") for number in range(MOST_KEYS)]
+    assert len(Selection().adding(keys).keys) == MOST_KEYS
+    assert more.adding(keys).is_all
 
 
 @pytest.fixture
@@ -82,8 +112,9 @@ def change(interception: Interception, seconds: float, **id_headers: str) -> Sch
 def test_each_change_is_selected_once_and_later_all_messages(
     interception: Interception,
 ) -> None:
-    taking = interception.objects_of_broker.taking
-    selection = Selection(interception)
+    taking = interception.objects_of_broker.taking_headers
+    taking_all = interception.objects_of_broker.taking_all
+    selection = SelectedMessages(interception)
     first = change(interception, 5, id="1")
     change(interception, 3600, id="2")
     undone = change(interception, 5, id="3")
@@ -94,14 +125,14 @@ def test_each_change_is_selected_once_and_later_all_messages(
     change(interception, 6, id="4")
     assert selection.missing() == [taking({"id": "4"})]
     change(interception, 6)
-    assert selection.missing() == [taking({})]
+    assert selection.missing() == [taking_all]
     change(interception, 6, id="5")
     assert selection.missing() == []
 
 
 @pytest.mark.django_db
 def test_all_messages_are_taken_once_where_the_queue_is_gone(interception: Interception) -> None:
-    selection = Selection(interception)
+    selection = SelectedMessages(interception)
     change(interception, 5, id="1")
-    assert selection.missing(is_for_all=True) == [interception.objects_of_broker.taking({})]
+    assert selection.missing(is_for_all=True) == [interception.objects_of_broker.taking_all]
     assert selection.missing(is_for_all=True) == []

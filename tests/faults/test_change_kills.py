@@ -53,7 +53,7 @@ from topology.models import Topology, Work
 from topology.patterns.delay_levels.params import Params, delivery_name
 
 pytestmark = pytest.mark.django_db(transaction=True)
-QUEUES = ("orders", "bills", "mails")
+QUEUES = ("orders", "bills", "mäils")
 KEYS = {queue: "0." * 12 + queue for queue in QUEUES}
 # What the connections of an interception are called.
 OWN = tuple(f"delayboard {name} of " for name in ("forwarder", "intake", "copies"))
@@ -223,7 +223,7 @@ def change_during_kills(
 @pytest.mark.long
 @every_generation
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-@pytest.mark.parametrize("with_id_header", [QUEUES, ()], ids=["id header", "no id header"])
+@pytest.mark.parametrize("with_id_header", [QUEUES, ()], ids=["id header", "routing key"])
 def test_changes_make_no_other_message_late(
     vhost: Vhost, kind: str, with_id_header: tuple[str, ...]
 ) -> None:
@@ -287,15 +287,15 @@ def test_a_full_destination_and_a_deleted_one_hold_up_only_their_own_messages(
     with Management(address_of(vhost)) as management, ExitStack() as stack:
         management.declare_queue(Queue("orders", arguments=full))
         management.bind(Binding(delivery_name(LEVELS), "orders", "#.orders"))
-        bind(management, "bills", "mails")
+        bind(management, "bills", "mäils")
         before = observe(management).declared
-        arrived = stack.enter_context(consuming(vhost, ["mails"]))
-        key = KEYS["mails"]
+        arrived = stack.enter_context(consuming(vhost, ["mäils"]))
+        key = KEYS["mäils"]
         sent = stack.enter_context(traffic(vhost, delivery_name(LEVELS), [key], rate=500))
         start(stack, "worker")
         first = 14 + messages / 12
         # `bills` is deleted long before any of its messages is due: a queue takes them with it.
-        waits = {"orders": first, "mails": first, "bills": first + 30}
+        waits = {"orders": first, "mäils": first, "bills": first + 30}
         wanted = [
             (f"m{n}", queue, seconds(random.uniform(waits[queue], waits[queue] + 6)))
             for n in range(messages)
@@ -304,7 +304,7 @@ def test_a_full_destination_and_a_deleted_one_hold_up_only_their_own_messages(
         changed = Changed(delay(topology, vhost, wanted))
         changed.choose(changes)
         # Copies that are refused fail, and their messages arrive.
-        due = [row for row in changed.hurried if row.destination == "mails"]
+        due = [row for row in changed.hurried if row.destination == "mäils"]
         changed.hurried, later = due, max(changed.dues.values()) + seconds(10)
         changed.request(later)
         opened = Interception.objects.filter(queue="bills", state=InterceptionState.OPEN)
@@ -321,14 +321,14 @@ def test_a_full_destination_and_a_deleted_one_hold_up_only_their_own_messages(
         assert observe(management).declared == before
     states_of = ScheduledChange.objects.values_list("state", flat=True)
     assert set(states_of) == {ChangeState.DONE}
-    for queue, came in (("mails", arrived), ("orders", late), ("bills", late)):
+    for queue, came in (("mäils", arrived), ("orders", late), ("bills", late)):
         names = came.ids(queue)
-        own = set(sent[key]) if queue == "mails" else set()
+        own = set(sent[key]) if queue == "mäils" else set()
         assert set(names) == changed.wanted(queue) | own
         # A queue that is deleted may have taken what it did not confirm.
         assert came.doubled(queue).total() <= (PREFETCH if queue == "bills" else 0)
     for row in changed.moved:
-        came = arrived if row.destination == "mails" else late
+        came = arrived if row.destination == "mäils" else late
         assert came.at(row.destination, row.key) >= later
 
 

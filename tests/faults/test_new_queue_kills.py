@@ -32,7 +32,7 @@ def test_a_kill_right_after_an_interception_began_loses_no_message(
     with Management(address_of(vhost)) as management:
         management.declare_exchange(Exchange("delivery", "topic"))
         management.bind(own)
-        objects.begin(one, management, [one.taking({})], settle=lambda: time.sleep(SETTLE_SECONDS))
+        objects.begin(one, management, [one.taking_all], settle=lambda: time.sleep(SETTLE_SECONDS))
     with publisher(address_of(vhost), "test") as channel:
         for number in range(MESSAGES):
             properties = build_properties({}, delivery_mode=2)

@@ -104,7 +104,7 @@ def test_an_ordered_intake_gives_back_in_order_what_has_no_ack(
 ) -> None:
     """Also what is on its way to it when it ends: a nack puts that before all others."""
     one = interception(kind)
-    objects.begin(one, management, [one.taking({})])
+    objects.begin(one, management, [one.taking_all])
     got: list[int] = []
     with publishing(vhost) as sent:
         for _ in range(20):
@@ -127,7 +127,7 @@ def test_switching_to_and_fro_under_traffic_sends_each_message_one_way(
     with publishing(vhost) as sent:
         for _ in range(5):
             known = len(sent)
-            objects.begin(one, management, [one.taking({})])
+            objects.begin(one, management, [one.taking_all])
             eventually(lambda known=known: len(sent) > known + 20, "traffic")  # type: ignore[misc]
             objects.release(one, management)
             objects.restore(one, management)
@@ -192,10 +192,10 @@ def test_each_step_may_be_the_last_one_of_a_process(
             # One that begins where others ended has fewer steps.
             management.before_change = dying_after(steps)
             with suppress(Died):
-                objects.begin(one, management, [one.taking({})])
+                objects.begin(one, management, [one.taking_all])
             publish()
         management.before_change = lambda: None
-        objects.begin(one, management, [one.taking({})])
+        objects.begin(one, management, [one.taking_all])
         publish()
         for steps in range(8):
             management.before_change = dying_after(steps)
@@ -219,23 +219,26 @@ def test_each_step_may_be_the_last_one_of_a_process(
 
 
 @every_generation
-def test_only_messages_with_a_certain_header_are_intercepted_and_all_stay_in_order(
+def test_only_messages_with_a_certain_header_or_key_are_intercepted_and_all_stay_in_order(
     vhost: Vhost, management: Management, kind: str
 ) -> None:
     """Its value may be a text or bytes."""
     before = definitions(management)
     one = interception(kind)
-    objects.begin(one, management, [one.taking({"id": f"m{n}"}) for n in range(0, 60, 6)])
+    with_ids = [one.taking_headers({"id": f"m{n}"}) for n in range(0, 60, 6)]
+    objects.begin(one, management, [*with_ids, one.taking_key("3.work")])
     with pipeline(address_of(vhost), "test") as channel:
         for number in range(60):
             name = f"m{number}"
             properties = build_properties({"id": name if number % 12 else name.encode()})
             body = str(number).encode()
-            channel.publish(Publish("delivery", "0.work", properties, body), number)
+            key = f"{number % 20}.work"
+            channel.publish(Publish("delivery", key, properties, body), number)
         while channel.in_flight:
             assert all(answer.kind == "confirmed" for _, answer in channel.answers(5))
-    assert read(vhost, one.name, 10) == list(range(0, 60, 6))
-    assert read(vhost, "work", 50) == [number for number in range(60) if number % 6]
+    taken = [number for number in range(60) if number % 6 == 0 or number % 20 == 3]
+    assert read(vhost, one.name, 13) == taken
+    assert read(vhost, "work", 47) == [number for number in range(60) if number not in taken]
     objects.release(one, management)
     objects.restore(one, management)
     objects.remove(one, management)
@@ -246,7 +249,7 @@ def test_what_nobody_forwards_goes_on_by_itself(
     vhost: Vhost, management: Management, kind: str
 ) -> None:
     one = interception(kind, timedelta(milliseconds=300))
-    objects.begin(one, management, [one.taking({})])
+    objects.begin(one, management, [one.taking_all])
     with pipeline(address_of(vhost), "test") as channel:
         for number in range(100):
             properties = build_properties({}, delivery_mode=2)

@@ -194,6 +194,9 @@ class Pattern(ABC):
 
     ATTEMPTS_COUNTED_BY: Attempts = ""
 
+    KEYS_DIFFER_BY_DELAY = False
+    """Whether messages leave with the routing key of their publish, which has their delay."""
+
     CHANGE_OBSTACLE = "Delayboard cannot change single messages of this pattern."
     """Why no single message can be cancelled or get another time; "" where one can."""
 

@@ -20,7 +20,7 @@ class Detour:
     """From the queue `old` to the queue `new`; `name` begins the names of its exchanges.
 
     With `others`, an exchange, the new queue gets what bindings by headers lead from `.held` to it,
-    and `others` all else.
+    and by routing keys from `.keys`, and `others` all else.
     """
 
     name: str
@@ -38,6 +38,10 @@ class Detour:
         return f"{self.name}.held"
 
     @property
+    def by_key(self) -> str:
+        return f"{self.name}.keys"
+
+    @property
     def switch(self) -> Binding:
         """While it is there, messages go to the old queue."""
         return Binding(self.into, self.old, "")
@@ -51,9 +55,9 @@ class Detour:
         """What is added, but for the bindings that are switched."""
         into = Exchange(self.into, "fanout", arguments=_alternate(self.alternate))
         if self.others:
-            return Definitions.of(
-                [into, Exchange(self.alternate, "headers", arguments=_alternate(self.others))]
-            )
+            by_headers = Exchange(self.alternate, "headers", arguments=_alternate(self.by_key))
+            by_key = Exchange(self.by_key, "direct", arguments=_alternate(self.others))
+            return Definitions.of([into, by_headers, by_key])
         held = Exchange(self.alternate, "fanout")
         return Definitions.of([held, into, Binding(self.alternate, self.new, "")])
 
@@ -64,7 +68,7 @@ class Detour:
         management.unbind(binding)
 
     def remove(self, management: Management) -> None:
-        for name in (self.into, self.alternate):
+        for name in (self.into, self.alternate, *([self.by_key] if self.others else [])):
             management.delete_exchange(name)
 
 

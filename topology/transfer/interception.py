@@ -3,7 +3,8 @@
 A `Detour` leads from the queue to the intercept queue, and the exchange `.out` to the real queue.
 While the old binding and the way through the detour both lead to the queue, a message arrives there
 once; where each goes is then decided by the one binding of the detour. The intercept queue gets all
-messages, or those with certain headers: the others go on to the queue by `.out`.
+messages, or
+those with certain headers or routing keys: the others go on to the queue by `.out`.
 
 Every step may be repeated, so that whoever finds one undone begins again.
 `Management.before_change` is called before each.
@@ -59,10 +60,18 @@ class Interception:
     def detour(self) -> Detour:
         return Detour(self.name, self.binding.destination, self.name, self.out)
 
-    def taking(self, headers: Mapping[str, str]) -> Binding:
+    def taking_headers(self, headers: Mapping[str, str]) -> Binding:
         """What leads the messages with all of these headers into the intercept queue."""
         arguments = Arguments({"x-match": "all", **headers})
         return Binding(self.detour.alternate, self.name, "", arguments=arguments)
+
+    def taking_key(self, key: str) -> Binding:
+        """What leads the messages with this routing key into the intercept queue."""
+        return Binding(self.detour.by_key, self.name, key)
+
+    @property
+    def taking_all(self) -> Binding:
+        return self.taking_headers({})
 
     @property
     def out(self) -> str:
@@ -108,7 +117,7 @@ def begin(
         )
     _declare(interception, management)
     # Not those that are there: whoever is killed again and again comes to an end all the same.
-    there = management.bindings_from(detour.alternate)
+    there = management.bindings_from(detour.alternate) + management.bindings_from(detour.by_key)
     declare([one for one in taken if not _is_among(one, there)], management)
     if not is_entered:
         settle()

@@ -39,6 +39,7 @@ from topology.patterns.pattern import (
 
 class DelayLevels(Pattern, parts=(parameters, objects, recognition)):
     EXAMPLE = Params("own", "shop", 4)
+    KEYS_DIFFER_BY_DELAY = True
     destinations = staticmethod(objects.destinations)
     title = staticmethod(objects.title)
 
