@@ -8,10 +8,10 @@ from itertools import islice
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.queries.filter import MomentError, read_moment
+from analytics.scheduled.queries.filter import Filter, MomentError, read_moment
 from delayboard.changes.check import ChangeVerdict, check, is_read
 from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import describe, request, undo
@@ -19,6 +19,7 @@ from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.replay_arguments import find_user
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from topology.broker.errors import BrokerError
+from topology.content.export_format import compact_json, format_moment
 from topology.database import paging
 from topology.models import Broker
 
@@ -92,29 +93,67 @@ def change(
         raise CommandError("No message can be changed.")
 
 
-def list_changes(given: Mapping[str, Any], write: Write) -> None:
-    rows = ScheduledChange.objects.select_related("broker").order_by("-pk")
-    for row in islice(rows, given["limit"] or MOST):
+def list_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
+    rows = _matching(given, filters).select_related("topology").order_by("-pk")
+    for row in islice(rows.iterator(), given["limit"]):
+        if given["json"]:
+            write(compact_json(_record(row)))
+            continue
         until = f" to {row.new_due_at:%Y-%m-%d %H:%M:%S}" if row.new_due_at else ""
         doubt = ", may be duplicated" if row.may_be_duplicated else ""
         due = f"due {row.due_at:%Y-%m-%d %H:%M:%S}"
         write(f"{row.pk}  {describe(row)}, {due}{until}: {row.status}{doubt}")
 
 
-def undo_changes(given: Mapping[str, Any], write: Write) -> None:
+def _matching(given: Mapping[str, Any], filters: Filter) -> QuerySet[ScheduledChange]:
+    """Raises CommandError for what selects messages and no changes."""
+    for name in ("text", "overdue", "stuck"):
+        if given[name]:
+            raise CommandError(f"--{name} selects waiting messages, not changes.")
+    wanted: dict[str, Any] = {
+        "topology__slug": filters.topology,
+        "destination": filters.destination,
+        "due_at__gte": filters.from_at,
+        "due_at__lt": filters.until_at,
+    }
+    rows = ScheduledChange.objects.select_related("broker")
+    return rows.filter(**{name: value for name, value in wanted.items() if value})
+
+
+def _record(row: ScheduledChange) -> dict[str, Any]:
+    return {
+        "kind": "change",
+        "id": row.pk,
+        "change": row.kind,
+        "state": row.status,
+        "broker": row.broker.slug,
+        "topology": row.topology.slug,
+        "destination": row.destination,
+        "message": row.key,
+        "due_at": format_moment(row.due_at),
+        "new_due_at": format_moment(row.new_due_at),
+        "requested_at": format_moment(row.requested_at),
+        "ended_at": format_moment(row.ended_at),
+        "may_be_duplicated": row.may_be_duplicated,
+        "error": row.error,
+    }
+
+
+def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
     if bool(given["id"]) is given["all"]:
         raise CommandError(
             "Select changes with --id, or use --all for every change that can be undone. "
             "`scheduled changes` lists the ids."
         )
     numbers = [int(number) for number in given["id"] if paging.row_number(number) is not None]
-    changes = ScheduledChange.objects.select_related("broker")
+    changes = _matching(given, filters)
     pending = Q(state=ChangeState.PENDING, copy_begun_at=None)
-    rows = list(changes.filter(pending if given["all"] else Q(pk__in=numbers)))
+    rows = list(changes.filter(pending if given["all"] else Q(pk__in=numbers))[: given["limit"]])
     known = {row.pk for row in rows}
-    if unknown := [text for text in given["id"] if paging.row_number(text) not in known]:
+    unknown = [text for text in given["id"] if paging.row_number(text) not in known]
+    if unknown and not given["limit"]:
         raise CommandError(
-            f"There is no change with the id “{unknown[0]}”. `scheduled changes` lists the ids."
+            f"No change that matches has the id “{unknown[0]}”. `scheduled changes` lists the ids."
         )
     if not rows:
         raise CommandError("No change can be undone.")

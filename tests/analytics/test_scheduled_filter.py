@@ -46,6 +46,7 @@ def test_a_moment_is_read_however_it_is_written(text: str, moment: datetime) -> 
         "",
         "soon",
         "+",
+        "+3",
         "+soon",
         "--1h",
         "2026-13-01",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -181,8 +182,12 @@ def test_two_requests_for_one_binding_share_an_interception(topology: Topology) 
         (("reschedule", "--id", "m0", "--to", "soon"), "“soon” is not a time"),
         (("cancel", "--id", "m0", "--user", "vera"), "does not have the role operator"),
         (("undo",), "Select changes with --id"),
-        (("undo", "--id", "7"), "There is no change with the id “7”"),
+        (("undo", "--id", "7"), "No change that matches has the id “7”"),
         (("deliver-now", "--id", "m0"), "No message can be changed"),
+        (("cancel", "--all", "--limit", "0"), "--limit needs a number from 1 on"),
+        (("reschedule", "--id", "m0", "--to", "+3"), "“\\+3” is not a time"),
+        (("undo", "--all", "--text", "m"), "--text selects waiting messages, not changes"),
+        (("changes", "--overdue"), "--overdue selects waiting messages, not changes"),
     ],
 )
 def test_what_is_not_said_clearly_or_not_permitted_changes_nothing(
@@ -207,6 +212,28 @@ def test_all_changes_that_can_be_undone_are_undone_at_once(topology: Topology) -
     assert set(ScheduledChange.objects.values_list("state", flat=True)) == {"undone"}
     with pytest.raises(CommandError, match="No change can be undone"):
         run("undo", "--all")
+
+
+def test_changes_are_listed_and_undone_by_topology_destination_due_time_and_number(
+    topology: Topology,
+) -> None:
+    for number in range(3):
+        waiting(topology, f"m{number}", timedelta(hours=1 + number))
+    run("cancel", "--all")
+
+    def listed(*words: str) -> list[str]:
+        return [json.loads(line)["message"] for line in run("changes", "--json", *words).split()]
+
+    assert listed() == ["m2", "m1", "m0"]
+    assert listed("--limit", "1") == ["m2"]
+    assert listed("--topology", topology.slug, "--destination", "work") == ["m2", "m1", "m0"]
+    assert listed("--destination", "nowhere") == []
+    assert listed("--from", "+90m", "--until", "+150m") == ["m1"]
+    with pytest.raises(CommandError, match="No change can be undone"):
+        run("undo", "--all", "--destination", "nowhere")
+    assert "cancel m0 for work: undone" in run("undo", "--all", "--until", "+90m")
+    states = dict(ScheduledChange.objects.values_list("key", "state"))
+    assert states == {"m0": "undone", "m1": "pending", "m2": "pending"}
 
 
 def test_a_production_broker_asks_for_its_name(topology: Topology) -> None:

@@ -123,6 +123,9 @@ def read_moment(text: str, now: datetime) -> datetime:
         if wanted.lower() == "now":
             return now
         if wanted[:1] in ("+", "-"):
+            # A number alone would be seconds, which nobody expects here.
+            if wanted[1:].strip().isdecimal():
+                raise ValueError(wanted)
             delay = parse_delay(wanted[1:])
             moment = now + delay if wanted[0] == "+" else now - delay
         else:

@@ -16,7 +16,7 @@ from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export, scheduled_page
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import NAMES, Filter, parse
+from analytics.scheduled.queries.filter import LONGEST_NAME, NAMES, Filter, parse
 from analytics.scheduled.summaries import counts, summary
 from delayboard.management import scheduled_changes
 from delayboard.management.replay_output import make_printable
@@ -33,8 +33,8 @@ class Command(BaseCommand):
     help = (
         "List waiting messages in due order. Warnings about missing messages go to stderr; with "
         "--json also to the last line, with the kind “summary”. The actions cancel, reschedule and "
-        "deliver-now change the named messages; changes lists the requested changes and undo "
-        "removes them."
+        "deliver-now change the named messages; changes lists the requested changes, newest first, "
+        "and undo removes them. For these two, --from and --until select by the original due time."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -53,13 +53,15 @@ class Command(BaseCommand):
         parser.add_argument(
             "--stuck", action="store_true", help="only due messages that RabbitMQ cannot route"
         )
-        parser.add_argument("--limit", type=int, help="maximum number of messages; default: all")
+        parser.add_argument(
+            "--limit", type=int, help="maximum number of messages or changes; default: all"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = datetime.now(UTC)
         filters = _make_filter(options, now)
-        if options["limit"] is not None and options["limit"] < 0:
-            raise CommandError("--limit needs a number from 0 on.")
+        if options["limit"] is not None and options["limit"] < 1:
+            raise CommandError("--limit needs a number from 1 on.")
         brokers = list(Broker.objects.all())
         rows = listing.filter_waiting(brokers, filters, now)
         action, write = options["action"], self.stdout.write
@@ -67,9 +69,9 @@ class Command(BaseCommand):
             chosen = (line.row for line in export.lines(rows, filters.text, None))
             scheduled_changes.change(action, chosen, options, now, write)
         elif action == "changes":
-            scheduled_changes.list_changes(options, write)
+            scheduled_changes.list_changes(options, filters, write)
         elif action == "undo":
-            scheduled_changes.undo_changes(options, write)
+            scheduled_changes.undo_changes(options, filters, write)
         else:
             self._list(options, filters, brokers, rows, now)
 
@@ -129,11 +131,13 @@ def _cells(line: Line) -> tuple[str, ...]:
         row.destination,
         row.topology.slug if row.topology else "",
         format_delay(row.requested_delay),
-        line.name,
+        row.key,
     )
 
 
 def _columns(cells: tuple[str, ...]) -> str:
     widths = (19, 8, 10, 24, 24, 10, 0)
-    cut = (make_printable(cell, NARROW) for cell in cells)
+    # The last one is an id, which --id needs whole.
+    cut = [make_printable(cell, NARROW) for cell in cells[:-1]]
+    cut.append(make_printable(cells[-1], LONGEST_NAME))
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cut, widths, strict=True)).rstrip()
