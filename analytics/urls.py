@@ -24,6 +24,11 @@ urlpatterns = [
     path("reports/slo/", reports.slo, name="slo"),
     path("reports/delivery/", delivery.report_delivery, name="report_delivery"),
     path("reports/delivery/subscriber/", delivery.report_subscriber, name="report_subscriber"),
+    path(
+        "reports/delivery/subscriber/<int:pk>/send/",
+        delivery.report_send_latest,
+        name="report_send_latest",
+    ),
     path("reports/delivery/<int:pk>/send/", delivery.report_send, name="report_send"),
     path("reports/nightly/<slug:day>.<slug:suffix>", reports.stored_report, name="stored_report"),
     path("reports/<slug:key>.csv", reports.table, name="report_table"),

@@ -77,18 +77,19 @@ def recorded(
     broker: Broker | None = None,
     what: str = "",
     details: Mapping[str, Any] | None = None,
-) -> Iterator[None]:
+) -> Iterator[AuditEntry]:
     """Record an action before its block runs, and its outcome afterwards. Errors are raised again.
 
-    The block may complete `details`. It does not run when the entry cannot be written.
+    The block may complete `details`, and set another `outcome` of the entry than “done”. It does
+    not run when the entry cannot be written.
     """
     entry = record(user, action, broker=broker, what=what, outcome=BEGUN, details=details)
     try:
-        yield
+        yield entry
     except Exception as error:
         _end(entry, f"failed: {error}", details)
         raise
-    _end(entry, "done", details)
+    _end(entry, "done" if entry.outcome == BEGUN else entry.outcome, details)
 
 
 def _end(entry: AuditEntry, outcome: str, details: Mapping[str, Any] | None) -> None:

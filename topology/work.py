@@ -116,8 +116,25 @@ def claim_this(work: Work, owner: str) -> Work | None:
 
 def _free(now: datetime) -> Q:
     is_due = Q(not_before_at=None) | Q(not_before_at__lte=now)
-    is_left = Q(state=WorkState.RUNNING, leased_until_at__lt=now)
-    return Q(state=WorkState.WAITING) & is_due | is_left
+    return Q(state=WorkState.WAITING) & is_due | _is_left(now)
+
+
+def _is_left(now: datetime) -> Q:
+    """Its holder died, or let its lease run out."""
+    return Q(state=WorkState.RUNNING, leased_until_at__lt=now)
+
+
+def free(work: Work) -> None:
+    """Let it wait where its holder died: then `cancel` ends it at once."""
+    left = Work.objects.filter(_is_left(timezone.now()), pk=work.pk)
+    if left.update(state=WorkState.WAITING, leased_until_at=None):
+        work.refresh_from_db()
+
+
+def wake(work: Work) -> None:
+    """Let it be tried at once, whatever hindered it before."""
+    waiting = Work.objects.filter(pk=work.pk, state=WorkState.WAITING)
+    waiting.update(error="", not_before_at=None)
 
 
 def lease_of(work: Work) -> Lease:

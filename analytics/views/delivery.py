@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.models import Channel, Delivery, Subscriber
-from analytics.results.nightly_report.delivery import AddressRefused, subscribe
+from analytics.results.nightly_report.delivery import AddressRefused, send_latest, subscribe
 from topology import access, audit
 from topology.models import Role
 
@@ -20,12 +20,19 @@ SHOWN_DELIVERIES = 50
 @access.everywhere(Role.ADMIN)
 def report_delivery(request: HttpRequest) -> HttpResponse:
     """Who gets the nightly reports, and what was sent."""
+    return _page(request)
+
+
+def _page(request: HttpRequest, channel: str = Channel.EMAIL, address: str = "") -> HttpResponse:
+    """With what was typed for a new subscriber."""
     deliveries = Delivery.objects.select_related("subscriber", "report").defer(
         "report__html", "report__pdf"
     )
     context = {
         "subscribers": Subscriber.objects.all(),
         "channels": Channel.choices,
+        "channel": channel,
+        "address": address,
         "deliveries": deliveries[:SHOWN_DELIVERIES],
         "has_mail_server": bool(settings.EMAIL_HOST),
     }
@@ -47,9 +54,23 @@ def report_subscriber(request: HttpRequest) -> HttpResponse:
         added = subscribe(channel, address)
     except AddressRefused as refusal:
         messages.error(request, f"Nothing was changed. {refusal}")
+        return _page(request, channel, address)
+    audit.record(request.user, "report subscriber added", what=added.name)
+    messages.success(request, f"{added.name} gets the reports from the next one on.")
+    return redirect("analytics:report_delivery")
+
+
+@require_POST
+@access.everywhere(Role.ADMIN)
+def report_send_latest(request: HttpRequest, pk: int) -> HttpResponse:
+    """Send the latest report to a subscriber now, as to try its address."""
+    subscriber = get_object_or_404(Subscriber, pk=pk)
+    delivery = send_latest(subscriber)
+    if delivery is None:
+        messages.error(request, "Nothing is sent, because no report is stored yet.")
     else:
-        audit.record(request.user, "report subscriber added", what=added.name)
-        messages.success(request, f"{added.name} gets the reports from the next one on.")
+        audit.record(request.user, "report sent again", what=str(delivery))
+        messages.success(request, f"The worker sends the {delivery.report} to {subscriber} next.")
     return redirect("analytics:report_delivery")
 
 

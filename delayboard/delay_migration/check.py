@@ -82,6 +82,8 @@ def refuse_unfit(source: Topology, target: Topology) -> None:
     if source.kind not in (LEVELS, HOLDS, *REASONS):
         raise Refusal(OTHERS)
     for topology in (source, target):
+        if topology.state == State.DELETED:
+            raise Refusal(f"“{topology.name}” is deleted. Choose another topology.")
         if topology.state != State.APPLIED:
             raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
     if target.kind != LEVELS:

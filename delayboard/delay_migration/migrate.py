@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import Event
+from typing import Any
 
 from django.db import transaction
 
@@ -30,6 +31,7 @@ from topology.operations.ownership import Refusal
 # Publishers that are not switched over fill the source again.
 MOST_PASSES = 5
 AGAIN_AFTER = timedelta(seconds=10)
+MIGRATED = "delays migrated"
 
 
 def migrate(
@@ -50,19 +52,26 @@ def migrate(
         row = open_migration(None, source, target)
         claimed = work.claim_this(row.work, owner)
         if claimed is None:
-            raise Refusal("Another process migrates this topology. Try again in 30 seconds.")
+            raise Refusal(
+                "Another process migrates this topology. Wait until it ends, or pause the "
+                "migration."
+            )
         row.takes_undated = takes_undated
         row.is_paused = False
         row.save(update_fields=["takes_undated", "is_paused"])
     lease = work.lease_of(claimed)
+    details: dict[str, Any] = {}
     with audit.recorded(
-        None, "delays migrated", broker=source.broker, what=f"{source.name} to {target.name}"
-    ):
+        None, MIGRATED, broker=source.broker, what=row.route, details=details
+    ) as entry:
         try:
             tally = _move_all(row, lease, is_stopping, lambda: None)
         except BaseException as error:
             _leave(row, lease, str(error))
             raise
+        details |= _counts(row)
+        if not tally.is_empty:
+            entry.outcome = f"paused: {_describe_remaining(tally) or 'messages remain'}"
     if tally.is_empty:
         lease.end(WorkState.DONE)
     else:
@@ -94,18 +103,29 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
         return
     if tally.remaining:
         # Each further attempt counts as a delivery: quorum levels drop a message after 20 of them.
-        _leave(row, lease, _describe_remaining(tally))
+        why = _describe_remaining(tally)
+        _leave(row, lease, why)
+        _record(row, outcome=f"paused: {why}")
     elif not tally.is_empty or find_publishers(source, datetime.now(UTC)).state == "open":
         lease.give_back(tally.unacknowledged, after=AGAIN_AFTER)
     elif lease.end(WorkState.DONE):
-        row.refresh_from_db()
-        audit.record(
-            row.requested_by,
-            "delays migrated",
-            broker=source.broker,
-            what=f"{source.name} to {target.name}",
-            details={"moved": row.moved, "malformed": row.malformed, "doubled": row.doubled},
-        )
+        _record(row)
+
+
+def _record(row: DelayMigration, **entry: str) -> None:
+    audit.record(
+        row.requested_by,
+        MIGRATED,
+        broker=row.source.broker,
+        what=row.route,
+        details=_counts(row),
+        **entry,
+    )
+
+
+def _counts(row: DelayMigration) -> dict[str, int]:
+    row.refresh_from_db(fields=["moved", "malformed", "doubled"])
+    return {"moved": row.moved, "malformed": row.malformed, "doubled": row.doubled}
 
 
 def _move_all(

@@ -30,15 +30,16 @@ def open_migration(user: Any, source: Topology, target: Topology) -> DelayMigrat
     Topology.objects.select_for_update().get(pk=source.pk)
     row = open_migrations().filter(source=source).select_related("work", "target").first()
     if row is not None and row.target_id != target.pk:
-        # No worker claims it from here on.
-        row.work = Work.objects.select_for_update().get(pk=row.work_id)
+        _lock(row)
         if not is_replaceable(row):
             raise Refusal(
                 f"A migration to “{row.target}” is not finished. Pause it, or wait until it ends."
             )
         _cancel(user, row)
         row = None
-    if row is None:
+    if row is not None:
+        work.wake(row.work)
+    else:
         own = work.create(KIND, source.pk, broker=source.broker, user=user)
         row = DelayMigration.objects.create(
             source=source, target=target, work=own, requested_by=user
@@ -73,12 +74,17 @@ def cancel(user: Any, source: Topology) -> bool:
         row = open_migrations().filter(source=source).select_related("target").first()
         if row is None:
             return False
-        # No worker claims it from here on.
-        row.work = Work.objects.select_for_update().get(pk=row.work_id)
+        _lock(row)
         if not is_replaceable(row):
             return False
         _cancel(user, row)
     return True
+
+
+def _lock(row: DelayMigration) -> None:
+    """No worker claims it from here on, nor has one that was killed it any more."""
+    row.work = Work.objects.select_for_update().get(pk=row.work_id)
+    work.free(row.work)
 
 
 def _cancel(user: Any, row: DelayMigration) -> None:
@@ -99,17 +105,16 @@ def resume(user: Any, source: Topology, *, takes_undated: bool = False) -> bool:
 
 def _set(user: Any, source: Topology, action: str, *, is_paused: bool, **more: bool) -> bool:
     with transaction.atomic():
-        row = open_migrations().filter(source=source, is_paused=not is_paused).first()
+        rows = open_migrations().filter(source=source, is_paused=not is_paused)
+        row = rows.select_related("work").first()
         if row is None:
             return False
         DelayMigration.objects.filter(pk=row.pk).update(is_paused=is_paused, **more)
         if not is_paused:
-            # What hindered it before may be solved.
-            Work.objects.filter(pk=row.work_id).update(error="")
+            work.wake(row.work)
         _record(user, action, row)
     return True
 
 
 def _record(user: Any, action: str, row: DelayMigration) -> None:
-    names = f"{row.source.name} to {row.target.name}"
-    audit.record(user, action, broker=row.source.broker, what=names)
+    audit.record(user, action, broker=row.source.broker, what=row.route)

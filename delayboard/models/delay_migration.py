@@ -35,6 +35,15 @@ class DelayMigration(models.Model):
     def __str__(self) -> str:
         return f"migration from {self.source} to {self.target}"
 
+    @property
+    def route(self) -> str:
+        """From where to where, for the audit log, which names the broker of the source."""
+        target = self.target
+        is_elsewhere = target.broker_id != self.source.broker_id
+        return f"{self.source.name} to {target.name}" + (
+            f" on {target.broker.name}" if is_elsewhere else ""
+        )
+
 
 class MovedMessage(models.Model):
     """A message whose move was begun. The rows go when the source is empty.

@@ -122,6 +122,12 @@ def change_of(row: ScheduledMessage) -> ScheduledChange | None:
 
 
 @register.simple_tag
+def count_open_changes(topology: Topology) -> int:
+    """How many changes of its messages are requested and have not taken effect."""
+    return ScheduledChange.objects.filter(topology=topology, state__in=OPEN).count()
+
+
+@register.simple_tag
 def message_version(row: ScheduledMessage) -> str:
     """What a live page of the message compares."""
     return make_message_version(row, timezone.now())

@@ -118,6 +118,20 @@ def test_after_the_last_pause_somebody_has_to_ask(
     assert len(mailbox.mails) == 1
 
 
+def test_the_latest_report_is_sent_to_a_new_subscriber_and_once_more_on_request(
+    computed: Run, mailbox: Mailbox, client: Client
+) -> None:
+    deliver()
+    client.force_login(make_user("ada", Role.ADMIN))
+    send = f"/reports/delivery/subscriber/{delivery.subscribe('email', ADDRESS).pk}/send/"
+    for number in (1, 2):
+        assert "sends the report of" in client.post(send, follow=True).content.decode()
+        deliver()
+        assert len(mailbox.mails) == number
+    NightlyReport.objects.all().delete()
+    assert "no report is stored yet" in client.post(send, follow=True).content.decode()
+
+
 def test_a_webhook_gets_the_report_as_json_and_its_redirect_is_no_success(computed: Run) -> None:
     with webhook(302, 200) as hook:
         added = delivery.subscribe("webhook", f"{hook.address}?token=abc")
@@ -155,10 +169,13 @@ def test_an_admin_adds_and_deletes_subscribers(db: None, client: Client) -> None
     for channel, address in (("email", ADDRESS), ("webhook", "https://hooks.example.org/T0/abc")):
         client.post("/reports/delivery/subscriber/", {"channel": channel, "address": address})
     refused = [("email", "nobody"), ("webhook", "ftp://example.org"), ("email", ADDRESS)]
-    for channel, address in refused:
-        client.post("/reports/delivery/subscriber/", {"channel": channel, "address": address})
+    for channel, typed in refused:
+        posted = {"channel": channel, "address": typed}
+        page = client.post("/reports/delivery/subscriber/", posted).content.decode()
+        assert "Nothing was changed." in page
+        assert f'value="{typed}"' in page
+        assert f'value="{channel}" checked' in page
     page = client.get("/reports/delivery/").content.decode()
-    assert page.count("Nothing was changed.") == 3
     assert "hooks.example.org" in page
     assert "/T0" not in page
     assert [one.name for one in Subscriber.objects.all()] == [ADDRESS, "hooks.example.org"]

@@ -467,6 +467,9 @@ def test_a_pause_ends_a_pass_and_what_hinders_a_worker_is_shown(
     migration_requests.resume(None, source)
     management.delete_queue("work", only_if_empty=False)
     assert "work" in work_off().work.error
+    hindered = AuditEntry.objects.filter(action="delays migrated").latest("pk")
+    assert hindered.outcome.startswith("paused: ")
+    assert hindered.details["moved"] == paused.moved
     management.declare_queue(Queue("work"))
     assert claim("worker") is None
     migration_requests.resume(None, source)

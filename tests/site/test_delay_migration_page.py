@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.urls import reverse
@@ -176,6 +176,11 @@ def test_a_paused_migration_is_a_warning_and_can_be_cancelled(source: Topology) 
     assert "Pause it first." in client.post(cancel, follow=True).content.decode()
     assert list(find_paused_migrations([source.broker])) == []
     migrations.pause(None, source)
+    # A worker has it for as long as its lease lasts.
+    own = DelayMigration.objects.get().work
+    assert work.claim_this(own, "worker")
+    assert "Pause it first." in client.post(cancel, follow=True).content.decode()
+    Work.objects.update(leased_until_at=datetime.now(UTC) - timedelta(seconds=1))
     (problem,) = find_paused_migrations([source.broker])
     assert problem.sentence.endswith("is paused. Resume or cancel it.")
     assert "The migration is cancelled." in client.post(cancel, follow=True).content.decode()

@@ -69,7 +69,7 @@ def test_the_dry_run_shows_the_time_and_what_else_passes_and_changes_nothing(
     client = signed_in(Role.OPERATOR)
     page = client.get(reverse("scheduled_change"), new(row, "cancel")).content.decode()
     assert "Takes effect at" in page
-    assert "all messages that RabbitMQ routes to this queue" in page
+    assert "all other messages that RabbitMQ routes to this queue" in page
     assert "&lt;b&gt;m&lt;/b&gt;" in page
     assert not ScheduledChange.objects.exists()
 

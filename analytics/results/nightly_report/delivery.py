@@ -19,7 +19,7 @@ from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
 from django.core.validators import URLValidator, validate_email
 
-from analytics.models import Channel, Delivery, Subscriber
+from analytics.models import Channel, Delivery, NightlyReport, Subscriber
 from analytics.results.contents import contents
 from analytics.results.nightly_report.document import as_json, as_text, report_of
 from analytics.results.nightly_report.store import days_to_store, store_report
@@ -59,6 +59,19 @@ def subscribe(channel: str, address: str) -> Subscriber:
     return Subscriber.objects.create(
         channel=channel, name=name[:254], encrypted_address=seal_secret(address)
     )
+
+
+def send_latest(subscriber: Subscriber) -> Delivery | None:
+    """Let the worker send the latest report next, also one that was sent; None where none is."""
+    report = NightlyReport.objects.defer("html", "pdf").first()
+    if report is None:
+        return None
+    delivery, _ = Delivery.objects.update_or_create(
+        report=report,
+        subscriber=subscriber,
+        defaults={"next_at": datetime.now(UTC), "sent_at": None, "attempts": 0, "error": ""},
+    )
+    return delivery
 
 
 def _name_webhook(address: str) -> str:

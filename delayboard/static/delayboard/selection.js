@@ -18,7 +18,9 @@ function describeSelection(form, selected) {
 function show(form) {
   const all = boxes(form);
   const selected = all.filter((box) => box.checked).length;
-  form.toggleAttribute("data-selected", selected > 0);
+  // None of the rows on this page may be one that can be selected.
+  const isAny = selected > 0 || Boolean(matching(form)?.checked);
+  form.toggleAttribute("data-selected", isAny);
   const head = form.querySelector("input[data-select-all]");
   if (head) {
     head.checked = selected > 0 && selected === all.length;
@@ -29,8 +31,8 @@ function show(form) {
     if (element.textContent !== text) element.textContent = text;
   }
   for (const button of form.querySelectorAll("button[data-needs-selection]")) {
-    button.disabled = selected === 0;
-    button.title = selected ? "" : "Select at least one row.";
+    button.disabled = !isAny;
+    button.title = isAny ? "" : "Select at least one row.";
   }
 }
 
