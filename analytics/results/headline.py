@@ -9,8 +9,8 @@ from analytics import buckets
 from analytics.results.definitions import DEFINITIONS
 from analytics.results.figures import ENTERED, EXHAUSTED, RECOVERED, UNEXPLAINED, Figures
 from analytics.results.sections.section import percent, ratio
+from topology.content.text import count_text
 from topology.delays import format_ms
-from topology.graph.live_values import count_text
 
 ON_TIME_WITHIN_MS = 1000.0
 KEYS = ("on_time", "lateness", "failures", "recovered", "dead_letters", "unexplained")

@@ -19,8 +19,8 @@ from analytics.results.sections.search import bucket_of
 from analytics.results.sections.section import percent
 from analytics.results.slo import Attainment, attainment
 from analytics.results.summary import Sentence
+from topology.content.text import count_text
 from topology.delays import format_ms
-from topology.graph.live_values import count_text
 
 # A part is a cause when it has half of the late deliveries, and twice the late share of the rest.
 LEAST_SHARE, LEAST_TIMES = 0.5, 2

@@ -14,9 +14,8 @@ from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import Period
 from analytics.results.read import Days
 from analytics.results.sections.section import percent
-from topology.content.text import count_of
+from topology.content.text import count_of, count_text
 from topology.delays import format_ms
-from topology.graph.live_values import count_text
 
 # A p99 is worth a sentence from so many times the usual one, and from so many milliseconds on.
 TIMES_USUAL, LEAST_P99_MS = 5, 100

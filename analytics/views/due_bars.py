@@ -13,7 +13,7 @@ from analytics.scheduled.pages.scheduled_page import ScheduledList
 from analytics.scheduled.queries.filter import Filter, written_moment
 from analytics.scheduled.summaries.bars import draw
 from analytics.scheduled.summaries.histogram import ALL, OTHERS, Bar, Histogram
-from topology.graph.live_values import count_text
+from topology.content.text import count_text
 
 LABELS = 4
 DUE_UNTIL = {"hour": "+1h", "day": "+1d", "week": "+7d"}

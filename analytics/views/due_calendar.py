@@ -13,7 +13,7 @@ from analytics import consumption
 from analytics.scheduled.pages.scheduled_page import scope_of_list
 from analytics.scheduled.queries.filter import Filter, written_moment
 from analytics.scheduled.summaries.calendar import Calendar, Overload, days_of, read_calendar
-from topology.graph.live_values import count_text
+from topology.content.text import count_text
 from topology.models import Broker, Topology
 
 HOURS = 24

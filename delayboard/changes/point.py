@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from topology.content.text import count_text
 from topology.definitions import Binding, Definitions
 from topology.patterns.pattern import Pattern
 from topology.routing.matching.index import Index
@@ -127,7 +128,7 @@ def unreadable(queue: Mapping[str, Any], destination: str) -> str:
         )
     if (queue.get("messages") or 0) > MOST_READ or (queue.get("message_bytes") or 0) > MOST_BYTES:
         return (
-            f"“{name}” has more than {MOST_READ:,} messages or {MOST_BYTES // 1_000_000} MB. Wait "
-            "until it has fewer, or use delay levels."
+            f"“{name}” has more than {count_text(MOST_READ)} messages or "
+            f"{MOST_BYTES // 1_000_000} MB. Wait until it has fewer, or use delay levels."
         )
     return ""

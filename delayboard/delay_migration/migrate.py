@@ -24,6 +24,7 @@ from delayboard.publishing.destinations import Destinations
 from topology import audit, work
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import BrokerError
+from topology.content.text import count_of
 from topology.definitions import Definitions, Queue
 from topology.models import Topology, Work, WorkState
 from topology.operations.ownership import Refusal
@@ -168,10 +169,9 @@ def _move_all(
 def _describe_remaining(tally: Tally) -> str:
     if not tally.remaining:
         return tally.unacknowledged
-    remain = "1 message remains" if tally.remaining == 1 else f"{tally.remaining} messages remain"
     return (
-        f"{remain} in the source. {tally.why_remaining} Resume the migration when the cause is "
-        "solved or the source is empty."
+        f"{count_of(tally.remaining, 'message', 'remains')} in the source. {tally.why_remaining} "
+        "Resume the migration when the cause is solved or the source is empty."
     )
 
 

@@ -41,7 +41,7 @@ from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import strip_for_replay, strip_if_readable
-from topology.graph.live_values import count_text
+from topology.content.text import count_text
 from topology.message import CHANGED_PROPERTIES, DOUBLED_HEADER, Message, Publish
 from topology.models import Topology
 from topology.operations.ownership import Refusal

@@ -9,6 +9,7 @@ from django import forms
 from delayboard.forms.header_rows import HeaderRowsField
 from delayboard.publishing.body import FORMATS
 from delayboard.publishing.publish_job import HIGHEST_RATE, MOST_MESSAGES
+from topology.content.text import count_text
 from topology.delays import format_delay
 from topology.forms.fields import DelayField
 from topology.models import Topology
@@ -92,12 +93,12 @@ class PublishFields(forms.Form):
         label="Number of messages",
         min_value=1,
         max_value=MOST_MESSAGES,
-        help_text=f"At most {MOST_MESSAGES:,}.",
+        help_text=f"At most {count_text(MOST_MESSAGES)}.",
     )
     rate = forms.FloatField(
         required=False,
         label="Messages per second",
         min_value=1,
         max_value=HIGHEST_RATE,
-        help_text=f"1 to {HIGHEST_RATE:,}.",
+        help_text=f"1 to {count_text(HIGHEST_RATE)}.",
     )

@@ -17,9 +17,9 @@ from delayboard.dead_letters.replay.present.summary import make_page_version
 from delayboard.models import PublishJob, ReplayBatch
 from delayboard.publishing.publish_job import make_job_version
 from delayboard.publishing.track import Track
+from topology.content.text import count_text
 from topology.delays import format_span
 from topology.graph.live_values import (
-    count_text,
     snapshot_cells,
     snapshot_marks,
     snapshot_version,

@@ -11,6 +11,7 @@ from django.db.models import Count
 from delayboard.dead_letters.replay.present import summary
 from delayboard.models import ReplayBatch, ReplayItem, ReplayRoute
 from delayboard.models.replay import BatchState, ItemState, Source
+from topology.content.text import count_of, count_text
 
 REASONS = 5
 NARROW = 200
@@ -26,33 +27,31 @@ def format_line(kind: str, **values: Any) -> str:
     return json.dumps({"kind": kind, **values}, ensure_ascii=False, separators=(",", ":"))
 
 
-def pluralize(number: int, one: str = "message") -> str:
-    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
-
-
 def describe_dry_run(batch: ReplayBatch) -> Iterator[str]:
     """The summary, then each target with its verdict."""
     found = summary.summarize_dry_run(batch)
-    yield f"Replay {batch.pk}: {pluralize(found.number)}, of {make_printable(batch.description)}."
+    number = count_of(found.number, "message")
+    yield f"Replay {batch.pk}: {number}, of {make_printable(batch.description)}."
     yield from describe_repeats(batch)
     for ending in found.endings:
-        yield f"  {'' if ending.is_good else '! '}{ending.number:,} {ending.words}"
+        yield f"  {'' if ending.is_good else '! '}{count_text(ending.number)} {ending.words}"
     for route in found.routes:
-        yield f"  {route.items_number:,}{describe_target(route)}: {make_printable(route.verdict)}"
+        number = count_text(route.items_number)
+        yield f"  {number}{describe_target(route)}: {make_printable(route.verdict)}"
     if found.other_routes:
-        yield f"  … and {pluralize(found.other_routes, 'more target')}"
+        yield f"  … and {count_of(found.other_routes, 'more target')}"
 
 
 def describe_repeats(batch: ReplayBatch) -> Iterator[str]:
     """What happens to the possible repeats; nothing where there is none."""
     if batch.excluded:
         yield (
-            f"  {pluralize(batch.excluded, 'possible repeat')} excluded: still parked. "
+            f"  {count_of(batch.excluded, 'possible repeat')} excluded: still parked. "
             "Include them with --include-repeats."
         )
     elif batch.repeats:
         yield (
-            f"  {pluralize(batch.repeats, 'possible repeat')} included, with the replay ids "
+            f"  {count_of(batch.repeats, 'possible repeat')} included, with the replay ids "
             "of the messages that they may repeat."
         )
 
@@ -120,9 +119,11 @@ def count_good(batch: ReplayBatch) -> tuple[int, int]:
 
 def describe_progress(batch: ReplayBatch) -> str:
     """One line; with what hinders it, where something does."""
-    counts = [f"{batch.done:,} of {batch.to_send:,} done"]
+    counts = [f"{count_text(batch.done)} of {count_text(batch.to_send)} done"]
     counts += [
-        f"{number:,} {name}" for name, number in batch.counts().items() if name != "done" and number
+        f"{count_text(number)} {name}"
+        for name, number in batch.counts().items()
+        if name != "done" and number
     ]
     hindered = batch.work.error if batch.work and not batch.work.is_ended else ""
     why = f" ({make_printable(hindered)})" if hindered else ""
@@ -133,20 +134,21 @@ def describe_outcome(batch: ReplayBatch) -> Iterator[str]:
     """The counts, then why those that are not done are not, the most frequent reason first."""
     why = f": {make_printable(batch.state_why)}" if batch.state_why else "."
     yield f"Replay {batch.pk} is {batch.get_state_display()}{why}"
-    sentence = ", ".join(f"{number:,} {name}" for name, number in batch.counts().items())
-    yield f"  {batch.selected:,} selected = {sentence}"
+    sentence = ", ".join(f"{count_text(number)} {name}" for name, number in batch.counts().items())
+    yield f"  {count_text(batch.selected)} selected = {sentence}"
+    doubled = count_text(batch.doubled)
     if batch.doubled and batch.source == Source.QUEUE:
-        yield f"  At most {batch.doubled:,} may be duplicated: sent again, with another replay id."
+        yield f"  At most {doubled} may be duplicated: sent again, with another replay id."
     elif batch.doubled:
-        yield f"  {batch.doubled:,} of them may be duplicated. A copy has the same replay id."
+        yield f"  {doubled} of them may be duplicated. A copy has the same replay id."
     if batch.died:
-        yield f"  {batch.died:,} were dead-lettered again."
+        yield f"  {count_text(batch.died)} were dead-lettered again."
     if batch.excluded:
-        yield f"  {pluralize(batch.excluded, 'possible repeat')} excluded: still parked."
+        yield f"  {count_of(batch.excluded, 'possible repeat')} excluded: still parked."
     failed = batch.items.exclude(state=ItemState.DONE).exclude(error="").order_by()
     reasons = failed.values("error").annotate(number=Count("pk")).order_by("-number", "error")
     for reason in reasons[:REASONS]:
-        yield f"  {reason['number']:,}: {make_printable(reason['error'])}"
+        yield f"  {count_text(reason['number'])}: {make_printable(reason['error'])}"
 
 
 def format_outcome(batch: ReplayBatch) -> str:

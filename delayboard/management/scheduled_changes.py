@@ -20,6 +20,7 @@ from delayboard.management.replay_arguments import find_user
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from topology.broker.errors import BrokerError
 from topology.content.export_format import compact_json, format_moment
+from topology.content.text import count_of
 from topology.database import paging
 from topology.models import Broker
 
@@ -218,9 +219,8 @@ def _line(verdict: ChangeVerdict, action: str, new_due_at: datetime | None) -> s
     copy = " A copy is published at once." if verdict.is_copied else ""
     if verdict.queue:
         copy = (
-            f" The worker takes {verdict.others} other message{'' if verdict.others == 1 else 's'} "
-            f"out of “{verdict.queue}” as well, "
-            "and puts them back in their places."
+            f" The worker takes {count_of(verdict.others, 'other message')} out of "
+            f"“{verdict.queue}” as well, and puts them back in their places."
         )
     if new_due_at:
         copy += f" The message arrives at {new_due_at:%Y-%m-%d %H:%M:%S}."

@@ -23,8 +23,8 @@ from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.due_hour import DueHour
 from delayboard.now.problems import WORST, Link
 from delayboard.now.throughput import FlowLine
+from topology.content.text import count_text
 from topology.findings.counts import Count as FindingCount
-from topology.graph.live_values import count_text
 from topology.models import Broker
 from topology.snapshots import Latest
 

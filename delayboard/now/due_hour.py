@@ -8,7 +8,7 @@ from datetime import timedelta
 from analytics.scheduled.rows.due_counts import MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
-from topology.graph.live_values import count_text
+from topology.content.text import count_of, count_text
 
 # An hour that begins within a minute is in 61 minutes.
 BARS, BAR_WIDTH, BAR_GAP = 61, 10, 1
@@ -50,8 +50,9 @@ class DueHour:
             return "No message is due in the next hour."
         place = self.numbers.index(most)
         when = f"in {place} min" if place else "now"
-        messages = "1 message" if self.total == 1 else f"{count_text(self.total)} messages"
-        return f"{messages}, at most {count_text(most)} in one minute ({when})."
+        return (
+            f"{count_of(self.total, 'message')}, at most {count_text(most)} in one minute ({when})."
+        )
 
     @property
     def cells(self) -> dict[str, str]:

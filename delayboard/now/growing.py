@@ -11,8 +11,8 @@ from delayboard.dead_letters.queues.growth import SPAN, growths
 from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState
 from delayboard.now.counters import read_depth
 from delayboard.now.problems import Link, Problem, ProblemKind
+from topology.content.text import count_text
 from topology.delays import format_span
-from topology.graph.live_values import count_text
 from topology.models import Broker
 from topology.snapshots import Latest
 

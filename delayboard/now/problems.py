@@ -20,9 +20,9 @@ from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from delayboard.delay_migration.request import open_migrations
 from delayboard.models import BatchState, ReplayBatch
+from topology.content.text import count_of, count_text
 from topology.findings.counts import Count as FindingCount
 from topology.findings.finding import Severity as FindingSeverity
-from topology.graph.live_values import count_text
 from topology.models import Broker, Drift, MissingBinding, State, Topology
 
 # So many destinations of a topology are named, more are counted.
@@ -110,7 +110,7 @@ def find_unroutable(brokers: Sequence[Broker], named: int | None = NAMED) -> Ite
             key = f"binding/{row.pk}"
             yield Problem(severity, sentence, where, key, topology.pk, row.state, ProblemKind.STUCK)
         if rest := group[len(group) if named is None else named :]:
-            more = "1 more destination" if len(rest) == 1 else f"{len(rest)} more destinations"
+            more = count_of(len(rest), "more destination")
             stuck, waiting = (sum(getattr(row, n) for row in rest) for n in ("stuck", "waiting"))
             sentence = (
                 f"{topology.name}: {more} cannot be reached "
@@ -145,7 +145,9 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Probl
         if number > 0:
             query = {"topology": topology.slug, "overdue": "1"}
             link = Link("View overdue messages", "analytics:scheduled", query=query)
-            sentence = f"{topology.name}: {_messages(number)} overdue by a minute or more."
+            sentence = (
+                f"{topology.name}: {count_of(number, 'message', 'is')} overdue by a minute or more."
+            )
             key = OVERDUE.format(topology.pk)
             kind = ProblemKind.OVERDUE
             yield Problem("error", sentence, link, key, topology.pk, "Overdue", kind)
@@ -161,7 +163,7 @@ def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
         .order_by("topology__name", "topology__pk")
     )
     for pk, slug, name, number in found:
-        probes = "1 probe is" if number == 1 else f"{count_text(number)} probes are"
+        probes = count_of(number, "probe", "is")
         link = Link("View probes", "topology:topology_settings", (slug,), fragment="probes")
         sentence = f"{name}: {probes} overdue by a minute or more. Real messages may be too."
         kind = ProblemKind.PROBES
@@ -222,7 +224,7 @@ def find_paused(brokers: Sequence[Broker], named: int | None = NAMED) -> Iterato
         yield Problem("warning", sentence, link, kind=ProblemKind.REPLAY_PAUSED)
     if named is not None and len(paused) > named:
         rest = len(paused) - named
-        replays = "1 more replay is" if rest == 1 else f"{count_text(rest)} more replays are"
+        replays = count_of(rest, "more replay", "is")
         link = Link("View replays", "replays")
         kind = ProblemKind.REPLAY_PAUSED
         yield Problem("warning", f"{replays} paused.", link, "paused", kind=kind)
@@ -239,7 +241,3 @@ def find_paused_migrations(brokers: Sequence[Broker]) -> Iterator[Problem]:
         )
         kind = ProblemKind.OTHER
         yield Problem("warning", sentence, link, f"migration/{row.source_id}", kind=kind)
-
-
-def _messages(number: int) -> str:
-    return "1 message is" if number == 1 else f"{count_text(number)} messages are"

@@ -17,7 +17,7 @@ from delayboard.now.problems import Link, Problem, ProblemKind
 from delayboard.now.system import has_no_worker
 from delayboard.now.throughput import BEHIND, find_lag
 from topology.broker.errors import alarm_sentence
-from topology.content.text import format_bytes
+from topology.content.text import count_of, format_bytes
 from topology.delays import format_span
 from topology.models import Broker
 from topology.snapshots import Latest
@@ -115,12 +115,12 @@ def find_unsent() -> Iterator[Problem]:
     """Whether nightly reports or alerts were not sent; of all brokers, as they are."""
     number = Delivery.failed().count()
     if number:
-        reports = "1 nightly report was" if number == 1 else f"{number} nightly reports were"
+        reports = count_of(number, "nightly report", "was")
         link = Link("View reports", "analytics:reports")
         sentence, kind = f"{reports} not sent.", ProblemKind.DELIVERY
         yield Problem("warning", sentence, link, "reports", kind=kind)
     number = AlertMessage.failed().count()
     if number:
-        alerts = "1 alert was" if number == 1 else f"{number} alerts were"
+        alerts = count_of(number, "alert", "was")
         sentence, kind = f"{alerts} not sent.", ProblemKind.DELIVERY
         yield Problem("warning", sentence, Link("View alerts", "alerts"), "alerts", kind=kind)

@@ -10,7 +10,7 @@ from delayboard.dead_letters.retrying import count_queued, waits_in_work_queue
 from delayboard.now.lateness import Lateness
 from delayboard.now.problems import Problem
 from delayboard.now.throughput import FlowLine
-from topology.graph.live_values import count_text
+from topology.content.text import count_text
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS

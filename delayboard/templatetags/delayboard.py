@@ -26,10 +26,9 @@ from delayboard.models.background_task import task_key
 from delayboard.models.scheduled_change import OPEN
 from delayboard.now.problems import Link
 from topology import access, snapshots
-from topology.content.text import format_bytes
+from topology.content.text import count_text, format_bytes
 from topology.database import paging
 from topology.delays import format_delay, format_ms, format_span
-from topology.graph.live_values import count_text
 from topology.models import Broker, State, Topology
 
 register = template.Library()

@@ -139,7 +139,7 @@ QUEUE: dict[str, Any] = {
         ),
         ({"consumers": 1}, "has consumers"),
         ({"consumers": 1, "consumer_details": []}, ""),
-        ({"messages": 20_001}, "more than 20,000 messages"),
+        ({"messages": 20_001}, "more than 20\u202f000 messages"),
         ({"message_bytes": 10**9}, "or 256 MB"),
     ],
 )

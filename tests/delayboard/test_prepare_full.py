@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
             1,
             {"x_max_length": 1000, "x_max_length_bytes": 1},
             "delivered",
-            "has a maximum length of 1,000 messages or 1 byte, and 1 message now.",
+            "has a maximum length of 1\u202f000 messages or 1 byte, and 1 message now.",
         ),
         (
             99,

@@ -64,7 +64,7 @@ def test_an_empty_search_is_a_choice() -> None:
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        (("--rate", "fast"), "--rate: Enter 0.001 to 100,000 messages per second"),
+        (("--rate", "fast"), "--rate: Enter 0.001 to 100\u202f000 messages per second"),
         (("--limit", "0"), "--limit: "),
         (("--undo", "2d"), "--undo: "),
         (("--canary-wait", "soon"), "--canary-wait: "),

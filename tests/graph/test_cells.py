@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tests.graph.pictures import LADDER, bound, level_set, pair, seen
+from topology.content.text import count_text
 from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.graph.live_values import (
     MARK_WORDS,
-    count_text,
     level_names,
     pace,
     queue_mark,

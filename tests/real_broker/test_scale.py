@@ -83,7 +83,7 @@ def _is_seen(address: Address) -> None:
     assert all(numbers.consumers == 0 for numbers in snapshot.numbers.values())
     (doubt,) = snapshot.doubts
     assert doubt.startswith(
-        "This virtual host has 10,000 queues, so Delayboard does not request their rates"
+        "This virtual host has 10\u202f000 queues, so Delayboard does not request their rates"
     )
     pairs = [one for one in recognize(snapshot).found if one.use.kind == "retry_pair"]
     assert len(pairs) == PAIRS

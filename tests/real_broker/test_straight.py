@@ -273,7 +273,7 @@ def test_after_a_run_that_broke_off_it_says_how_many_may_be_there_twice(vhost: V
     run(batch)
     assert counts(batch) == {"done": 12}
     assert batch.doubled == 12
-    assert "Up to 12 may be there twice" in batch.state_why
+    assert "Up to 12 may be duplicated" in batch.state_why
     named = [
         parse_replay_id(one.message.tag(REPLAY_HEADER)) for one in drained(vhost, "target", 10)
     ]
@@ -287,7 +287,7 @@ def test_what_left_the_queue_otherwise_is_not_waited_for(vhost: Vhost) -> None:
     run(batch)
     assert batch.state == BatchState.DONE
     assert counts(batch) == {"done": 4, "cancelled": 1}
-    assert "1 messages are not in “dead” any more" in batch.state_why
+    assert "1 message is not in “dead” any more" in batch.state_why
 
 
 def test_at_a_tapped_exchange_what_only_the_tap_takes_stays(vhost: Vhost) -> None:

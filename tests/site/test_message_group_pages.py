@@ -243,7 +243,7 @@ def test_what_people_write_is_kept_and_audited(operator: Client, broker: Broker)
         ({"link": "ftp://tracker.test/"}, "must begin with http"),
         ({"link": "https://tracker.test/" + "x" * 500}, "at most 500"),
         ({"owner": "nobody"}, "has no access to"),
-        ({"note": "n" * 10_001}, "longer than 10,000"),
+        ({"note": "n" * 10_001}, "longer than 10\u202f000"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_a_sentence(

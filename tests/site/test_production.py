@@ -125,7 +125,7 @@ def test_a_replay_counts_what_it_will_send(broker: Broker) -> None:
     ReplayBatch.objects.update(selected=3300, excluded=300)
     Broker.objects.update(is_production=True, environment="live")
     text = text_of(signed_in(Role.OPERATOR).post(reverse("replay_start", args=[made.pk])))
-    assert "3,000 parked messages are published in the virtual host nowhere." in text
+    assert "3\u202f000 parked messages are published in the virtual host nowhere." in text
     assert "Possible repeats that remain parked: 300." in text
 
 

@@ -33,7 +33,7 @@ def test_a_job_is_requested_shown_and_stopped(broker: Broker) -> None:
     know(broker, a_queue("work"))
     client = signed_in(Role.OPERATOR)
     asked = text_of(client.post(reverse("publish"), values(broker)))
-    assert "Up to 2,000 messages are published" in asked
+    assert "Up to 2\u202f000 messages are published" in asked
     assert not PublishJob.objects.exists()
     answer: Any = client.post(reverse("publish"), values(broker, confirm_broker=broker.name))
     job = PublishJob.objects.get()

@@ -58,7 +58,7 @@ def test_options_that_are_wrong_change_nothing_and_are_kept_in_the_form(broker: 
     text = press("options", made, mode="typed", key="", rate="many", **SENT)
     assert "The options are not saved." in text
     assert "Type an exchange and a key" in text
-    assert "Enter 0.001 to 100,000 messages per second" in text
+    assert "Enter 0.001 to 100\u202f000 messages per second" in text
     assert 'value="many" placeholder="empty: no limit" aria-invalid="true"' in text
     made.refresh_from_db()
     assert (made.key, made.rate) == ("parked-work", None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from topology.content.json_tree import BRACKETS, Tree, read_json, write_json
-from topology.content.text import make_encodable
+from topology.content.text import count_text, make_encodable
 
 SHOWN_BYTES = 16_384
 HEX_BYTES = 2048
@@ -144,7 +144,8 @@ def _inflate(body: bytes, how: str, wbits: int, most: int) -> Unpacked:
     notes: tuple[str, ...] = ()
     while place < len(body) and size < most:
         if len(pieces) == MOST_PIECES:
-            notes = (f"Delayboard decompressed only the first {MOST_PIECES:,} compressed pieces.",)
+            shown = count_text(MOST_PIECES)
+            notes = (f"Delayboard decompressed only the first {shown} compressed pieces.",)
             break
         try:
             piece, place, is_whole = _piece(body, place, wbits, most - size)
@@ -167,7 +168,7 @@ def _inflate(body: bytes, how: str, wbits: int, most: int) -> Unpacked:
             if size < most:
                 notes = ("The compressed data is incomplete.",)
             else:
-                notes = (f"Delayboard decompressed only the first {most:,} bytes.",)
+                notes = (f"Delayboard decompressed only the first {count_text(most)} bytes.",)
             break
     return Unpacked(b"".join(pieces), how, notes)
 

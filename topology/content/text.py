@@ -43,6 +43,11 @@ def format_bytes(number: int | None) -> str:
     return f"{digits}\u00a0{unit}"
 
 
+def count_text(number: int | None) -> str:
+    """A count in groups of three parted by narrow spaces; a dash when it is unknown."""
+    return "–" if number is None else f"{number:,}".replace(",", "\u202f")
+
+
 _PLURALS = {"is": "are", "was": "were"}
 
 
@@ -51,4 +56,4 @@ def count_of(number: int, noun: str, verb: str = "") -> str:
     if number == 1:
         return f"1 {noun} {verb}".rstrip()
     verbs = _PLURALS.get(verb, verb.removesuffix("s"))
-    return f"{number:,} {noun}s {verbs}".rstrip().replace(",", "\u202f")
+    return f"{count_text(number)} {noun}s {verbs}".rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
+from topology.content.text import count_text
 from topology.definitions import Definitions, Queue
 from topology.snapshot import QueueNumbers, Snapshot, count_stuck_in, has_stuck
 
@@ -27,11 +28,6 @@ MARK_WORDS: dict[str, str] = {
     "empty": "empty",
     "missing": "missing in the broker",
 }
-
-
-def count_text(number: int | None) -> str:
-    """A count in groups of three parted by narrow spaces; a dash when it is unknown."""
-    return UNKNOWN if number is None else f"{number:,}".replace(",", "\u202f")
 
 
 def rate_text(per_second: float | None) -> str:

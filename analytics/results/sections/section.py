@@ -11,9 +11,9 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString
 
 from analytics.results.definitions import DEFINITIONS
+from topology.content.text import count_text
 from topology.delays import format_ms
 from topology.graph.isolate_names import isolate_names
-from topology.graph.live_values import count_text
 
 Value: TypeAlias = str | int | float | None
 Row: TypeAlias = Sequence[Value]

@@ -12,6 +12,7 @@ from django.db.models import Q
 from analytics.events import clean
 from delayboard.models import MessageGroup
 from topology import audit
+from topology.content.text import count_text
 from topology.models import Broker, Grant
 
 LONGEST_NOTE = 10_000
@@ -34,7 +35,7 @@ def write(user: Any, group: MessageGroup, *, note: str, owner: str, link: str) -
     """Save all three, and who did it. Raises NoteError."""
     note, link = clean(note.strip().replace("\r\n", "\n")), clean(link.strip())
     if len(note) > LONGEST_NOTE:
-        raise NoteError(f"The note is longer than {LONGEST_NOTE:,} characters.")
+        raise NoteError(f"The note is longer than {count_text(LONGEST_NOTE)} characters.")
     if link:
         _check(link)
     named = {one.get_username(): one for one in owners(group.broker)}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from analytics.charts.sparkline import area
 from delayboard.models import GroupHour, MessageGroup
-from topology.graph.live_values import count_text
+from topology.content.text import count_text
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 

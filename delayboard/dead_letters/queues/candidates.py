@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from delayboard.dead_letters.queues.feeds import Feed, Feeds, feeds
+from topology.content.text import count_text
 from topology.definitions import Queue, has_dead_letter_name, is_tap
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -84,5 +85,5 @@ def find_obstacle(
 
 def _explain_likely(into: Sequence[Feed]) -> str:
     names = sorted({name for feed in into if feed.is_failure for name in feed.queues})
-    who = f"“{names[0]}”" if len(names) == 1 else f"{len(names):,} queues"
+    who = f"“{names[0]}”" if len(names) == 1 else f"{count_text(len(names))} queues"
     return f"receives failed messages from {who}, has no consumers"

@@ -16,7 +16,7 @@ from delayboard.dead_letters.queues.growth import Growth, growths
 from delayboard.dead_letters.queues.search_text import make_query
 from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState, Parking
 from topology import audit, work
-from topology.content.text import is_encodable
+from topology.content.text import count_text, is_encodable
 from topology.definitions import is_tap
 from topology.models import Broker, State, Topology
 from topology.models.work import ENDED
@@ -55,7 +55,7 @@ class Line:
 
     @property
     def parked_words(self) -> str:
-        return f"more than {COUNTED:,}" if self.parked > COUNTED else str(self.parked)
+        return f"more than {count_text(COUNTED)}" if self.parked > COUNTED else str(self.parked)
 
     @property
     def query(self) -> str:

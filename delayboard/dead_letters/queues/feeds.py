@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from topology.content.text import count_text
 from topology.routing.cycle import Reason
 from topology.routing.death_reasons import reasons
 from topology.routing.matching.delayed_exchange import kind_of
@@ -49,7 +50,7 @@ class Feed:
         """All of it in words."""
         names = ", ".join(f"“{name}”" for name in self.queues[:NAMED])
         more = len(self.queues) - NAMED
-        who = f"{names} and {more:,} more queues" if more > 0 else names
+        who = f"{names} and {count_text(more)} more queues" if more > 0 else names
         reasons = " or ".join(f"{_HOW[reason]} ({reason})" for reason in self.reasons)
         return f"From {who} when {reasons}, {self._path}."
 

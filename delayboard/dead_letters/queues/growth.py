@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from delayboard.models import DeadLetterQueue, QueueDepth
 from topology import snapshots
-from topology.graph.live_values import count_text
+from topology.content.text import count_text
 from topology.models import Broker
 
 SAMPLE_AGE = timedelta(hours=48)

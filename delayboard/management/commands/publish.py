@@ -29,6 +29,7 @@ from delayboard.worker.supervise import until_stopped
 from topology import snapshots, work
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError
+from topology.content.text import count_text
 from topology.models import Broker, WorkState
 from topology.operations.ownership import Refusal
 
@@ -184,11 +185,11 @@ def _run(job: PublishJob, alive: Callable[[], None]) -> None:
 
 
 def _describe(job: PublishJob) -> str:
-    found = f"{job.published:,} of {job.number:,} messages are published"
+    found = f"{count_text(job.published)} of {count_text(job.number)} messages are published"
     if job.returned:
-        found += f", {job.returned:,} are not published: {job.returned_why}"
+        found += f", {count_text(job.returned)} are not published: {job.returned_why}"
     if job.repeated:
-        found += f", {job.repeated:,} may be duplicated"
+        found += f", {count_text(job.repeated)} may be duplicated"
     return found if found.endswith(".") else f"{found}."
 
 

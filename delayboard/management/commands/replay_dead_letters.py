@@ -19,6 +19,7 @@ from delayboard.models.replay import BatchState
 from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError
+from topology.content.text import count_of, count_text
 from topology.management.find_rows import find_broker
 
 NOTHING_CODE, PARTLY_CODE, STOPPED_CODE = 1, 3, 130
@@ -109,7 +110,7 @@ class Command(BaseCommand):
         bad = sum(change_state.count_bad_verdicts(batch).values())
         if bad and not despite_verdict:
             raise change_state.BatchError(
-                f"{bad:,} of {replay_output.pluralize(batch.pending)} have a bad verdict. "
+                f"{count_text(bad)} of {count_of(batch.pending, 'message')} have a bad verdict. "
                 f"Start the replay with --resume {batch.pk} --yes, or cancel it with "
                 f"--cancel {batch.pk}."
             )

@@ -27,6 +27,7 @@ from delayboard.publishing.timeout_import.timeout import (
 )
 from topology.broker.errors import Blocked, BrokerError, Unreachable
 from topology.broker.properties.field_values import FieldError
+from topology.content.text import count_text
 from topology.definitions import Definitions
 from topology.delays import format_span
 from topology.message import Publish, Route
@@ -112,8 +113,9 @@ class LineChecker:
         if not self._unproven:
             return ""
         return (
-            f" Published lines whose bindings were not checked: {len(self._unproven):,}, from line "
-            f"{self._unproven[0][0].number:,} on. Their messages may be lost."
+            f" Published lines whose bindings were not checked: "
+            f"{count_text(len(self._unproven))}, from line "
+            f"{count_text(self._unproven[0][0].number)} on. Their messages may be lost."
         )
 
     def _take_back(

@@ -18,6 +18,7 @@ from delayboard.models import MessageGroup
 from delayboard.models.replay import Order
 from delayboard.views.show_refusal import show_refusal
 from topology import access, redaction
+from topology.content.text import count_of
 from topology.database import paging
 from topology.models import Broker, Role
 
@@ -93,7 +94,7 @@ def undo_merge(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     group = _group(broker, pk)
     with show_refusal(request, "Nothing was undone.", MergeError):
         number = undo(request.user, group)
-        messages.success(request, f"Restored {number} merged group{'' if number == 1 else 's'}.")
+        messages.success(request, f"Restored {count_of(number, 'merged group')}.")
     return redirect("message_group", broker.slug, group.pk)
 
 

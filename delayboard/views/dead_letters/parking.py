@@ -24,6 +24,7 @@ from delayboard.views.confirm_production import Effect, confirmed_on_production
 from delayboard.views.queue_page import queue_page
 from delayboard.views.show_refusal import show_refusal
 from topology import access, redaction, snapshots
+from topology.content.text import count_of
 from topology.database import paging
 from topology.models import Broker, Role
 from topology.redaction import HIDDEN
@@ -203,14 +204,14 @@ def _warn_silent(request: HttpRequest, broker: Broker, known: Latest) -> None:
 
 def _report_number(request: HttpRequest, number: int, done: str) -> None:
     if number:
-        messages.success(request, f"{number} parked message{'' if number == 1 else 's'} {done}.")
+        messages.success(request, f"{count_of(number, 'parked message')} {done}.")
     else:
         messages.error(request, f"Nothing was {done}, because no selected message can be {done}.")
 
 
 def _warn_busy(request: HttpRequest, number: int) -> None:
     if number:
-        unchanged = "1 message is" if number == 1 else f"{number} messages are"
+        unchanged = count_of(number, "message", "is")
         messages.warning(
             request,
             f"{unchanged} unchanged: in a replay, or in a delay without observed delivery.",

@@ -14,6 +14,7 @@ from delayboard.dead_letters.queues.candidates import candidates
 from delayboard.dead_letters.queues.confirmed import Undecided, decide, destinations
 from delayboard.views.show_refusal import show_refusal
 from topology import access, snapshots
+from topology.content.text import count_of
 from topology.models import Broker, Role
 from topology.views.redirect_back import next_of
 
@@ -53,7 +54,7 @@ def check_queues(request: HttpRequest, broker: Broker) -> HttpResponse:
         if checked.unchecked
         else ""
     )
-    number = "1 queue" if checked.number == 1 else f"{checked.number} queues"
+    number = count_of(checked.number, "queue")
     failed = len(checked.failed)
     messages.success(request, f"{number} checked, {failed} with failed messages.{left}")
     return back

@@ -29,6 +29,7 @@ from delayboard.views.publishing.publish_start import clone_peeked, read_start
 from topology import access, snapshots
 from topology.broker.errors import alarm_sentence
 from topology.broker.properties.field_values import FieldError
+from topology.content.text import count_text
 from topology.models import Role, Topology
 from topology.operations.ownership import Refusal
 
@@ -160,7 +161,7 @@ def _published(
     """Publishes the message, or requests the job of many, once a production broker is confirmed."""
     broker, data = form.chosen_broker, form.cleaned_data
     is_many = "send_many" in request.POST
-    what = f"Up to {data['count']:,} messages are" if is_many else "One message is"
+    what = f"Up to {count_text(data['count'])} messages are" if is_many else "One message is"
     effect = Effect(f"{what} published in the virtual host {broker.vhost}.", reverse("publish"))
     action = "Publish many messages" if is_many else "Publish message"
     if page := confirmation(request, broker, action, effect):

@@ -26,6 +26,7 @@ from delayboard.views.replays.batches import batch_page, with_batch
 from delayboard.views.replays.options import is_sent, options_sent, sent_options
 from delayboard.views.show_refusal import show_refusal
 from topology import access
+from topology.content.text import count_text
 from topology.database import paging
 from topology.models import Broker, Role
 from topology.views.redirect_back import next_of
@@ -130,11 +131,11 @@ def _describe_replay(_request: HttpRequest, batch: ReplayBatch) -> Effect:
     what = (
         f"All messages of the queue {batch.queue} are moved"
         if of_queue
-        else (f"{batch.pending:,} parked messages are published")
+        else (f"{count_text(batch.pending)} parked messages are published")
     )
     sentence = f"{what} in the virtual host {batch.broker.vhost}."
     if batch.excluded:
-        sentence += f" Possible repeats that remain parked: {batch.excluded:,}."
+        sentence += f" Possible repeats that remain parked: {count_text(batch.excluded)}."
     return Effect(sentence, reverse("replay_batch", args=[batch.pk]))
 
 

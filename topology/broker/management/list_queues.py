@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from topology.broker.errors import Refused
 from topology.broker.management.client import Management
 from topology.broker.management.policies import put_in_force
+from topology.content.text import count_text
 
 Raw: TypeAlias = dict[str, Any]
 
@@ -77,13 +78,13 @@ def _count_consumers(rows: Sequence[Raw], management: Management) -> None:
 
 def _explain_missing_rates(number: int) -> str:
     return (
-        f"This virtual host has {number:,} queues, so Delayboard does not request their rates. "
-        "Depths and consumers are available."
+        f"This virtual host has {count_text(number)} queues, so Delayboard does not request their "
+        "rates. Depths and consumers are available."
     )
 
 
 def _explain_missing_policies(number: int) -> str:
     return (
-        f"For {number:,} queues, Delayboard reads only their own arguments. TTLs and "
+        f"For {count_text(number)} queues, Delayboard reads only their own arguments. TTLs and "
         "dead-letter exchanges set by policies are missing here."
     )

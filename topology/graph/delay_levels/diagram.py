@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from topology.content.text import count_text
 from topology.definitions import Queue
 from topology.delays import format_delay, format_span
-from topology.graph.live_values import count_text, rate_text
+from topology.graph.live_values import rate_text
 from topology.snapshot import QueueNumbers, count_stuck_in
 
 NOWHERE = "nowhere"

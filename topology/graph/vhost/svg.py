@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from topology.content.text import count_of
+from topology.content.text import count_of, count_text
 from topology.graph.build import Graph, Node
 from topology.graph.layout.dot import arrange
 from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout
 from topology.graph.layout.row_layout import arrange_rows
-from topology.graph.live_values import count_text
 from topology.graph.svg import draw_around
 from topology.graph.svg_elements import (
     attribute,

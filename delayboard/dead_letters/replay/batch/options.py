@@ -11,7 +11,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from delayboard.models import Order, ReplayBatch, TargetMode
-from topology.content.text import is_encodable
+from topology.content.text import count_text, is_encodable
 from topology.definitions import find_own_queue_problem
 from topology.delays import format_delay
 from topology.forms.fields import DelayField
@@ -26,7 +26,7 @@ LONGEST_UNDO = timedelta(hours=1)
 LONGEST_CANARY = timedelta(days=1)
 MOST_REPLAYS = "Enter a maximum number of replays from 1 to 1000."
 STOP_AFTER = "Enter how many messages dead-lettered again pause the replay; 0 is no limit."
-RATE = f"Enter 0.001 to {FASTEST:,} messages per second. Empty means no limit."
+RATE = f"Enter 0.001 to {count_text(FASTEST)} messages per second. Empty means no limit."
 NUMBER_ERRORS = ("invalid", "min_value", "max_value")
 
 

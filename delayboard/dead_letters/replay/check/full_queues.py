@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from topology.content.text import count_of
 from topology.definitions import is_tap
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -31,15 +32,11 @@ class LimitedQueue:
     @property
     def sentence(self) -> str:
         stated = ((self.most, "message"), (self.most_bytes, "byte"))
-        limits = [
-            f"{number:,} {unit}{'' if number == 1 else 's'}"
-            for number, unit in stated
-            if number is not None
-        ]
+        limits = [count_of(number, unit) for number, unit in stated if number is not None]
         most = f"“{self.name}” has a maximum length of {' or '.join(limits)}"
         if self.has is None:
             return f"{most}. Its number of messages is unknown."
-        return f"{most}, and {self.has:,} message{'' if self.has == 1 else 's'} now."
+        return f"{most}, and {count_of(self.has, 'message')} now."
 
 
 def find_limited_queues(snapshot: Snapshot) -> Mapping[str, LimitedQueue]:

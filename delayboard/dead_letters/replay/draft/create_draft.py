@@ -41,6 +41,7 @@ from delayboard.models import (
 )
 from topology.broker.amqp.depths import live_depths
 from topology.broker.errors import BrokerError
+from topology.content.text import count_of, count_text
 from topology.models import Broker
 
 # With more messages than this, a search that reads them one by one is left to the worker.
@@ -58,10 +59,10 @@ def draft_messages(
     if not chosen:
         raise BatchError("No parked message was chosen.")
     if len(chosen) > MOST_CHOSEN:
-        raise BatchError(f"Choose at most {MOST_CHOSEN:,} parked messages, or a group or a search.")
-    sentence = (
-        "1 chosen parked message" if len(chosen) == 1 else f"{len(chosen):,} chosen parked messages"
-    )
+        raise BatchError(
+            f"Choose at most {count_text(MOST_CHOSEN)} parked messages, or a group or a search."
+        )
+    sentence = count_of(len(chosen), "chosen parked message")
     return freeze_selection(
         user, make_batch(user, broker, sentence, options, parked_messages=chosen), options
     )
@@ -107,7 +108,7 @@ def draft_peeked(
         except parking.ParkError as error:
             raise BatchError(str(error)) from error
         number = len(parks.handles or ())
-        sentence = f"{number:,} chosen message{'' if number == 1 else 's'} of {queue}"
+        sentence = f"{count_of(number, 'chosen message')} of {queue}"
         batch = make_batch(user, broker, sentence, options, parking=parks)
         leave_to_worker(user, batch, number)
     return batch
@@ -135,7 +136,7 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
     sentence = (
         f"all messages of {queue} (move queue)"
         if number == depth
-        else (f"{number:,} messages of {queue} (move queue)")
+        else (f"{count_text(number)} messages of {queue} (move queue)")
     )
     batch = make_batch(
         user, broker, sentence, options, source=Source.QUEUE, queue=queue, selected=number
@@ -168,7 +169,7 @@ def _count_messages(broker: Broker, queue: str) -> int:
     try:
         return live_depths(broker.address, [queue]).get(queue, 0)
     except BrokerError as error:
-        raise BatchError(f"How many messages “{queue}” has is not known: {error}") from error
+        raise BatchError(f"The messages of “{queue}” cannot be counted. {error}") from error
 
 
 def _find_newest(broker: Broker) -> int:
@@ -179,4 +180,4 @@ def _describe_limit(options: Options) -> str:
     if options.limit is None:
         return ""
     first = "newest" if options.order == Order.NEWEST else "oldest"
-    return f", the {first} {options.limit:,}"
+    return f", the {first} {count_text(options.limit)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
 from delayboard.models import ReplayBatch
+from topology.content.text import count_text
 
 NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
 NOT_FOUND = "They are no longer in the queue: they were parked before, consumed, or expired."
@@ -48,4 +49,4 @@ def explain_no_route(batch: ReplayBatch) -> str:
 
 
 def _describe_number(number: int, sentence: str) -> str:
-    return f"{number:,} of the chosen messages {sentence}." if number > 0 else ""
+    return f"{count_text(number)} of the chosen messages {sentence}." if number > 0 else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from delayboard.models import ReplayBatch
+from topology.content.text import count_of, count_text
 
 SENT = ("done", "returned", "nacked", "failed")
 COUNTED = (*SENT, "doubled")
@@ -27,7 +28,7 @@ def describe_refused(batch: ReplayBatch, error: str) -> str:
     """What stays in the queue; `error` is why the first of it does."""
     if not batch.refused:
         return ""
-    return f"{batch.refused:,} stay in “{batch.queue}”.{_describe_first(error)}"
+    return f"{count_text(batch.refused)} stay in “{batch.queue}”.{_describe_first(error)}"
 
 
 def explain_stuck(error: str) -> str:
@@ -43,12 +44,14 @@ def describe_missing(number: int, queue: str) -> str:
     if not number:
         return ""
     return (
-        f"{number:,} messages are not in “{queue}” any more. They were consumed, expired, or moved "
-        "right before a run stopped."
+        f"{count_of(number, 'message', 'is')} not in “{queue}” any more, because of a consumer, a "
+        "TTL or a run that stopped right after the move."
     )
 
 
 def describe_doubled(number: int) -> str:
     if not number:
         return ""
-    return f"Up to {number:,} may be there twice: a run broke off while they were sent."
+    return (
+        f"Up to {count_text(number)} may be duplicated, because a run stopped while it sent them."
+    )

@@ -16,7 +16,8 @@ from delayboard.models import ItemState, ReplayBatch, ReplayOutcome, ReplayRoute
 from delayboard.models.background_task import REPLAYS, is_missing
 from topology import redaction
 from topology.access import User
-from topology.graph.live_values import count_text, make_version
+from topology.content.text import count_text
+from topology.graph.live_values import make_version
 from topology.redaction import HIDDEN, Redaction
 
 # So many targets are listed one by one; the others are counted.

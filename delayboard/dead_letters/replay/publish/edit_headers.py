@@ -17,6 +17,7 @@ from delayboard.dead_letters.replay.publish.header_values import (
 )
 from topology.broker.properties.field_values import write_entry
 from topology.broker.properties.read import edit_properties, read_properties
+from topology.content.text import count_text
 from topology.message import (
     DEATH_HEADERS,
     REPLAY_HEADER,
@@ -76,7 +77,9 @@ def edit_headers(
     dropped = set(drop_headers) - set(set_headers)
     found = edit_properties(properties, set_headers=changed, drop_header=dropped.__contains__).raw
     if len(found) > max(MOST_BYTES, len(raw)):
-        raise EditError({"": f"All headers together can have {MOST_BYTES:,} bytes at most."})
+        raise EditError(
+            {"": f"All headers together can have {count_text(MOST_BYTES)} bytes at most."}
+        )
     return found
 
 
