@@ -80,29 +80,14 @@ def state(
     message: Message | Publish,
     at: datetime,
     topology: Topology | None = None,
-    exchange: str = "",
-    routing_key: str = "",
-    queue: str = "",
     destination: str = "",
     requested_delay: timedelta = timedelta(0),
     tracking_id: str = "",
-    replay_id: str = "",
 ) -> None:
-    """Record an action on the message at `at` (UTC), in the caller's transaction.
-
-    `exchange` and `routing_key` default to the message's own; `queue` is that of a message that was
-    parked or discarded.
-    """
-    properties = message.properties
-    content = Stated(
-        message,
-        content_id(kept_by_streams(properties), message.body),
-        len(message.body),
-        replay_id,
-        exchange,
-        routing_key,
-    )
-    event = MessageEvent(**_shared(broker, kind, at), **_own(f"fact:{uuid4().hex}", queue, content))
+    """Record an action on the message at `at` (UTC), in the caller's transaction."""
+    content = content_id(kept_by_streams(message.properties), message.body)
+    own = _own(f"fact:{uuid4().hex}", "", Stated(message, content, len(message.body)))
+    event = MessageEvent(**_shared(broker, kind, at), **own)
     event.topology = topology.slug if topology else ""
     event.pattern = topology.kind if topology else ""
     event.destination = destination

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
@@ -88,7 +88,7 @@ def visible_brokers(user: User, role: Role = Role.VIEWER) -> QuerySet[Broker]:
     )
 
 
-def chosen_broker(brokers: Iterable[Broker], slug: str) -> Broker | None:
+def _find_broker(brokers: Iterable[Broker], slug: str) -> Broker | None:
     """Return the one that an address names by its slug; None when it names none.
 
     Raises Http404 for a slug of no broker of these, so that no other takes its place.
@@ -102,6 +102,23 @@ def chosen_broker(brokers: Iterable[Broker], slug: str) -> Broker | None:
         f"The broker “{slug}” does not exist, or you have no access. Check the name, or ask an "
         "administrator for access."
     )
+
+
+class BrokerChoice(NamedTuple):
+    """The brokers that a page may show, and the one that its address names."""
+
+    visible: list[Broker]
+    chosen: Broker | None
+
+    @property
+    def shown(self) -> list[Broker]:
+        return [self.chosen] if self.chosen else self.visible
+
+
+def choose_brokers(request: HttpRequest, role: Role = Role.VIEWER) -> BrokerChoice:
+    """Raises Http404 where the address names no broker on which the user has the role."""
+    visible = list(visible_brokers(request.user, role))
+    return BrokerChoice(visible, _find_broker(visible, request.GET.get("broker", "")))
 
 
 def may_audit(user: User) -> bool:

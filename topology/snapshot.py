@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -103,6 +103,12 @@ class Snapshot:
             numbers.messages if numbers else None,
             self.taken_at + ttl if ttl is not None else None,
         )
+
+    def sum_messages(self, queues: Collection[str]) -> int | None:
+        """How many messages they hold; None when one is not known, and for no queue."""
+        counts = [self.numbers[name].messages if name in self.numbers else None for name in queues]
+        known = [count for count in counts if count is not None]
+        return sum(known) if counts and len(known) == len(counts) else None
 
     @property
     def consumed(self) -> frozenset[str]:

@@ -40,8 +40,7 @@ FILE_TYPES = {"html": "text/html; charset=utf-8", "pdf": "application/pdf"}
 
 @require_safe
 def reports(request: HttpRequest) -> HttpResponse:
-    visible = list(access.visible_brokers(request.user))
-    brokers = _brokers(request, visible)
+    brokers = access.choose_brokers(request).shown
     period, problem = _period(request)
     if not problem and (query := _short_query(request.GET, period)) != request.GET.urlencode():
         return redirect(f"{request.path}?{query}")
@@ -78,7 +77,7 @@ def reports(request: HttpRequest) -> HttpResponse:
 @require_safe
 def report_messages(request: HttpRequest) -> HttpResponse:
     """The recorded messages behind a row of a table."""
-    brokers = _brokers(request, list(access.visible_brokers(request.user)))
+    brokers = access.choose_brokers(request).shown
     period, problem = _period(request)
     bucket = messages_of.read_bucket(request.GET)
     if problem or bucket is None:
@@ -106,7 +105,7 @@ def report_messages(request: HttpRequest) -> HttpResponse:
 @require_safe
 def table(request: HttpRequest, key: str) -> HttpResponse:
     """One table of the report with the same filters, as CSV."""
-    brokers = _brokers(request, list(access.visible_brokers(request.user)))
+    brokers = access.choose_brokers(request).shown
     period, problem = _period(request)
     if problem:
         return HttpResponse(problem, status=400, content_type="text/plain; charset=utf-8")
@@ -195,11 +194,6 @@ def _is_target(share: str, within_ms: str) -> bool:
     except ValueError:
         return False
     return is_share and within_ms in {str(value) for value in Within.values}
-
-
-def _brokers(request: HttpRequest, visible: list[Broker]) -> list[Broker]:
-    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
-    return [chosen] if chosen else visible
 
 
 def _period(request: HttpRequest) -> tuple[Period, str]:

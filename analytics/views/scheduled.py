@@ -34,9 +34,8 @@ EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
 @require_safe
 def scheduled(request: HttpRequest) -> HttpResponseBase:
     """The list; with `as` all of it as a file."""
-    visible = list(access.visible_brokers(request.user))
-    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
-    brokers = [chosen] if chosen else visible
+    choice = access.choose_brokers(request)
+    brokers = choice.shown
     now = datetime.now(UTC)
     hidden = redaction.rules_by_broker(request.user, brokers)
     filters = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
@@ -52,7 +51,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     )
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
-        "broker": chosen,
+        "broker": choice.chosen,
         "listing": shown,
         "sort": sort,
         "filters": filters,

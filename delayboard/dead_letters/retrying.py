@@ -234,7 +234,4 @@ def count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
         or queue.name in forwarders
         if not is_tap(queue.name)
     ]
-    depths = [snapshot.numbers[name].messages for name in names if name in snapshot.numbers]
-    if not names or len(depths) < len(names) or None in depths:
-        return None
-    return sum(depth or 0 for depth in depths)
+    return snapshot.sum_messages(names)

@@ -28,7 +28,7 @@ from analytics.log import EventLog, LogError
 from analytics.models import DayFigures
 from analytics.results.load import replace_day
 from delayboard.demo.reminders import HOLD, LEVELS
-from delayboard.demo.retries import TRADES
+from delayboard.demo.retries import DEAD, TRADES
 from topology.database.slugs import new_slug
 from topology.delays import milliseconds
 from topology.models import Broker, Topology
@@ -265,7 +265,7 @@ class _Day:
         dead: dict[str, Any] = {
             "source": "delayboard",
             "topology": "",
-            "queue": f"{flow.destination}-given-up",
+            "queue": f"{flow.destination}{DEAD}",
             "death_reason": "rejected",
             "death_queue": flow.destination,
             "exception_type": flow.exception,

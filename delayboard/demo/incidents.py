@@ -21,7 +21,7 @@ from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.draft.create_draft import draft_group
 from delayboard.demo import reminders
-from delayboard.demo.retries import CLASSIC, TRADES
+from delayboard.demo.retries import CLASSIC, DEAD, TRADES
 from delayboard.models import CounterSample, MessageGroup, ParkedMessage
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.publisher import publisher
@@ -35,7 +35,7 @@ from topology.operations.ownership import own_declared
 from topology.patterns.delay_levels.pattern import delay_levels
 
 REFUNDS, RETURNS, NEWSLETTER = "refunds", "returns", "newsletter"
-REFUNDS_DEAD = f"{REFUNDS}-given-up"
+REFUNDS_DEAD = f"{REFUNDS}{DEAD}"
 STUCK = replace(reminders.SHOP, target=RETURNS)
 STUCK_DELAY = timedelta(seconds=10)
 REFUNDED = 12
@@ -164,7 +164,7 @@ def _park(
         died_at = first_at + (last_at - first_at) * (one / number)
         message = _dead_letter(queue, exchange, exception, died_at)
         with transaction.atomic():
-            store.put(broker, f"{queue}-given-up", [message], at=died_at + timedelta(minutes=2))
+            store.put(broker, f"{queue}{DEAD}", [message], at=died_at + timedelta(minutes=2))
     return MessageGroup.objects.get(broker=broker, died_in=queue, exception=exception)
 
 

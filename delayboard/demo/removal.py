@@ -11,6 +11,7 @@ from analytics.models import DueCount, NightlyReport, Run, ScheduledMessage
 from analytics.models.run import GENERATED
 from analytics.results.load import MODELS as RESULTS
 from delayboard.dead_letters.replay.batch import change_state
+from delayboard.demo.incidents import NEWSLETTER, REFUNDS, REFUNDS_DEAD, RETURNS
 from delayboard.demo.reminders import HOLD, KEY, LEVELS, REMINDERS, SHOP
 from delayboard.demo.retries import TRADES
 from delayboard.demo.seed import DEMO_BROKER
@@ -38,10 +39,10 @@ QUEUES = (
     REMINDERS,
     *(trade.parked for trade in TRADES if trade.parks),
     *(trade.queue for trade in TRADES if trade.gives_back == "publishes"),
-    "refunds",
-    "refunds-given-up",
-    "returns",
-    "newsletter",
+    REFUNDS,
+    REFUNDS_DEAD,
+    RETURNS,
+    NEWSLETTER,
 )
 # Rows of a topology: those of a user's own ones stay.
 OF_TOPOLOGIES: tuple[Any, ...] = (ScheduledChange, Publication, ScheduledMessage)

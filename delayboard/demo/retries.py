@@ -35,6 +35,8 @@ TICK_SECONDS = 0.5
 # The broker itself gives up.
 NEVER = 1_000_000
 CLASSIC = Arguments({"x-queue-type": "classic"})
+# The end of the name of a queue of dead letters.
+DEAD = "-dead"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Trade:
 
     @property
     def parked(self) -> str:
-        return f"{self.queue}-given-up"
+        return f"{self.queue}{DEAD}"
 
 
 TRADES = (

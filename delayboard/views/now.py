@@ -13,7 +13,6 @@ from django.views.decorators.http import require_safe
 
 from delayboard.now.board import BROKER_AGE, SHARED_AGE, VIEWS, Overview, overview, shared_overview
 from topology import access
-from topology.models import Broker
 from topology.operations.replace_tap import list_stream_taps
 from topology.views.audit import readable_entries
 
@@ -25,31 +24,28 @@ _refreshed: dict[tuple[object, ...], tuple[datetime, str]] = {}
 @require_safe
 def now(request: HttpRequest) -> HttpResponse:
     """Of all brokers that the user may see, or of the one that is chosen."""
-    visible = list(access.visible_brokers(request.user))
-    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
-    brokers = [chosen] if chosen else visible
+    choice = access.choose_brokers(request)
+    brokers = choice.shown
     at = datetime.now(UTC)
     version = request.headers.get("X-Refresh", "")
     if shared := shared_overview(brokers, version, at):
-        return HttpResponse(_refresh(request, shared, visible, chosen))
+        return HttpResponse(_refresh(request, shared, choice))
     # Its live texts are the same for all viewers, the other times of the page are not.
     with timezone.override(None):
         shown = overview(brokers, at, BROKER_AGE)
-    context = _context(request, shown, visible, chosen)
+    context = _context(request, shown, choice)
     return render(request, "delayboard/now.html", context | {"layout": "base.html"})
 
 
-def _refresh(
-    request: HttpRequest, shown: Overview, visible: list[Broker], chosen: Broker | None
-) -> str:
+def _refresh(request: HttpRequest, shown: Overview, choice: access.BrokerChoice) -> str:
     """The parts that an open page takes over, rendered once for viewers with equal rights."""
     zone, rights = timezone.get_current_timezone_name(), access.read_rights(request.user)
-    names = tuple((row.pk, row.name) for row in visible)
-    key = (shown.version, chosen and chosen.pk, names, rights, zone)
+    names = tuple((row.pk, row.name) for row in choice.visible)
+    key = (shown.version, choice.chosen and choice.chosen.pk, names, rights, zone)
     at, text = _refreshed.get(key, (shown.at, ""))
     if text and shown.at - at < SHARED_AGE:
         return text
-    context = _context(request, shown, visible, chosen) | {"layout": "refresh.html"}
+    context = _context(request, shown, choice) | {"layout": "refresh.html"}
     text = render_to_string("delayboard/now.html", context, request)
     # A copy: other threads add and remove meanwhile.
     for old, (made_at, _) in list(_refreshed.items()):
@@ -61,16 +57,14 @@ def _refresh(
     return text
 
 
-def _context(
-    request: HttpRequest, shown: Overview, visible: list[Broker], chosen: Broker | None
-) -> dict[str, Any]:
-    brokers = [chosen] if chosen else visible
+def _context(request: HttpRequest, shown: Overview, choice: access.BrokerChoice) -> dict[str, Any]:
+    brokers = choice.shown
     actions = readable_entries(request.user).filter(broker__in=brokers).exclude(action__in=VIEWS)
     return {
         "overview": shown,
         "at": shown.at,
-        "broker": chosen,
-        "brokers": visible,
+        "broker": choice.chosen,
+        "brokers": choice.visible,
         "live": ",".join(str(broker.pk) for broker in brokers),
         "stream_taps": list_stream_taps(request.user, brokers),
         "actions": actions[:ACTIONS] if access.may_audit(request.user) else None,

@@ -164,13 +164,12 @@ def _rows(request: HttpRequest, names: list[str]) -> list[ScheduledMessage] | Ht
 
 def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | HttpResponse:
     """All that the filter of the list matches; the list with a sentence where that cannot be."""
-    operated = list(access.visible_brokers(request.user, Role.OPERATOR))
-    chosen = access.chosen_broker(operated, request.GET.get("broker", ""))
-    brokers = [chosen] if chosen else operated
+    choice = access.choose_brokers(request, Role.OPERATOR)
+    brokers = choice.shown
     hidden = redaction.rules_by_broker(request.user, brokers)
     wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
     rows: list[ScheduledMessage] = []
-    if not operated:
+    if not choice.visible:
         raise PermissionDenied("This action needs the role operator on a broker.")
     if not wanted.problems:
         found = listing.filter_waiting(brokers, wanted, now).select_related(

@@ -15,9 +15,8 @@ from topology.models import Role
 @require_safe
 def search(request: HttpRequest) -> HttpResponse:
     """Over the chosen broker, or all that the user may see."""
-    visible = list(access.visible_brokers(request.user))
-    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
-    brokers = [chosen] if chosen else visible
+    choice = access.choose_brokers(request)
+    brokers = choice.shown
     text = clean(request.GET.get("q", "").strip())[:LONGEST_TEXT]
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     rights = Rights(
@@ -27,5 +26,5 @@ def search(request: HttpRequest) -> HttpResponse:
     )
     rules = redaction.rules_by_broker(request.user, brokers)
     found = find_places(text, brokers, rules, rights)
-    context = {"broker": chosen, "text": text, "results": found}
+    context = {"broker": choice.chosen, "text": text, "results": found}
     return render(request, "delayboard/search.html", context)

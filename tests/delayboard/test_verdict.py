@@ -234,7 +234,7 @@ def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
         (
             "orders",
             "The message is stored by the exchange “later” for 40ms, then arrives in orders after "
-            "40ms. An",
+            "40ms. RabbitMQ returns",
         ),
         ("odd", "No route: stored by the exchange “later” for 40ms, then the exchange “later” has"),
     ],

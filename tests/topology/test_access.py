@@ -219,10 +219,17 @@ def test_an_admin_of_all_brokers_reads_the_audit_log_before_the_first() -> None:
 
 
 def test_a_slug_chooses_its_broker_and_no_other(here: Broker, there: Broker) -> None:
-    assert access.chosen_broker([here, there], there.slug) == there
-    assert access.chosen_broker([here, there], "") is None
+    def choose(user: User, **named: str) -> access.BrokerChoice:
+        request = RequestFactory().get("/", named)
+        request.user = user
+        return access.choose_brokers(request)
+
+    ann, vera = make_user("ann", Role.VIEWER), make_user("vera", Role.VIEWER, here)
+    assert choose(ann, broker=there.slug).shown == [there]
+    assert choose(ann) == ([here, there], None)
+    assert choose(ann).shown == [here, there]
     with pytest.raises(Http404, match="broker “there” does not exist"):
-        access.chosen_broker([here], there.slug)
+        choose(vera, broker=there.slug)
 
 
 def test_an_action_on_production_is_refused_until_the_name_is_typed(here: Broker) -> None:

@@ -252,9 +252,9 @@ class Pattern(ABC):
         """How long a failed message waits in it until it is a dead letter; 0 when unknown."""
         return self.longest(params)
 
-    @abstractmethod
     def targets(self, params: Any) -> Sequence[str]:
-        """Where delayed messages may go; empty when it is free."""
+        """Where delayed messages may go, by default to the work queue; empty when it is free."""
+        return (params.name,)
 
     def change_obstacle(self, params: Any) -> str:
         """CHANGE_OBSTACLE, or that of a use with these parameters."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -124,8 +124,8 @@ def recognize(snapshot: Snapshot) -> Recognition:
     policy may break a set that was built whole. Compared is always what was declared.
     """
     known = _structure(snapshot.definitions, snapshot.declared)
-    found = tuple(replace(one, waiting=_sum_messages(one.delays, snapshot)) for one in known.found)
-    waiting = _sum_messages({name for one in found for name in one.delays}, snapshot)
+    found = tuple(replace(one, waiting=snapshot.sum_messages(one.delays)) for one in known.found)
+    waiting = snapshot.sum_messages({name for one in found for name in one.delays})
     return replace(known, found=found, waiting=waiting)
 
 
@@ -274,9 +274,3 @@ def _make_found(use: Use, definitions: Definitions, declared: Definitions) -> Fo
 def _is_delay(name: str, definitions: Definitions) -> bool:
     queue = definitions.queue(name)
     return queue is not None and queue.message_ttl_ms is not None
-
-
-def _sum_messages(delays: Collection[str], snapshot: Snapshot) -> int | None:
-    counts = [n.messages if (n := snapshot.numbers.get(name)) else None for name in delays]
-    known = [count for count in counts if count is not None]
-    return sum(known) if counts and len(known) == len(counts) else None

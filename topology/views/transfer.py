@@ -19,8 +19,8 @@ from topology.operations.export_topology import FORMATS, export_topology
 from topology.operations.import_definitions import import_definitions
 from topology.operations.ownership import Refusal
 from topology.views.topologies.shared import with_topology
+from topology.views.uploads import read_upload
 
-MOST_BYTES = 20_000_000
 MOST_SENTENCES = 5
 
 
@@ -47,16 +47,8 @@ def topology_export(request: HttpRequest, topology: Topology) -> HttpResponse:
 @access.with_broker(Role.OPERATOR)
 def definitions_import(request: HttpRequest, broker: Broker) -> HttpResponse:
     back = redirect("topology:discovered", broker_slug=broker.slug)
-    file = request.FILES.get("file")
-    if file is None or not file.size:
-        messages.error(request, "Nothing was imported. Choose a file that is not empty.")
-        return back
-    if file.size > MOST_BYTES:
-        messages.error(
-            request,
-            "Nothing was imported. The file is larger than 20 MB. Use "
-            f"manage.py import_topologies {broker.slug} FILE.",
-        )
+    file = read_upload(request, f"import_topologies {broker.slug}")
+    if file is None:
         return back
     vhost = request.POST.get("vhost", "") or None
     try:

@@ -189,12 +189,11 @@ def _depth(topology: Topology, snapshot: Snapshot) -> tuple[int | None, int]:
         for queue in queues
         if queue.message_ttl_ms is not None and not is_tap(queue.name)
     ]
-    numbers = [snapshot.numbers[name] for name in names if name in snapshot.numbers]
-    depths = [one.messages for one in numbers]
-    passing = sum(one.publish_rate or 0.0 for one in numbers) * COUNTED_WITHIN_SECONDS
-    if len(depths) < len(names) or None in depths:
+    depth = snapshot.sum_messages(names) if names else 0
+    if depth is None:
         return None, 0
-    return sum(depth or 0 for depth in depths), round(passing)
+    passing = sum(snapshot.numbers[name].publish_rate or 0.0 for name in names)
+    return depth, round(passing * COUNTED_WITHIN_SECONDS)
 
 
 def _longest(topology: Topology) -> timedelta:

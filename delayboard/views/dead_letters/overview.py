@@ -29,8 +29,7 @@ _fed = SnapshotCache[Feeds]()
 @require_safe
 def dead_letters(request: HttpRequest) -> HttpResponse:
     """The groups of the chosen broker, and its queues: confirmed, proposed, others."""
-    visible = list(access.visible_brokers(request.user))
-    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
+    visible, chosen = access.choose_brokers(request)
     broker = chosen or next(iter(visible), None)
     context: dict[str, Any] = {"brokers": visible, "broker": broker}
     if broker is not None:

@@ -26,8 +26,7 @@ SHOWN = 50
 @require_safe
 def retrying_anywhere(request: HttpRequest) -> HttpResponse:
     """Of the broker that is chosen, or of the first that the user may see."""
-    visible = list(access.visible_brokers(request.user))
-    broker = access.chosen_broker(visible, request.GET.get("broker", ""))
+    visible, broker = access.choose_brokers(request)
     if broker is not None:
         return redirect("retrying", broker.slug)
     return _page(request, visible[0] if visible else None, visible)

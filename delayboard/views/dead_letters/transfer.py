@@ -18,8 +18,7 @@ from delayboard.dead_letters.transfer.import_lines import import_messages
 from delayboard.views.dead_letters.messages import query_of
 from topology import access, audit, redaction
 from topology.models import Broker, Role
-
-MOST_BYTES = 20_000_000
+from topology.views.uploads import read_upload
 
 
 @require_safe
@@ -50,16 +49,8 @@ def parked_messages_export(request: HttpRequest, broker: Broker) -> HttpResponse
 def parked_messages_import(request: HttpRequest, broker: Broker) -> HttpResponse:
     """A small file of JSON lines; larger ones go through the command."""
     back = redirect("parked_messages", broker_slug=broker.slug)
-    file = request.FILES.get("file")
-    if file is None or not file.size:
-        messages.error(request, "Nothing was imported. Choose a file that is not empty.")
-        return back
-    if file.size > MOST_BYTES:
-        messages.error(
-            request,
-            "Nothing was imported. The file is larger than 20 MB. Use "
-            f"manage.py import_dead_letters {broker.slug} FILE.",
-        )
+    file = read_upload(request, f"import_dead_letters {broker.slug}")
+    if file is None:
         return back
     tally = import_messages(request.user, broker, clean(file.name or ""), file)
     for number, sentence in tally.wrong:

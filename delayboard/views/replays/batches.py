@@ -50,9 +50,8 @@ def with_batch(role: Role) -> Callable[[access.View], access.View]:
 @require_safe
 def replays(request: HttpRequest) -> HttpResponse:
     """The newest first, or the oldest; with `open=1` those alone that have not ended."""
-    visible = access.visible_brokers(request.user)
-    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
-    rows = ReplayBatch.objects.filter(broker__in=[chosen] if chosen else visible)
+    choice = access.choose_brokers(request)
+    rows = ReplayBatch.objects.filter(broker__in=choice.shown)
     is_open = request.GET.get("open") == "1"
     if is_open:
         rows = rows.exclude(state__in=ENDED_BATCH)
@@ -62,7 +61,7 @@ def replays(request: HttpRequest) -> HttpResponse:
     read_page = paging.oldest_page if sort == "prepared" else paging.newest_page
     page, following = read_page(rows.select_related(*related).defer("parked_messages"), edge, PAGE)
     context = {
-        "broker": chosen,
+        "broker": choice.chosen,
         "batches": summary.make_lines(request.user, page),
         "following": following,
         "edge": edge,

@@ -63,9 +63,6 @@ class QuorumRetry(Pattern, parts=(parameters, recognition)):
         """The queue has it, and a policy may change it."""
         return ZERO
 
-    def targets(self, params: Params) -> Sequence[str]:
-        return (params.name,)
-
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         return (
             "Only first deliveries are observed. Retries wait inside the queue, which no tap "

@@ -60,9 +60,6 @@ class RetryLadder(Pattern, parts=(parameters, recognition)):
     def longest_retry(self, params: Params) -> timedelta:
         return sum(params.delays, timedelta(0))
 
-    def targets(self, params: Params) -> Sequence[str]:
-        return (params.name,)
-
     def read(self, params: Params, copy: Copy) -> Reading | None:
         """A copy on the ladder is an entry into the rung its key leads to, one at work what it
         left.

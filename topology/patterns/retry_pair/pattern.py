@@ -37,9 +37,6 @@ class RetryPair(Pattern, parts=(parameters, recognition)):
     def delays(self, params: Params) -> Sequence[timedelta]:
         return (params.delay,)
 
-    def targets(self, params: Params) -> Sequence[str]:
-        return (params.name,)
-
     def probe_obstacle(self, params: Params, found: Definitions) -> str:
         return ""
 

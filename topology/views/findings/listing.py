@@ -32,8 +32,8 @@ LIST_AGE = timedelta(seconds=10)
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
     """The only broker's findings, or the counts of each."""
-    visible = list(access.visible_brokers(request.user))
-    if chosen := access.chosen_broker(visible, request.GET.get("broker", "")):
+    visible, chosen = access.choose_brokers(request)
+    if chosen:
         return redirect("topology:findings", chosen.slug)
     if len(visible) == 1:
         return findings(request, broker_slug=visible[0].slug)

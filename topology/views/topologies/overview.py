@@ -26,10 +26,9 @@ SORTS = {"name": "name", "pattern": "kind", "broker": "broker__name", "applied":
 
 @require_safe
 def topologies(request: HttpRequest) -> HttpResponse:
-    visible = access.visible_brokers(request.user)
+    visible, broker = access.choose_brokers(request)
     rows = Topology.objects.filter(broker__in=visible).select_related("broker", "drift")
     rows = rows.prefetch_related("missing_bindings")
-    broker = access.chosen_broker(visible, request.GET.get("broker", ""))
     if broker is not None:
         rows = rows.filter(broker=broker)
     if request.GET.get("deleted") != "yes":
@@ -57,11 +56,10 @@ def topologies(request: HttpRequest) -> HttpResponse:
 @require_safe
 def patterns(request: HttpRequest) -> HttpResponse:
     """All patterns side by side: the first step to a new topology."""
-    visible = access.visible_brokers(request.user)
-    broker = access.chosen_broker(visible, request.GET.get("broker", ""))
+    choice = access.choose_brokers(request)
     context = {
-        "patterns": _list_patterns([broker] if broker else visible),
-        "broker": broker,
+        "patterns": _list_patterns(choice.shown),
+        "broker": choice.chosen,
         "costs": list_costs(DELAYS),
         "compared_delays": ", ".join(map(format_delay, DELAYS)),
         "compared_delay": format_delay(max(DELAYS)),

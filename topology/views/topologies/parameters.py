@@ -29,7 +29,7 @@ def topology_add(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied("This action needs the role operator on a broker.")
     given = {field.name: request.GET.get(field.name) for field in PATTERNS[kind].FIELDS}
     initial: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
-    initial["broker"] = access.chosen_broker(operated, request.GET.get("broker", ""))
+    initial["broker"] = access.choose_brokers(request, Role.OPERATOR).chosen
     form = TopologyForm(request.POST or None, user=request.user, kind=kind, initial=initial)
     first = PATTERNS[kind].FIELDS[0].name
     if request.method == "POST" and form.is_valid():

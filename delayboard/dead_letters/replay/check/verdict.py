@@ -11,9 +11,9 @@ from topology.delays import milliseconds
 from topology.message import Headers
 from topology.routing.walk import Walk
 
-GIVEN_BACK = (
-    "An exchange of this type gives back what it keeps, so that nothing confirms it: the message "
-    "stays in this queue too, and a copy of it may be on its way."
+RETURNED = (
+    "RabbitMQ returns what an exchange of this type delays, so the publish is not confirmed. The "
+    "message remains in this queue, and a copy may arrive."
 )
 # The worst first; a walk calls “dropped” what a replay calls lost.
 _WORST = {"dropped": "lost", "stuck": "stuck", "uncertain": "uncertain", "delivered": "delivered"}
@@ -71,7 +71,7 @@ def make_verdict(walked: Walk, source: str) -> Verdict:
     after_ms = max(milliseconds(outcome.after) for outcome in walked.outcomes)
     sentence = " ".join(outcome.sentence for outcome in walked.outcomes)
     if walked.is_only_kept:
-        return Verdict(False, f"{sentence} {GIVEN_BACK}", "unroutable")
+        return Verdict(False, f"{sentence} {RETURNED}", "unroutable")
     if any(hop.queue == source for hop in walked.hops):
         return Verdict(
             False, f"The message would return to {source}. {sentence}", "loops", after_ms
