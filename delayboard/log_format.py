@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from topology.content.text import is_printable
+
 
 class LineFormatter(logging.Formatter):
     """Escapes line breaks and other unprintable characters of the message."""
@@ -19,5 +21,5 @@ def escape(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+        sign if is_printable(sign) else sign.encode("unicode_escape").decode() for sign in text
     )

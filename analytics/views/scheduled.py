@@ -67,7 +67,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
-    """One message; with `look=1` its body, which is written down."""
+    """One message; with `body=1` its body, which is written down."""
     rows = ScheduledMessage.objects.select_related("broker", "topology")
     row = get_object_or_404(rows, pk=pk)
     access.require(request.user, row.broker, Role.VIEWER)
@@ -81,7 +81,7 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     context["may_change"] = is_waiting and not is_due and context["may_copy"]
     # The page is fetched again when the message changes, without its body.
     is_fetched = "X-Refresh" in request.headers
-    if request.GET.get("look") == "1" and shown.has_body and not is_fetched:
+    if request.GET.get("body") == "1" and shown.has_body and not is_fetched:
         what = f"{row.topology or row.broker}: {shown.line.name}"
         with audit.recorded(request.user, "body viewed", broker=row.broker, what=what):
             context["body"] = message_page.body(row, hidden)

@@ -166,15 +166,16 @@ class Executor:
 
     def _check(self) -> None:
         """Somebody who bound the queue again has its messages take both ways. Where the queue was
-        deleted, every message waits in the intercept queue.
+        deleted, or can refuse messages, every message waits in the intercept queue.
         """
         intercepted, management = self._session.objects, self._management
         if not self.is_released and objects.is_back(intercepted, management):
             Interception.objects.filter(pk=self._row.pk).update(bound_again_at=timezone.now())
             # The queue may be a new one, to which only this binding leads.
             objects.begin(intercepted, management)
-        self._select(is_for_all=not objects.leads_on(intercepted, management))
+        # What a full queue refuses, levels try again only after minutes, and whatever is behind it.
         self.rejects = objects.rejects_publishes(intercepted, management)
+        self._select(is_for_all=self.rejects or not objects.leads_on(intercepted, management))
 
     def _select(self, *, is_for_all: bool = False) -> None:
         declare(self._session.selection.missing(is_for_all=is_for_all), self._management)

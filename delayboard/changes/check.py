@@ -293,7 +293,7 @@ def _find_obstacle(topology: Topology) -> str:
     try:
         if not topology.forwarders:
             exit_of(topology.pattern, topology.parsed, "")
-    except (Unchangeable, ParamsError, KeyError) as error:
+    except (Unchangeable, ParamsError) as error:
         return str(error)
     return ""
 

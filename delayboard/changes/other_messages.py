@@ -87,5 +87,6 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
     )
     if not selection.is_all:
         others = others.filter(routing_key__in=selection.keys)
-    known = others.exclude(pk__in=[one.row.pk for one in some]).count()
+    changed = others_changed.exclude(message=None).values("message")
+    known = others.exclude(pk__in=[one.row.pk for one in some]).exclude(pk__in=changed).count()
     return OtherMessages(queue, from_at, until_at, known, have_same_delay=not selection.is_all)

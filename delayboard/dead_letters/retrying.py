@@ -174,7 +174,7 @@ def _count_rounds(topology: Topology | None) -> int | None:
         return None
     try:
         return topology.pattern.rounds(topology.parsed)
-    except (ParamsError, KeyError):
+    except ParamsError:
         return None
 
 
@@ -224,7 +224,7 @@ def count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
         queues = provision.queues_of(topology, snapshot)
         work = topology.pattern.targets(topology.parsed)
         forwarders = {forwarder.queue for forwarder in topology.forwarders}
-    except (ParamsError, KeyError):
+    except ParamsError:
         return None
     is_inside = waits_in_work_queue(topology)
     names = [

@@ -30,6 +30,16 @@ KINDS = {
     "deliver-now": ChangeKind.DELIVER_NOW,
 }
 ACTIONS = ("list", *KINDS, "changes", "undo")
+_OF_MESSAGES = frozenset({"id", "text", "overdue", "stuck"})
+_OF_CHANGES = _OF_MESSAGES | {"all", "dry_run", "user", "confirm"}
+# The options that not every action accepts.
+OPTIONS = {
+    "list": _OF_MESSAGES | {"json"},
+    **dict.fromkeys(KINDS, _OF_CHANGES),
+    "reschedule": _OF_CHANGES | {"to"},
+    "changes": frozenset({"id", "json"}),
+    "undo": frozenset({"id", "all", "dry_run", "user", "confirm"}),
+}
 # One request is one transaction.
 MOST = 1000
 
@@ -44,7 +54,7 @@ def add_arguments(parser: CommandParser) -> None:
         default=[],
         metavar="ID",
         help="message id, or content id of a message without an id; for undo, the id of a change; "
-        "repeatable",
+        "for changes either; repeatable",
     )
     parser.add_argument(
         "--to", metavar="TIME", help="new due time, such as +2h or 2026-11-21T15:30"
@@ -57,6 +67,14 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="check all messages, change nothing")
     parser.add_argument("--user", metavar="NAME", help="act with the permissions of this user")
     add_confirmation(parser)
+
+
+def refuse_unknown_options(action: str, given: Mapping[str, Any]) -> None:
+    """Raises CommandError for an option that would be ignored."""
+    for name in sorted(frozenset().union(*OPTIONS.values()) - OPTIONS[action]):
+        if given[name]:
+            option = name.replace("_", "-")
+            raise CommandError(f"The action {action} does not accept --{option}.")
 
 
 def change(
@@ -96,6 +114,9 @@ def change(
 
 def list_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
     rows = _matching(given, filters).select_related("topology").order_by("-pk")
+    if names := given["id"]:
+        numbers = [paging.row_number(name) for name in names]
+        rows = rows.filter(Q(key__in=names) | Q(pk__in=[one for one in numbers if one]))
     for row in islice(rows.iterator(), given["limit"]):
         if given["json"]:
             write(compact_json(_record(row)))
@@ -107,10 +128,6 @@ def list_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
 
 
 def _matching(given: Mapping[str, Any], filters: Filter) -> QuerySet[ScheduledChange]:
-    """Raises CommandError for what selects messages and no changes."""
-    for name in ("text", "overdue", "stuck"):
-        if given[name]:
-            raise CommandError(f"--{name} selects waiting messages, not changes.")
     wanted: dict[str, Any] = {
         "topology__slug": filters.topology,
         "destination": filters.destination,
@@ -159,6 +176,12 @@ def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
     if not rows:
         raise CommandError("No change can be undone.")
     user = _permit({row.broker for row in rows}, given)
+    if given["dry_run"]:
+        for row in rows:
+            write(f"{row.pk}  {describe(row)}: {row.status}.")
+        number = sum(row.can_be_undone for row in rows)
+        write(f"{number} of {len(rows)} changes would be undone.")
+        return
     late = []
     for row in rows:
         if undo(user, row):
@@ -171,8 +194,8 @@ def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
 
 
 def _read_time(action: str, given: Mapping[str, Any], now: datetime) -> datetime | None:
-    if (action == "reschedule") is not bool(given["to"]):
-        raise CommandError("The action reschedule needs --to, and no other action accepts it.")
+    if action == "reschedule" and not given["to"]:
+        raise CommandError("The action reschedule needs --to.")
     try:
         return read_moment(given["to"], now) if given["to"] else None
     except MomentError as error:
@@ -184,10 +207,8 @@ def _choose(rows: Iterable[ScheduledMessage], given: Mapping[str, Any]) -> list[
         raise CommandError(
             "Select messages with --id, or use --all for every message that matches the filter."
         )
-    names = set(given["id"])
-    found = (row for row in rows if not names or row.key in names)
-    chosen = list(islice(found, given["limit"] or MOST + 1))
-    unknown = sorted(names - {row.key for row in chosen})
+    chosen = list(islice(rows, given["limit"] or MOST + 1))
+    unknown = sorted(set(given["id"]) - {row.key for row in chosen})
     if unknown and not given["limit"]:
         raise CommandError(f"No waiting message that matches has the id “{unknown[0]}”.")
     if not chosen:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import models
+from django.utils import timezone
 
 from analytics.models import ScheduledMessage
 from topology.definitions import Arguments, Binding
@@ -154,6 +155,16 @@ class ScheduledChange(models.Model):
         """Whether the message is taken out, or its copy is published: this cannot be undone."""
         is_copied = self.state in OPEN and self.copied_at is not None
         return is_copied or self.state == ChangeState.DONE
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether it did not take effect, and no copy was begun to be published."""
+        return self.state == ChangeState.PENDING and self.copy_begun_at is None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its message is due by a few seconds and was not intercepted."""
+        return self.state in OPEN and self.due_at < timezone.now() - timedelta(seconds=5)
 
     @property
     def status(self) -> str:

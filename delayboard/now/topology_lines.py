@@ -138,7 +138,7 @@ def _name_queues(topology: Topology) -> set[str]:
     try:
         params = topology.parsed
         targets = topology.pattern.targets(params)
-    except (ParamsError, KeyError):
+    except ParamsError:
         return set()
     if not targets:
         return set()

@@ -46,7 +46,7 @@ def make_offers(found: Definitions, topology: Topology | None, exchange: str) ->
     )
     try:
         return _through(offers, topology, [*queues, *exchanges], found) if topology else offers
-    except (ParamsError, KeyError):
+    except ParamsError:
         return offers
 
 

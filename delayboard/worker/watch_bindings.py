@@ -32,7 +32,7 @@ class BindingWatch:
             deleted.delete()
         by_broker: dict[int, list[Topology]] = {}
         for topology in Topology.objects.filter(state=State.APPLIED).select_related("broker"):
-            with suppress(ParamsError, KeyError):
+            with suppress(ParamsError):
                 if has_free_destinations(topology.pattern, topology.parsed):
                     by_broker.setdefault(topology.broker_id, []).append(topology)
         rows = [row for found in by_broker.values() for row in self._check(found)]

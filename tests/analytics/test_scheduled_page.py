@@ -269,16 +269,16 @@ def test_a_message_has_a_page_of_its_own(viewer: Client, topology: Topology) -> 
     assert all(part in text for part in ("seven", "sales", "events", "Show body"))
     assert "order&quot;" not in text
     assert not AuditEntry.objects.filter(action="body viewed").exists()
-    text = viewer.get(address, {"look": "1"}).content.decode()
+    text = viewer.get(address, {"body": "1"}).content.decode()
     assert "&quot;order&quot;: 1" in text
     assert AuditEntry.objects.get(action="body viewed").what == "orders: m1"
     stranger = Client()
     stranger.force_login(User.objects.create_user("nobody"))
-    assert stranger.get(address, {"look": "1"}).status_code == 404
+    assert stranger.get(address, {"body": "1"}).status_code == 404
 
 
 def test_a_body_that_was_not_kept_is_not_offered(viewer: Client, topology: Topology) -> None:
     projection.project(topology, [an_entry("m1", LATER)])
     address = reverse("analytics:scheduled_message", args=[ScheduledMessage.objects.get().pk])
-    assert "The body is not stored." in viewer.get(address, {"look": "1"}).content.decode()
+    assert "The body is not stored." in viewer.get(address, {"body": "1"}).content.decode()
     assert not AuditEntry.objects.filter(action="body viewed").exists()

@@ -84,7 +84,7 @@ def shown(client: Client, **query: str) -> str:
 def message_page(client: Client, name: str = "main-1", *, look: bool = False) -> str:
     row = ScheduledMessage.objects.get(message_id=name)
     address = reverse("analytics:scheduled_message", args=[row.pk])
-    return client.get(address, {"look": "1"} if look else {}).content.decode()
+    return client.get(address, {"body": "1"} if look else {}).content.decode()
 
 
 def exported(client: Client, **query: str) -> dict[str, dict[str, Any]]:

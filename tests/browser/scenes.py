@@ -353,7 +353,7 @@ def _add_scheduled(scene: Scene, parked_message: ScheduledMessage) -> None:
     """A message that waits, with and without its body, and the list as it is filtered."""
     page = "analytics:scheduled"
     scene.add("scheduled-message", f"{page}_message", parked_message.pk)
-    scene.add("scheduled-body", f"{page}_message", parked_message.pk, query={"look": "1"})
+    scene.add("scheduled-body", f"{page}_message", parked_message.pk, query={"body": "1"})
     scene.add("scheduled-week", page, query={"span": "week"})
     scene.add("scheduled-searched", page, query={"text": "tenant", "from": "-1d", "until": "+2h"})
     scene.add("scheduled-overdue", page, query={"overdue": "1"})

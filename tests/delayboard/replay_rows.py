@@ -35,7 +35,7 @@ def a_route(batch: ReplayBatch, **stated: Any) -> ReplayRoute:
     values: dict[str, Any] = {
         "exchange": "",
         "routing_key": "orders",
-        "why": "where it was published before it first died in orders",
+        "why": "where it was published before it was first dead-lettered in orders",
         "verdict": "The message arrives in orders at once.",
         "ending": "delivered",
     }

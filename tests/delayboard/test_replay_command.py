@@ -15,6 +15,7 @@ from delayboard.management.commands.replay_dead_letters import Command
 from delayboard.models.replay import Order, TargetMode
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_message, parked
+from topology.content.text import count_text
 from topology.management.find_rows import find_broker
 from topology.models import Broker, Role, Topology
 
@@ -162,4 +163,5 @@ def test_an_unknown_broker_is_a_misuse_that_names_the_known_ones(broker: Broker)
 
 def test_what_a_terminal_would_obey_is_not_printed() -> None:
     assert replay_output.make_printable("a\x1b[2Jb\nc\u202e") == "a�[2Jb�c�"
+    assert replay_output.make_printable(count_text(1200)) == count_text(1200)
     assert len(replay_output.make_printable("x" * 1000)) == replay_output.NARROW

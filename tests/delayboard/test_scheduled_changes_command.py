@@ -67,6 +67,7 @@ def run(*words: str) -> str:
 def test_a_dry_run_names_the_messages_their_times_and_what_else_passes(topology: Topology) -> None:
     for number in range(3):
         waiting(topology, f"m{number}", timedelta(minutes=5, seconds=number))
+    assert "m1" not in run("--id", "m0")
     text = run("cancel", "--id", "m0", "--id", "m2", "--dry-run")
     assert "m0 for work: cancel takes effect at " in text
     assert "Delayboard intercepts the queue “work” from " in text
@@ -178,7 +179,7 @@ def test_two_requests_for_one_binding_share_an_interception(topology: Topology) 
         (("cancel", "--id", "m0", "--all"), "Select messages with --id, or use --all"),
         (("cancel", "--id", "nobody"), "No waiting message that matches has the id “nobody”"),
         (("reschedule", "--id", "m0"), "reschedule needs --to"),
-        (("cancel", "--id", "m0", "--to", "+1h"), "reschedule needs --to"),
+        (("cancel", "--id", "m0", "--to", "+1h"), "The action cancel does not accept --to"),
         (("reschedule", "--id", "m0", "--to", "soon"), "“soon” is not a time"),
         (("cancel", "--id", "m0", "--user", "vera"), "does not have the role operator"),
         (("undo",), "Select changes with --id"),
@@ -186,8 +187,11 @@ def test_two_requests_for_one_binding_share_an_interception(topology: Topology) 
         (("deliver-now", "--id", "m0"), "No message can be changed"),
         (("cancel", "--all", "--limit", "0"), "--limit needs a number from 1 on"),
         (("reschedule", "--id", "m0", "--to", "+3"), "“\\+3” is not a time"),
-        (("undo", "--all", "--text", "m"), "--text selects waiting messages, not changes"),
-        (("changes", "--overdue"), "--overdue selects waiting messages, not changes"),
+        (("undo", "--all", "--text", "m"), "The action undo does not accept --text"),
+        (("changes", "--dry-run"), "The action changes does not accept --dry-run"),
+        (("list", "--all"), "The action list does not accept --all"),
+        (("undo", "--all", "--json"), "The action undo does not accept --json"),
+        (("changes", "--overdue"), "The action changes does not accept --overdue"),
     ],
 )
 def test_what_is_not_said_clearly_or_not_permitted_changes_nothing(
@@ -229,6 +233,10 @@ def test_changes_are_listed_and_undone_by_topology_destination_due_time_and_numb
     assert listed("--topology", topology.slug, "--destination", "work") == ["m2", "m1", "m0"]
     assert listed("--destination", "nowhere") == []
     assert listed("--from", "+90m", "--until", "+150m") == ["m1"]
+    assert listed("--id", "m1") == ["m1"]
+    assert listed("--id", str(ScheduledChange.objects.get(key="m2").pk), "--id", "x") == ["m2"]
+    assert "2 of 2 changes would be undone" in run("undo", "--all", "--limit", "2", "--dry-run")
+    assert ScheduledChange.objects.filter(state="pending").count() == 3
     with pytest.raises(CommandError, match="No change can be undone"):
         run("undo", "--all", "--destination", "nowhere")
     assert "cancel m0 for work: undone" in run("undo", "--all", "--until", "+90m")

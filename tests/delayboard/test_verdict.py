@@ -94,8 +94,8 @@ def test_the_reason_of_the_choice_is_told() -> None:
     back = find_default_target(History((REJECTED,)), shop(), WAITS)
     assert straight is not None
     assert back is not None
-    assert straight.why == "straight to orders, where it first died"
-    assert back.why == "where it was published before it first died in orders"
+    assert straight.why == "straight to orders, where it was first dead-lettered"
+    assert back.why == "where it was published before it was first dead-lettered in orders"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_chosen_messages_are_parked_and_become_a_draft_with_the_typed_target(
         ({"message": []}, "Select 1 to 200 messages of the list"),
         ({"target": "typed"}, "Type an exchange and a key"),
         ({"target": "typed", "exchange": "x" * 300}, "more than 255 bytes"),
-        ({"name": "gone"}, "Nothing was prepared."),
+        ({"name": "gone"}, "The replay was not prepared."),
     ],
 )
 def test_a_replay_that_cannot_be_prepared_is_explained(

@@ -178,7 +178,7 @@ def test_a_part_of_a_group_is_replayed_from_the_page_of_the_group(broker: Broker
     address = reverse("parked_messages_replay", args=[broker.slug])
     values = {"group": group.pk, "next": page_of, "order": "newest"}
     refused = text_of(client.post(address, values | {"limit": "0"}, follow=True))
-    assert "Nothing was prepared. Enter 1 or more" in refused
+    assert "The replay was not prepared. Enter 1 or more" in refused
     assert f"Group {group.pk}" in refused
     client.post(address, values | {"limit": "2"})
     batch = ReplayBatch.objects.get()
@@ -209,10 +209,10 @@ def test_parked_messages_that_came_from_nowhere_are_sent_where_somebody_types(
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, "Nothing was prepared. No parked message was chosen."),
-        ({"parked_message": "x"}, "Nothing was prepared. No parked message was chosen."),
-        ({"all": "1", "q": "colour:red"}, "Nothing was prepared."),
-        ({"parked_message": "99999"}, "Nothing was prepared."),
+        ({}, "The replay was not prepared. No parked message was chosen."),
+        ({"parked_message": "x"}, "The replay was not prepared. No parked message was chosen."),
+        ({"all": "1", "q": "colour:red"}, "The replay was not prepared."),
+        ({"parked_message": "99999"}, "The replay was not prepared."),
     ],
 )
 def test_what_cannot_be_chosen_is_said(broker: Broker, values: dict[str, str], said: str) -> None:

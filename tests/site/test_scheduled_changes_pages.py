@@ -142,7 +142,7 @@ def test_the_page_of_a_message_is_live_and_its_refresh_opens_no_body(
     version = subject.read()["version"]
     text = text_of(client.get(page))
     assert f'data-live-url="/ws/message/{row.pk}/" data-live-version="{version}"' in text
-    address, fetched = f"{page}?look=1", {"X-Refresh": version}
+    address, fetched = f"{page}?body=1", {"X-Refresh": version}
     assert "secret" not in text_of(client.get(address, headers=fetched))
     assert not AuditEntry.objects.filter(action="body viewed").exists()
     assert "secret" in text_of(client.get(address))

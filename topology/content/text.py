@@ -43,9 +43,18 @@ def format_bytes(number: int | None) -> str:
     return f"{digits}\u00a0{unit}"
 
 
+# Between the thousands of a number.
+NARROW_SPACE = "\u202f"
+
+
+def is_printable(sign: str) -> bool:
+    """Whether a terminal shows it and obeys nothing; also the space that our numbers have."""
+    return sign.isprintable() or sign == NARROW_SPACE
+
+
 def count_text(number: int | None) -> str:
     """A count in groups of three parted by narrow spaces; a dash when it is unknown."""
-    return "–" if number is None else f"{number:,}".replace(",", "\u202f")
+    return "–" if number is None else f"{number:,}".replace(",", NARROW_SPACE)
 
 
 _PLURALS = {"is": "are", "was": "were"}

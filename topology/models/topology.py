@@ -13,7 +13,7 @@ from topology.delays import format_delay, format_span
 from topology.message import Forwarder
 from topology.models.broker import Broker
 from topology.patterns.names import as_stored
-from topology.patterns.pattern import Pattern, Tap
+from topology.patterns.pattern import ParamsError, Pattern, Tap
 from topology.patterns.table import PATTERNS
 from topology.provisioning.probes import probe_definitions
 from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType, tap_definitions
@@ -78,7 +78,11 @@ class Topology(models.Model):
 
     @property
     def pattern(self) -> Pattern:
-        return PATTERNS[self.kind]
+        """Raises ParamsError for a kind that this version does not have."""
+        try:
+            return PATTERNS[self.kind]
+        except KeyError as error:
+            raise ParamsError({"": f"The pattern “{self.kind}” does not exist."}) from error
 
     @property
     def parsed(self) -> Any:

@@ -52,7 +52,7 @@ class DriftCheck:
                 continue
             tap = (topology.tap_type, topology.tap_name)
             key = (topology.pk, str(topology.params), *tap, topology.probing)
-            with suppress(ParamsError, KeyError):
+            with suppress(ParamsError):
                 now[key] = before.get(key) or provision.plan_for(topology, snapshot)
                 found.append((topology, now[key]))
         self._plans[broker.pk] = (snapshot.declared, now)

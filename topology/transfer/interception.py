@@ -3,8 +3,7 @@
 A `Detour` leads from the queue to the intercept queue, and the exchange `.out` to the real queue.
 While the old binding and the way through the detour both lead to the queue, a message arrives there
 once; where each goes is then decided by the one binding of the detour. The intercept queue gets all
-messages, or
-those with certain headers or routing keys: the others go on to the queue by `.out`.
+messages, or those with certain headers or routing keys: the others go on to the queue by `.out`.
 
 Every step may be repeated, so that whoever finds one undone begins again.
 `Management.before_change` is called before each.

@@ -188,7 +188,7 @@ def _known(topology: Topology | None, *, is_seen: bool) -> _Known:
         return _Known()
     try:
         return _Known(topology.pattern, topology.parsed, is_seen)
-    except (ParamsError, KeyError):
+    except ParamsError:
         return _Known(is_seen=is_seen)
 
 

@@ -71,7 +71,7 @@ def update_missing_bindings(
     """Bring the rows of a topology up to a snapshot; the rows that there are now.
 
     `earlier` is the snapshot of the last check, some seconds older: with None nothing is taken for
-    stuck yet. Raises ParamsError and KeyError for a row that no longer reads.
+    stuck yet. Raises ParamsError for a row that no longer reads.
     """
     params = topology.parsed
     rows = {row.destination: row for row in MissingBinding.objects.filter(topology=topology)}

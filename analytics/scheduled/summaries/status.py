@@ -182,7 +182,7 @@ def _depth(topology: Topology, snapshot: Snapshot) -> tuple[int | None, int]:
     """Messages in its delay queues, None where one is not counted; how many enter meanwhile."""
     try:
         queues = provision.queues_of(topology, snapshot)
-    except (ParamsError, KeyError):
+    except ParamsError:
         return None, 0
     names = [
         queue.name
@@ -199,5 +199,5 @@ def _depth(topology: Topology, snapshot: Snapshot) -> tuple[int | None, int]:
 def _longest(topology: Topology) -> timedelta:
     try:
         return topology.pattern.longest(topology.parsed)
-    except (ParamsError, KeyError):
+    except ParamsError:
         return timedelta.max

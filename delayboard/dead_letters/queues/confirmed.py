@@ -168,7 +168,7 @@ def destinations(broker: Broker, snapshot: Snapshot) -> set[str]:
     for topology in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         try:
             params = topology.parsed
-        except (ParamsError, KeyError):
+        except ParamsError:
             continue
         names.update(topology.pattern.targets(params))
         names.update(forwarder.queue for forwarder in topology.forwarders)

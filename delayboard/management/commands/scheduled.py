@@ -65,6 +65,9 @@ class Command(BaseCommand):
         brokers = list(Broker.objects.all())
         rows = listing.filter_waiting(brokers, filters, now)
         action, write = options["action"], self.stdout.write
+        scheduled_changes.refuse_unknown_options(action, options)
+        if options["id"]:
+            rows = rows.filter(key__in=options["id"])
         if action in scheduled_changes.KINDS:
             chosen = (line.row for line in export.lines(rows, filters.text, None))
             scheduled_changes.change(action, chosen, options, now, write)

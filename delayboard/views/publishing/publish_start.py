@@ -79,7 +79,7 @@ def _through(row: ScheduledMessage) -> dict[str, Any]:
         return {}
     try:
         has_targets = bool(topology.pattern.targets(topology.parsed))
-    except (ParamsError, KeyError):
+    except ParamsError:
         return {}
     return {
         "mode": "topology",

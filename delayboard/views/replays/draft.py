@@ -184,7 +184,7 @@ def _drafted(
     try:
         made = make()
     except (BatchError, OptionError, QueryError) as error:
-        messages.error(request, f"Nothing was prepared. {error}")
+        messages.error(request, f"The replay was not prepared. {error}")
         return redirect(back)
     if edits and made.is_draft and made.source == Source.PARKED and made.pending:
         return redirect("replay_item", pk=made.pk, position=1)

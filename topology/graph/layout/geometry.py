@@ -6,6 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from topology.content.text import NARROW_SPACE
 from topology.graph.build import Node
 from topology.graph.edges import Edge
 
@@ -70,7 +71,7 @@ class Layout:
 
 def visible(text: str) -> str:
     """Text with control characters as pictures and direction overrides as a replacement sign."""
-    if text.replace("\u202f", "").isprintable():
+    if text.replace(NARROW_SPACE, "").isprintable():
         # Counts hold narrow spaces, which Python takes for unprintable.
         return text
     return "".join(

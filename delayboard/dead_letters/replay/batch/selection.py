@@ -139,7 +139,9 @@ def find_selection(batch: ReplayBatch) -> Selection:
             parked.filter(group__in=groups), batch, is_limited=True, groups=len(groups)
         )
     if not batch.query:
-        raise BatchError("The group of these parked messages is gone: choose them again.")
+        raise BatchError(
+            "The group of these parked messages was deleted. Select the messages again."
+        )
     found = _repeat_search(batch).messages().filter(state=ParkedState.PARKED)
     return Selection(found, batch, is_limited=True)
 

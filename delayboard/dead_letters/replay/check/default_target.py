@@ -45,8 +45,8 @@ def find_target(death: Death, index: Index) -> Target | None:
     """Return the default target after this death; None if its queue no longer exists."""
     walked = walk(index, death.exchange, death.routing_key)
     if {outcome.hops[0].queue for outcome in walked.outcomes if outcome.hops} == {death.queue}:
-        why = f"where it was published before it first died in {death.queue}"
+        why = f"where it was published before it was first dead-lettered in {death.queue}"
         return Target(death.exchange, death.routing_key, why)
     if death.queue not in index.queues:
         return None
-    return Target("", death.queue, f"straight to {death.queue}, where it first died")
+    return Target("", death.queue, f"straight to {death.queue}, where it was first dead-lettered")

@@ -109,7 +109,9 @@ class Targets:
         if self._options.mode == TargetMode.FIRST_QUEUE:
             if not death.queue:
                 return Destination(None, refusal=UNKNOWN_TARGET)
-            return Destination(Target("", death.queue, "the queue in which it first died"))
+            return Destination(
+                Target("", death.queue, "the queue in which it was first dead-lettered")
+            )
         target = find_target(death, self._index)
         if target is not None:
             return Destination(target)

@@ -89,7 +89,7 @@ def _read_topology_rounds(broker: Broker) -> dict[str, timedelta]:
     for row in rows.filter(kind__in=find_retry_kinds()):
         try:
             params = row.parsed
-        except (ParamsError, KeyError):
+        except ParamsError:
             continue
         waits = row.pattern.longest_retry(params)
         for queue in row.pattern.targets(params):
