@@ -4,13 +4,20 @@ from datetime import UTC, datetime
 
 from django.conf import settings
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.models import Channel, Delivery, Subscriber
-from analytics.results.nightly_report.delivery import AddressRefused, send_latest, subscribe
+from analytics.results.nightly_report.delivery import (
+    NO_MAIL,
+    AddressRefused,
+    send_latest,
+    subscribe,
+)
 from topology import access, audit
+from topology.database import paging
 from topology.models import Role
 
 SHOWN_DELIVERIES = 50
@@ -44,7 +51,7 @@ def _page(request: HttpRequest, channel: str = Channel.EMAIL, address: str = "")
 def report_subscriber(request: HttpRequest) -> HttpResponse:
     """Add a subscriber, or delete the one whose id is posted as `delete`."""
     if pk := request.POST.get("delete", ""):
-        subscriber = get_object_or_404(Subscriber, pk=pk if pk.isdigit() else 0)
+        subscriber = get_object_or_404(Subscriber, pk=paging.row_number(pk))
         with audit.recorded(request.user, "report subscriber deleted", what=subscriber.name):
             subscriber.delete()
         messages.success(request, f"{subscriber.name} gets no more reports.")
@@ -65,11 +72,16 @@ def report_subscriber(request: HttpRequest) -> HttpResponse:
 def report_send_latest(request: HttpRequest, pk: int) -> HttpResponse:
     """Send the latest report to a subscriber now, as to try its address."""
     subscriber = get_object_or_404(Subscriber, pk=pk)
-    delivery = send_latest(subscriber)
+    if subscriber.channel == Channel.EMAIL and not settings.EMAIL_HOST:
+        messages.error(request, f"Nothing is sent. {NO_MAIL}")
+        return redirect("analytics:report_delivery")
+    with transaction.atomic():
+        delivery = send_latest(subscriber)
+        if delivery is not None:
+            audit.record(request.user, "report delivery requested", what=str(delivery))
     if delivery is None:
         messages.error(request, "Nothing is sent, because no report is stored yet.")
     else:
-        audit.record(request.user, "report sent again", what=str(delivery))
         messages.success(request, f"The worker sends the {delivery.report} to {subscriber} next.")
     return redirect("analytics:report_delivery")
 

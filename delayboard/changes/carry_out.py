@@ -34,7 +34,6 @@ from delayboard.models import (
 from delayboard.models.scheduled_change import OPEN
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
-from topology.broker.management.declare import declare
 from topology.broker.management.observe import observe
 from topology.definitions import Definitions
 from topology.message import Message, Publish
@@ -178,7 +177,8 @@ class Executor:
         self._select(is_for_all=self.rejects or not objects.leads_on(intercepted, management))
 
     def _select(self, *, is_for_all: bool = False) -> None:
-        declare(self._session.selection.missing(is_for_all=is_for_all), self._management)
+        missing = self._session.selection.missing(is_for_all=is_for_all)
+        objects.lead(self._session.objects, missing, self._management)
 
     def _carry_out(self) -> None:
         # Taken first: the first message of each is then among those that are given, or before.

@@ -139,7 +139,7 @@ def _confirm(change: ScheduledChange, publish: Publish) -> None:
             "copy published",
             broker=change.broker,
             what=f"{change.key} for {change.destination}",
-            details={"change": change.pk},
+            details=change.audit_details,
         )
 
 

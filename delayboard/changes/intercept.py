@@ -88,14 +88,16 @@ class _Interception(Session):
             # One that died before it released left messages, which the next ones would overtake.
             if not is_ending or not objects.is_released(self.objects, management):
                 self.set_state(InterceptionState.BEGINNING)
+                rejects = objects.rejects_publishes(self.objects, management)
+                taken = self.selection.missing(is_for_all=rejects)
                 try:
-                    objects.begin(
-                        self.objects, management, self.selection.missing(), settle=self._settle
-                    )
+                    objects.begin(self.objects, management, taken, settle=self._settle)
                 except objects.NoBinding as error:
                     if not self._is_abandoned(management, error):
                         raise
                     return
+                # Requested meanwhile, when there was nothing to be led to.
+                objects.lead(self.objects, self.selection.missing(), management)
                 self.set_state(InterceptionState.OPEN)
             else:
                 objects.release(self.objects, management)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from analytics.models import ScheduledMessage
 from delayboard.changes.check import ChangeVerdict
 from delayboard.changes.limits import LEAD
-from delayboard.changes.select_messages import Selection, selector_of, selectors_of
+from delayboard.changes.select_messages import ALL, Selection, selector_of, selectors_of
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology.content.text import count_of
@@ -74,7 +74,8 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
         state__in=OPEN,
         due_at__range=(from_at, until_at + LEAD),
     )
-    selection = Selection().adding(selector_of(one.row) for one in some)
+    rejects = any(one.point is not None and one.point.rejects for one in some)
+    selection = ALL if rejects else Selection().adding(selector_of(one.row) for one in some)
     selection = selection.adding(selectors_of(others_changed))
     if not (selection.is_all or selection.keys):
         return OtherMessages(queue, from_at, until_at, are_only_changed=True)

@@ -39,10 +39,13 @@ class NoQueue(Unchangeable):
 
 @dataclass(frozen=True)
 class Point:
-    """The binding that is replaced, and the type of the queue that intercepts."""
+    """The binding that is replaced, the type of the queue that intercepts, and whether the
+    intercepted queue rejects messages while it is full.
+    """
 
     binding: Binding
     queue_type: str
+    rejects: bool = False
 
 
 def exit_of(pattern: Pattern, params: Any, destination: str) -> tuple[str, str]:
@@ -90,7 +93,9 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
     is_quorum = there is not None and there.type == "quorum"
     levels = found.dying_into(exchange)
     is_quorum = is_quorum or any(level.type == "quorum" for level in levels)
-    return Point(bindings[0], "quorum" if is_quorum else "classic")
+    overflow = "" if there is None else str(there.arguments.get("x-overflow", ""))
+    kind = "quorum" if is_quorum else "classic"
+    return Point(bindings[0], kind, overflow.startswith("reject-publish"))
 
 
 def unreadable(queue: Mapping[str, Any], destination: str) -> str:

@@ -32,9 +32,8 @@ from delayboard.models.scheduled_change import OPEN, REPLACING
 from topology import audit, work
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
-from topology.broker.management.declare import declare
 from topology.models import Broker, Topology, Work, WorkState
-from topology.transfer.interception import PREFIX
+from topology.transfer import interception as objects
 
 KIND = "intercept"
 # Of this kind the subject is one of the changes in the queue to be read.
@@ -74,10 +73,13 @@ def _select(stored: Sequence[ScheduledChange]) -> None:
     """
     pks = {one.interception_id for one in stored if one.interception_id}
     for row in Interception.objects.filter(pk__in=pks, state__in=REPLACING):
-        own = row.changes.filter(pk__in=[one.pk for one in stored])
-        selection = Selection().adding(selectors_of(own))
+        # Later ones are led there when they are due soon.
+        until = timezone.now() + row.limit
+        own = row.changes.filter(pk__in=[one.pk for one in stored], due_at__lte=until)
+        intercepted = row.objects_of_broker
+        bindings = Selection().adding(selectors_of(own)).bindings(intercepted)
         with suppress(BrokerError), Management(row.broker.address) as management:
-            declare(selection.bindings(row.objects_of_broker), management)
+            objects.lead(intercepted, bindings, management)
 
 
 def undo(user: Any, change: ScheduledChange) -> bool:
@@ -128,7 +130,7 @@ def _store(
         f"{change.get_kind_display()} requested",
         broker=row.broker,
         what=f"{row.key} for {row.destination}",
-        details={"change": change.pk, "due_at": row.due_at.isoformat()},
+        details=change.audit_details,
     )
     return change
 
@@ -143,7 +145,7 @@ def _interception_of(broker: Broker, point: Point) -> Interception:
     done = work.create(KIND, 0, broker=broker, user=None)
     return Interception.objects.create(
         broker=broker,
-        name=PREFIX + secrets.token_hex(6),
+        name=objects.PREFIX + secrets.token_hex(6),
         source=binding.source,
         queue=binding.destination,
         routing_key=binding.routing_key,

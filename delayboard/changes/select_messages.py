@@ -18,10 +18,9 @@ from delayboard.models.scheduled_change import OPEN
 from topology.definitions import Binding
 from topology.transfer.interception import Interception as Intercepted
 
-# A headers exchange compares each message with all of its bindings.
-MOST_IDS = 100
-# A direct exchange looks a key up, but each takes a request before the first message is due.
-MOST_KEYS = 300
+# A headers exchange compares each message with all of its bindings, and each takes a request before
+# the first message is due.
+MOST_IDS = MOST_KEYS = 100
 # Names and values; empty for a message without any.
 IdHeaders: TypeAlias = frozenset[tuple[str, str]]
 

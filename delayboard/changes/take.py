@@ -189,7 +189,7 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
             ACTIONS[ChangeKind(change.kind)],
             broker=change.broker,
             what=f"{change.key} for {change.destination}",
-            details={"change": change.pk},
+            details=change.audit_details,
         )
     change.state = ChangeState.DONE
     return True

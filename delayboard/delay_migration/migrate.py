@@ -70,7 +70,8 @@ def migrate(
         except BaseException as error:
             _leave(row, lease, str(error))
             raise
-        details |= _counts(row)
+        finally:
+            details |= _counts(row)
         if not tally.is_empty:
             entry.outcome = f"paused: {_describe_remaining(tally) or 'messages remain'}"
     if tally.is_empty:
@@ -126,7 +127,7 @@ def _record(row: DelayMigration, **entry: str) -> None:
 
 def _counts(row: DelayMigration) -> dict[str, int]:
     row.refresh_from_db(fields=["moved", "malformed", "doubled"])
-    return {"moved": row.moved, "malformed": row.malformed, "doubled": row.doubled}
+    return {"moved": row.moved, "malformed": row.malformed, "may_be_duplicated": row.doubled}
 
 
 def _move_all(

@@ -85,6 +85,7 @@ def _lock(row: DelayMigration) -> None:
     """No worker claims it from here on, nor has one that was killed it any more."""
     row.work = Work.objects.select_for_update().get(pk=row.work_id)
     work.free(row.work)
+    row.refresh_from_db(fields=["is_paused"])
 
 
 def _cancel(user: Any, row: DelayMigration) -> None:

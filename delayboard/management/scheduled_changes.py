@@ -166,10 +166,10 @@ def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
     numbers = [int(number) for number in given["id"] if paging.row_number(number) is not None]
     changes = _matching(given, filters)
     pending = Q(state=ChangeState.PENDING, copy_begun_at=None)
-    rows = list(changes.filter(pending if given["all"] else Q(pk__in=numbers))[: given["limit"]])
-    known = {row.pk for row in rows}
-    unknown = [text for text in given["id"] if paging.row_number(text) not in known]
-    if unknown and not given["limit"]:
+    found = changes.filter(pending if given["all"] else Q(pk__in=numbers))
+    known = set(found.values_list("pk", flat=True))
+    rows = list(found[: given["limit"]])
+    if unknown := [text for text in given["id"] if paging.row_number(text) not in known]:
         raise CommandError(
             f"No change that matches has the id “{unknown[0]}”. `scheduled changes` lists the ids."
         )

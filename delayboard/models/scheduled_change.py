@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -160,6 +161,13 @@ class ScheduledChange(models.Model):
     def can_be_undone(self) -> bool:
         """Whether it did not take effect, and no copy was begun to be published."""
         return self.state == ChangeState.PENDING and self.copy_begun_at is None
+
+    @property
+    def audit_details(self) -> dict[str, Any]:
+        """Its number, when its message was due, and its new due time."""
+        times = {"due": self.due_at, "new due time": self.new_due_at}
+        moments = {name: f"{at:%Y-%m-%d %H:%M:%S} UTC" for name, at in times.items() if at}
+        return {"change": self.pk, **moments}
 
     @property
     def is_late(self) -> bool:

@@ -97,7 +97,7 @@ def delay_migration_pause(request: HttpRequest, source: Topology) -> HttpRespons
 @require_POST
 @with_topology(Role.OPERATOR)
 def delay_migration_cancel(request: HttpRequest, source: Topology) -> HttpResponse:
-    refusal = "The migration is not cancelled. Pause it first."
+    refusal = "The migration is not cancelled. Pause it, and wait until the worker has stopped."
     return _change(request, source, requests.cancel, "The migration is cancelled.", refusal)
 
 
@@ -121,6 +121,9 @@ def _change(
     refusal: str,
 ) -> HttpResponse:
     target = _open_target(request, source)
+    if target is None:
+        messages.error(request, "No migration of this topology is open.")
+        return redirect("migrate_delays", slug=source.slug)
     if change(request.user, source):
         messages.success(request, done)
     else:
@@ -134,12 +137,12 @@ def _targets(request: HttpRequest, source: Topology) -> QuerySet[Topology]:
     return targets.exclude(pk=source.pk).select_related("broker").order_by("name")
 
 
-def _open_target(request: HttpRequest, source: Topology) -> Topology:
-    """Of the open migration. Raises Http404 for none, PermissionDenied without the role there."""
+def _open_target(request: HttpRequest, source: Topology) -> Topology | None:
+    """Of the open migration, None for none. Raises PermissionDenied without the role there."""
     rows = requests.open_migrations().filter(source=source).select_related("target__broker")
     row = rows.first()
     if row is None:
-        raise Http404("No migration of this topology is open.")
+        return None
     access.require(request.user, row.target.broker, Role.OPERATOR)
     return row.target
 

@@ -35,18 +35,18 @@ def state_one(broker: Broker, **changes: Any) -> None:
 
 
 def test_a_fact_is_an_event_with_what_is_known_of_the_message(topology: Topology) -> None:
-    state_one(topology.broker, topology=topology, queue="dead", replay_id="r1")
+    state_one(topology.broker, topology=topology, kind="parked")
     ((_, event),) = facts.oldest(10)
     assert (event.kind, event.source, event.recorded_at) == ("parked", "delayboard", NOON)
     assert (event.broker, event.vhost, event.topology) == ("main", "/", "orders")
-    assert (event.exchange, event.routing_key, event.queue) == ("orders-retry", "orders", "dead")
+    assert (event.exchange, event.routing_key, event.queue) == ("orders-retry", "orders", "")
     assert (event.message_id, event.content_id) == (
         "m1",
         content_id(kept_by_streams(PARKED_MESSAGE.properties), PARKED_MESSAGE.body),
     )
     assert (event.deaths, event.death_queue, event.death_reason) == (2, "orders", "rejected")
     assert event.failures == (DEATH | {"began_s": None},)
-    assert (event.size_bytes, event.redelivered, event.replay_id) == (5, True, "r1")
+    assert (event.size_bytes, event.redelivered, event.replay_id) == (5, True, "")
     assert event.published_at is None
 
 
@@ -133,11 +133,11 @@ def test_facts_that_are_stated_at_once_share_rows_and_are_drained_each(
 
 
 def test_many_are_stated_as_each_alone_is(broker: Broker) -> None:
-    state_one(broker, queue="dead")
+    state_one(broker)
     properties = PARKED_MESSAGE.properties
     known = content_id(kept_by_streams(properties), PARKED_MESSAGE.body)
     reported = facts.Stated(PARKED_MESSAGE, known, len(PARKED_MESSAGE.body))
-    facts.state_all(broker=broker, kind="parked", of=[("dead", reported)], at=NOON)
+    facts.state_all(broker=broker, kind="parked", of=[("", reported)], at=NOON)
     (_, one), (_, other) = facts.oldest(10)
     assert one.event_id != other.event_id
     assert replace(one, event_id="") == replace(other, event_id="")

@@ -16,8 +16,8 @@ from topology.models import Broker, Work, WorkState
 from topology.work import LEASE
 
 STAYED = (
-    "30\u202f000 stay in “orders-parked”. The first: The exchange “(default)” has no queue for the "
-    "key “orders”."
+    "30\u202f000 messages stay in “orders-parked”. The first: The exchange “(default)” has no "
+    "queue for the key “orders”."
 )
 ALL_ENDINGS = (
     ItemState.DONE,

@@ -39,6 +39,15 @@ def test_the_binding_of_a_queue_is_the_point_whatever_taps_there_are() -> None:
     assert find_point(vhost, "delivery", KEY) == Point(TO_WORK, "classic")
 
 
+@pytest.mark.parametrize(("overflow", "rejects"), [("reject-publish", True), ("drop-head", False)])
+def test_whether_the_queue_rejects_messages_belongs_to_the_point(
+    overflow: str, rejects: bool
+) -> None:
+    full = Queue("work", arguments=Arguments({"x-max-length": 1, "x-overflow": overflow}))
+    point = find_point(Definitions.of([DELIVERY, full, TO_WORK]), "delivery", KEY)
+    assert point == Point(TO_WORK, "classic", rejects)
+
+
 def test_behind_a_destination_that_is_an_exchange_the_queue_s_binding_is_the_point() -> None:
     last = Binding("endpoint", "work", "")
     vhost = found(

@@ -17,6 +17,7 @@ from delayboard.changes.select_messages import (
     Selection,
     Selector,
     id_headers,
+    key_of_delay,
 )
 from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
 from tests.builders import make_broker
@@ -95,7 +96,9 @@ def interception() -> Interception:
     )
 
 
-def change(interception: Interception, seconds: float, **id_headers: str) -> ScheduledChange:
+def change(
+    interception: Interception, seconds: float, key: str = "", **id_headers: str
+) -> ScheduledChange:
     return ScheduledChange.objects.create(
         broker=interception.broker,
         topology=Topology.objects.get(),
@@ -105,6 +108,7 @@ def change(interception: Interception, seconds: float, **id_headers: str) -> Sch
         destination="work",
         due_at=datetime.now(UTC) + timedelta(seconds=seconds),
         id_headers=id_headers,
+        routing_key=key,
     )
 
 
@@ -128,6 +132,33 @@ def test_each_change_is_selected_once_and_later_all_messages(
     assert selection.missing() == [taking_all]
     change(interception, 6, id="5")
     assert selection.missing() == []
+
+
+@pytest.mark.django_db
+def test_a_change_without_an_id_header_is_selected_by_its_key(interception: Interception) -> None:
+    taking_key = interception.objects_of_broker.taking_key
+    selection = SelectedMessages(interception)
+    change(interception, 5, "1.work")
+    change(interception, 6, "1.work")
+    change(interception, 7, "2.work", id="7")
+    by_header = interception.objects_of_broker.taking_headers({"id": "7"})
+    assert selection.missing() == [by_header, taking_key("1.work")]
+    change(interception, 8, "3.work")
+    assert selection.missing() == [taking_key("3.work")]
+    assert selection.missing() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "found"),
+    [
+        ("delay_levels", "0.1.work", "0.1.work"),
+        ("delay_levels", "0.1.wörk", ""),
+        ("hold_queues", "work", ""),
+    ],
+)
+def test_only_a_routing_key_with_the_delay_selects(kind: str, key: str, found: str) -> None:
+    row = ScheduledMessage(topology=Topology(kind=kind), routing_key=key)
+    assert key_of_delay(row) == found
 
 
 @pytest.mark.django_db

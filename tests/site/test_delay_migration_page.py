@@ -90,12 +90,14 @@ def test_a_viewer_and_a_role_on_one_broker_only_request_nothing(source: Topology
         address = reverse(name, args=[source.slug])
         assert signed_in(Role.VIEWER).post(address, form).status_code == 403
         assert signed_in(Role.OPERATOR).get(address).status_code == 405
-        # Of one who operates the source only, the target is hidden.
-        own = signed_in(Role.OPERATOR, source.broker)
-        assert own.post(address, form).status_code == 404
+    # Of one who operates the source only, the target is hidden.
+    own = signed_in(Role.OPERATOR, source.broker)
+    assert own.post(reverse(names[0], args=[source.slug]), form).status_code == 404
+    for name in names[1:]:
+        page = own.post(reverse(name, args=[source.slug]), follow=True).content.decode()
+        assert "No migration of this topology is open." in page
     assert not DelayMigration.objects.exists()
     request_all(source, target)
-    own = signed_in(Role.OPERATOR, source.broker)
     for name in names[1:]:
         assert own.post(reverse(name, args=[source.slug])).status_code == 404
     assert not DelayMigration.objects.get().is_paused
@@ -173,13 +175,13 @@ def test_a_paused_migration_is_a_warning_and_can_be_cancelled(source: Topology) 
     Topology.objects.update(state=State.APPLIED)
     request_all(source, target)
     client, cancel = signed_in(Role.OPERATOR), reverse("delay_migration_cancel", args=[source.slug])
-    assert "Pause it first." in client.post(cancel, follow=True).content.decode()
+    assert "wait until the worker has stopped" in client.post(cancel, follow=True).content.decode()
     assert list(find_paused_migrations([source.broker])) == []
     migrations.pause(None, source)
     # A worker has it for as long as its lease lasts.
     own = DelayMigration.objects.get().work
     assert work.claim_this(own, "worker")
-    assert "Pause it first." in client.post(cancel, follow=True).content.decode()
+    assert "wait until the worker has stopped" in client.post(cancel, follow=True).content.decode()
     Work.objects.update(leased_until_at=datetime.now(UTC) - timedelta(seconds=1))
     (problem,) = find_paused_migrations([source.broker])
     assert problem.sentence.endswith("is paused. Resume or cancel it.")

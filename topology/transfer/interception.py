@@ -115,14 +115,24 @@ def begin(
             "Bind the queue again."
         )
     _declare(interception, management)
-    # Not those that are there: whoever is killed again and again comes to an end all the same.
-    there = management.bindings_from(detour.alternate) + management.bindings_from(detour.by_key)
-    declare([one for one in taken if not _is_among(one, there)], management)
+    lead(interception, taken, management)
     if not is_entered:
         settle()
     if is_bound:
         detour.enter(binding, management)
     management.unbind(detour.switch)
+
+
+def lead(interception: Interception, taken: Iterable[Binding], management: Management) -> None:
+    """Lead messages into the intercept queue by these bindings.
+
+    Those that are there take no request: whoever is killed again and again comes to an end all the
+    same.
+    """
+    if wanted := list(taken):
+        detour = interception.detour
+        there = management.bindings_from(detour.alternate) + management.bindings_from(detour.by_key)
+        declare([one for one in wanted if not _is_among(one, there)], management)
 
 
 def release(interception: Interception, management: Management) -> None:

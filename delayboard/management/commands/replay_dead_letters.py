@@ -110,7 +110,7 @@ class Command(BaseCommand):
         bad = sum(change_state.count_bad_verdicts(batch).values())
         if bad and not despite_verdict:
             raise change_state.BatchError(
-                f"{count_text(bad)} of {count_of(batch.pending, 'message')} have a bad verdict. "
+                f"Bad verdicts: {count_text(bad)} of {count_of(batch.pending, 'message')}. "
                 f"Start the replay with --resume {batch.pk} --yes, or cancel it with "
                 f"--cancel {batch.pk}."
             )

@@ -45,7 +45,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--destination", default="")
         parser.add_argument(
-            "--from", default="", help="start time, such as now, -1d or 2026-11-21T15:30"
+            "--from", default="", help="start time, such as now, --from=-1d or 2026-11-21T15:30"
         )
         parser.add_argument("--until", default="", help="end time (exclusive), such as +2h")
         parser.add_argument("--text", default="", help="text in ids, headers or body")
@@ -108,7 +108,7 @@ class Command(BaseCommand):
                 "waiting": total.waiting,
                 "overdue": total.overdue,
                 "stuck": total.stuck,
-                "matching": None if filters.text else total.matching,
+                "matching": None if filters.text or options["id"] else total.matching,
                 "incomplete": [doubt.record for doubt in doubts],
             }
             self.stdout.write(compact_json(values))

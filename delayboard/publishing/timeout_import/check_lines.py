@@ -113,9 +113,9 @@ class LineChecker:
         if not self._unproven:
             return ""
         return (
-            f" Published lines whose bindings were not checked: "
-            f"{count_text(len(self._unproven))}, from line "
-            f"{count_text(self._unproven[0][0].number)} on. Their messages may be lost."
+            " Published lines whose bindings were not checked: "
+            f"{count_text(len(self._unproven))}, from line {self._unproven[0][0].number} on. "
+            "Their messages may be lost."
         )
 
     def _take_back(

@@ -26,7 +26,7 @@ from delayboard.views.replays.batches import batch_page, with_batch
 from delayboard.views.replays.options import is_sent, options_sent, sent_options
 from delayboard.views.show_refusal import show_refusal
 from topology import access
-from topology.content.text import count_text
+from topology.content.text import count_of, count_text
 from topology.database import paging
 from topology.models import Broker, Role
 from topology.views.redirect_back import next_of
@@ -131,7 +131,7 @@ def _describe_replay(_request: HttpRequest, batch: ReplayBatch) -> Effect:
     what = (
         f"All messages of the queue {batch.queue} are moved"
         if of_queue
-        else (f"{count_text(batch.pending)} parked messages are published")
+        else f"{count_of(batch.pending, 'parked message', 'is')} published"
     )
     sentence = f"{what} in the virtual host {batch.broker.vhost}."
     if batch.excluded:

@@ -28,7 +28,8 @@ def describe_refused(batch: ReplayBatch, error: str) -> str:
     """What stays in the queue; `error` is why the first of it does."""
     if not batch.refused:
         return ""
-    return f"{count_text(batch.refused)} stay in “{batch.queue}”.{_describe_first(error)}"
+    stay = count_of(batch.refused, "message", "stays")
+    return f"{stay} in “{batch.queue}”.{_describe_first(error)}"
 
 
 def explain_stuck(error: str) -> str:
