@@ -19,6 +19,7 @@ TAP_PREFIX = "delayboard.tap."
 # Probe queues, and the keys of their probes. One word without a dot: a destination is bound to
 # delay levels by the end of the key, so that none of others matches.
 PROBE_PREFIX = "delayboard-probe-"
+INTERCEPTION_PREFIX = "delayboard.intercept."
 # Ten years: no broker declares a queue with more (rabbit_misc:check_expiry).
 MAXIMUM_TTL_MS = 315_360_000_000
 # The archived plugin's exchange and the header that it waits by.
@@ -99,6 +100,11 @@ def is_tap(queue: str) -> bool:
 def is_probe(name: str) -> bool:
     """Whether a queue or a routing key of this name is that of Delayboard's probes."""
     return name.startswith(PROBE_PREFIX)
+
+
+def is_interception(name: str) -> bool:
+    """Whether a queue or exchange of this name is one of Delayboard's interceptions."""
+    return name.startswith(INTERCEPTION_PREFIX)
 
 
 def is_own_queue(name: str) -> bool:
@@ -244,6 +250,34 @@ class Definitions:
             frozenset(q for q in self.queues if not is_tap(q.name)),
             frozenset(b for b in self.bindings if not is_tap(b.destination)),
         )
+
+    def without_interceptions(
+        self, known: Mapping[str, str] | None = None
+    ) -> tuple[Definitions, dict[str, str]]:
+        """What is left without interceptions (topology/transfer/interception.py), and the queues
+        that they intercept, by their names; `known` are those that were read before.
+
+        The binding of such a queue is as before.
+        """
+        if not (known or any(is_interception(exchange.name) for exchange in self.exchanges)):
+            return self, {}
+        queues = dict(known or {})
+        for one in self.bindings:
+            if is_interception(one.source) and one.source.endswith(".out"):
+                queues[one.source.removesuffix(".out")] = one.destination
+        bindings = set()
+        for one in self.bindings:
+            queue = queues.get(one.destination.removesuffix(".in"))
+            if not (is_interception(one.source) or is_interception(one.destination)):
+                bindings.add(one)
+            elif queue is not None and not is_interception(one.source):
+                bindings.add(replace(one, destination=queue, destination_is_queue=True))
+        left = Definitions(
+            frozenset(one for one in self.exchanges if not is_interception(one.name)),
+            frozenset(one for one in self.queues if not is_interception(one.name)),
+            frozenset(bindings),
+        )
+        return left, queues
 
     def without_probes(self) -> Definitions:
         """What is left without probe queues, their bindings, and the queues that only probes

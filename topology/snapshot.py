@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from topology.definitions import Arguments, Definitions, Queue
@@ -63,7 +63,8 @@ class Snapshot:
     set, before the queue's own apply. `doubts` are sentences on what was not visible. `version` is
     the broker's, such as "3.10.8". `earlier` are the numbers at `earlier_at`, at most two minutes
     before; None when nothing was read then. `reports` are from the list of scheduled messages,
-    from recorders and from peeks.
+    from recorders and from peeks. `intercepted` are the queues whose messages interceptions of
+    Delayboard take, by the names of these.
     """
 
     version: str
@@ -84,10 +85,17 @@ class Snapshot:
     earlier: Mapping[str, QueueNumbers] = field(default_factory=dict)
     earlier_at: datetime | None = None
     reports: tuple[Report, ...] = ()
+    intercepted: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def version_tuple(self) -> tuple[int, ...]:
         return version_numbers(self.version)
+
+    def without_interceptions(self) -> Snapshot:
+        """With the bindings of intercepted queues as they were before, and will be again."""
+        left, intercepted = self.definitions.without_interceptions(self.intercepted)
+        declared, _ = self.declared.without_interceptions(self.intercepted)
+        return replace(self, definitions=left, declared=declared, intercepted=intercepted)
 
     @property
     def has_trend(self) -> bool:

@@ -195,8 +195,8 @@ def for_action(broker: Broker, management: Management, objects: Iterable[BrokerO
     with _guard:
         is_first = seen is None and _current_poll(broker.pk, broker.address) is not None
     if not is_first and (seen is None or seen.poll_seconds <= SLOW_SECONDS):
-        return observe(management)
-    return refresh_objects(management, objects, recent(broker))
+        return observe(management).without_interceptions()
+    return refresh_objects(management, objects, recent(broker)).without_interceptions()
 
 
 def recent(broker: Broker) -> Snapshot:
@@ -282,7 +282,9 @@ def _poll_broker(broker_id: int, poll: _Poll) -> Latest:
     try:
         with Management(poll.address) as management:
             poll.management = management
-            result = _with_earlier(_latest.get(broker_id), observe(management))
+            result = _with_earlier(
+                _latest.get(broker_id), observe(management).without_interceptions()
+            )
     except BrokerError as error:
         result = _make_failed(broker_id, error)
     finally:

@@ -32,6 +32,7 @@ from delayboard.models import (
     ScheduledChange,
 )
 from delayboard.models.scheduled_change import OPEN
+from topology import audit
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -170,6 +171,8 @@ class Executor:
         intercepted, management = self._session.objects, self._management
         if not self.is_released and objects.is_back(intercepted, management):
             Interception.objects.filter(pk=self._row.pk).update(bound_again_at=timezone.now())
+            broker = self._row.broker
+            audit.record(None, "queue bound again by others", broker=broker, what=self._row.queue)
             # The queue may be a new one, to which only this binding leads.
             objects.begin(intercepted, management)
         # What a full queue refuses, levels try again only after minutes, and whatever is behind it.

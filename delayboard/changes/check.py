@@ -13,6 +13,7 @@ from typing import Any
 from analytics.models import ScheduledMessage
 from delayboard.changes.limits import LEAD, SHORTEST_NOTICE
 from delayboard.changes.point import (
+    INTERCEPTED_BY_ANOTHER,
     ONLY_CANCEL,
     Point,
     Unchangeable,
@@ -29,7 +30,7 @@ from delayboard.models import (
     Interception,
     ScheduledChange,
 )
-from delayboard.models.scheduled_change import OPEN, REPLACING
+from delayboard.models.scheduled_change import OPEN
 from topology import snapshots
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
@@ -300,14 +301,10 @@ def _find_obstacle(topology: Topology) -> str:
 
 def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> Point:
     """As `find_point`; what an interception of ours replaced counts as it was."""
-    definitions = snapshot.definitions
-    for row in Interception.objects.filter(broker=broker, state__in=REPLACING):
-        ours = row.objects_of_broker
-        detour = ours.detour
-        taking = (*definitions.leaving(detour.alternate), *definitions.leaving(detour.by_key))
-        added = {obj.identity for obj in (*ours.objects, *taking)} | {
-            detour.entrance(ours.binding).identity,
-            detour.switch.identity,
-        }
-        definitions = definitions.without(added) | type(definitions).of([ours.binding])
-    return find_point(definitions, exchange, key)
+    seen = snapshot.without_interceptions()
+    point = find_point(seen.definitions, exchange, key)
+    names = [name for name, one in seen.intercepted.items() if one == point.binding.destination]
+    own = Interception.objects.filter(broker=broker, name__in=names)
+    if names and not own.exists():
+        raise Unchangeable(INTERCEPTED_BY_ANOTHER)
+    return point

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from analytics.models import ScheduledBody, ScheduledMessage
-from analytics.recorder.copies import content_of
+from analytics.recorder.copies import STORED_BODY_BYTES, content_of
 from topology.broker.properties.read import read_properties
 from topology.message import Message
 
 NO_BODY = (
     "Delayboard has no body of this message, so it cannot publish a copy. Reschedule the message "
     "to a later time; for later messages, enable body storage on the page of the topology."
+)
+TOO_LARGE = (
+    "The body of this message is larger than 64 KiB, so Delayboard did not store it and cannot "
+    "publish a copy. Reschedule the message to a later time."
 )
 INCOMPLETE = (
     "Delayboard did not record every property of this message, so it cannot publish a copy."
@@ -21,6 +25,8 @@ def rebuild(row: ScheduledMessage) -> Message | str:
 
     Its properties are the bytes that were recorded, with every type and in their order.
     """
+    if row.size > STORED_BODY_BYTES:
+        return TOO_LARGE
     kept = ScheduledBody.objects.filter(message=row).first()
     if kept is None:
         return NO_BODY

@@ -32,6 +32,7 @@ from delayboard.models.scheduled_change import OPEN, REPLACING
 from topology import audit, work
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
+from topology.definitions import INTERCEPTION_PREFIX
 from topology.models import Broker, Topology, Work, WorkState
 from topology.transfer import interception as objects
 
@@ -145,7 +146,7 @@ def _interception_of(broker: Broker, point: Point) -> Interception:
     done = work.create(KIND, 0, broker=broker, user=None)
     return Interception.objects.create(
         broker=broker,
-        name=objects.PREFIX + secrets.token_hex(6),
+        name=INTERCEPTION_PREFIX + secrets.token_hex(6),
         source=binding.source,
         queue=binding.destination,
         routing_key=binding.routing_key,

@@ -17,6 +17,7 @@ from delayboard.models.scheduled_change import OPEN
 from delayboard.publishing.destinations import Destinations
 from topology import snapshots
 from topology.broker.management.client import Management
+from topology.content.text import count_of
 from topology.definitions import Definitions
 from topology.delays import format_delay
 from topology.models import State, Topology
@@ -98,8 +99,8 @@ def refuse_unfit(source: Topology, target: Topology) -> None:
     changes = ScheduledChange.objects.filter(topology=source, state__in=OPEN).count()
     if changes:
         raise Refusal(
-            f"{changes} changes of messages of “{source.name}” are requested. Undo them, or wait "
-            "until they take effect."
+            f"Messages of “{source.name}” have {count_of(changes, 'requested change')}. Undo what "
+            "is requested, or wait until it takes effect."
         )
 
 

@@ -55,7 +55,7 @@ def migrate(
         if claimed is None:
             raise Refusal(
                 "Another process migrates this topology. Wait until it ends, or pause the "
-                "migration."
+                "migration. One that was killed is taken over after 20 seconds."
             )
         row.takes_undated = takes_undated
         row.is_paused = False

@@ -14,19 +14,27 @@ from delayboard.changes.point import (
     find_point,
     unreadable,
 )
-from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
+from topology.definitions import (
+    INTERCEPTION_PREFIX,
+    Arguments,
+    Binding,
+    BrokerObject,
+    Definitions,
+    Exchange,
+    Queue,
+)
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.hold_queues.params import Params as Holds
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
-from topology.transfer.interception import PREFIX, Interception
+from topology.transfer.interception import Interception
 
 DELIVERY = Exchange("delivery", "topic")
 WORK = Queue("work")
 TO_WORK = Binding("delivery", "work", "#.work")
 KEY = "0.1.work"
 # Of another installation.
-OPEN = Interception(f"{PREFIX}1", TO_WORK, "classic", timedelta(minutes=10))
+OPEN = Interception(f"{INTERCEPTION_PREFIX}1", TO_WORK, "classic", timedelta(minutes=10))
 
 
 def found(*more: BrokerObject) -> Definitions:

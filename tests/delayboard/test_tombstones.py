@@ -272,7 +272,8 @@ def executor_of(change: ScheduledChange) -> Executor:
     claimed = work.claim_this(change.interception.work, "worker")
     assert claimed is not None
     session = Session(change.interception, work.lease_of(claimed), Event(), lambda: None)
-    return Executor(session, cast(Management, SimpleNamespace(bind=lambda binding: None)))
+    fake = SimpleNamespace(bind=lambda binding: None, bindings_from=lambda exchange: [])
+    return Executor(session, cast(Management, fake))
 
 
 @pytest.mark.parametrize(

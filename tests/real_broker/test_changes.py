@@ -40,6 +40,7 @@ from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Binding, Queue
 from topology.models import AuditEntry, Topology, Work
+from topology.operations.provision import preview_removal
 from topology.patterns.delay_levels.params import Params, delivery_name
 
 __all__ = ("short_times",)
@@ -221,6 +222,10 @@ def test_a_change_is_undone_until_it_took_effect(
         eventually(
             lambda: Interception.objects.filter(state=InterceptionState.OPEN), "it intercepts"
         )
+        # Meanwhile the topology looks as before, and is not deleted.
+        assert observe(management).without_interceptions().declared == before
+        obstacle = preview_removal(topology).obstacles[0]
+        assert obstacle.startswith("Delayboard intercepts the messages for “orders”.")
         assert undo(None, first)
         eventually(all_closed, "the bindings are restored")
         assert not undo(None, second)

@@ -153,7 +153,7 @@ def test_teardown_is_refused_over_messages_until_the_name_is_typed(
         return observe(management).numbers["orders-retry"].messages == 3
 
     eventually(counted, "the statistics show three messages")
-    with pytest.raises(Refusal, match=r"3 messages .* last due"):
+    with pytest.raises(Refusal, match=r"3 messages .* the last leaves it"):
         provision.remove(None, topology)
     assert "orders-retry" in names(observe(management))
     provision.remove(None, topology, typed_name="orders")

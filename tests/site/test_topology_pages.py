@@ -169,7 +169,7 @@ def test_a_teardown_of_queues_that_are_not_counted_yet_shows_no_number_and_no_ti
     assert ">Delete topology with its messages</button>" in deletion
     assert f"<p>Delayboard deletes {len(topology.definitions)} objects" in deletion
     assert "0 messages" not in deletion
-    assert "last due" not in deletion
+    assert "the last leaves" not in deletion
 
 
 def test_a_teardown_under_which_others_are_bound_is_not_offered(pair: Topology) -> None:
@@ -178,7 +178,7 @@ def test_a_teardown_under_which_others_are_bound_is_not_offered(pair: Topology) 
     know(pair.broker, *pair.definitions, Queue("<audit>"), Binding("orders", "<audit>", ""))
     page = reverse("topology:topology_settings", args=[pair.slug])
     text = text_of(signed_in(Role.ADMIN).get(page))
-    assert "Queue &lt;audit&gt; is bound to the exchange orders: unbind it first." in text
+    assert "The queue “&lt;audit&gt;” is bound to the exchange “orders”. Unbind it first." in text
     assert reverse("topology:topology_teardown", args=[pair.slug]) not in text
 
 

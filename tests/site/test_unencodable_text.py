@@ -102,7 +102,7 @@ def test_a_scheduled_message_is_listed_shown_and_exported(
     client, key = signed_in(Role.OPERATOR), ScheduledMessage.objects.get().pk
     page = reverse("analytics:scheduled_message", args=[key])
     assert "\\x00" in shown(client, page)
-    assert "ud83d" in shown(client, page, look="1")
+    assert "ud83d" in shown(client, page, body="1")
     for query in ({}, {"as": "jsonl"}, {"as": "csv"}, {"text": "ud83d"}):
         assert shown(client, reverse("analytics:scheduled"), **query)
 

@@ -137,7 +137,7 @@ def test_a_dry_run_of_teardown_names_what_others_bound() -> None:
     code, text, _ = run("teardown", topology.slug, "--dry-run", "--json")
     answer = json.loads(text)
     assert code == 1
-    assert "queue audit is bound to the exchange orders" in answer["refusal"]
+    assert "The queue “audit” is bound to the exchange “orders”" in answer["refusal"]
 
 
 @pytest.mark.parametrize("command", ["plan", "apply", "verify", "teardown"])

@@ -283,9 +283,7 @@ def test_a_teardown_disowns_what_it_deleted_and_nothing_else() -> None:
 def test_a_teardown_under_which_others_are_bound_is_refused_even_by_name() -> None:
     topology = owned_pair(make_broker())
     broker_says(topology, others=(Queue("audit"), Binding("orders", "audit", "")))
-    with pytest.raises(
-        Refusal, match="queue audit is bound to the exchange orders: unbind it first"
-    ):
+    with pytest.raises(Refusal, match="The queue “audit” is bound to the exchange “orders”"):
         provision.remove(None, topology, typed_name="orders")
     assert {call.request.method for call in responses.calls} == {"GET"}
     topology.refresh_from_db()
@@ -306,8 +304,9 @@ def test_what_was_torn_down_is_not_applied_again() -> None:
 def test_the_sentence_over_messages_says_how_many_where_and_until_when() -> None:
     occupied = (Occupied("orders", 2, None), Occupied("orders-retry", 3, NOON))
     assert provision.describe_occupied(Teardown((), (), occupied)) == (
-        "The topology holds 5 messages (2 in orders; 3 in orders-retry, last due 2026-11-20 "
-        "12:00:00 UTC). Drain or park them, or type the topology name to delete them."
+        "The topology holds 5 messages (2 in orders; 3 in orders-retry, the last leaves it at "
+        "2026-11-20 12:00:00 UTC). Drain or park them, or confirm with the name of the topology "
+        "to delete them."
     )
     uncounted = provision.describe_occupied(Teardown((), (), (Occupied("orders", None, None),)))
     assert uncounted.startswith(

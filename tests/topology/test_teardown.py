@@ -16,10 +16,19 @@ from tests.topology.builders import (
     nothing,
 )
 from topology.broker.errors import Unreachable
-from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
+from topology.definitions import (
+    INTERCEPTION_PREFIX,
+    Arguments,
+    Binding,
+    BrokerObject,
+    Definitions,
+    Exchange,
+    Queue,
+)
 from topology.provisioning.plan import title
 from topology.provisioning.teardown import Occupied, plan_teardown, tear_down
 from topology.snapshot import QueueNumbers
+from topology.transfer.interception import Interception
 
 
 def titles(objects: tuple[BrokerObject, ...]) -> list[str]:
@@ -81,14 +90,14 @@ def test_bindings_of_others_are_named_but_not_our_own_nor_those_of_taps() -> Non
     bound = {obj.identity for obj in EVERYTHING.bindings}
     ours = [identity for identity in ALL_OURS if identity not in bound]
     teardown = plan_teardown(EVERYTHING, ours, a_snapshot(EVERYTHING | foreign))
-    assert teardown.foreign_sentences == [
-        "exchange copy is bound to the exchange orders: unbind it first",
-        "queue audit is bound to the exchange orders with key #: unbind it first",
+    assert teardown.obstacles == [
+        "The exchange “copy” is bound to the exchange “orders”. Unbind it first.",
+        "The queue “audit” is bound to the exchange “orders” with the key “#”. Unbind it first.",
     ]
 
 
-LATE = "queue “late” dead-letters into the {}: delete or change it first"
-NEWS = "exchange “news” sends unroutable messages to the exchange “orders”: delete or change it "
+LATE = "The queue “late” dead-letters into the {}. Delete or change it first."
+NEWS = "The exchange “news” sends unroutable messages to the exchange “orders”. "
 
 
 @pytest.mark.parametrize(
@@ -98,7 +107,7 @@ NEWS = "exchange “news” sends unroutable messages to the exchange “orders�
         (a_queue("late", ttl=9000, dlx="", key="orders"), LATE.format("queue “orders”")),
         (
             Exchange("news", arguments=Arguments({"alternate-exchange": "orders"})),
-            f"{NEWS}first",
+            f"{NEWS}Delete or change it first.",
         ),
     ],
 )
@@ -111,7 +120,7 @@ def test_what_stays_and_leads_into_what_is_ours_is_named_and_its_end_kept(
         plain = replace(stays, arguments=Arguments())
         snapshot = replace(snapshot, declared=PAIR | Definitions.of([plain]))
     teardown = plan_teardown(PAIR, ALL_OURS, snapshot)
-    assert teardown.foreign_sentences == [sentence]
+    assert teardown.obstacles == [sentence]
     kept = "classic queue orders" if "the queue “orders”" in sentence else "direct exchange orders"
     assert titles(teardown.keeps) == [kept]
 
@@ -134,9 +143,7 @@ def test_what_leads_elsewhere_or_is_a_tap_is_not_in_the_way(stays: Queue | Excha
 def test_a_queue_of_the_topology_that_is_not_ours_is_in_the_way_too() -> None:
     ours = [identity for identity in ALL_OURS if identity != ("queue", "orders-retry")]
     teardown = plan_teardown(PAIR, ours, a_snapshot(PAIR))
-    assert teardown.foreign_sentences == [
-        "queue “orders-retry” dead-letters into the exchange “orders”: delete or change it first"
-    ]
+    assert teardown.obstacles == [LATE.format("exchange “orders”").replace("late", "orders-retry")]
 
 
 def test_what_is_gone_already_is_neither_deleted_nor_kept() -> None:
@@ -203,3 +210,22 @@ def test_a_broker_that_fails_in_the_middle_leaves_the_rest() -> None:
     with pytest.raises(Unreachable):
         tear_down(teardown, broker, nothing)  # type: ignore[arg-type]
     assert [verb for verb, _ in broker.calls] == ["delete queue", "delete queue"]
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_an_intercepted_queue_is_bound_as_before_and_keeps_its_topology(is_released: bool) -> None:
+    """Also where only the binding is read again, as on a broker whose polls are slow."""
+    before = PAIR | Definitions.of([Queue("work"), Binding("orders", "work", "k")])
+    (binding,) = (one for one in before.bindings if one.destination == "work")
+    one = Interception(f"{INTERCEPTION_PREFIX}1", binding, "quorum", timedelta(minutes=10))
+    entrance = one.detour.entrance(binding)
+    taking = [one.taking_all, one.taking_key("k"), *([one.detour.switch] if is_released else [])]
+    during = before.without({binding.identity}) | one.objects | Definitions.of([entrance, *taking])
+    seen = a_snapshot(during).without_interceptions()
+    assert seen.definitions == seen.declared == before
+    assert seen.intercepted == {one.name: "work"}
+    again = replace(seen, definitions=during.without(obj.identity for obj in one.objects))
+    assert again.without_interceptions().definitions == before
+    teardown = plan_teardown(PAIR, ALL_OURS, seen)
+    assert teardown.obstacles[0].startswith("Delayboard intercepts the messages for “work”.")
+    assert a_snapshot(before).without_interceptions() == a_snapshot(before)

@@ -217,7 +217,7 @@ def preview_removal(topology: Topology) -> Teardown:
 
 
 def _count_teardown(topology: Topology, management: Management) -> Teardown:
-    snapshot = observe(management)
+    snapshot = observe(management).without_interceptions()
     queues = [t.name for t in teardown_for(topology, snapshot).deletes if isinstance(t, Queue)]
     return teardown_for(topology, _count_messages(topology, management, snapshot, queues))
 
@@ -262,7 +262,12 @@ def unbind(
         audit.recorded(user, "destination unbound", broker=broker, what=destination),
         Management(broker.address) as management,
     ):
-        snapshot = observe(management)
+        snapshot = observe(management).without_interceptions()
+        if destination in snapshot.intercepted.values():
+            raise Refusal(
+                f"Delayboard intercepts the messages for “{destination}”. Wait until the requested "
+                "changes are done, or undo them."
+            )
         wanted = (routing_key, destination)
         bound = destinations_of(topology, snapshot)
         found = [b for b in bound if (b.routing_key, b.destination) == wanted]
@@ -299,19 +304,19 @@ def describe_occupied(teardown: Teardown) -> str:
     parts = []
     for occupied in teardown.occupied:
         last = occupied.latest_due_at
-        until = f", last due {last:%Y-%m-%d %H:%M:%S} UTC" if last else ""
+        until = f", the last leaves it at {last:%Y-%m-%d %H:%M:%S} UTC" if last else ""
         number = "an unknown number" if occupied.messages is None else occupied.messages
         parts.append(f"{number} in {occupied.queue}{until}")
     return (
         f"The topology holds {teardown.messages_text} ({'; '.join(parts)}). Drain or park "
-        "them, or type the topology name to delete them."
+        "them, or confirm with the name of the topology to delete them."
     )
 
 
 def refusal_of_teardown(topology: Topology, teardown: Teardown, typed_name: str = "") -> str:
     """Why `remove` refuses to delete these; "" when it does not."""
-    if teardown.foreign:
-        return f"Other objects use this topology: {'; '.join(teardown.foreign_sentences)}."
+    if teardown.obstacles:
+        return " ".join(teardown.obstacles)
     if typed_name == topology.name:
         return ""
     if teardown.occupied:

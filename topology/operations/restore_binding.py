@@ -64,7 +64,9 @@ def obstacle_to(row: MissingBinding, snapshot: Snapshot) -> str:
     """Why its binding cannot be restored now, and the next step; "" when it can."""
     if not row.destination:
         return (
-            "Compare the destinations that publishers use with those below. Bind the missing one."
+            "Compare the destinations that publishers use with those below. Bind the missing one. "
+            "If none is missing, a full queue rejected the messages. RabbitMQ tries again within "
+            "minutes."
         )
     if row.restored_at is not None:
         return "Wait for the next retry."

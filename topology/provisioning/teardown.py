@@ -40,13 +40,15 @@ class Teardown:
     """What would be deleted, in order, what stays because it is not ours, what is in the way.
 
     `foreign` are bindings of others at what is ours, and queues and exchanges that stay and hand
-    on into it: while there are any, nothing may be deleted.
+    on into it: while there are any, nothing may be deleted. Nor may it while Delayboard takes the
+    messages of the queues `intercepted`, which a detour leads from its exchanges to itself.
     """
 
     deletes: tuple[BrokerObject, ...]
     keeps: tuple[BrokerObject, ...]
     occupied: tuple[Occupied, ...]
     foreign: tuple[BrokerObject, ...] = ()
+    intercepted: tuple[str, ...] = ()
 
     @property
     def messages(self) -> int:
@@ -67,8 +69,14 @@ class Teardown:
         return f"at least {words}" if self.is_unknown else words
 
     @property
-    def foreign_sentences(self) -> list[str]:
-        return [_foreign_sentence(obj) for obj in self.foreign]
+    def obstacles(self) -> list[str]:
+        """Sentences on what forbids to delete anything."""
+        changes = [
+            f"Delayboard intercepts the messages for “{name}”. Wait until the requested changes "
+            "are done, or undo them."
+            for name in self.intercepted
+        ]
+        return changes + [_foreign_sentence(obj) for obj in self.foreign]
 
 
 def plan_teardown(
@@ -87,7 +95,7 @@ def plan_teardown(
     there = [t for t in present if t.identity in owned]
     expected = {*owned, *(obj.identity for obj in wanted)}
     ours = {obj.identity for obj in there}
-    touching = (b for b in snapshot.declared.bindings if not ours.isdisjoint(ends(b)))
+    touching = [b for b in snapshot.declared.bindings if not ours.isdisjoint(ends(b))]
     binding = [b for b in touching if not is_tap(b.destination) and b.identity not in expected]
     foreign = sorted(
         [*binding, *_find_sources(ours, snapshot.definitions)], key=lambda t: t.identity
@@ -101,7 +109,10 @@ def plan_teardown(
         if isinstance(obj, Queue) and obj.name not in disposable
         if (held := _make_occupied(obj, snapshot)) is not None
     ]
-    return Teardown(tuple(deletes), tuple(keeps), tuple(occupied), tuple(foreign))
+    taken = {b.destination for b in touching if b.destination in snapshot.intercepted.values()}
+    return Teardown(
+        tuple(deletes), tuple(keeps), tuple(occupied), tuple(foreign), tuple(sorted(taken))
+    )
 
 
 def with_depths(snapshot: Snapshot, depths: Mapping[str, int]) -> Snapshot:
@@ -167,18 +178,18 @@ def _foreign_sentence(obj: BrokerObject) -> str:
         return _bound_sentence(obj)
     kind, name = _leads_into(obj) or ("", "")
     does = (
-        f"queue “{obj.name}” dead-letters into"
+        f"The queue “{obj.name}” dead-letters into"
         if isinstance(obj, Queue)
-        else f"exchange “{obj.name}” sends unroutable messages to"
+        else f"The exchange “{obj.name}” sends unroutable messages to"
     )
-    return f"{does} the {kind} “{name}”: delete or change it first"
+    return f"{does} the {kind} “{name}”. Delete or change it first."
 
 
 def _bound_sentence(binding: Binding) -> str:
     kind = "queue" if binding.destination_is_queue else "exchange"
-    key = f" with key {binding.routing_key}" if binding.routing_key else ""
-    bound = f"{kind} {binding.destination} is bound to the exchange {binding.source}{key}"
-    return f"{bound}: unbind it first"
+    key = f" with the key “{binding.routing_key}”" if binding.routing_key else ""
+    bound = f"The {kind} “{binding.destination}” is bound to the exchange “{binding.source}”{key}"
+    return f"{bound}. Unbind it first."
 
 
 def _order(obj: BrokerObject) -> tuple[int, int, Identity]:

@@ -24,7 +24,6 @@ from topology.delays import milliseconds
 from topology.patterns.delay_levels.objects import AT_LEAST_ONCE
 from topology.transfer.detour import Detour
 
-PREFIX = "delayboard.intercept."
 # A bound that no kills reach: each counts a delivery of what was not acknowledged.
 DELIVERIES = 100_000
 # RabbitMQ notes about a second after the declare which folder is a quorum queue's, and one that is
