@@ -97,11 +97,12 @@ class Tombstones:
     def find(self, message: Message) -> ScheduledChange | None:
         """The change of this message, None for one that passes.
 
-        Neither one of the same id and another content is it, nor one that comes long before it,
-        nor what was published for another change, unless this one was requested for that. One that
-        was taken before is known again only when it is delivered again, or when a level
-        dead-lettered it twice. Then the change is done, or its message is taken. Where an equal
-        message goes on, none is known again: one that comes twice is better than one that is lost.
+        Neither one of the same id and another content or delay is it, nor one that comes long
+        before it, nor what was published for another change, unless this one was requested for
+        that. One that was taken before is known again only when it is delivered again, or when a
+        level dead-lettered it twice. Then the change is done, or its message is taken. Where an
+        equal message goes on, none is known again: one that comes twice is better than one that is
+        lost.
         """
         name = bounded(message.properties.message_id or "")
         if not self._by_key or (name and name not in self._by_key):
@@ -111,7 +112,9 @@ class Tombstones:
         changes = [
             one
             for one in self._by_key.get(name or content, ())
-            if one.content_id == content and (one.due_at <= until or not self._is_at_due_time)
+            if one.content_id == content
+            and one.routing_key in ("", message.routing_key)
+            and (one.due_at <= until or not self._is_at_due_time)
         ]
         changes = _without_own(changes, message.tag(CHANGE_HEADER))
         new = [one for one in changes if one.pk not in self.taken_changes]

@@ -85,6 +85,13 @@ def test_a_message_of_the_same_id_and_another_content_is_not_taken(topology: Top
     assert found.find(message(b"b")) is None
 
 
+def test_a_message_of_the_same_id_and_another_delay_is_not_taken(topology: Topology) -> None:
+    change = requested(store(topology, message(), "work", SOON))
+    found = take.Tombstones(ScheduledChange.objects.all())
+    assert found.find(replace(message(), routing_key="1.work")) is None
+    assert found.find(message()) == change
+
+
 def test_a_message_that_comes_long_before_the_due_time_is_another_one(topology: Topology) -> None:
     requested(store(topology, message(), "work", timedelta(minutes=1)))
     assert take.Tombstones(ScheduledChange.objects.all()).find(message()) is None
