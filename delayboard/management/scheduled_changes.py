@@ -121,7 +121,7 @@ def list_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
         if given["json"]:
             write(compact_json(_record(row)))
             continue
-        until = f" to {row.new_due_at:%Y-%m-%d %H:%M:%S}" if row.new_due_at else ""
+        until = f", new due time {row.new_due_at:%Y-%m-%d %H:%M:%S}" if row.new_due_at else ""
         doubt = ", may be duplicated" if row.may_be_duplicated else ""
         due = f"due {row.due_at:%Y-%m-%d %H:%M:%S}"
         write(f"{row.pk}  {describe(row)}, {due}{until}: {row.status}{doubt}")
@@ -189,8 +189,10 @@ def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
         else:
             late.append(row)
             write(f"{row.pk}  {describe(row)}: already took effect, or was undone before.")
+    undone = f"{len(rows) - len(late)} of {len(rows)} changes undone."
     if late:
-        raise CommandError(f"{len(rows) - len(late)} of {len(rows)} changes undone.")
+        raise CommandError(undone)
+    write(undone)
 
 
 def _read_time(action: str, given: Mapping[str, Any], now: datetime) -> datetime | None:

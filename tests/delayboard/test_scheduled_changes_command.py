@@ -210,9 +210,11 @@ def test_all_changes_that_can_be_undone_are_undone_at_once(topology: Topology) -
     run("cancel", "--all")
     run("undo", "--id", str(ScheduledChange.objects.get(key="m0").pk))
     text = run("undo", "--all")
-    assert [line.partition("  ")[2] for line in text.splitlines()] == [
+    *lines, total = text.splitlines()
+    assert [line.partition("  ")[2] for line in lines] == [
         f"cancel m{number} for work: undone." for number in (1, 2)
     ]
+    assert total == "2 of 2 changes undone."
     assert set(ScheduledChange.objects.values_list("state", flat=True)) == {"undone"}
     with pytest.raises(CommandError, match="No change can be undone"):
         run("undo", "--all")
