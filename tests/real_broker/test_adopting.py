@@ -248,7 +248,7 @@ def test_a_message_in_a_delay_of_others_still_arrives_for_the_teardown_is_refuse
     }
     channel.queue_declare("late", durable=True, arguments=stated)
     channel.basic_publish("", "late", b"waits")
-    refused = "queue “late” dead-letters into the exchange “shipments”: delete or change it"
+    refused = "The queue “late” dead-letters into the exchange “shipments”. Delete or change it"
     with pytest.raises(Refusal, match=refused):
         provision.remove(None, pair, typed_name=pair.name)
     eventually(lambda: channel.basic_get("shipments", auto_ack=True)[0], "what waited arrives")

@@ -245,7 +245,7 @@ def test_a_destination_that_others_bound_keeps_the_set_from_being_torn_down(
 ) -> None:
     topology = applied_levels(vhost, SHORT)
     management.bind(Binding("shop.delay-delivery", "work", "#.work"))
-    with pytest.raises(Refusal, match=r"queue work is bound to the exchange shop\.delay"):
+    with pytest.raises(Refusal, match=r"The queue “work” is bound to the exchange “shop\.delay"):
         provision.remove(None, topology)
     topology.refresh_from_db()
     assert topology.state == State.APPLIED

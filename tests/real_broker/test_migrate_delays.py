@@ -149,7 +149,7 @@ def test_what_is_moved_waits_in_the_target_only(
     assert row.due_at is not None
     due_counts.change(source, Counter({("work", row.due_at): 1}))
     request(None, [row], ChangeKind.CANCEL)
-    with pytest.raises(Refusal, match="1 changes of messages"):
+    with pytest.raises(Refusal, match="1 requested change"):
         migrate(source, target, owner="test")
     undo(None, ScheduledChange.objects.get())
     assert migrate(source, target, owner="test").moved == 1

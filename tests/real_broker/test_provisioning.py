@@ -131,7 +131,7 @@ def test_teardown_is_refused_while_another_queue_is_bound_and_deletes_all_once_i
     management.declare_queue(Queue("audit"))
     foreign = Binding("orders", "audit", "orders")
     management.bind(foreign)
-    with pytest.raises(Refusal, match="queue audit is bound to the exchange orders with"):
+    with pytest.raises(Refusal, match="The queue “audit” is bound to the exchange “orders” with"):
         provision.remove(None, topology, typed_name="orders")
     assert provision.plan_for(topology, observe(management)).is_empty
     management.unbind(foreign)
