@@ -92,6 +92,12 @@ def recorded(
     _end(entry, "done" if entry.outcome == BEGUN else entry.outcome, details)
 
 
+def end_interrupted(action: str, broker: Broker, what: str) -> None:
+    """Of an action that a killed process began, and that another one continues."""
+    begun = AuditEntry.objects.filter(action=action, broker=broker, what=what, outcome=BEGUN)
+    begun.update(outcome="interrupted: its process ended")
+
+
 def _end(entry: AuditEntry, outcome: str, details: Mapping[str, Any] | None) -> None:
     rows = AuditEntry.objects.filter(pk=entry.pk)
     name = f"The end of the audit entry “{entry.action} {entry.what}” of {entry.username}"

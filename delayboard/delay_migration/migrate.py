@@ -61,6 +61,7 @@ def migrate(
         row.is_paused = False
         row.save(update_fields=["takes_undated", "is_paused"])
     lease = work.lease_of(claimed)
+    audit.end_interrupted(MIGRATED, source.broker, row.route)
     details: dict[str, Any] = {}
     with audit.recorded(
         None, MIGRATED, broker=source.broker, what=row.route, details=details
@@ -95,6 +96,7 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     places = ("work", "source__broker", "target__broker", "requested_by")
     row = DelayMigration.objects.select_related(*places).get(work=claimed)
     source, target = row.source, row.target
+    audit.end_interrupted(MIGRATED, source.broker, row.route)
     try:
         refuse_unfit(source, target)
         tally = _move_all(row, lease, stop.is_set, alive)

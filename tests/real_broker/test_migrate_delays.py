@@ -235,6 +235,9 @@ def test_kills_double_what_was_not_acknowledged_and_mark_it(
             Work.objects.update(leased_until_at=datetime.now(UTC))
     assert died == kills
     assert tally.is_empty
+    entries = AuditEntry.objects.filter(action="delays migrated").order_by("pk")
+    outcomes = list(entries.values_list("outcome", flat=True))
+    assert outcomes == ["interrupted: its process ended"] * kills + ["done"]
     got = arrived(vhost, messages)
     assert {name for name, *_ in got} == set(waits)
     often = Counter(name for name, *_ in got)
