@@ -80,6 +80,7 @@ MODULES = (
             "tests/topology/test_plan.py",
             "tests/topology/test_retry_pair.py",
             "tests/topology/test_retry_ladder.py",
+            "tests/topology/test_teardown.py",
             *WALKS,
         ),
     ),
