@@ -11,8 +11,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics.models import Channel, Delivery, Subscriber
 from analytics.results.nightly_report.delivery import (
-    NO_MAIL,
     AddressRefused,
+    NotSent,
     send_latest,
     subscribe,
 )
@@ -72,15 +72,12 @@ def report_subscriber(request: HttpRequest) -> HttpResponse:
 def report_send_latest(request: HttpRequest, pk: int) -> HttpResponse:
     """Send the latest report to a subscriber now, as to try its address."""
     subscriber = get_object_or_404(Subscriber, pk=pk)
-    if subscriber.channel == Channel.EMAIL and not settings.EMAIL_HOST:
-        messages.error(request, f"Nothing is sent. {NO_MAIL}")
-        return redirect("analytics:report_delivery")
-    with transaction.atomic():
-        delivery = send_latest(subscriber)
-        if delivery is not None:
+    try:
+        with transaction.atomic():
+            delivery = send_latest(subscriber)
             audit.record(request.user, "report delivery requested", what=str(delivery))
-    if delivery is None:
-        messages.error(request, "Nothing is sent, because no report is stored yet.")
+    except NotSent as problem:
+        messages.error(request, str(problem))
     else:
         messages.success(request, f"The worker sends the {delivery.report} to {subscriber} next.")
     return redirect("analytics:report_delivery")

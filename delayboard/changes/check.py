@@ -13,7 +13,6 @@ from typing import Any
 from analytics.models import ScheduledMessage
 from delayboard.changes.limits import LEAD, SHORTEST_NOTICE
 from delayboard.changes.point import (
-    INTERCEPTED_BY_ANOTHER,
     ONLY_CANCEL,
     Point,
     Unchangeable,
@@ -300,11 +299,11 @@ def _find_obstacle(topology: Topology) -> str:
 
 
 def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> Point:
-    """As `find_point`; what an interception of ours replaced counts as it was."""
-    seen = snapshot.without_interceptions()
-    point = find_point(seen.definitions, exchange, key)
-    names = [name for name, one in seen.intercepted.items() if one == point.binding.destination]
-    own = Interception.objects.filter(broker=broker, name__in=names)
-    if names and not own.exists():
-        raise Unchangeable(INTERCEPTED_BY_ANOTHER)
+    """As `find_point`, in a snapshot without interceptions; those of others are in the way."""
+    point = find_point(snapshot.definitions, exchange, key)
+    names = [name for name, one in snapshot.intercepted.items() if one == point.binding.destination]
+    if names and not Interception.objects.filter(broker=broker, name__in=names).exists():
+        raise Unchangeable(
+            "Another installation of Delayboard intercepts this destination. Try again later."
+        )
     return point

@@ -154,7 +154,7 @@ class _Interception(Session):
         Somebody may have bound the queue in a second way since they were requested: then each
         message would arrive past the interception too.
         """
-        snapshot, is_one = observe(management), False
+        snapshot, is_one = observe(management).without_interceptions(), False
         for change in self._due_changes().select_related("topology"):
             try:
                 topology = change.topology

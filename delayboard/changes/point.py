@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from topology.content.text import count_text
-from topology.definitions import Binding, Definitions, is_interception
+from topology.definitions import Binding, Definitions
 from topology.patterns.pattern import Pattern
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import FORESEEABLE, steps
@@ -21,9 +21,6 @@ ONLY_CANCEL = (
     "The messages of a retry can only be cancelled. For another time, Delayboard would publish the "
     "message again. From RabbitMQ 4.0 on, its x-death count then starts at zero, and the consumer "
     "would retry it too often."
-)
-INTERCEPTED_BY_ANOTHER = (
-    "Another installation of Delayboard intercepts this destination. Try again later."
 )
 # A queue is read whole only up to so much: its messages are held meanwhile.
 MOST_READ = 20_000
@@ -71,8 +68,6 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
     without = found.without_taps()
     reached: list[tuple[str, str]] = []
     for step in steps(Index.of(without), exchange, (key,), {}, ()):
-        if is_interception(step.exchange.name):
-            raise Unchangeable(INTERCEPTED_BY_ANOTHER)
         if step.exchange.type not in FORESEEABLE or step.exchange.type == "headers":
             raise Unchangeable(
                 f"The exchange “{step.exchange.name}” does not route by the routing key alone. "
@@ -93,7 +88,7 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
     is_quorum = there is not None and there.type == "quorum"
     levels = found.dying_into(exchange)
     is_quorum = is_quorum or any(level.type == "quorum" for level in levels)
-    overflow = "" if there is None else str(there.arguments.get("x-overflow", ""))
+    overflow = (there and there.arguments.text("x-overflow")) or ""
     kind = "quorum" if is_quorum else "classic"
     return Point(bindings[0], kind, overflow.startswith("reject-publish"))
 

@@ -28,7 +28,7 @@ from delayboard.models import (
     InterceptionState,
     ScheduledChange,
 )
-from delayboard.models.scheduled_change import OPEN, REPLACING
+from delayboard.models.scheduled_change import OPEN, REPLACING, UNDOABLE
 from topology import audit, work
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
@@ -86,9 +86,7 @@ def _select(stored: Sequence[ScheduledChange]) -> None:
 def undo(user: Any, change: ScheduledChange) -> bool:
     """Withdraw a change; False when it took effect, or its copy was begun to be published."""
     with transaction.atomic():
-        rows = ScheduledChange.objects.filter(
-            pk=change.pk, state=ChangeState.PENDING, copy_begun_at=None
-        )
+        rows = ScheduledChange.objects.filter(UNDOABLE, pk=change.pk)
         if not rows.update(state=ChangeState.UNDONE, ended_at=timezone.now()):
             return False
         audit.record(user, "change undone", broker=change.broker, what=describe(change))

@@ -17,7 +17,8 @@ from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import describe, request, undo
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.replay_arguments import find_user
-from delayboard.models import ChangeKind, ChangeState, ScheduledChange
+from delayboard.models import ChangeKind, ScheduledChange
+from delayboard.models.scheduled_change import UNDOABLE
 from topology.broker.errors import BrokerError
 from topology.content.export_format import compact_json, format_moment
 from topology.content.text import count_of
@@ -115,8 +116,7 @@ def change(
 def list_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
     rows = _matching(given, filters).select_related("topology").order_by("-pk")
     if names := given["id"]:
-        numbers = [paging.row_number(name) for name in names]
-        rows = rows.filter(Q(key__in=names) | Q(pk__in=[one for one in numbers if one]))
+        rows = rows.filter(Q(key__in=names) | Q(pk__in=_numbers(names)))
     for row in islice(rows.iterator(), given["limit"]):
         if given["json"]:
             write(compact_json(_record(row)))
@@ -136,6 +136,10 @@ def _matching(given: Mapping[str, Any], filters: Filter) -> QuerySet[ScheduledCh
     }
     rows = ScheduledChange.objects.select_related("broker")
     return rows.filter(**{name: value for name, value in wanted.items() if value})
+
+
+def _numbers(names: Iterable[str]) -> set[int]:
+    return {number for name in names if (number := paging.row_number(name)) is not None}
 
 
 def _record(row: ScheduledChange) -> dict[str, Any]:
@@ -163,10 +167,8 @@ def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
             "Select changes with --id, or use --all for every change that can be undone. "
             "`scheduled changes` lists the ids."
         )
-    numbers = [int(number) for number in given["id"] if paging.row_number(number) is not None]
-    changes = _matching(given, filters)
-    pending = Q(state=ChangeState.PENDING, copy_begun_at=None)
-    found = changes.filter(pending if given["all"] else Q(pk__in=numbers))
+    chosen = UNDOABLE if given["all"] else Q(pk__in=_numbers(given["id"]))
+    found = _matching(given, filters).filter(chosen)
     known = set(found.values_list("pk", flat=True))
     rows = list(found[: given["limit"]])
     if unknown := [text for text in given["id"] if paging.row_number(text) not in known]:

@@ -93,6 +93,8 @@ class ChangeState(models.TextChoices):
 
 
 OPEN = (ChangeState.PENDING, ChangeState.PUBLISHING)
+# It did not take effect, and no copy was begun to be published.
+UNDOABLE = models.Q(state=ChangeState.PENDING, copy_begun_at=None)
 
 
 class ScheduledChange(models.Model):
@@ -159,7 +161,7 @@ class ScheduledChange(models.Model):
 
     @property
     def can_be_undone(self) -> bool:
-        """Whether it did not take effect, and no copy was begun to be published."""
+        """As UNDOABLE selects."""
         return self.state == ChangeState.PENDING and self.copy_begun_at is None
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from delayboard.changes.check import known_point
 from delayboard.changes.point import (
     Point,
     Unchangeable,
@@ -14,6 +15,8 @@ from delayboard.changes.point import (
     find_point,
     unreadable,
 )
+from tests.builders import make_broker
+from tests.topology.builders import a_snapshot
 from topology.definitions import (
     INTERCEPTION_PREFIX,
     Arguments,
@@ -88,14 +91,6 @@ def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: st
             ),
             "does not route by the routing key alone",
         ),
-        (
-            (
-                *OPEN.objects,
-                OPEN.detour.entrance(OPEN.binding),
-                OPEN.taking_headers({"id": "m"}),
-            ),
-            "Another installation of Delayboard intercepts",
-        ),
     ],
 )
 def test_what_has_not_one_way_through_one_binding_cannot_be_changed(
@@ -103,6 +98,15 @@ def test_what_has_not_one_way_through_one_binding_cannot_be_changed(
 ) -> None:
     with pytest.raises(Unchangeable, match=why):
         find_point(found(*more), "delivery", KEY)
+
+
+@pytest.mark.django_db
+def test_what_another_installation_intercepts_cannot_be_changed() -> None:
+    entrance = OPEN.detour.entrance(OPEN.binding)
+    vhost = found(*OPEN.objects, entrance, OPEN.taking_headers({"id": "m"}))
+    snapshot = a_snapshot(vhost).without_interceptions()
+    with pytest.raises(Unchangeable, match="Another installation of Delayboard intercepts"):
+        known_point(make_broker(), snapshot, "delivery", KEY)
 
 
 def leave(kind: str, params: object, destination: str) -> tuple[str, str]:

@@ -33,6 +33,7 @@ from topology.provisioning.taps import DEFAULT_TAP, TapType
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
 from topology.provisioning.verify import Verification, verify
 from topology.snapshot import Snapshot
+from topology.transfer.interception import explain_open
 
 # The broker counts every five seconds, and what expires at one moment looks stuck in one count.
 SETTLE_SECONDS = 7.0
@@ -264,10 +265,7 @@ def unbind(
     ):
         snapshot = observe(management).without_interceptions()
         if destination in snapshot.intercepted.values():
-            raise Refusal(
-                f"Delayboard intercepts the messages for “{destination}”. Wait until the requested "
-                "changes are done, or undo them."
-            )
+            raise Refusal(explain_open(destination))
         wanted = (routing_key, destination)
         bound = destinations_of(topology, snapshot)
         found = [b for b in bound if (b.routing_key, b.destination) == wanted]

@@ -38,6 +38,7 @@ from topology.provisioning.replacement import Replacement, plan_replacements
 from topology.provisioning.reroute import Reroute, carry_out
 from topology.provisioning.stand_in import StandIn, is_switched, switch_back, switch_to
 from topology.snapshot import Snapshot
+from topology.transfer.interception import explain_open
 
 KIND = "replace_queue"
 # The broker reports what a queue holds every five seconds: none for so long means none.
@@ -59,11 +60,7 @@ def replacements_for(topology: Topology, snapshot: Snapshot) -> tuple[Replacemen
 def _without_intercepted(one: Replacement, snapshot: Snapshot) -> Replacement:
     if one.refusal or one.queue.name not in snapshot.intercepted.values():
         return one
-    why = (
-        f"The worker intercepts the messages of “{one.queue.name}” for requested changes. Wait "
-        "until these are done."
-    )
-    return replace(one, refusal=why)
+    return replace(one, refusal=explain_open(one.queue.name))
 
 
 def preview(topology: Topology) -> tuple[Replacement, ...]:

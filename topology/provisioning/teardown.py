@@ -20,6 +20,7 @@ from topology.definitions import (
 )
 from topology.provisioning.plan import ends
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.transfer.interception import explain_open
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,7 @@ class Teardown:
     @property
     def obstacles(self) -> list[str]:
         """Sentences on what forbids to delete anything."""
-        changes = [
-            f"Delayboard intercepts the messages for “{name}”. Wait until the requested changes "
-            "are done, or undo them."
-            for name in self.intercepted
-        ]
+        changes = [explain_open(name) for name in self.intercepted]
         return changes + [_foreign_sentence(obj) for obj in self.foreign]
 
 

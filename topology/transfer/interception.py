@@ -88,6 +88,14 @@ class Interception:
         return stated
 
 
+def explain_open(queue: str) -> str:
+    """Why nothing may change what leads to an intercepted queue."""
+    return (
+        f"Delayboard intercepts the messages for “{queue}”. Wait until the requested changes are "
+        "done, or undo them."
+    )
+
+
 class NoBinding(NotFound):
     """Nothing leads messages to the queue, not even by the interception."""
 

@@ -42,6 +42,10 @@ class AddressRefused(Exception):
     """Not an address of this kind; the message is a sentence."""
 
 
+class NotSent(Exception):
+    """No report can be sent; the message is a sentence."""
+
+
 def subscribe(channel: str, address: str) -> Subscriber:
     """Add who gets the reports from the next one on. Raises AddressRefused."""
     address = address.strip()
@@ -61,11 +65,13 @@ def subscribe(channel: str, address: str) -> Subscriber:
     )
 
 
-def send_latest(subscriber: Subscriber) -> Delivery | None:
-    """Let the worker send the latest report next, also one that was sent; None where none is."""
+def send_latest(subscriber: Subscriber) -> Delivery:
+    """Let the worker send the latest report next, also one that was sent. Raises NotSent."""
+    if subscriber.channel == Channel.EMAIL and not settings.EMAIL_HOST:
+        raise NotSent(f"Nothing is sent. {NO_MAIL}")
     report = NightlyReport.objects.defer("html", "pdf").first()
     if report is None:
-        return None
+        raise NotSent("Nothing is sent, because no report is stored yet.")
     delivery, _ = Delivery.objects.update_or_create(
         report=report,
         subscriber=subscriber,

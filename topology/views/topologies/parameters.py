@@ -24,8 +24,7 @@ def topology_add(request: HttpRequest) -> HttpResponse:
     kind = request.GET.get("kind", "retry_pair")
     if kind not in PATTERNS:
         raise Http404
-    operated = access.visible_brokers(request.user, Role.OPERATOR)
-    if not operated.exists():
+    if not access.visible_brokers(request.user, Role.OPERATOR).exists():
         raise PermissionDenied("This action needs the role operator on a broker.")
     given = {field.name: request.GET.get(field.name) for field in PATTERNS[kind].FIELDS}
     initial: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
