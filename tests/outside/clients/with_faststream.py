@@ -71,7 +71,7 @@ async def run(order: Order) -> None:
     await broker.connect()
     for declared in (exchange, failing):
         await broker.declare_exchange(declared)
-    for queue in (retry, delay, errors):
+    for queue in (delay, errors):
         await broker.declare_queue(queue)
     bound = await broker.declare_queue(retry)
     await bound.bind(failing.name, "order")

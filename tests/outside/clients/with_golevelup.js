@@ -80,6 +80,8 @@ async function main(order) {
     ],
     registerHandlers: order.isConsuming,
     defaultPublishOptions: { persistent: true },
+    // Five seconds by default, which a busy machine may take.
+    connectionInitOptions: { timeout: 60000 },
   });
   Module({ imports: [module], providers: [Orders] })(Application);
   const application = await NestFactory.createApplicationContext(Application, { logger: false });
