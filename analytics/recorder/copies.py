@@ -35,6 +35,7 @@ from topology.message import (
 from topology.patterns.pattern import Phase, Reading
 
 KINDS: dict[Phase, Kind] = {"entry": "scheduled", "exit": "delivered", "publish": "published"}
+ETA_HEADER, TASK_HEADER = "eta", "task"
 NSERVICEBUS_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 LONGEST_TRACKING_ID = LONGEST_VERSION = 100
 # The first of these headers that a message has is the version of what published it.
@@ -76,7 +77,8 @@ def event_of_copy(
     """The event for a copy. An entry starts the clock: it is due its delay later.
 
     An entry that was read late is due its delay after its publisher's timestamp, if it has one
-    finer than a second; otherwise it seems due later, by as much as it was read late.
+    finer than a second, and a task of Celery at its eta; any other seems due later, by as much as
+    it was read late.
 
     A body of at most `keep_bytes` is kept in the event, with the properties as received.
     """
@@ -87,10 +89,12 @@ def event_of_copy(
     is_first_publish = caught_up and not deaths and reading.phase != "exit"
     published_at, source = published(message, recorded_at=recorded_at if is_first_publish else None)
     replay_id = bounded(message.tag(REPLAY_HEADER))
-    entered_at = recorded_at
-    if not caught_up and not deaths and not replay_id and source not in ("", "timestamp"):
-        # Read late, but its header contains the start of the wait.
-        entered_at = min(recorded_at, published_at or recorded_at)
+    due_at = recorded_at + reading.delay
+    if not caught_up and not deaths and not replay_id:
+        # Read late, but its header contains the start or the end of the wait.
+        if published_at and source != "timestamp":
+            due_at = min(due_at, published_at + reading.delay)
+        due_at = min(due_at, read_eta(message) or due_at)
     return MessageEvent(
         event_id=event_id,
         kind=KINDS[reading.phase],
@@ -111,7 +115,7 @@ def event_of_copy(
         requested_delay_ms=milliseconds(reading.delay),
         published_at=published_at,
         published_at_source=source,
-        due_at=entered_at + reading.delay if reading.phase == "entry" else None,
+        due_at=due_at if reading.phase == "entry" else None,
         attempt=min(reading.attempt, LARGEST_NUMBER),
         replay_id=replay_id,
         exception_type=first_text(headers, EXCEPTION_HEADERS),
@@ -154,6 +158,21 @@ def published(message: Message, *, recorded_at: datetime | None) -> tuple[dateti
         return recorded_at, "recorded"
     at = _of_ms(message.properties.timestamp, unit_ms=1000)
     return (at, "timestamp") if at else (None, "")
+
+
+def read_eta(message: Message) -> datetime | None:
+    """When a task of Celery is due; None of anything else.
+
+    Source: celery/app/amqp.py, task protocol 2, header `eta`, ISO 8601.
+    """
+    eta = message.headers.get(ETA_HEADER)
+    if not isinstance(eta, str) or TASK_HEADER not in message.headers:
+        return None
+    try:
+        at = datetime.fromisoformat(eta)
+        return _plausible(at.astimezone(UTC)) if at.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _of_ms(value: Any, unit_ms: int = 1) -> datetime | None:

@@ -2,9 +2,9 @@
 
 Its stamp and the requested delay say when (reference: `rabbitmq-transport delays migrate`, which
 takes NServiceBus.TimeSent). NServiceBus.Retries.Timestamp comes first: a delayed retry keeps the
-TimeSent of its first send. Celery states the due time itself (celery/app/amqp.py, task protocol
-2: header `eta`, ISO 8601). A stamp that does not fit the queue in which the message waits is wrong:
-the message was published again with the stamp of an earlier publish, or by a wrong clock.
+TimeSent of its first send. Celery states the due time itself. A stamp that does not fit the queue
+in which the message waits is wrong: the message was published again with the stamp of an earlier
+publish, or by a wrong clock.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from analytics.recorder.copies import published
+from analytics.recorder.copies import published, read_eta
 from topology.message import Message
 from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import split_key
 
 DELAY_HEADER = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
-ETA_HEADER, TASK_HEADER = "eta", "task"
 # Clocks differ, and a broker is a little late: so much a stamp may be wrong.
 TOLERANCE = timedelta(seconds=5)
 NO_STAMP = "A message without a publish time cannot be moved. The source delivers it."
@@ -92,7 +91,7 @@ def remaining_delay(due_at: datetime, now: datetime) -> timedelta:
 
 
 def _read_due(message: Message, requested: timedelta, recorded_at: datetime | None) -> datetime:
-    if (eta := _read_eta(message)) is not None:
+    if (eta := read_eta(message)) is not None:
         return eta
     at, source = published(message, recorded_at=None)
     if at is None and recorded_at is not None:
@@ -108,18 +107,6 @@ def _read_due(message: Message, requested: timedelta, recorded_at: datetime | No
         return at + timedelta(seconds=max(0, stated))
     except OverflowError as error:
         raise Malformed("The delay of the message is too long.") from error
-
-
-def _read_eta(message: Message) -> datetime | None:
-    """When a task of Celery is due; None of anything else."""
-    eta = message.headers.get(ETA_HEADER)
-    if not isinstance(eta, str) or TASK_HEADER not in message.headers:
-        return None
-    try:
-        at = datetime.fromisoformat(eta)
-        return at.astimezone(UTC) if at.tzinfo else None
-    except (ValueError, OverflowError):
-        return None
 
 
 def _read_expiration(message: Message) -> timedelta | None:

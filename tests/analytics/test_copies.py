@@ -89,6 +89,10 @@ def test_the_version_is_the_first_header_of_one(headers: dict[str, Any], version
 STAMP = {"timestamp_in_ms": int((NOON - SECOND).timestamp() * 1000)}
 
 
+# A task of Celery states when it is due.
+TASK = {"task": "note", "eta": (NOON + 3 * SECOND).isoformat()}
+
+
 @pytest.mark.parametrize(
     ("headers", "changes", "entered_at"),
     [
@@ -98,6 +102,10 @@ STAMP = {"timestamp_in_ms": int((NOON - SECOND).timestamp() * 1000)}
         (STAMP | {"x-death": DEATHS}, {"caught_up": False}, NOON),
         (STAMP | {"delayboard-replay-id": "r"}, {"caught_up": False}, NOON),
         ({"timestamp_in_ms": 4 * 10**12}, {"caught_up": False}, NOON),
+        (TASK, {}, NOON),
+        (TASK, {"caught_up": False}, NOON - 2 * SECOND),
+        (TASK | {"eta": "soon"}, {"caught_up": False}, NOON),
+        ({"eta": TASK["eta"]}, {"caught_up": False}, NOON),
     ],
 )
 def test_an_entry_that_was_read_late_is_due_by_its_publishers_stamp(

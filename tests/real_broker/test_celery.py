@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from analytics.recorder.copies import Place, event_of_copy
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually
 from tests.faults.processes import kill
@@ -117,6 +118,13 @@ def test_delayboard_publishes_for_a_worker_s_queue_as_celery_does(
     due_at = datetime.fromisoformat(str(copy.message.headers["eta"]))
     late = float(noted.read_text()) - due_at.timestamp()
     assert 0 <= late < 3
+    # A recorder that was not running reads it later, and lists it until the same moment.
+    read_at = due_at + DELAY
+    place = Place("main", vhost.name, "levels", delay_levels.KIND)
+    event = event_of_copy(
+        copy.message, reading, place, event_id="e", recorded_at=read_at, caught_up=False
+    )
+    assert event.due_at == due_at
 
 
 def where(message: Message) -> tuple[str, str]:
