@@ -60,15 +60,21 @@ class Step:
 
 
 def make_steps(publication: Publication, seen: Observation | None) -> list[Step]:
-    """The planned hops beside what the taps observed: the entry and the exit of the delay."""
+    """The planned hops beside what the taps observed: the entry and the exit of the delay.
+
+    They are planned from the due time that the lateness counts from.
+    """
     last = len(publication.hops) - 1
+    begun_at = publication.created_at
+    if seen and seen.due_at and publication.due_at:
+        begun_at += seen.due_at - publication.due_at
     entered_at = seen.entered_at if seen else None
     arrived_at = seen.arrived_at if seen else None
     return [
         Step(
             hop["queue"],
             hop["is_wait"],
-            publication.created_at + timedelta(milliseconds=hop["after_ms"]),
+            begun_at + timedelta(milliseconds=hop["after_ms"]),
             arrived_at if place == last else None if place else entered_at,
             caught_up=seen is None or seen.caught_up,
         )
@@ -109,12 +115,20 @@ def track_all(publications: Sequence[Publication], now: datetime) -> list[Track]
 
 
 def _complete(publication: Publication, seen: Observation | None) -> Observation | None:
-    """With the due time by the publish and its delay, where no tap saw the entry."""
+    """With the due time by the publish and its delay, where no tap saw the entry.
+
+    What arrives between that time and the due time by the entry is on time: the entry was recorded
+    late by as much.
+    """
     due = publication.due_at if publication.predicted_delay_ms else None
-    if seen is None or seen.entered_at or seen.due_at or due is None:
+    if seen is None or due is None:
         return seen
-    lateness = seen.arrived_at - due if seen.arrived_at else None
-    return replace(seen, due_at=due, lateness=lateness)
+    arrived = seen.arrived_at
+    if seen.due_at is None and seen.entered_at is None:
+        return replace(seen, due_at=due, lateness=arrived - due if arrived else None)
+    if seen.due_at and arrived and due <= arrived < seen.due_at:
+        return replace(seen, due_at=arrived, lateness=timedelta(0))
+    return seen
 
 
 def _track(

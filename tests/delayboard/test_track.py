@@ -15,11 +15,23 @@ from tests.delayboard.builders import a_publication
 from topology.models import Broker, Topology
 
 SECOND = timedelta(seconds=1)
+HOPS = [
+    {"queue": "level-2", "after_ms": 0, "is_wait": True},
+    {"queue": "level-0", "after_ms": 4000, "is_wait": True},
+    {"queue": "orders", "after_ms": 5000, "is_wait": False},
+]
 
 
-def saw(row: Publication, *, late_ms: float | None, caught_up: bool = True) -> None:
+def saw(
+    row: Publication,
+    *,
+    late_ms: float | None,
+    caught_up: bool = True,
+    entered_after: timedelta = timedelta(0),
+) -> None:
     """What the taps saw of a publication: its entry, and its exit unless `late_ms` is None."""
-    due = row.created_at + 5 * SECOND
+    entered_at = row.created_at + entered_after
+    due = entered_at + 5 * SECOND
     ScheduledMessage.objects.create(
         broker=row.broker,
         topology=row.topology,
@@ -28,7 +40,7 @@ def saw(row: Publication, *, late_ms: float | None, caught_up: bool = True) -> N
         tracking_id=str(row.pk),
         attempt=1,
         requested_delay=5 * SECOND,
-        entered_at=row.created_at,
+        entered_at=entered_at,
         due_at=due,
         left_at=None if late_ms is None else due + timedelta(milliseconds=late_ms),
         caught_up=caught_up,
@@ -157,13 +169,29 @@ def test_why_nobody_looks_is_said_while_it_waits(
     assert ("recorder" in sentence) == (stated != {})
 
 
+@pytest.mark.parametrize(
+    ("late_ms", "said", "differences"),
+    [
+        (80, "UTC, 80ms late.", ["0s", "", "+80ms"]),
+        # The entry was recorded late: after the publish and its delay nothing is early.
+        (-73, "UTC, on time.", ["+73ms", "", "0s"]),
+        (-900, "UTC, 900ms early.", ["0s", "", "-900ms"]),
+    ],
+)
+def test_the_sentence_and_the_planned_times_count_from_one_due_time(
+    pair: Topology, late_ms: float, said: str, differences: list[str]
+) -> None:
+    row = a_publication(pair.broker, topology=pair, after=5 * SECOND)
+    row.hops = HOPS
+    saw(row, late_ms=late_ms, entered_after=timedelta(milliseconds=868))
+    found = track(row, at(row, 9 * SECOND))
+    assert said in found.sentence
+    assert [step.difference for step in make_steps(row, found.observation)] == differences
+
+
 def test_each_planned_hop_is_compared_with_what_a_tap_saw(pair: Topology) -> None:
     row = a_publication(pair.broker, topology=pair, after=5 * SECOND)
-    row.hops = [
-        {"queue": "level-2", "after_ms": 0, "is_wait": True},
-        {"queue": "level-0", "after_ms": 4000, "is_wait": True},
-        {"queue": "orders", "after_ms": 5000, "is_wait": False},
-    ]
+    row.hops = HOPS
     assert [step.difference for step in make_steps(row, None)] == ["", "", ""]
     saw(row, late_ms=7)
     steps = make_steps(row, track(row, timezone.now()).observation)
