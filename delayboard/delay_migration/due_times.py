@@ -10,7 +10,7 @@ publish, or by a wrong clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from analytics.recorder.copies import published, read_eta
 from topology.message import Message

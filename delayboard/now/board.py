@@ -180,9 +180,10 @@ def overview(
     due = read_due_hour(scope)
     late = read_lateness(flows)
     waiting = count_waiting(flows, counts.by_topology(scope), by_id)
+    missing = problems.read_missing_bindings(brokers)
     queues, parked = read_queues(flows), counters.count_parked(brokers)
     found = [
-        *problems.find_unroutable(brokers, named),
+        *problems.find_unroutable(missing, named),
         *find_outages(known, tasks, disk),
         *problems.find_drifted(brokers),
         *problems.find_overdue(scope, [one.topology for one in flows if not one.unknown]),
@@ -198,7 +199,7 @@ def overview(
         *find_unsent(),
     ]
     figures = (
-        *counters.waits_counters(scope, due),
+        *counters.waits_counters(scope, due, missing),
         counters.retrying_counter(flows, waiting),
         counters.dead_letters_counter(by_id, parked.values()),
         lateness_counter(brokers, late),

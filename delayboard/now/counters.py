@@ -25,7 +25,7 @@ from delayboard.now.problems import WORST, Link
 from delayboard.now.throughput import FlowLine
 from topology.content.text import count_text
 from topology.findings.counts import Count as FindingCount
-from topology.models import Broker
+from topology.models import Broker, MissingBinding
 from topology.snapshots import Latest
 
 # Nothing happens to these until somebody does something.
@@ -60,14 +60,18 @@ class Counter:
         return {key: self.text, f"{key}/note": self.note}
 
 
-def waits_counters(scope: Scope, due: DueHour) -> list[Counter]:
-    """What waits in delays, is due within an hour, is overdue, and is stuck."""
+def waits_counters(scope: Scope, due: DueHour, missing: Iterable[MissingBinding]) -> list[Counter]:
+    """What waits in delays, is due within an hour, is overdue, and is stuck.
+
+    Stuck is what the problems and the badge say, with the messages that no list has.
+    """
     overdue, scheduled = counts.before(scope, [scope.now - listing.OVERDUE_AFTER, None])
+    stuck = sum(row.stuck for row in missing)
     numbers: tuple[tuple[str, str, int, dict[str, str]], ...] = (
         ("scheduled", "scheduled", scheduled, {}),
         ("due_within_hour", "due within 1 h", due.total, _WITHIN_HOUR),
         ("overdue", "overdue", overdue, {"overdue": "1"}),
-        ("stuck", "stuck", counts.count_stuck(scope), {"stuck": "1"}),
+        ("stuck", "stuck", stuck, {"stuck": "1"}),
     )
     return [
         Counter(

@@ -1,9 +1,9 @@
-"""Dead letters that grow: more in a queue than an hour ago, or parked within the hour."""
+"""Dead letters that grow: more in a queue than an hour ago, with those parked since."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import Count
 
@@ -24,27 +24,42 @@ CONDITION = f"at least {GROWS_BY} more in a queue within {format_span(SPAN)}"
 def find_growing(
     brokers: Sequence[Broker], known: Mapping[int, Latest], now: datetime
 ) -> Iterator[Problem]:
-    """The confirmed queues with at least GROWS_BY new dead letters in the last hour."""
+    """The confirmed queues with at least GROWS_BY new dead letters in the last hour.
+
+    Of a queue without a sample an hour old, since its first one; without any nothing is known.
+    """
     rows = DeadLetterQueue.objects.filter(broker__in=brokers, is_confirmed=True)
     queues = list(rows.select_related("broker").order_by("queue", "pk"))
     if not queues:
         return
     depths = {row.pk: read_depth(row, known[row.broker_id]) for row in queues}
     in_queue = growths(depths, now)
+    parked = {
+        since: _count_parked(brokers, now - since)
+        for since in {growth.since for growth in in_queue.values()}
+    }
+    for row in queues:
+        growth = in_queue.get(row.pk)
+        if growth is None:
+            continue
+        number = growth.change + parked[growth.since].get((row.broker_id, row.queue), 0)
+        if number >= GROWS_BY:
+            link = Link("View dead letters", "dead_letters", query={"broker": row.broker.slug})
+            minutes = growth.since // timedelta(minutes=1)
+            ago = "an hour" if growth.since >= SPAN else f"{minutes} min"
+            sentence = f"{row.queue}: {count_text(number)} more dead letters than {ago} ago."
+            key = f"growing/{row.pk}"
+            yield Problem("warning", sentence, link, key, kind=ProblemKind.DEAD_LETTERS)
+
+
+def _count_parked(brokers: Sequence[Broker], since_at: datetime) -> dict[tuple[int, str], int]:
+    """Broker and queue -> how many messages were parked from it since then."""
     # The time of the state has the index.
     recent = ParkedMessage.objects.filter(
         broker__in=brokers,
         state=ParkedState.PARKED,
-        state_at__gt=now - SPAN,
-        parked_at__gt=now - SPAN,
+        state_at__gt=since_at,
+        parked_at__gt=since_at,
     )
     counts = recent.order_by().values_list("broker", "queue").annotate(number=Count("pk"))
-    parked = {(broker, queue): number for broker, queue, number in counts}
-    for row in queues:
-        grown = in_queue[row.pk].change if row.pk in in_queue else 0
-        number = grown + parked.get((row.broker_id, row.queue), 0)
-        if number >= GROWS_BY:
-            link = Link("View dead letters", "dead_letters", query={"broker": row.broker.slug})
-            sentence = f"{row.queue}: {count_text(number)} more dead letters than an hour ago."
-            key = f"growing/{row.pk}"
-            yield Problem("warning", sentence, link, key, kind=ProblemKind.DEAD_LETTERS)
+    return {(broker, queue): number for broker, queue, number in counts}

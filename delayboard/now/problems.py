@@ -87,14 +87,19 @@ class Problem:
         return self.key or self.sentence
 
 
-def find_unroutable(brokers: Sequence[Broker], named: int | None = NAMED) -> Iterator[Problem]:
+def read_missing_bindings(brokers: Sequence[Broker]) -> list[MissingBinding]:
+    """Those of the applied topologies of these brokers."""
+    rows = MissingBinding.objects.filter(
+        topology__broker__in=brokers, topology__state=State.APPLIED
+    )
+    return list(rows.select_related("topology"))
+
+
+def find_unroutable(rows: Iterable[MissingBinding], named: int | None = NAMED) -> Iterator[Problem]:
     """The destinations that RabbitMQ cannot route to, and stuck messages, by topology.
 
     At most `named` of a topology, and one problem for the rest; all of them with None.
     """
-    rows = MissingBinding.objects.filter(
-        topology__broker__in=brokers, topology__state=State.APPLIED
-    ).select_related("topology")
     of_topology = groupby(
         sorted(rows, key=lambda row: (row.topology.name, row.topology_id)),
         key=lambda row: row.topology,
@@ -154,7 +159,10 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Probl
 
 
 def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
-    """The topologies with probes that did not arrive in time."""
+    """The topologies with probes that did not arrive in time.
+
+    A warning: that messages of others are late is a problem of its own.
+    """
     found = (
         Probe.overdue()
         .filter(topology__broker__in=brokers)
@@ -167,7 +175,7 @@ def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
         link = Link("View probes", "topology:topology_settings", (slug,), fragment="probes")
         sentence = f"{name}: {probes} overdue by a minute or more. Real messages may be too."
         kind = ProblemKind.PROBES
-        yield Problem("error", sentence, link, f"probes/{pk}", pk, "Probe overdue", kind)
+        yield Problem("warning", sentence, link, f"probes/{pk}", pk, "Probe overdue", kind)
 
 
 def find_losses(brokers: Iterable[tuple[Broker, Sequence[FindingCount]]]) -> Iterator[Problem]:

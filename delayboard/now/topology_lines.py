@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -22,7 +23,7 @@ Queues: TypeAlias = set[tuple[int, str]]
 
 @dataclass(frozen=True)
 class TopologyLine:
-    """`dead` are parked messages that failed in its queues. None is not known."""
+    """`dead` are parked messages that failed in its queues, None where that is not known."""
 
     flow: FlowLine
     lateness: Lateness
@@ -99,6 +100,7 @@ def make_lines(
     troubles: Sequence[Problem],
 ) -> tuple[TopologyLine, ...]:
     """The lines in the order of their troubles, those of one severity by name."""
+    shared = _find_shared(queues)
     first: dict[int, Problem] = {}
     for trouble in troubles:
         if trouble.topology is not None:
@@ -108,7 +110,7 @@ def make_lines(
             flow,
             lateness[flow.topology.pk],
             waiting[flow.topology.pk],
-            _count_dead(flow.topology, queues[flow.topology.pk], parked),
+            _count_dead(flow.topology, queues[flow.topology.pk], shared, parked),
             first.get(flow.topology.pk),
         )
         for flow in flows
@@ -118,12 +120,20 @@ def make_lines(
 
 
 def _count_dead(
-    topology: Topology, queues: Queues, parked: Mapping[tuple[int, str], int]
+    topology: Topology, queues: Queues, shared: Queues, parked: Mapping[tuple[int, str], int]
 ) -> int | None:
+    if any(parked.get(one) for one in queues & shared):
+        return None
     number = sum(parked.get(one, 0) for one in queues)
     # RabbitMQ records no death where the consumer publishes its failures: none found is no zero.
     is_known = number > 0 or topology.pattern.ATTEMPTS_COUNTED_BY != "consumer"
     return number if queues and is_known else None
+
+
+def _find_shared(queues: Mapping[int, Queues]) -> Queues:
+    """The queues of several topologies: what failed there is of one of them, unknown which."""
+    uses = Counter(one for found in queues.values() for one in found)
+    return {one for one, number in uses.items() if number > 1}
 
 
 def read_queues(flows: Iterable[FlowLine]) -> dict[int, Queues]:
@@ -146,6 +156,10 @@ def _name_queues(topology: Topology) -> set[str]:
 
 
 def count_other_parked(queues: Mapping[int, Queues], parked: Mapping[tuple[int, str], int]) -> int:
-    """The parked messages that are in no line: failed in other queues, or in an unknown one."""
-    counted = set().union(*queues.values())
+    """The parked messages that are in no line: failed in other queues, in one that topologies
+    share, or in an unknown one.
+    """
+    shared = _find_shared(queues)
+    known = [found for found in queues.values() if not any(parked.get(q) for q in found & shared)]
+    counted = set[tuple[int, str]]().union(*known)
     return sum(number for failed_in, number in parked.items() if failed_in not in counted)

@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from analytics import observation
 from analytics.minutes import tally
-from analytics.models import Firehose, ScheduledMessage, ScheduledText
+from analytics.models import Firehose, Probe, ScheduledMessage, ScheduledText
 from analytics.models.scheduled_message import measure_lateness
 from analytics.observation import MOST_RANGES, stuck_ranges
 from analytics.scheduled.queries import listing, not_observed, texts
@@ -164,6 +164,18 @@ def test_stuck_messages_that_are_not_listed_are_counted_without_a_name(levels: T
     assert (row.destination, row.stuck, row.from_at) == ("", 3, None)
     assert row.sentence.startswith("At least 3 messages are stuck in the delay levels since")
     assert not update_missing_bindings(levels, at(NOW + LOOK), at(NOW, stuck=3))
+
+
+def test_a_probe_that_a_level_keeps_is_no_stuck_message(levels: Topology) -> None:
+    seen = at(NOW, stuck=2), at(NOW - LOOK, stuck=2)
+    moments = {"created_at": NOW - 2 * LOOK, "sent_at": NOW - 2 * LOOK}
+    Probe.objects.create(topology=levels, message_id="due", delay=LOOK, **moments)
+    Probe.objects.create(topology=levels, message_id="waits", delay=3 * LOOK, **moments)
+    (row,) = update_missing_bindings(levels, *seen)
+    assert row.stuck == 1
+    Probe.objects.update(arrived_at=NOW)
+    (row,) = update_missing_bindings(levels, *seen)
+    assert row.stuck == 2
 
 
 def test_what_was_on_its_way_at_one_look_only_is_not_stuck(levels: Topology) -> None:

@@ -31,6 +31,7 @@ from delayboard.now.growing import find_growing
 from delayboard.now.problems import Problem, ProblemKind, find_paused
 from delayboard.now.system_problems import find_outages
 from tests.builders import make_user
+from tests.delayboard.builders import a_message, parked
 from tests.receivers import Mailbox, smtp_server, webhook
 from tests.site.page_setup import know
 from topology import snapshots, work
@@ -545,3 +546,24 @@ def test_many_new_dead_letters_are_a_problem(db: None, broker: Broker) -> None:
     assert growing.kind == ProblemKind.DEAD_LETTERS
     QueueDepth.objects.update(messages=25)
     assert not list(find_growing([broker], known, now))
+
+
+def test_dead_letters_grow_since_the_first_sample_and_not_by_what_was_there(
+    db: None, broker: Broker
+) -> None:
+    know(broker, Queue("dead"), dead=0)
+    now = datetime.now(UTC)
+    queue = DeadLetterQueue.objects.create(
+        broker=broker, queue="dead", is_confirmed=True, decided_at=now
+    )
+    known = {broker.pk: snapshots.fresh(broker)}
+    # Twelve were in the queue of a new broker and were parked at once.
+    found = [a_message(message_id=str(number)) for number in range(12)]
+    parked(broker, *found, queue="dead", at=now - MINUTE)
+    assert not list(find_growing([broker], known, now))
+    sample = QueueDepth.objects.create(queue=queue, at=now - 3 * MINUTE, messages=12)
+    assert not list(find_growing([broker], known, now))
+    sample.messages = 2
+    sample.save()
+    (growing,) = find_growing([broker], known, now)
+    assert growing.sentence == "dead: 10 more dead letters than 3 min ago."

@@ -148,6 +148,22 @@ def test_parked_messages_are_in_the_line_of_the_queue_where_they_failed(broker: 
     assert counter(broker, "dead").number == 4
 
 
+def test_what_failed_in_a_queue_of_two_topologies_is_in_no_line(broker: Broker) -> None:
+    one, other = applied(broker, "orders"), applied(broker, "refunds")
+    waited = deaths_header(a_death("orders-retry", "expired"))
+    parked(broker, a_message(b"1"), a_message(b"2", waited), queue="orders-given-up")
+    Topology.objects.filter(pk=other.pk).update(params=one.params, name="orders")
+    cells = board(broker).cells
+    assert [cells[f"flow/{row.slug}/dead"] for row in (one, other)] == ["–", "–"]
+    assert cells["parked/other"] == "2"
+    elsewhere = make_broker(name="Another broker")
+    Topology.objects.filter(pk=other.pk).update(broker=elsewhere)
+    know(elsewhere)
+    cells = overview([broker, elsewhere], timezone.now(), timedelta(seconds=5)).cells
+    assert [cells[f"flow/{row.slug}/dead"] for row in (one, other)] == ["2", "0"]
+    assert cells["parked/other"] == "0"
+
+
 def test_the_lateness_of_the_last_hour_leads_to_the_table_of_the_last_hour(broker: Broker) -> None:
     link = counter(broker, "lateness").link
     assert (link.url_name, link.fragment) == ("now", "topologies")
@@ -224,7 +240,8 @@ def test_an_overdue_probe_is_a_problem_until_it_arrives_or_is_given_up(broker: B
     moments = {"created_at": at, "sent_at": at, "delay": timedelta(seconds=5)}
     for name in ("one", "two"):
         Probe.objects.create(topology=pair, message_id=name, **moments, overdue_at=at)
-    (problem,) = board(broker).troubles
+    assert board(broker).troubles == ()
+    (problem,) = board(broker).warnings
     sentence = "orders: 2 probes are overdue by a minute or more. Real messages may be too."
     assert problem.sentence == sentence
     assert problem.link is not None
@@ -233,7 +250,7 @@ def test_an_overdue_probe_is_a_problem_until_it_arrives_or_is_given_up(broker: B
     assert board(broker).lines[0].state == "Probe overdue"
     Probe.objects.filter(message_id="one").update(arrived_at=timezone.now())
     Probe.objects.filter(message_id="two").update(abandoned_at=timezone.now())
-    assert board(broker).troubles == ()
+    assert board(broker).warnings == ()
 
 
 def test_findings_are_unknown_until_the_worker_has_checked(broker: Broker) -> None:

@@ -249,6 +249,8 @@ def test_stuck_messages_are_the_first_trouble(broker: Broker, pair: Topology) ->
     )
     assert first.link is not None
     assert link_url(first.link) == f"/topologies/{pair.slug}/destinations/"
+    MissingBinding.objects.create(topology=pair, since_at=at, stuck=2)
+    assert figures(broker)["stuck"] == 3 + 2
     assert second.sentence == "A fails: Something failed."
 
 

@@ -15,6 +15,7 @@ from analytics.probes import choose_delay, keep_probing
 from analytics.probes.send_probe import send_probe
 from analytics.recorder.record import record
 from analytics.recorder.write_facts import write_facts
+from analytics.scheduled.summaries.destinations import update_missing_bindings
 from delayboard.worker.tasks import probes_of
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import NEWEST, Vhost, every_generation
@@ -41,7 +42,9 @@ from topology.operations.provision import apply, preview_removal, remove
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.hold_queues.params import Params as Hold
+from topology.provisioning.destinations import count_stuck
 from topology.provisioning.recognition import recognize
+from topology.snapshot import Snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 newest_only = pytest.mark.generations(NEWEST, only=True)
@@ -127,6 +130,32 @@ def check_way(vhost: Vhost, made: Topology, real: str, log: Path) -> None:
     assert [event.kind for event in events] == ["scheduled", "delivered"]
     follow_log(log)
     assert not ScheduledMessage.objects.exists()
+
+
+@pytest.mark.long
+@newest_only
+def test_a_probe_that_a_level_keeps_is_not_reported_as_a_stuck_message(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart of RabbitMQ, which tries what it could not route again after minutes."""
+    monkeypatch.setattr(choose_delay, "USUAL", (4 * DELAY,))
+    made, _ = levels(vhost)
+    start_probes(None, made)
+    made.refresh_from_db()
+    send_probe(made)
+    with Management(made.broker.address) as management:
+        for bound in made.probe_definitions.bindings:
+            management.unbind(bound)
+
+        def look() -> Snapshot | None:
+            snapshot = observe(management)
+            return snapshot if count_stuck(made.definitions.queues, snapshot) else None
+
+        kept = eventually(look, "the level keeps the probe")
+    assert update_missing_bindings(made, kept, kept) == []
+    Probe.objects.all().delete()
+    (row,) = update_missing_bindings(made, kept, kept)
+    assert (row.destination, row.stuck) == ("", 1)
 
 
 @pytest.mark.parametrize("make", [levels, hold])

@@ -21,7 +21,7 @@ from analytics.scheduled.summaries.status import TopologyDoubt
 from analytics.scheduled.summaries.summary import Summary
 from topology import snapshots
 from topology.database.paging import first_page
-from topology.models import Broker, State, Topology
+from topology.models import Broker, MissingBinding, State, Topology
 from topology.redaction import Redaction
 
 PAGE = 50
@@ -35,7 +35,8 @@ BEYOND = timedelta(seconds=1)
 class ScheduledList:
     """`summary` and `histogram` are None on later pages and when they were not requested.
 
-    `span` is the histogram's in the address, "" when the filter contains its range. `remark` says
+    `stuck_in` are the topologies with stuck messages, each with how many no recording names. `span`
+    is the histogram's in the address, "" when the filter contains its range. `remark` says
     why a search may have found more. `next_place` is where the next page begins, "" on the last.
     """
 
@@ -44,7 +45,7 @@ class ScheduledList:
     destinations: Sequence[str]
     not_observed: Sequence[Topology]
     doubts: Sequence[TopologyDoubt]
-    stuck_in: Sequence[Topology] = ()
+    stuck_in: Sequence[tuple[Topology, int]] = ()
     lines: Sequence[Line] = ()
     summary: Summary | None = None
     histogram: Histogram | None = None
@@ -132,10 +133,14 @@ def _narrow(whole: Scope, topologies: Sequence[Topology], filters: Filter) -> Sc
     return whole.only(named[0].pk if named else 0)
 
 
-def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[Topology]:
-    """The topologies of the scope in which messages are stuck."""
-    numbers = counts.stuck_by_topology(scope)
-    return [one for one in topologies if numbers[one.pk]]
+def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[tuple[Topology, int]]:
+    """The topologies of the scope in which messages are stuck, and how many are in no list."""
+    listed = counts.stuck_by_topology(scope)
+    rows = MissingBinding.objects.filter(topology__in=scope.ids, destination="", from_at=None)
+    unlisted = dict(rows.values_list("topology", "stuck"))
+    return [
+        (one, unlisted.get(one.pk, 0)) for one in topologies if listed[one.pk] or one.pk in unlisted
+    ]
 
 
 def doubts(

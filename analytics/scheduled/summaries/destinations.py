@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
-from analytics.models import DueCount, ScheduledMessage
+from analytics.models import DueCount, Probe, ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.scheduled.rows.due_counts import DAY
 from analytics.scheduled.summaries import counts
@@ -208,12 +208,18 @@ def _is_worth_storing(check: DestinationCheck, row: MissingBinding, *, is_owned:
     return bool(row.stuck or row.waiting) or is_owned or (is_young and row.pk is not None)
 
 
+def _count_late_probes(check: DestinationCheck) -> int:
+    """The probes that should have arrived: a level keeps them too, and no list has them."""
+    probes = Probe.in_flight(check.topology).filter(sent_at__lt=check.at)
+    return sum(probe.due_at < check.at for probe in probes)
+
+
 def _unknown(check: DestinationCheck, named: Iterable[MissingBinding]) -> MissingBinding | None:
     """The row of what is stuck beyond the messages that are listed; None where nothing is."""
     row = check.before.get("")
     if check.stuck is None:
         return row
-    surplus = check.total - sum(one.stuck for one in named)
+    surplus = check.total - sum(one.stuck for one in named) - _count_late_probes(check)
     if surplus <= 0:
         return None
     row = row or MissingBinding(topology=check.topology, destination="", since_at=check.at)
