@@ -114,6 +114,11 @@ class BrokerChoice(NamedTuple):
     def shown(self) -> list[Broker]:
         return [self.chosen] if self.chosen else self.visible
 
+    @property
+    def only(self) -> Broker | None:
+        """The one broker that is shown; None where a page has a column for the broker."""
+        return self.shown[0] if len(self.shown) == 1 else None
+
 
 def choose_brokers(request: HttpRequest, role: Role = Role.VIEWER) -> BrokerChoice:
     """Raises Http404 where the address names no broker on which the user has the role."""

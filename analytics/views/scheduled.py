@@ -52,6 +52,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
         "broker": choice.chosen,
+        "shows_brokers": choice.only is None,
         "listing": shown,
         "sort": sort,
         "filters": filters,

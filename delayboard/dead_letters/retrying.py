@@ -5,7 +5,7 @@ What the recorder saw enter is listed; of what no tap sees only the depth is kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import merge
@@ -97,40 +97,42 @@ class RetryList:
 
 
 def retrying(
-    broker: Broker,
+    brokers: Sequence[Broker],
     filters: Filter,
-    snapshot: Snapshot | None,
+    read: Mapping[Broker, Snapshot],
     now: datetime,
     *,
-    hidden: Redaction,
+    hidden: Mapping[int, Redaction],
     place: Place | None = None,
 ) -> RetryList:
-    """What waits in the broker's retry topologies; nothing is listed while the filter has problems.
+    """What waits in the brokers' retry topologies; nothing is listed while the filter has problems.
 
-    `snapshot` is the broker's newest, None where it never answered. `hidden` is what of the
-    broker's messages is hidden from whom the page is for.
+    `read` has the newest snapshots, without brokers that never answered. `hidden` is what of each
+    broker's messages is hidden from whom the page is for, by its id.
     """
-    rows = Topology.objects.filter(broker=broker, kind__in=find_retry_kinds(), state=State.APPLIED)
+    rows = Topology.objects.filter(
+        broker__in=brokers, kind__in=find_retry_kinds(), state=State.APPLIED
+    )
     topologies = list(rows.select_related("broker"))
     scope = counts.scope_of(topologies, now)
     shown = RetryList(
         topologies=topologies,
-        depths=_depths(broker, topologies, scope, snapshot),
-        doubts=scheduled_page.doubts(scope, [broker], topologies),
+        depths=_depths(topologies, scope, read),
+        doubts=scheduled_page.doubts(scope, brokers, topologies),
         is_first=place is None,
     )
     if filters.problems:
         return shown
     asked = [one for one in topologies if filters.topology in ("", one.slug)]
-    found, remark = _find_page(broker, filters, asked, scope, place)
-    reader = Reader({broker.pk: hidden}, scope.not_observed, scope.stuck)
+    found, remark = _find_page(brokers, filters, asked, scope, place)
+    reader = Reader(hidden, scope.not_observed, scope.stuck)
     page, next_place = scheduled_page.page_of(found)
     retries = [_retry(row, reader.line(row, now)) for row in page]
     return replace(shown, retries=retries, next_place=next_place, remark=remark)
 
 
 def _find_page(
-    broker: Broker,
+    brokers: Sequence[Broker],
     filters: Filter,
     topologies: Sequence[Topology],
     scope: Scope,
@@ -138,7 +140,7 @@ def _find_page(
 ) -> tuple[list[ScheduledMessage], str]:
     """A page and one row more if there is one, in due order; why a search may have found more."""
     delivered = due_before(scope.delivered_before, scope.stuck)
-    rows = listing.filter_waiting([broker], filters, scope.now, delivered=delivered)
+    rows = listing.filter_waiting(brokers, filters, scope.now, delivered=delivered)
     if filters.text:
         of_these = rows.filter(topology__in=[one.pk for one in topologies])
         matches = search.search(
@@ -195,18 +197,22 @@ def _describe_failures(line: Line) -> str:
 
 
 def _depths(
-    broker: Broker, topologies: Sequence[Topology], scope: Scope, snapshot: Snapshot | None
+    topologies: Sequence[Topology], scope: Scope, read: Mapping[Broker, Snapshot]
 ) -> list[Depth]:
     """Those that hold most first."""
     numbers = counts.by_topology(scope)
-    has_firehose = Firehose.objects.filter(broker=broker).exists()
+    firehoses = set(
+        Firehose.objects.filter(broker__in={one.broker_id for one in topologies}).values_list(
+            "broker", flat=True
+        )
+    )
     found = [
         Depth(
             topology=one,
             listed=numbers.get(one.pk, (0, 0))[0],
-            queued=count_queued(one, snapshot) if snapshot else None,
+            queued=count_queued(one, read[one.broker]) if one.broker in read else None,
             sees_entries="entry" not in untapped(one)
-            or (has_firehose and not waits_in_work_queue(one)),
+            or (one.broker_id in firehoses and not waits_in_work_queue(one)),
             is_inside=waits_in_work_queue(one),
         )
         for one in topologies

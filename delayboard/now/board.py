@@ -202,7 +202,7 @@ def overview(
         *counters.waits_counters(scope, due, missing),
         counters.retrying_counter(flows, waiting),
         counters.dead_letters_counter(by_id, parked.values()),
-        lateness_counter(brokers, late),
+        lateness_counter(late),
         counters.replays_counter(brokers),
         counters.findings_counter(findings),
     )

@@ -15,7 +15,6 @@ from delayboard.now.problems import BURNING, Link, Problem, ProblemKind
 from delayboard.now.throughput import FlowLine
 from topology.delays import format_ms
 from topology.graph.live_values import UNKNOWN
-from topology.models import Broker
 
 # In an hour this uses up 2 % of the error budget of 28 days, as in Google's SRE workbook.
 FAST_BURN = 13.4
@@ -68,7 +67,7 @@ def read_lateness(flows: Sequence[FlowLine]) -> dict[int, Lateness]:
     }
 
 
-def lateness_counter(brokers: Sequence[Broker], found: Mapping[int, Lateness]) -> Counter:
+def lateness_counter(found: Mapping[int, Lateness]) -> Counter:
     """The p99 of all measured messages of the last hour, beside the number of missed targets.
 
     Its link leads to the table below, which has the last hour of each topology.
@@ -81,8 +80,7 @@ def lateness_counter(brokers: Sequence[Broker], found: Mapping[int, Lateness]) -
     note = f"p50 {_at(total, 0.5)} in\u00a01\u00a0h" if total else "nothing measured"
     if targets:
         note += f", {missed} of {targets} SLO{'s' * (targets > 1)} missed"
-    query = {"broker": brokers[0].slug} if len(brokers) == 1 else {}
-    link = Link("", "now", query=query, fragment="topologies")
+    link = Link("", "now", fragment="topologies")
     shown = _at(total, 0.99) if total else UNKNOWN
     return Counter("lateness", "lateness p99", None, link, note, missed > 0, shown)
 

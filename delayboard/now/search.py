@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from django.db.models import QuerySet
@@ -175,14 +175,13 @@ def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
             yield Place(link, broker.name)
 
 
-def _groups(text: str, brokers: Iterable[Broker], rules: Mapping[int, Redaction]) -> list[Place]:
+def _groups(text: str, brokers: Collection[Broker], rules: Mapping[int, Redaction]) -> list[Place]:
     """As the rules of each broker let them be seen."""
-    found: list[Place] = []
-    for broker in brokers:
-        if len(found) == MOST:
-            break
-        page = groups.page(broker, groups.GroupFilter(text=text), rules[broker.pk])
-        for group in page.groups[: MOST - len(found)]:
-            link = Link(str(group), "message_group", (broker.slug, str(group.pk)))
-            found.append(Place(link, broker.name))
-    return found
+    page = groups.page(brokers, groups.GroupFilter(text=text), rules)
+    return [
+        Place(
+            Link(str(group), "message_group", (group.broker.slug, str(group.pk))),
+            group.broker.name,
+        )
+        for group in page.groups[:MOST]
+    ]

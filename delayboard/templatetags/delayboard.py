@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -24,6 +25,7 @@ from delayboard.live.changed_rows import make_message_version
 from delayboard.models import BackgroundTask, ChangeState, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import task_key
 from delayboard.models.scheduled_change import OPEN
+from delayboard.now.navigation import PAGES
 from delayboard.now.problems import Link
 from topology import access, snapshots
 from topology.content.text import count_text, format_bytes
@@ -34,6 +36,8 @@ from topology.models import Broker, State, Topology
 register = template.Library()
 
 PROBES_SHOWN = 5
+# Pages whose address can name a broker.
+OF_BROKERS = frozenset(page.url_name for page in PAGES if page.has_brokers)
 _NO_OPERATOR = "A change needs the role operator on the broker."
 
 
@@ -224,7 +228,15 @@ def _time(value: datetime, title: str, text: str, flag: str) -> SafeString:
     return SafeString(f'<time datetime="{value.isoformat()}" title="{title}"{flag}>{text}</time>')
 
 
-@register.simple_tag
+@register.simple_tag(takes_context=True, name="link_url")
+def link_of_broker(context: template.Context, link: Link) -> str:
+    """As `link_url`, of the broker that the page is of, where the address can name one."""
+    broker: Broker | None = context.get("broker")
+    if broker and link.url_name in OF_BROKERS and "topology" not in link.query:
+        link = replace(link, query={"broker": broker.slug, **link.query})
+    return link_url(link)
+
+
 def link_url(link: Link) -> str:
     """The address of a page that a domain module names."""
     query = f"?{urlencode(link.query)}" if link.query else ""

@@ -80,14 +80,17 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
 @require_safe
 def scheduled_changes(request: HttpRequest) -> HttpResponse:
     """The latest changes, and the errors of interceptions."""
-    brokers = access.visible_brokers(request.user)
+    choice = access.choose_brokers(request)
+    brokers = choice.shown
     rows = ScheduledChange.objects.filter(broker__in=brokers)
     before = paging.row_number(request.GET.get("before", ""))
-    shown = rows.select_related("topology", "requested_by")
+    shown = rows.select_related("topology", "broker", "requested_by")
     page, older = paging.newest_page(shown, before, SHOWN)
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     kept = Interception.objects.filter(broker__in=brokers).exclude(state=InterceptionState.CLOSED)
     context = {
+        "broker": choice.chosen,
+        "shows_brokers": choice.only is None,
         "worker_is_missing": rows.filter(state__in=OPEN).exists() and is_missing(CHANGES),
         "changes": page,
         "before": before,

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.parked import groups, store
 from delayboard.dead_letters.queues.peek import PeekedMessage, number
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.models import (
@@ -28,6 +28,7 @@ from topology.deaths import Death
 from topology.definitions import TAP_PREFIX, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.message import Message
 from topology.models import Broker
+from topology.redaction import NOTHING
 
 SHOP: list[BrokerObject] = [
     Exchange("orders"),
@@ -175,3 +176,8 @@ def parked(
     """Parked messages, as parking writes them."""
     with transaction.atomic():
         return store.put(broker, queue, messages, at=at)
+
+
+def page_of(broker: Broker, filters: groups.GroupFilter) -> groups.Page:
+    """The groups of one broker, nothing of which is hidden."""
+    return groups.page([broker], filters, {broker.pk: NOTHING})

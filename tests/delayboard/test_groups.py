@@ -8,10 +8,17 @@ from hypothesis import strategies as st
 
 from delayboard.dead_letters.parked import states as changing
 from delayboard.dead_letters.parked.group_trend import BARS, DAY, HOUR, SPANS, begin, counted
-from delayboard.dead_letters.parked.groups import GroupFilter, by_state, page, parse, seen_in
+from delayboard.dead_letters.parked.groups import GroupFilter, by_state, parse, seen_in
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
-from tests.delayboard.builders import a_death, a_message, deaths_header, parked, peeked_messages
+from tests.delayboard.builders import (
+    a_death,
+    a_message,
+    deaths_header,
+    page_of,
+    parked,
+    peeked_messages,
+)
 from topology.models import Broker
 
 pytestmark = pytest.mark.both_databases
@@ -92,8 +99,8 @@ def test_a_group_stands_there_until_all_of_it_was_discarded_or_replayed(
     (parked_message,) = parked(broker, a_message())
     change_parked_messages([parked_message.pk], (ParkedState.PARKED,), state, by=None, at=NOW)
     is_done = state in (ParkedState.DISCARDED, ParkedState.REPLAYED)
-    assert bool(page(broker, GroupFilter()).groups) == (not is_done)
-    (group,) = page(broker, GroupFilter(with_empty=True)).groups
+    assert bool(page_of(broker, GroupFilter()).groups) == (not is_done)
+    (group,) = page_of(broker, GroupFilter(with_empty=True)).groups
     assert getattr(group, state) == 1
     numbers = {name: number for name, _, number in by_state(broker)}
     assert numbers == {"parked": 0, state: 1}

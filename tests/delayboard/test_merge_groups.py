@@ -29,7 +29,7 @@ from delayboard.models import (
     TargetMode,
 )
 from tests.builders import make_broker, make_user
-from tests.delayboard.builders import a_death, a_message, deaths_header, parked
+from tests.delayboard.builders import a_death, a_message, deaths_header, page_of, parked
 from tests.site.page_setup import know
 from topology.definitions import Queue
 from topology.message import Message
@@ -63,7 +63,7 @@ def rows() -> list[tuple[object, ...]]:
 
 
 def shown(broker: Broker, **asked: object) -> list[tuple[str, int]]:
-    page = groups.page(broker, GroupFilter(**asked))  # type: ignore[arg-type]
+    page = page_of(broker, GroupFilter(**asked))  # type: ignore[arg-type]
     return [(group.title if group.name else group.died_in, group.parked) for group in page.groups]
 
 
@@ -78,7 +78,7 @@ def test_an_undo_restores_every_group_with_its_messages_and_new_arrivals(
     later = NOW + timedelta(hours=1)
     store.put(broker, "dead", [died_in("stock", 7, later)], at=later)
     assert shown(broker) == [("No stock", 6)]
-    (seen,) = groups.page(broker, GroupFilter()).groups
+    (seen,) = page_of(broker, GroupFilter()).groups
     assert (seen.note, seen.last_at, seen.total) == ("Ask Ada", later, 6)
     orders.refresh_from_db()
     assert undo(user, orders) == 1
@@ -99,17 +99,17 @@ def test_lists_sort_and_page_by_all_messages_of_a_merged_group(
     kept = {name: a_group(broker, name, size) for name, size in (("a", 1), ("b", 3), ("c", 4))}
     merge(user, broker, [kept["a"].pk, kept["c"].pk], kept["a"].pk, "")
     monkeypatch.setattr(groups, "PAGE", 1)
-    first = groups.page(broker, GroupFilter(sort="count"))
+    first = page_of(broker, GroupFilter(sort="count"))
     assert [(one.died_in, one.parked) for one in first.groups] == [("a", 5)]
     after = groups.parse({"sort": "count", "after": str(first.next_after)})
-    assert [one.died_in for one in groups.page(broker, after).groups] == ["b"]
-    newest = groups.page(broker, GroupFilter())
-    second = groups.page(broker, groups.parse({"after": str(newest.next_after)}))
+    assert [one.died_in for one in page_of(broker, after).groups] == ["b"]
+    newest = page_of(broker, GroupFilter())
+    second = page_of(broker, groups.parse({"after": str(newest.next_after)}))
     assert {one.died_in for one in (*newest.groups, *second.groups)} == {"a", "b"}
     keys = list(ParkedMessage.objects.filter(group=kept["a"]).values_list("pk", flat=True))
     parked_only = (ParkedState.PARKED,)
     states.change_parked_messages(keys, parked_only, ParkedState.DISCARDED, by=user, at=NOW)
-    assert "a" in {one.died_in for one in groups.page(broker, GroupFilter(sort="count")).groups}
+    assert "a" in {one.died_in for one in page_of(broker, GroupFilter(sort="count")).groups}
 
 
 def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, user: User) -> None:

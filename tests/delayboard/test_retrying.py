@@ -65,7 +65,9 @@ def desk(broker: Broker, snapshot: Snapshot | None = None, **query: str) -> Retr
         moment, _, pk = after.partition(",")
         place = (datetime.fromisoformat(moment), int(pk))
     wanted = parse(query, NOW)
-    return retrying.retrying(broker, wanted, snapshot, NOW, hidden=NOTHING, place=place)
+    read = {broker: snapshot} if snapshot else {}
+    hidden = {broker.pk: NOTHING}
+    return retrying.retrying([broker], wanted, read, NOW, hidden=hidden, place=place)
 
 
 def listed(shown: RetryList) -> list[str]:

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from html import unescape
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.urls import reverse
 
+from analytics.models import ScheduledMessage
+from analytics.scheduled.rows import projection
+from delayboard.models import DeadLetterQueue, Publication, ScheduledChange
+from delayboard.now.navigation import PAGES, count_badges
+from tests.analytics.builders import an_entry
 from tests.builders import make_broker, make_pair
+from tests.delayboard.builders import a_message, parked
+from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import know, pages, signed_in, text_of
+from topology.definitions import Queue
 from topology.models import Broker, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
 
+# The pages of the header that are of brokers, and pages below them with lists.
+OF_BROKERS = (
+    *(page.url_name for page in PAGES if page.has_brokers),
+    "scheduled_changes",
+    "topology:patterns",
+    "topology:topology_add",
+    "search",
+)
 CARRY_A_BROKER = (
     "now",
     "topology:topologies",
@@ -24,8 +42,12 @@ CARRY_A_BROKER = (
     "analytics:scheduled",
     "replays",
     "topology:findings_overview",
+    "scheduled_changes",
     "search",
 )
+# Reports add up, and the others list pages and patterns.
+NAME_NO_BROKER = ("analytics:reports", "topology:patterns", "search")
+NOW = datetime.now(UTC)
 
 
 @pytest.fixture
@@ -110,6 +132,75 @@ def test_of_several_brokers_none_is_chosen_beforehand(pair: Topology) -> None:
 def test_the_only_broker_is_chosen(broker: Broker) -> None:
     text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology_add")))
     assert selected(text, "broker") == [broker.slug]
+
+
+@pytest.fixture
+def three() -> list[Broker]:
+    """Brokers that each have a retry topology with a waiting message, and a parked message."""
+    brokers = [make_broker(name=f"{name} broker") for name in ("Alpha", "Beta", "Gamma")]
+    for broker in brokers:
+        made = make_pair(broker, delay="15s")
+        Topology.objects.filter(pk=made.pk).update(state=State.APPLIED)
+        projection.project(made, [an_entry("waits", NOW, due_at=NOW + timedelta(hours=1))])
+        row = ScheduledMessage.objects.get(topology=made)
+        change = {"kind": "cancel", "key": row.key, "due_at": NOW, "content_id": row.content_id}
+        ScheduledChange.objects.create(broker=broker, topology=made, message=row, **change)
+        know(broker, *made.definitions, Queue("parked"), parked=5)
+        DeadLetterQueue.objects.create(
+            broker=broker, queue="parked", is_confirmed=True, decided_at=NOW
+        )
+        parked(broker, a_message(), queue="parked")
+        Publication.objects.create(broker=broker, size=1, exchange="orders")
+        a_batch(broker)
+    return brokers
+
+
+def main_of(answer: Any) -> str:
+    """What the page shows below its header."""
+    return text_of(answer).partition("<main")[2]
+
+
+@pytest.mark.parametrize("name", OF_BROKERS)
+def test_a_page_without_a_chosen_broker_covers_all_or_asks_which(
+    three: list[Broker], name: str
+) -> None:
+    answer = signed_in(Role.ADMIN).get(reverse(name))
+    text = main_of(answer)
+    assert answer.context["header"].broker is None
+    assert all(broker.name in text for broker in three) or name in NAME_NO_BROKER
+
+
+@pytest.mark.parametrize("name", [name for name in CARRY_A_BROKER if name not in NAME_NO_BROKER])
+def test_a_page_of_a_chosen_broker_shows_no_other(three: list[Broker], name: str) -> None:
+    first, chosen, last = three
+    client = signed_in(Role.ADMIN)
+    answer = client.get(reverse(name), {"broker": chosen.slug}, follow=True)
+    assert answer.context["header"].broker == chosen
+    text = main_of(answer)
+    assert first.name not in text
+    assert last.name not in text
+
+
+def test_badges_count_what_the_lists_of_all_brokers_have(three: list[Broker]) -> None:
+    client = signed_in(Role.ADMIN)
+    answer = client.get(reverse("dead_letters"))
+    badge = count_badges(three, NOW)["dead_letters"]
+    assert badge.number == sum(group.parked for group, _ in answer.context["lines"]) == 3
+    assert main_of(answer).count('<td data-label="Parked" class="number">1</td>') == 3
+    retrying = client.get(reverse("retrying_anywhere")).context["listing"]
+    assert [row.line.row.broker for row in retrying.retries] == three
+
+
+def test_links_of_now_keep_the_chosen_broker(three: list[Broker]) -> None:
+    text = main_of(signed_in(Role.ADMIN).get(reverse("now"), {"broker": three[1].slug}))
+    for name in ("analytics:scheduled", "retrying_anywhere", "dead_letters", "replays"):
+        found = [one for one in links(text) if urlsplit(one).path == reverse(name)]
+        assert found
+        assert {query["broker"][0] for query in map(query_of, found)} == {three[1].slug}
+
+
+def query_of(link: str) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(link).query)
 
 
 @pytest.mark.parametrize("name", [*CARRY_A_BROKER, "topology:topology_add"])

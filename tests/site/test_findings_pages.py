@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
+from delayboard.now.navigation import count_badges
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
@@ -199,18 +200,13 @@ def test_the_page_of_a_broker_has_a_first_look_with_the_worst_findings(broker: B
 
 def test_of_several_brokers_each_has_its_counts(broker: Broker) -> None:
     other = make_broker(name="Other rabbit")
-    know(broker, LOST)
-    know(other, a_queue("work"))
-    text = text_of(signed_in(Role.VIEWER).get(reverse("topology:findings_overview")))
-    assert "1 loss</span>" in text
-    assert "Other rabbit" in text
-
-
-def test_a_broker_that_never_answered_has_unknown_findings(broker: Broker) -> None:
-    other = make_broker(name="Other rabbit")
+    record_findings(broker, find(know(broker, LOST)), timezone.now())
     know(other, LOST)
     text = text_of(signed_in(Role.VIEWER).get(reverse("topology:findings_overview")))
-    assert "unknown: " in text
+    assert text.count("1 loss</span>") == 1
+    assert count_badges([broker, other], timezone.now())["topology:findings_overview"].number == 1
+    # The worker has not checked the other one yet.
+    assert text.count('<span class="quiet">unknown</span>') == 1
     assert "not yet" in text
 
 

@@ -194,7 +194,7 @@ def _with_page(
     topologies = {one.pk: one for one in shown.topologies}
     for row in rows:
         if topology := topologies.get(row.topology_id or 0):
-            row.topology = topology
+            row.topology, row.broker = topology, topology.broker
     page, next_place = page_of(rows)
     lines = [reader.line(row, shown.now) for row in page]
     return replace(shown, lines=lines, next_place=next_place)

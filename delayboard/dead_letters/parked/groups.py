@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
 
@@ -68,18 +69,22 @@ def parse(values: Mapping[str, str]) -> GroupFilter:
     )
 
 
-def page(broker: Broker, filters: GroupFilter, rules: Redaction = NOTHING) -> Page:
-    """The groups of a broker that fit, at most PAGE of them, as `rules` let them be seen."""
-    rows = MessageGroup.objects.filter(broker=broker, merged_into=None).select_related("owner")
-    merged = MessageGroup.objects.filter(broker=broker, merged_into__isnull=False)
+def page(brokers: Collection[Broker], filters: GroupFilter, rules: Mapping[int, Redaction]) -> Page:
+    """The groups of these brokers that fit, at most PAGE of them.
+
+    `rules` are those of each broker, by its id: they say what is seen and searched of its groups.
+    """
+    of_brokers = MessageGroup.objects.filter(broker__in=brokers)
+    rows = of_brokers.filter(merged_into=None).select_related("owner", "broker")
+    merged = of_brokers.filter(merged_into__isnull=False)
     rows = _add_merged(rows) if (has_merged := merged.exists()) else rows
-    hidden = hidden_columns(rules)
-    searched = [name for name in _SEARCHED if name not in hidden]
     open_ones = Q(parked__gt=0) | Q(replaying__gt=0) | Q(delayed__gt=0)
     if has_merged:
         open_ones |= Q(pk__in=merged.filter(open_ones).values("merged_into"))
     rows = _filter_fitting(
-        rows if filters.with_empty else rows.filter(open_ones), filters.text, searched
+        rows if filters.with_empty else rows.filter(open_ones),
+        filters.text,
+        {broker.pk: hidden_columns(rules[broker.pk]) for broker in brokers},
     )
     if filters.sort == "count":
         column = "parked_in_all" if has_merged else "parked"
@@ -87,7 +92,7 @@ def page(broker: Broker, filters: GroupFilter, rules: Redaction = NOTHING) -> Pa
         column = "last_in_all" if has_merged else "last_at"
     rows = rows.order_by(f"-{column}", "-pk")
     found = with_merged_counts(list(rows[filters.after : filters.after + PAGE + 1]))
-    seen = [seen_group(group, rules) for group in found[:PAGE]]
+    seen = [seen_group(group, rules[group.broker_id]) for group in found[:PAGE]]
     return Page(seen, filters.after + PAGE if len(found) > PAGE else None)
 
 
@@ -117,13 +122,20 @@ def with_merged_counts(groups: Sequence[MessageGroup]) -> list[MessageGroup]:
 
 
 def _filter_fitting(
-    rows: QuerySet[MessageGroup], text: str, searched: Sequence[str]
+    rows: QuerySet[MessageGroup], text: str, hidden: Mapping[int, Collection[str]]
 ) -> QuerySet[MessageGroup]:
-    """Those that hold every word of the text somewhere."""
+    """Those that hold every word of the text in a column that is not hidden for their broker."""
+    hiding: dict[frozenset[str], list[int]] = defaultdict(list)
+    for broker, columns in hidden.items():
+        hiding[frozenset(columns)].append(broker)
     for word in text.split():
         anywhere = Q()
-        for name in searched:
-            anywhere |= Q(**{f"{name}__icontains": word})
+        for columns, brokers in hiding.items():
+            named = Q()
+            for name in _SEARCHED:
+                if name not in columns:
+                    named |= Q(**{f"{name}__icontains": word})
+            anywhere |= Q(broker__in=brokers) & named
         rows = rows.filter(anywhere)
     return rows
 
@@ -165,6 +177,12 @@ def seen_in(
             number, first = number + known.number, min(first, known.first)
         seen[group.pk or failure.fingerprint] = Seen(seen_group(group, rules), number, first)
     return sorted(seen.values(), key=lambda one: -one.number)
+
+
+def count_parked(brokers: Collection[Broker]) -> dict[int, int]:
+    """Broker -> how many messages of it are parked; all of them are in groups."""
+    rows = MessageGroup.objects.filter(broker__in=brokers).order_by()
+    return dict(rows.values_list("broker").annotate(Sum("parked")))
 
 
 def by_state(broker: Broker) -> list[tuple[str, str, int]]:

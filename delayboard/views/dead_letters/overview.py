@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,33 +28,77 @@ MOST_CANDIDATES = 300
 _fed = SnapshotCache[Feeds]()
 
 
+@dataclass(frozen=True)
+class BrokerPart:
+    """What the page has of one broker; `parked` counts its parked messages."""
+
+    broker: Broker
+    latest: Latest
+    queues: Queues
+    parked: int
+    may_operate: bool
+
+    @property
+    def others(self) -> int:
+        """The queues that match and do not look like dead-letter queues, listed or not."""
+        return self.queues.total - len(self.queues.proposed)
+
+
 @require_safe
 def dead_letters(request: HttpRequest) -> HttpResponse:
-    """The groups of the chosen broker, and its queues: confirmed, proposed, others."""
-    visible, chosen = access.choose_brokers(request)
-    broker = chosen or next(iter(visible), None)
-    context: dict[str, Any] = {"brokers": visible, "broker": broker}
-    if broker is not None:
-        known = snapshots.fresh(broker)
-        group_filter = groups.parse(request.GET.dict())
-        now = datetime.now(UTC)
+    """The groups of the brokers, and their queues: confirmed, proposed, others."""
+    choice = access.choose_brokers(request)
+    group_filter = groups.parse(request.GET.dict())
+    now = datetime.now(UTC)
+    parts = _parts(request, choice.shown, group_filter.text, now)
+    context: dict[str, Any] = {
+        "brokers": choice.visible,
+        "broker": choice.only,
+        "shows_brokers": choice.only is None,
+        "parts": parts,
+        "confirmed": sum(len(part.queues.confirmed) for part in parts),
+        "proposed": sum(len(part.queues.proposed) for part in parts),
+        "operates": any(part.may_operate for part in parts),
+        "group_filter": group_filter,
+        "next": request.get_full_path(),
+    }
+    if choice.only:
+        (part,) = parts
         context |= {
-            "latest": known,
-            "group_filter": group_filter,
-            "queues": _queues(broker, known, group_filter.text, now),
-            "may_operate": access.may(request.user, broker, Role.OPERATOR),
-            "may_redact": access.may(request.user, broker, Role.ADMIN),
-            "next": request.get_full_path(),
+            "latest": part.latest,
+            "queues": part.queues,
+            "may_operate": part.may_operate,
+            "may_redact": access.may(request.user, choice.only, Role.ADMIN),
         }
-        rules = redaction.rules_for(request.user, broker)
-        context |= _groups(broker, group_filter, rules, request.GET.get("trend", ""), now)
+    rules = redaction.rules_by_broker(request.user, choice.shown)
+    context |= _groups(choice.shown, group_filter, rules, request.GET.get("trend", ""), now)
     return render(request, "delayboard/dead_letters.html", context)
 
 
+def _parts(
+    request: HttpRequest, brokers: Sequence[Broker], text: str, now: datetime
+) -> list[BrokerPart]:
+    parked = groups.count_parked(brokers)
+    return [
+        BrokerPart(
+            broker,
+            known,
+            _queues(broker, known, text, now),
+            parked.get(broker.pk, 0),
+            access.may(request.user, broker, Role.OPERATOR),
+        )
+        for broker, known in zip(brokers, snapshots.fresh_all(brokers), strict=True)
+    ]
+
+
 def _groups(
-    broker: Broker, group_filter: groups.GroupFilter, rules: Redaction, trend: str, now: datetime
+    brokers: Sequence[Broker],
+    group_filter: groups.GroupFilter,
+    rules: Mapping[int, Redaction],
+    trend: str,
+    now: datetime,
 ) -> dict[str, Any]:
-    page = groups.page(broker, group_filter, rules)
+    page = groups.page(brokers, group_filter, rules)
     span = trend if trend in group_trend.SPANS else "day"
     drawn = group_trend.trends(page.groups, group_trend.SPANS[span], now)
     return {
@@ -61,7 +107,7 @@ def _groups(
         "sorts": groups.SORTS,
         "spans": group_trend.SPANS,
         "span": span,
-        "has_groups": MessageGroup.objects.filter(broker=broker).exists(),
+        "has_groups": MessageGroup.objects.filter(broker__in=brokers).exists(),
     }
 
 

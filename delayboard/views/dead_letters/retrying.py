@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from topology import access, redaction, snapshots
 from topology.models import Broker, Role
 from topology.operations import adopt
 from topology.patterns.table import PATTERNS
+from topology.provisioning.recognition import Found
 from topology.snapshot import Snapshot
 from topology.views.brokers.discovered_topologies import recognize_snapshot
 
@@ -25,49 +27,58 @@ SHOWN = 50
 
 @require_safe
 def retrying_anywhere(request: HttpRequest) -> HttpResponse:
-    """Of the broker that is chosen, or of the first that the user may see."""
-    visible, broker = access.choose_brokers(request)
-    if broker is not None:
-        return redirect("retrying", broker.slug)
-    return _page(request, visible[0] if visible else None, visible)
+    """Of all brokers that the user may see, or of the one that is chosen."""
+    choice = access.choose_brokers(request)
+    if choice.chosen is not None:
+        return redirect("retrying", choice.chosen.slug)
+    return _page(request, choice.visible)
 
 
 @require_safe
 @access.with_broker(Role.VIEWER)
 def retrying(request: HttpRequest, broker: Broker) -> HttpResponse:
     """What waits for its next attempt, the soonest due first."""
-    return _page(request, broker, list(access.visible_brokers(request.user)))
+    return _page(request, [broker])
 
 
-def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) -> HttpResponse:
-    context: dict[str, Any] = {"broker": broker, "brokers": visible}
-    if broker is not None:
-        now = datetime.now(UTC)
-        known = snapshots.fresh(broker)
-        hidden = redaction.rules_for(request.user, broker)
-        filters = search.allowed(parse(request.GET.dict(), now), [broker], {broker.pk: hidden})
-        place = read_place(request.GET.get("after", ""))
-        context |= {
-            "latest": known,
-            "operated": list(access.visible_brokers(request.user, Role.OPERATOR)),
-            **(_others(broker, known.snapshot) if known.snapshot else {}),
-            "filters": filters,
-            "listing": retry_list.retrying(
-                broker, filters, known.snapshot, now, hidden=hidden, place=place
-            ),
-        }
+def _page(request: HttpRequest, brokers: list[Broker]) -> HttpResponse:
+    now = datetime.now(UTC)
+    known = dict(zip(brokers, snapshots.fresh_all(brokers), strict=True))
+    hidden = redaction.rules_by_broker(request.user, brokers)
+    filters = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
+    place = read_place(request.GET.get("after", ""))
+    read = {broker: one.snapshot for broker, one in known.items() if one.snapshot}
+    only = brokers[0] if len(brokers) == 1 else None
+    context: dict[str, Any] = {
+        "brokers": brokers,
+        "broker": only,
+        "shows_brokers": only is None,
+        "latest": known[only] if only else None,
+        "operated": list(access.visible_brokers(request.user, Role.OPERATOR)),
+        **_others(read),
+        "filters": filters,
+        "listing": retry_list.retrying(brokers, filters, read, now, hidden=hidden, place=place),
+    }
     return render(request, "delayboard/retrying.html", context)
 
 
-def _others(broker: Broker, snapshot: Snapshot) -> dict[str, Any]:
-    """What retries in the broker and is managed by nobody: only how much waits there is known."""
-    worked = recognize_snapshot(broker, snapshot)
-    if worked is None:
-        return {"others_are_unknown": True}
-    found = [one for one in worked.value.found if PATTERNS[one.use.kind].ATTEMPTS_COUNTED_BY]
-    others = adopt.list_unmanaged(broker, found)
-    others.sort(key=lambda one: -(one.waiting or 0))
+def _others(read: Mapping[Broker, Snapshot]) -> dict[str, Any]:
+    """What retries in the brokers and is managed by nobody: only how much waits there is known."""
+    others: list[tuple[Broker, Found]] = []
+    unknown = []
+    for broker, snapshot in read.items():
+        worked = recognize_snapshot(broker, snapshot)
+        if worked is None:
+            unknown.append(broker)
+            continue
+        found = [one for one in worked.value.found if PATTERNS[one.use.kind].ATTEMPTS_COUNTED_BY]
+        others += [(broker, one) for one in adopt.list_unmanaged(broker, found)]
+    others.sort(key=lambda pair: -(pair[1].waiting or 0))
     return {
-        "others": [(one, PATTERNS[one.use.kind].EXPLANATION.title) for one in others[:SHOWN]],
+        "others": [
+            (broker, one, PATTERNS[one.use.kind].EXPLANATION.title)
+            for broker, one in others[:SHOWN]
+        ],
         "others_total": len(others),
+        "others_are_unknown": unknown,
     }

@@ -48,11 +48,7 @@ def publish(request: HttpRequest) -> HttpResponse:
     if data is None:
         for note in start.notes:
             messages.warning(request, note)
-    visible = access.visible_brokers(request.user)
-    context: dict[str, Any] = {
-        "form": form,
-        "broker": visible.filter(slug=request.GET.get("broker", "")).first(),
-    }
+    context: dict[str, Any] = {"form": form, "broker": access.choose_brokers(request).chosen}
     if "format" in request.POST:
         form.format_body()
     elif "save_template" in request.POST:
@@ -81,21 +77,21 @@ def publish(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, form: PublishForm, context: dict[str, Any]) -> HttpResponse:
-    visible = access.visible_brokers(request.user)
+    choice = access.choose_brokers(request)
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     templates = PublishTemplate.objects.filter(broker__in=operated)
-    rows = Publication.objects.filter(broker__in=visible).select_related("topology")
+    rows = Publication.objects.filter(broker__in=choice.shown).select_related("broker", "topology")
     recent = list(rows[:10])
+    jobs = PublishJob.objects.filter(broker__in=choice.shown)
     context |= {
-        "jobs": PublishJob.objects.filter(broker__in=visible).select_related("work", "topology")[
-            :5
-        ],
+        "shows_brokers": choice.only is None,
+        "jobs": jobs.select_related("work", "topology", "broker")[:5],
         "recent": list(zip(recent, track_all(recent, datetime.now(UTC)), strict=True)),
         "templates": templates.select_related("broker", "created_by")[:MOST_TEMPLATES],
         "may_publish": operated.exists(),
         "offers": _offers(form),
         "time_zone": timezone.get_current_timezone_name(),
-        "has_brokers": visible.exists(),
+        "has_brokers": bool(choice.visible),
     }
     return render(request, "delayboard/publish.html", context)
 

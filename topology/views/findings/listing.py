@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -11,40 +10,35 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from topology import access, snapshots
+from topology import access
 from topology.database.paging import row_number
+from topology.findings.counts import make_counts
 from topology.findings.finding import Finding, Severity
 from topology.findings.report import name_of
 from topology.models import Broker, Role
-from topology.operations.finding_rows import find_mutes, find_pending
+from topology.operations.finding_rows import count_open, find_mutes, find_pending
 from topology.views.findings.results import (
     count_by_severity,
-    findings_line,
     make_line,
     read_findings,
 )
 from topology.views.sorting import read_sort
 
 PAGE = 50
-LIST_AGE = timedelta(seconds=10)
 
 
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
-    """The only broker's findings, or the counts of each."""
+    """The only broker's findings, or for each what the worker last counted, as the badge does."""
     visible, chosen = access.choose_brokers(request)
     if chosen:
         return redirect("topology:findings", chosen.slug)
     if len(visible) == 1:
         return findings(request, broker_slug=visible[0].slug)
-    known = snapshots.fresh_all(visible, LIST_AGE)
+    found = count_open(visible, timezone.now())
     rows = [
-        {
-            "broker": broker,
-            "latest": one,
-            "counts": findings_line(broker, one.snapshot) if one.snapshot else None,
-        }
-        for broker, one in zip(visible, known, strict=True)
+        (broker, make_counts(found.get(broker.pk, {})) if broker.findings_checked_at else None)
+        for broker in visible
     ]
     return render(request, "topology/findings_overview.html", {"rows": rows})
 

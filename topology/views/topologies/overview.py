@@ -26,11 +26,9 @@ SORTS = {"name": "name", "pattern": "kind", "broker": "broker__name", "applied":
 
 @require_safe
 def topologies(request: HttpRequest) -> HttpResponse:
-    visible, broker = access.choose_brokers(request)
-    rows = Topology.objects.filter(broker__in=visible).select_related("broker", "drift")
+    choice = access.choose_brokers(request)
+    rows = Topology.objects.filter(broker__in=choice.shown).select_related("broker", "drift")
     rows = rows.prefetch_related("missing_bindings")
-    if broker is not None:
-        rows = rows.filter(broker=broker)
     if request.GET.get("deleted") != "yes":
         rows = rows.exclude(state=State.DELETED)
     sort = read_sort(request, SORTS, "name")
@@ -43,11 +41,11 @@ def topologies(request: HttpRequest) -> HttpResponse:
         "topology/topologies.html",
         {
             "rows": [(one, counts.get(one.pk)) for one in rows],
-            "brokers": visible,
-            "broker": broker,
+            "brokers": choice.visible,
+            "broker": choice.chosen,
             "sort": sort,
             "with_deleted": request.GET.get("deleted") == "yes",
-            "stream_taps": replace_tap.list_stream_taps(request.user, visible),
+            "stream_taps": replace_tap.list_stream_taps(request.user, choice.shown),
             "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
         },
     )
