@@ -38,6 +38,10 @@ class DayRefused(Exception):
     """The day cannot be run now; the message says why."""
 
 
+class DayTaken(DayRefused):
+    """Another process computes the day at present."""
+
+
 class Stopped(Exception):
     """The run was requested to stop, or another process took it over."""
 
@@ -173,6 +177,9 @@ def run_requested(stop: Event, *, alive: Callable[[], None] = lambda: None) -> i
             break
         try:
             run_day(run.day, progress=progress)
+        except DayTaken:
+            # The demo, a command or another worker was faster: the day is no longer open.
+            continue
         except (launch.LaunchError, DayRefused) as error:
             logger.error("The nightly run of %s: %s", run.day, error)
         except Stopped:
@@ -226,7 +233,7 @@ def _claim(day: date) -> str:
         code_version=_code_version(),
     )
     if not claimed:
-        raise DayRefused(
+        raise DayTaken(
             f"Another process computes {day}. If that process was killed, try again in "
             f"{LEASE.seconds} seconds."
         )

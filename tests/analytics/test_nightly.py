@@ -127,6 +127,23 @@ def test_a_day_that_another_process_runs_is_refused() -> None:
     assert Run.objects.get().owner == "other"
 
 
+def test_a_day_that_another_process_takes_first_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nightly.request_run(DAY)
+    claim = nightly._claim
+
+    def claim_second(day: date) -> str:
+        Run.objects.all().delete()
+        running(timedelta(seconds=20))
+        return claim(day)
+
+    monkeypatch.setattr(nightly, "_claim", claim_second)
+    assert nightly.run_requested(Event()) == 0
+    assert Run.objects.get().owner == "other"
+    assert caplog.records == []
+
+
 def test_a_day_whose_process_was_killed_can_be_run_again() -> None:
     running(timedelta(seconds=-1))
     assert nightly.run_day(DAY).state == "done"

@@ -150,6 +150,21 @@ def test_a_missing_pdf_is_logged_once_and_not_for_each_day(
     ]
 
 
+def test_without_chromium_nothing_is_logged_and_the_pdf_is_added_once_there_is_one(
+    computed: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = datetime(2026, 11, 21, 1, tzinfo=UTC)
+    monkeypatch.setenv("CHROMIUM", "/nowhere/chromium")
+    assert store_report(DAY).pdf_error.startswith("No PDF: Chromium is not installed.")
+    assert caplog.records == []
+    assert days_to_store(now) == []
+    monkeypatch.delenv("CHROMIUM")
+    assert days_to_store(now) == [DAY]
+    monkeypatch.setattr(store, "print_pdf", lambda html, alive: b"%PDF-1.4")
+    assert store_report(DAY).pdf == b"%PDF-1.4"
+    assert days_to_store(now) == []
+
+
 def test_who_does_not_see_all_brokers_gets_no_stored_report(
     computed: Run, broker: Broker, client: Client
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from django.contrib.auth.models import User
 from django.urls import NoReverseMatch, reverse
@@ -179,6 +180,27 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("found-one", "topology:discovered", broker.slug, query=built)
     scene.add("findings-one", "topology:finding", broker.slug, _first_finding(broker))
     scene.add("prediction-levels", "publish", query=_far(levels), act=press("Predict"))
+    return scene
+
+
+def several(user: User, vhost: Vhost) -> Scene:
+    """Three brokers, of which none is chosen: two that work, and one that never answered."""
+    for number, (name, colour) in enumerate((("orders", "violet"), ("refunds", "amber"))):
+        broker = make_broker(vhost, name=f"{name.title()} rabbit")
+        _dress(broker, environment="staging" if number else "test", colour=colour)
+        pair = _applied(broker, name)
+        contents.declare(vhost, [f"{name}-parked", f"{name}-dead"])
+        died.groups(broker, user, f"{name}-parked", ["shop.NoStock", "shop.Timeout"])
+        rows.scheduled(pair, [f"{name}-1", f"{name}-2"])
+        rows.publications(broker, user, [name])
+        eventually(partial(_numbers_known, broker), "the broker counts its messages")
+    _dress(_unreachable("Stock rabbit"), environment="production", is_production=True)
+    scene = Scene(user)
+    scene.add("dead-letters", "dead_letters")
+    scene.add("retrying", "retrying_anywhere")
+    scene.add("scheduled", "analytics:scheduled")
+    scene.add("findings", "topology:findings_overview")
+    scene.add("publish", "publish")
     return scene
 
 

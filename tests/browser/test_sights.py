@@ -31,6 +31,7 @@ BUILDERS: dict[str, Callable[[User, Vhost], Scene]] = {
     "fresh": lambda user, vhost: scenes.fresh(user),
     "empty": scenes.empty,
     "normal": scenes.normal,
+    "several": scenes.several,
     "crowded": scenes.crowded,
     "broken": scenes.broken,
 }

@@ -20,11 +20,18 @@ NAMES = (
     "google-chrome-stable",
 )
 SECONDS = 60.0
-NO_CHROMIUM = "No PDF: Chromium is not installed. Install it, or set CHROMIUM to its path."
+NO_CHROMIUM = (
+    "No PDF: Chromium is not installed. Install it on the machine of the worker, or set CHROMIUM "
+    "to its path. The worker then adds the PDF."
+)
 
 
 class PdfError(Exception):
     """The PDF could not be made; the message says why."""
+
+
+class NoChromium(PdfError):
+    """This machine has no Chromium, which nothing else needs."""
 
 
 def find_chromium() -> str | None:
@@ -37,7 +44,7 @@ def print_pdf(html: str, *, alive: Callable[[], None] = lambda: None) -> bytes:
     """The file, which loads nothing, as PDF. `alive` is called meanwhile. Raises PdfError."""
     program = find_chromium()
     if program is None:
-        raise PdfError(NO_CHROMIUM)
+        raise NoChromium(NO_CHROMIUM)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         source, target = folder / "report.html", folder / "report.pdf"

@@ -12,7 +12,13 @@ from django.db.models import F, OuterRef, Q, Subquery
 from analytics.models import Delivery, NightlyReport, Run, Subscriber
 from analytics.models.run import RunState
 from analytics.results.nightly_report.document import as_html, report_of
-from analytics.results.nightly_report.pdf import PdfError, print_pdf
+from analytics.results.nightly_report.pdf import (
+    NO_CHROMIUM,
+    NoChromium,
+    PdfError,
+    find_chromium,
+    print_pdf,
+)
 from analytics.results.period import complete_at
 
 # Of days before there is a report only if somebody runs run_nightly for them.
@@ -30,9 +36,12 @@ def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> Nigh
     pdf, problem = None, ""
     try:
         pdf = print_pdf(html, alive=alive)
+    except NoChromium as error:
+        # The page says it beside the report.
+        problem = str(error)
     except PdfError as error:
         problem = str(error)
-        # A machine without Chromium has no PDF of any day: to log it once is enough.
+        # What fails for one day fails for the next: to log it once is enough.
         if not NightlyReport.objects.filter(pdf_error=problem).exists():
             logger.warning("The report of %s: %s", day, problem)
     now = datetime.now(UTC)
@@ -56,8 +65,14 @@ def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> Nigh
 
 
 def days_to_store(now: datetime) -> list[date]:
-    """The last days that were computed since their report was stored, oldest first."""
-    made_at = NightlyReport.objects.filter(day=OuterRef("day")).values("made_at")
+    """The last days that were computed since their report was stored, oldest first.
+
+    And those of which there is no PDF because Chromium was not installed then.
+    """
+    stored = NightlyReport.objects.filter(day=OuterRef("day"))
+    if find_chromium():
+        stored = stored.exclude(pdf_error=NO_CHROMIUM)
+    made_at = stored.values("made_at")
     runs = Run.objects.filter(
         day__range=(_first_day(now), (now - timedelta(days=1)).date()),
         state__in=(RunState.DONE, RunState.NO_DATA),
