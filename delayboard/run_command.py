@@ -7,18 +7,25 @@ command explains how to migrate it.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
+from pkgutil import iter_modules
 
 import django
+from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command, execute_from_command_line, get_commands
+from django.core.management.base import CommandError
 from django.db import Error, connection
-from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
 
+from topology.content.text import visible
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.input_file import is_file
 
 OURS = frozenset({"topology", "analytics", "delayboard"})
@@ -29,28 +36,51 @@ MIGRATING = "run"
 MIGRATE_FIRST = "The database is not migrated. Run manage.py migrate first."
 
 
-class NotReady(Exception):
-    """The message says why the command cannot run, and what to do."""
-
-
 def run_command(arguments: Sequence[str]) -> int:
-    """The exit code. Raises SystemExit as Django's commands do."""
-    if not all(map(is_text, arguments)):
-        sys.stderr.write("The command was not run. An argument is not valid UTF-8.\n")
-        return 2
+    """The exit code. Raises SystemExit as Django's commands do.
+
+    What keeps a command from its work becomes one sentence and an exit code here, and nowhere else.
+    """
     try:
         try:
-            return _run(arguments)
+            _run(arguments)
         finally:
             # Little output is written here, and not when Python ends.
             sys.stdout.flush()
-    except ImproperlyConfigured as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
     except BrokenPipeError:
         # Whoever reads the output, such as head, has enough. What is left of it must go somewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return ExitCode.NO
+    except KeyboardInterrupt:
+        return _fail(arguments, "The command was stopped.", ExitCode.STOPPED)
+    except CommandError as error:
+        if "--traceback" in arguments:
+            raise
+        return _fail(arguments, str(error), error.returncode)
+    except ImproperlyConfigured as error:
+        return _fail(arguments, str(error), ExitCode.NOT_RUN)
+    except (Error, OSError) as error:
+        from topology.database.errors import explain
+
+        if (trouble := explain(error)) is None:
+            raise
+        return _fail(arguments, str(trouble), ExitCode.NOT_RUN)
+    return ExitCode.DONE
+
+
+def _fail(arguments: Sequence[str], sentence: str, code: int) -> int:
+    """Print why it failed, for programs as JSON too; returns the code."""
+    for line in sentence.splitlines():
+        sys.stderr.write(f"{visible(line)}\n")
+    if prints_json(arguments):
+        sys.stdout.write(json.dumps({"error": sentence}, ensure_ascii=False) + "\n")
+    return code
+
+
+def prints_json(arguments: Sequence[str]) -> bool:
+    """Whether the command writes JSON, by `--json`, which argparse allows to cut, or as `lint`."""
+    is_cut = any(len(one) > len("--") and "--json".startswith(one) for one in arguments)
+    return is_cut or "--format=json" in arguments or ("--format", "json") in pairwise(arguments)
 
 
 def is_text(argument: str) -> bool:
@@ -62,25 +92,12 @@ def is_text(argument: str) -> bool:
     return True
 
 
-def _run(arguments: Sequence[str]) -> int:
-    if not needs_database(arguments):
-        execute_from_command_line(list(arguments))
-        return 0
-    from topology.database.errors import explain
-
-    try:
+def _run(arguments: Sequence[str]) -> None:
+    if not all(map(is_text, arguments)):
+        raise BadInput("The command was not run. An argument is not valid UTF-8.")
+    if needs_database(arguments):
         prepare_database()
-        execute_from_command_line(list(arguments))
-    except NotReady as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    except (Error, OSError) as error:
-        trouble = explain(error)
-        if trouble is None:
-            raise
-        sys.stderr.write(f"{trouble}\n")
-        return 1
-    return 0
+    execute_from_command_line(list(arguments))
 
 
 def needs_database(arguments: Sequence[str]) -> bool:
@@ -99,26 +116,40 @@ def checks_file(arguments: Sequence[str]) -> bool:
 
 
 def prepare_database() -> None:
-    """Create the tables in an empty file of ours. Raises NotReady, and db.Error."""
+    """Create the tables in an empty file of ours. Raises BadInput, and db.Error."""
     if connection.vendor != "sqlite":
         if is_migration_missing():
-            raise NotReady(MIGRATE_FIRST)
+            raise BadInput(MIGRATE_FIRST)
         return
     # SQLite may refuse a look at a file in which another process creates the tables.
     with one_at_a_time():
         if not is_migration_missing():
             return
         if connection.introspection.table_names():
-            raise NotReady(MIGRATE_FIRST)
+            raise BadInput(MIGRATE_FIRST)
         call_command("migrate", interactive=False, verbosity=0)
 
 
 def is_migration_missing() -> bool:
     """Whether this version has migrations that the database does not have."""
-    executor = MigrationExecutor(connection)
-    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    connection.close()
-    return bool(plan)
+    try:
+        # The names of files tell most often, and to load the migrations takes long.
+        if _migration_names() <= set(MigrationRecorder(connection).applied_migrations()):
+            return False
+        from django.db.migrations.executor import MigrationExecutor
+
+        executor = MigrationExecutor(connection)
+        return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    finally:
+        connection.close()
+
+
+def _migration_names() -> set[tuple[str, str]]:
+    return {
+        (config.label, module.name)
+        for config in apps.get_app_configs()
+        for module in iter_modules([f"{config.path}/migrations"])
+    }
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import Order, TargetMode
 from topology import access
 from topology.content.text import fold
+from topology.management.exit_codes import BadInput
 from topology.management.find_rows import find_topology
 from topology.models import Broker, Role, Topology
 
-USAGE_CODE = 2
 MOST_QUEUES = 10_000
 CHOICES = ("parked_message", "group", "query", "parked_from", "queue")
 ACTIONS = ("resume", "pause", "cancel")
@@ -83,17 +83,17 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def find_action(given: Mapping[str, Any]) -> str:
-    """The choice or the action that was given. Raises CommandError unless it is exactly one."""
+    """The choice or the action that was given. Raises BadInput unless it is exactly one."""
     found = [name for name in (*CHOICES, *ACTIONS) if given[name] is not None]
     if len(found) > 1:
         *some, last = map(_name_flag, found)
-        raise make_usage_error(f"Say only one of {', '.join(some)} and {last}.")
+        raise BadInput(f"Say only one of {', '.join(some)} and {last}.")
     if not found:
-        raise make_usage_error(
+        raise BadInput(
             f"Say which ones, by one of {', '.join(map(_name_flag, (*CHOICES, *ACTIONS)))}."
         )
     if given["dry_run"] and found[0] in ACTIONS:
-        raise make_usage_error(f"--dry-run goes with a choice, not with --{found[0]}.")
+        raise BadInput(f"--dry-run goes with a choice, not with --{found[0]}.")
     return found[0]
 
 
@@ -108,7 +108,7 @@ def create_draft_of(
             case "group":
                 group = MessageGroup.objects.filter(broker=broker, pk=given["group"]).first()
                 if group is None:
-                    raise make_usage_error(f"{broker.name} has no group {given['group']}.")
+                    raise BadInput(f"{broker.name} has no group {given['group']}.")
                 return create_draft.draft_group(user, group, wanted)
             case "queue":
                 return create_draft.draft_queue(user, broker, given["queue"], wanted)
@@ -118,14 +118,14 @@ def create_draft_of(
         problems = [
             f"{_name_flag(NAMES.get(name, name))}: {why}" for name, why in error.problems.items()
         ]
-        raise make_usage_error(" ".join(problems)) from error
+        raise BadInput(" ".join(problems)) from error
 
 
 def _make_query(broker: Broker, queue: str) -> str:
-    """Raises CommandError where a search would find messages of another queue too."""
+    """Raises BadInput where a search would find messages of another queue too."""
     alike = [name for name in queue_names(broker, MOST_QUEUES) if fold(name) == fold(queue)]
     if alike and alike != [queue]:
-        raise make_usage_error(
+        raise BadInput(
             f"A search does not tell {', '.join(f'“{name}”' for name in alike)} apart: choose by "
             "--group, by --parked-message, or by --query with more words."
         )
@@ -133,14 +133,14 @@ def _make_query(broker: Broker, queue: str) -> str:
 
 
 def _read_options(broker: Broker, given: Mapping[str, Any]) -> options.Options:
-    """Raises OptionError, and CommandError for what is none of its options."""
+    """Raises OptionError, and BadInput for what is none of its options."""
     values = {name: given[flag] for name, flag in NAMES.items() if given[flag] not in (None, False)}
     texts = {name: "yes" if value is True else value for name, value in values.items()}
     return options.read_options(texts | _read_target(broker, given))
 
 
 def _read_target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
-    """The mode, and what only it has. Raises CommandError for more than one target."""
+    """The mode, and what only it has. Raises BadInput for more than one target."""
     asked = {
         TargetMode.TYPED: given["to_exchange"] is not None,
         TargetMode.FIRST_QUEUE: given["to_first_queue"],
@@ -148,18 +148,18 @@ def _read_target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
     }
     modes = [mode for mode, is_asked in asked.items() if is_asked]
     if len(modes) > 1:
-        raise make_usage_error("Say one of --to-exchange, --to-first-queue and --through.")
+        raise BadInput("Say one of --to-exchange, --to-first-queue and --through.")
     mode = modes[0] if modes else TargetMode.DEFAULT
     if mode != TargetMode.DELAY and (given["delay"] or given["to"] is not None):
-        raise make_usage_error("--delay and --to go with --through.")
+        raise BadInput("--delay and --to go with --through.")
     if mode != TargetMode.TYPED and given["key"] is not None:
-        raise make_usage_error("--key goes with --to-exchange.")
+        raise BadInput("--key goes with --to-exchange.")
     if mode == TargetMode.TYPED and given["key"] is None:
-        raise make_usage_error("--to-exchange goes with --key.")
+        raise BadInput("--to-exchange goes with --key.")
     target = {"mode": mode.value}
     if mode == TargetMode.DELAY:
         rows = Topology.objects.filter(broker=broker)
-        target |= {"topology_id": str(find_topology(given["through"], rows, make_usage_error).pk)}
+        target |= {"topology_id": str(find_topology(given["through"], rows).pk)}
         target |= {"key": given["to"] or ""}
     return target
 
@@ -174,7 +174,7 @@ def find_user(name: str | None, broker: Broker) -> Any:
         return None
     user = get_user_model().objects.filter(username=name).first()
     if user is None:
-        raise make_usage_error(f"There is no account “{name}”.")
+        raise BadInput(f"There is no account “{name}”.")
     if not access.may(user, broker, Role.OPERATOR):
         raise CommandError(f"“{name}” does not have the role operator on {broker.name}.")
     return user
@@ -183,9 +183,5 @@ def find_user(name: str | None, broker: Broker) -> Any:
 def find_batch(broker: Broker, key: int) -> ReplayBatch:
     found = ReplayBatch.objects.filter(broker=broker, pk=key).first()
     if found is None:
-        raise make_usage_error(f"{broker.name} has no replay {key}.")
+        raise BadInput(f"{broker.name} has no replay {key}.")
     return found
-
-
-def make_usage_error(sentence: str) -> CommandError:
-    return CommandError(sentence, returncode=USAGE_CODE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from itertools import islice
@@ -23,6 +24,8 @@ from topology.broker.errors import BrokerError
 from topology.content.export_format import compact_json, format_moment
 from topology.content.text import count_of
 from topology.database import paging
+from topology.management.command import command_error
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.models import Broker
 
 KINDS = {
@@ -30,6 +33,7 @@ KINDS = {
     "reschedule": ChangeKind.RESCHEDULE,
     "deliver-now": ChangeKind.DELIVER_NOW,
 }
+
 ACTIONS = ("list", *KINDS, "changes", "undo")
 _OF_MESSAGES = frozenset({"id", "text", "overdue", "stuck"})
 _OF_CHANGES = _OF_MESSAGES | {"all", "dry_run", "user", "confirm"}
@@ -54,7 +58,8 @@ def add_arguments(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="message id, or content id of a message without an id; for undo, the id of a change; "
+        help="message id, content id of a message without one, correlation id (Celery: the id of "
+        "the task), or number of a message in the output of --json; for undo, the id of a change; "
         "for changes either; repeatable",
     )
     parser.add_argument(
@@ -75,19 +80,23 @@ def refuse_unknown_options(action: str, given: Mapping[str, Any]) -> None:
     for name in sorted(frozenset().union(*OPTIONS.values()) - OPTIONS[action]):
         if given[name]:
             option = name.replace("_", "-")
-            raise CommandError(f"The action {action} does not accept --{option}.")
+            raise BadInput(f"The action {action} does not accept --{option}.")
 
 
 def change(
     action: str,
     rows: Iterable[ScheduledMessage],
+    known: Mapping[str, Collection[int]],
     given: Mapping[str, Any],
     now: datetime,
     write: Write,
 ) -> None:
-    """Request a change of these rows, or print what it would do. Raises CommandError."""
+    """Request a change of these rows, or print what it would do. Raises CommandError.
+
+    `known` are the numbers of the rows that each given id means.
+    """
     new_due_at = _read_time(action, given, now)
-    chosen = _choose(rows, given)
+    chosen = _choose(rows, known, given)
     read = {row.broker for row in chosen if is_read(row)}
     users = _permit({row.broker for row in chosen}, given, read)
     kind = KINDS[action]
@@ -97,7 +106,7 @@ def change(
         else:
             verdicts = request(users, chosen, kind, new_due_at)
     except BrokerError as error:
-        raise CommandError(f"Nothing was changed. {error}") from error
+        raise command_error(error, "Nothing was changed. ") from error
     for verdict in verdicts:
         write(_line(verdict, action, new_due_at))
     good = [verdict for verdict in verdicts if not verdict.problem]
@@ -111,6 +120,8 @@ def change(
     write(f"{len(good)} of {len(verdicts)} changes {would}requested.")
     if not good:
         raise CommandError("No message can be changed.")
+    if len(good) < len(verdicts):
+        sys.exit(ExitCode.PARTLY)
 
 
 def list_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
@@ -163,7 +174,7 @@ def _record(row: ScheduledChange) -> dict[str, Any]:
 
 def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
     if bool(given["id"]) is given["all"]:
-        raise CommandError(
+        raise BadInput(
             "Select changes with --id, or use --all for every change that can be undone. "
             "`scheduled changes` lists the ids."
         )
@@ -172,7 +183,7 @@ def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
     known = set(found.values_list("pk", flat=True))
     rows = list(found[: given["limit"]])
     if unknown := [text for text in given["id"] if paging.row_number(text) not in known]:
-        raise CommandError(
+        raise BadInput(
             f"No change that matches has the id “{unknown[0]}”. `scheduled changes` lists the ids."
         )
     if not rows:
@@ -192,33 +203,38 @@ def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
             late.append(row)
             write(f"{row.pk}  {describe(row)}: already took effect, or was undone before.")
     undone = f"{len(rows) - len(late)} of {len(rows)} changes undone."
-    if late:
+    if len(late) == len(rows):
         raise CommandError(undone)
     write(undone)
+    if late:
+        sys.exit(ExitCode.PARTLY)
 
 
 def _read_time(action: str, given: Mapping[str, Any], now: datetime) -> datetime | None:
     if action == "reschedule" and not given["to"]:
-        raise CommandError("The action reschedule needs --to.")
+        raise BadInput("The action reschedule needs --to.")
     try:
         return read_moment(given["to"], now) if given["to"] else None
     except MomentError as error:
-        raise CommandError(f"--to: {error}") from error
+        raise BadInput(f"--to: {error}") from error
 
 
-def _choose(rows: Iterable[ScheduledMessage], given: Mapping[str, Any]) -> list[ScheduledMessage]:
+def _choose(
+    rows: Iterable[ScheduledMessage], known: Mapping[str, Collection[int]], given: Mapping[str, Any]
+) -> list[ScheduledMessage]:
     if bool(given["id"]) is given["all"]:
-        raise CommandError(
+        raise BadInput(
             "Select messages with --id, or use --all for every message that matches the filter."
         )
     chosen = list(islice(rows, given["limit"] or MOST + 1))
-    unknown = sorted(set(given["id"]) - {row.key for row in chosen})
+    found = {row.pk for row in chosen}
+    unknown = [name for name in given["id"] if found.isdisjoint(known.get(name, ()))]
     if unknown and not given["limit"]:
-        raise CommandError(f"No waiting message that matches has the id “{unknown[0]}”.")
+        raise BadInput(f"No waiting message that matches has the id “{unknown[0]}”.")
     if not chosen:
         raise CommandError("No waiting message matches.")
     if len(chosen) > MOST:
-        raise CommandError(f"More than {MOST} messages match. Narrow the filter, or use --limit.")
+        raise BadInput(f"More than {MOST} messages match. Narrow the filter, or use --limit.")
     return chosen
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.utils import timezone
 
 from delayboard.run_command import run_command
+from tests.commands import run
 from tests.site.page_setup import know
 from tests.topology.builders import a_queue
 from tests.topology.findings.examples.example import Example, binding, exchange, policy, queue
@@ -53,13 +52,7 @@ def written(folder: Path, document: Any) -> Path:
 
 def lint(source: Path | str, *options: str) -> tuple[int, str, str]:
     """The exit code, and what is printed on both outputs."""
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    try:
-        call_command("lint", str(source), *options, stdout=out, stderr=err)
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    return code, out.getvalue(), err.getvalue()
+    return run("lint", str(source), *options)
 
 
 def test_text_names_the_object_the_reason_and_the_remedy(definitions: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_user_needs_to_exist_and_the_role_operator(broker: Broker, user: User)
 
 def test_an_unknown_broker_is_a_misuse_that_names_the_known_ones(broker: Broker) -> None:
     with pytest.raises(CommandError, match=f"Existing brokers: {broker.slug}") as reported:
-        find_broker("nowhere", replay_arguments.make_usage_error)
+        find_broker("nowhere")
     assert reported.value.returncode == 2
 
 

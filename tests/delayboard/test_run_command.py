@@ -49,7 +49,7 @@ def test_a_database_of_somebody_else_or_of_another_version_is_left_as_it_is(
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE theirs (id)")
     other.close()
-    assert ended(listing(tmp_path, f"sqlite://{path}")) == (1, "", f"{MIGRATE_FIRST}\n")
+    assert ended(listing(tmp_path, f"sqlite://{path}")) == (2, "", f"{MIGRATE_FIRST}\n")
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
     other.close()
@@ -58,7 +58,7 @@ def test_a_database_of_somebody_else_or_of_another_version_is_left_as_it_is(
 def test_a_database_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:
     nowhere = "postgresql://a:b@127.0.0.1:1/none"
     code, _, err = ended(listing(tmp_path, nowhere))
-    assert code == 1
+    assert code == 2
     assert err == (
         "Delayboard cannot connect to the database server. Check that the server runs, has "
         "free connections, and that DATABASE_URL is right.\n"
@@ -88,7 +88,7 @@ def test_a_wrong_setting_is_one_sentence(
 ) -> None:
     monkeypatch.setenv(name, value)
     code, _, err = ended(listing(tmp_path))
-    assert (code, err) == (1, f"{why}\n")
+    assert (code, err) == (2, f"{why}\n")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_every_command_of_ours_begins_with_the_tables(
     assert missing == ([name] if name == "run" else ["migrate", name])
     tables.append("theirs")
     missing.clear()
-    assert run_command.run_command(["manage.py", name]) == (0 if name == "run" else 1)
+    assert run_command.run_command(["manage.py", name]) == (0 if name == "run" else 2)
     assert missing == (["run"] if name == "run" else [])
 
 

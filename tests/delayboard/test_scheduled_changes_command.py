@@ -76,6 +76,30 @@ def test_a_dry_run_names_the_messages_their_times_and_what_else_passes(topology:
     assert not ScheduledChange.objects.exists()
 
 
+def test_a_message_is_named_as_json_prints_it_and_by_the_id_of_a_celery_task(
+    topology: Topology,
+) -> None:
+    # Celery sets no message id: the id of the task is the correlation id.
+    task = "3f3a9d4e-0c1b-4f57-9d0c-6a5b8f0f6a11"
+    waiting(topology, "c1", timedelta(minutes=5))
+    ScheduledMessage.objects.update(message_id="", correlation_id=task)
+    waiting(topology, "m1", timedelta(minutes=6))
+    listed = json.loads(run("--id", task, "--json").splitlines()[0])
+    assert (listed["correlation_id"], listed["content_id"]) == (task, "c")
+    for name in (task, str(listed["id"]), "c1"):
+        text = run("cancel", "--id", name, "--dry-run")
+        assert text.startswith("c1 for work: cancel takes effect at ")
+        assert text.endswith("1 of 1 changes would be requested.\n")
+
+
+def test_a_name_that_means_two_messages_in_two_ways_changes_nothing(topology: Topology) -> None:
+    first = waiting(topology, "m1", timedelta(minutes=5))
+    waiting(topology, str(first.pk), timedelta(minutes=6))
+    with pytest.raises(CommandError, match="is the number of one message and the id of another"):
+        run("cancel", "--id", str(first.pk))
+    assert not ScheduledChange.objects.exists()
+
+
 def test_a_dry_run_says_when_other_messages_pass_the_worker_by(topology: Topology) -> None:
     for number in range(2):
         row = waiting(topology, f"m{number}", timedelta(minutes=5))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.graph.pictures import HOSTILE, LONG
+from topology.content.text import visible
 from topology.graph.build import Node
 from topology.graph.edges import Edge
 from topology.graph.layout.geometry import (
@@ -13,7 +14,6 @@ from topology.graph.layout.geometry import (
     label_of,
     name_lines,
     shorten,
-    visible,
 )
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 
 import pytest
 import responses
-from django.core.management import call_command
 
 from tests.builders import make_broker, make_pair
+from tests.commands import run
 from tests.topology.test_provision import broker_says, owned_pair, takes_changes
 from topology.definitions import Arguments, Binding, Queue
 from topology.models import AuditEntry, State, Topology
@@ -23,17 +22,6 @@ pytestmark = pytest.mark.django_db
 def _depths(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer nothing by AMQP, which stands in no mock of the API."""
     monkeypatch.setattr(provision, "live_depths", lambda address, queues: {})
-
-
-def run(*arguments: str) -> tuple[int, str, str]:
-    """The exit code, and what is printed on both outputs."""
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    try:
-        call_command(*arguments, stdout=out, stderr=err)
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    return code, out.getvalue(), err.getvalue()
 
 
 def changes_of_broker() -> int:
@@ -57,6 +45,21 @@ def test_a_plan_fails_until_the_topology_is_applied_and_in_sync() -> None:
     code, text, _ = run("plan", topology.slug)
     assert code == 0
     assert changes_of_broker() == 0
+
+
+@responses.activate
+def test_without_its_tap_an_exported_topology_is_in_sync() -> None:
+    topology = make_pair(make_broker())
+    broker_says(others=tuple(topology.pattern.definitions(topology.parsed)))
+    code, text, _ = run("plan", topology.slug)
+    assert code == 1
+    assert "Only Delayboard's own objects are missing. --without-tap leaves them out.\n" in text
+    code, text, _ = run("plan", topology.slug, "--without-tap")
+    assert code == 0
+    assert "delayboard.tap" not in text
+    responses.reset()
+    broker_says()
+    assert run("plan", topology.slug, "--without-tap").code == 1
 
 
 @responses.activate
@@ -141,12 +144,12 @@ def test_a_dry_run_of_teardown_names_what_others_bound() -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "apply", "verify", "teardown"])
-def test_an_unknown_topology_is_bad_input_and_a_silent_broker_a_failure(command: str) -> None:
+def test_an_unknown_topology_and_a_silent_broker_are_no_answer(command: str) -> None:
     topology = make_pair(make_broker())
     code, text, errors = run(command, "nobody")
     assert (code, text) == (2, "")
     assert errors == "The topology “nobody” does not exist. Existing topologies: orders.\n"
     code, text, errors = run(command, topology.slug, "--json")
-    assert code == 1
+    assert code == 2
     assert "The management API" in json.loads(text)["error"]
     assert errors.count("\n") == 1

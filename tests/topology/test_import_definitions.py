@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_broker, make_pair
-from tests.topology.test_commands import run
+from tests.commands import run
 from topology.broker.management.definitions_file import NotDefinitions
 from topology.definitions import Definitions, Queue
 from topology.exports.raw_definitions import raw_definitions

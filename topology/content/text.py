@@ -6,6 +6,8 @@ cannot; bytes need not be UTF-8; and PostgreSQL takes no NUL.
 
 from __future__ import annotations
 
+import unicodedata
+
 
 def make_encodable(value: object) -> str:
     """The value as text; what UTF-8 or a database cannot hold becomes a visible escape.
@@ -45,6 +47,24 @@ def format_bytes(number: int | None) -> str:
 
 # Between the thousands of a number.
 NARROW_SPACE = "\u202f"
+BIDI_CONTROLS = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+
+
+def visible(text: str) -> str:
+    """Text with control characters as pictures and direction overrides as a replacement sign."""
+    if text.replace(NARROW_SPACE, "").isprintable():
+        # Counts hold narrow spaces, which Python takes for unprintable.
+        return text
+    return "".join(
+        chr(0x2400 + ord(sign))
+        if sign < " "
+        else "\ufffd"
+        if sign in BIDI_CONTROLS or unicodedata.category(sign) in ("Cc", "Cs")
+        else sign
+        for sign in text
+    )
 
 
 def is_printable(sign: str) -> bool:

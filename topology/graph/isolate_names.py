@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from topology.graph.layout.geometry import visible
+from topology.content.text import visible
 
 FIRST_STRONG, POP = "\u2068", "\u2069"
 # The blocks of Hebrew, Arabic, Syriac and all others that are written from right to left.

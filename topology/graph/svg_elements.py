@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 from math import log10
 
-from topology.graph.layout.geometry import Point, visible
+from topology.content.text import visible
+from topology.graph.layout.geometry import Point
 
 BAR_TOP = 1_000_000
 

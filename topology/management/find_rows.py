@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from django.core.management.base import CommandError
 from django.db.models import QuerySet
 
+from topology.management.exit_codes import BadInput
 from topology.models import Broker, State, Topology
 
 # So many names stand in an error.
 MOST_NAMES = 20
 
 
-def find_broker(slug: str, error: Callable[[str], Exception] = CommandError) -> Broker:
-    """Raises `error` with a sentence that names the brokers that exist."""
+def find_broker(slug: str) -> Broker:
+    """Raises BadInput with a sentence that names the brokers that exist."""
     found = Broker.objects.filter(slug=slug).first()
     if found is None:
-        raise error(_explain("broker", slug, Broker.objects.all()))
+        raise BadInput(_explain("broker", slug, Broker.objects.all()))
     return found
 
 
-def find_topology(
-    slug: str,
-    rows: QuerySet[Topology] | None = None,
-    error: Callable[[str], Exception] = CommandError,
-) -> Topology:
-    """One of `rows`, by default of all. Raises `error`, which names those that are not deleted."""
+def find_topology(slug: str, rows: QuerySet[Topology] | None = None) -> Topology:
+    """One of `rows`, by default of all. Raises BadInput, which names those not deleted."""
     rows = Topology.objects.all() if rows is None else rows
     found = rows.select_related("broker").filter(slug=slug).first()
     if found is None:
-        raise error(_explain("topology", slug, rows.exclude(state=State.DELETED)))
+        raise BadInput(_explain("topology", slug, rows.exclude(state=State.DELETED)))
     return found
 
 

@@ -8,13 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
-from django.core.management.base import CommandError
+from topology.management.exit_codes import BadInput
 
 MAXIMUM_BYTES = 500_000_000
-
-
-class BadInput(Exception):
-    """The input is not valid; the message says why in one sentence."""
 
 
 def is_file(source: str) -> bool:
@@ -23,11 +19,11 @@ def is_file(source: str) -> bool:
 
 
 def opened(file: str) -> AbstractContextManager[IO[bytes]]:
-    """A path, or - for standard input. Raises CommandError."""
+    """A path, or - for standard input. Raises BadInput."""
     try:
         return nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")
     except OSError as error:
-        raise CommandError(f"“{file}” cannot be read: {error.strerror}.") from error
+        raise BadInput(f"“{file}” cannot be read: {error.strerror}.") from error
 
 
 def read_json(file: str) -> Any:
@@ -36,8 +32,6 @@ def read_json(file: str) -> Any:
     try:
         with opened(file) as stream:
             raw = stream.read(MAXIMUM_BYTES + 1)
-    except CommandError as error:
-        raise BadInput(str(error)) from error
     except OSError as error:
         raise BadInput(f"{name} cannot be read: {error.strerror}.") from error
     if len(raw) > MAXIMUM_BYTES:

@@ -9,22 +9,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
-from topology.broker.errors import BrokerError
-from topology.content.text import count_of
-from topology.graph.layout.geometry import visible
+from topology.content.text import count_of, visible
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_topology
-from topology.management.input_file import BadInput
 from topology.models import State, Topology
-from topology.operations.ownership import Refusal
-from topology.patterns.pattern import ParamsError
 from topology.provisioning.edit import Removal
 from topology.provisioning.plan import Plan, title
 from topology.provisioning.replacement import Replacement
 
-FAILED_CODE, BAD_INPUT_CODE = 1, 2
-EXIT_CODES = "1 if the command failed, 2 if the topology is unknown."
+EXIT_CODES = "1 if Delayboard refuses, 2 if the input is wrong or the broker does not answer."
 _SIGNS = {"create": "+", "present": "=", "conflict": "≠"}
 
 
@@ -37,8 +33,8 @@ class Result:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-class TopologyCommand(BaseCommand):
-    """Exits with 0, FAILED_CODE for a result that is not good or an error, or BAD_INPUT_CODE."""
+class TopologyCommand(BoardCommand):
+    """Exits with ExitCode.NO for a result that is not good."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("topology", help="the topology's slug, as in the page's address")
@@ -54,36 +50,17 @@ class TopologyCommand(BaseCommand):
         """Raises Refusal, BrokerError, ParamsError and BadInput."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        slug, as_json = options["topology"], options["json"]
-        try:
-            topology = find_topology(slug, error=BadInput)
-            result = self.act(topology, options)
-        except BadInput as error:
-            self._fail(slug, str(error), as_json=as_json)
-            sys.exit(BAD_INPUT_CODE)
-        except ParamsError as error:
-            named = (f"{name}: {text}" if name else text for name, text in error.problems.items())
-            self._fail(slug, " ".join(named), as_json=as_json)
-            sys.exit(FAILED_CODE)
-        except (Refusal, BrokerError) as error:
-            self._fail(slug, str(error), as_json=as_json)
-            sys.exit(FAILED_CODE)
-        if as_json:
+        slug = options["topology"]
+        topology = find_topology(slug)
+        result = self.act(topology, options)
+        if options["json"]:
             head = {"topology": slug, "broker": topology.broker.slug, "state": topology.state}
-            self._print_json({**head, **result.fields})
+            self.stdout.write(json.dumps({**head, **result.fields}, indent=2, ensure_ascii=False))
         else:
             for line in result.lines:
                 self.stdout.write(visible(line))
         if not result.is_good:
-            sys.exit(FAILED_CODE)
-
-    def _fail(self, slug: str, sentence: str, *, as_json: bool) -> None:
-        if as_json:
-            self._print_json({"topology": slug, "error": sentence})
-        self.stderr.write(visible(sentence))
-
-    def _print_json(self, document: Mapping[str, Any]) -> None:
-        self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False))
+            sys.exit(ExitCode.NO)
 
 
 def refuse_deleted(topology: Topology) -> None:

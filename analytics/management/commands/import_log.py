@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from analytics.importing.import_files import ImportResult, import_files, read_scope, request_reports
 from analytics.importing.refused import Refused
@@ -16,17 +16,18 @@ from analytics.importing.trace_lines import TraceScope
 from analytics.launch import LaunchError
 from analytics.log import LogError
 from analytics.retention.log_files import LOG
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker
 
-MALFORMED_CODE, FAILED_CODE, STOPPED_CODE = 1, 2, 130
 
-
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Import events into the event log: JSON lines, CSV or Parquet with the fields in "
         "docs/event-log.md, another Delayboard's log, or JSON files of RabbitMQ's tracing "
         "plugin. A repeated import adds nothing. Imported events appear only in reports. "
-        "Exit codes: 0 for success, 1 for skipped malformed lines, 2 for failure."
+        "Exit code: 0 if every line is imported or known, 3 if malformed lines were skipped, 1 if "
+        "the import failed, 2 if the input is wrong."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -64,14 +65,16 @@ class Command(BaseCommand):
                 "Import stopped. The event log keeps the added lines; run the import again for "
                 "the rest."
             )
-            sys.exit(STOPPED_CODE)
-        except (Refused, LogError, LaunchError) as error:
-            raise CommandError(str(error), returncode=FAILED_CODE) from error
+            sys.exit(ExitCode.STOPPED)
+        except Refused as refusal:
+            raise BadInput(str(refusal)) from refusal
+        except (LogError, LaunchError) as error:
+            raise CommandError(str(error)) from error
         self._report(outcome, is_dry=options["dry_run"])
         if outcome.days and not options["dry_run"] and not options["no_reports"]:
             self._request_reports(outcome)
         if outcome.malformed:
-            sys.exit(MALFORMED_CODE)
+            sys.exit(ExitCode.PARTLY)
 
     def _report(self, outcome: ImportResult, *, is_dry: bool) -> None:
         for problem in outcome.problems:
@@ -113,6 +116,6 @@ class Command(BaseCommand):
 def _read_scope(slug: str | None, topologies: Sequence[str]) -> TraceScope | None:
     if slug is None:
         if topologies:
-            raise Refused("--topology needs --broker.")
+            raise BadInput("--topology needs --broker.")
         return None
-    return read_scope(find_broker(slug, Refused), topologies)
+    return read_scope(find_broker(slug), topologies)

@@ -7,15 +7,17 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from analytics.management.commands.run_nightly import NO_DATA_CODE, parse_day
+from analytics.management.commands.run_nightly import parse_day
 from analytics.nightly import DayRefused, refuse_day
 from analytics.results.nightly_report.document import as_html, as_json, as_text, report_of
 from analytics.results.nightly_report.pdf import PdfError, print_pdf
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import BadInput, ExitCode
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Print the nightly report of one UTC day for all brokers, or write it as a file. "
         "It computes nothing: run_nightly does. Exit code 4: the day has no figures."
@@ -32,13 +34,11 @@ class Command(BaseCommand):
         day: date = options["date"] or datetime.now(UTC).date() - timedelta(days=1)
         output: Path | None = options["output"]
         if output is not None and options["json"]:
-            raise CommandError(
-                "--json prints the report. Redirect it into a file, without --output."
-            )
+            raise BadInput("--json prints the report. Redirect it into a file, without --output.")
         try:
             refuse_day(day)
         except DayRefused as refusal:
-            raise CommandError(str(refusal)) from refusal
+            raise BadInput(str(refusal)) from refusal
         found = report_of(day)
         if output is not None:
             self._write(output, as_html(found))
@@ -49,7 +49,7 @@ class Command(BaseCommand):
         if found.is_empty:
             if output is not None or options["json"]:
                 self.stderr.write(f"{day} has no figures.")
-            sys.exit(NO_DATA_CODE)
+            sys.exit(ExitCode.UNKNOWN)
 
     def _write(self, output: Path, html: str) -> None:
         try:
@@ -58,7 +58,7 @@ class Command(BaseCommand):
             elif output.suffix == ".pdf":
                 output.write_bytes(print_pdf(html))
             else:
-                raise CommandError(f"{output} is neither a .html nor a .pdf file. Rename it.")
+                raise BadInput(f"{output} is neither a .html nor a .pdf file. Rename it.")
         except (OSError, PdfError) as error:
             raise CommandError(f"The report was not written: {error}") from error
         self.stdout.write(f"Wrote {output}.")

@@ -6,18 +6,18 @@ from datetime import UTC, date, datetime, timedelta
 from time import monotonic
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from analytics import nightly
 from analytics.launch import JobReport, LaunchError
 from analytics.models import Run
 from analytics.results.nightly_report.store import store_report
 from topology.delays import format_ms
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import BadInput, ExitCode
 
-NO_DATA_CODE = 4
 
-
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Compute the reports of one UTC day, or of a range of days, from the event log and replace "
         "earlier results. Two runs of one day exclude each other. Exit code 4: the event log has "
@@ -46,18 +46,14 @@ class Command(BaseCommand):
 
     def _backfill(self, first: date | None, last: date, day: date | None) -> None:
         if first is None or day is not None:
-            raise CommandError(
-                "A range needs --from, and no --date. Without --to it ends yesterday."
-            )
+            raise BadInput("A range needs --from, and no --date. Without --to it ends yesterday.")
         if first > last:
-            raise CommandError(
-                f"The range ends ({last}) before it begins ({first}). Swap the days."
-            )
+            raise BadInput(f"The range ends ({last}) before it begins ({first}). Swap the days.")
         try:
             nightly.refuse_day(first)
             nightly.refuse_day(last)
         except nightly.DayRefused as refusal:
-            raise CommandError(str(refusal)) from refusal
+            raise BadInput(str(refusal)) from refusal
         days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
         failed, began = [], monotonic()
         for done, one in enumerate(days):
@@ -84,13 +80,15 @@ class Command(BaseCommand):
         except LaunchError as error:
             self._print_steps(Run.objects.get(day=day))
             raise CommandError(str(error)) from error
-        except (nightly.DayRefused, nightly.Stopped) as error:
-            raise CommandError(str(error)) from error
+        except nightly.DayRefused as refusal:
+            raise BadInput(str(refusal)) from refusal
+        except nightly.Stopped as error:
+            raise CommandError(str(error), returncode=ExitCode.STOPPED) from error
         self._print_steps(run)
         store_report(day)
         if run.error:
             self.stderr.write(run.error)
-            sys.exit(NO_DATA_CODE)
+            sys.exit(ExitCode.UNKNOWN)
         self.stdout.write(
             f"{day} is done: {run.lines} lines read, {run.malformed} of them malformed."
             + (" The day is not over." if run.is_of_unfinished_day else "")

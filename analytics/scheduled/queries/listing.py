@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,10 @@ Place: TypeAlias = tuple[datetime, int]
 
 # The recorder gathers copies for a moment before it shows them: that is not late yet.
 OVERDUE_AFTER = timedelta(seconds=1)
+
+
+class AmbiguousId(ValueError):
+    """A name means messages in two ways; the message says what to use."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,33 @@ def filter_waiting(
     if filters.is_stuck:
         rows = rows.filter(is_stuck(stuck_ranges(), now))
     return overdue(rows, now) if filters.is_overdue else rows
+
+
+def read_ids(rows: QuerySet[ScheduledMessage], names: Collection[str]) -> dict[str, set[int]]:
+    """The numbers of the rows that each of these names means; a name of none is omitted.
+
+    A name is a message id, or the content id of a message without one; else a correlation id,
+    which for Celery is the task's id; else the number of a row. Raises AmbiguousId for a name that
+    is the number of one message and the id of another.
+    """
+    numbers = {name: number for name in names if (number := paging.row_number(name)) is not None}
+    named = Q(key__in=names) | Q(correlation_id__in=names) | Q(pk__in=numbers.values())
+    by_name: dict[str, dict[str, set[int]]] = {name: defaultdict(set) for name in names}
+    numbered = set()
+    for row_id, *ids in rows.filter(named).values_list("pk", "key", "correlation_id"):
+        numbered.add(row_id)
+        for kind, name in zip(("key", "correlation"), ids, strict=True):
+            if name in by_name:
+                by_name[name][kind].add(row_id)
+    found = {name: kinds["key"] or kinds["correlation"] for name, kinds in by_name.items()}
+    for name, number in numbers.items():
+        if number in numbered and found[name] - {number}:
+            raise AmbiguousId(
+                f"“{name}” is the number of one message and the id of another. Use the message id "
+                "or the content id."
+            )
+        found[name] |= {number} & numbered
+    return {name: ids for name, ids in found.items() if ids}
 
 
 def read_place(text: str) -> Place | None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 
 from delayboard.dead_letters.search import QueryError, matching
 from delayboard.dead_letters.transfer.export import FORMATS
 from topology import audit
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import BadInput
 from topology.management.find_rows import find_broker
 from topology.redaction import NOTHING
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Write parked messages to standard output, the newest first. JSON lines can be "
         "imported again without loss (docs/dead-letters.md)."
@@ -31,7 +33,7 @@ class Command(BaseCommand):
         try:
             rows = matching(None, broker, query)
         except QueryError as error:
-            raise CommandError(str(error)) from error
+            raise BadInput(f"--q: {error}") from error
         audit.record(
             None, "parked messages exported", broker=broker, what=query, details={"format": form}
         )

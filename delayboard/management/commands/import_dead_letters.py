@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from delayboard.dead_letters.transfer.import_lines import import_messages
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import ExitCode
 from topology.management.find_rows import find_broker
 from topology.management.input_file import opened
 
-SKIPPED_CODE = 3
 
-
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Import JSON lines that an export wrote. Importing the same file again adds nothing. "
         "Exits with 0 when every line is stored, 3 when some were skipped."
@@ -32,7 +32,7 @@ class Command(BaseCommand):
             tally = import_messages(None, broker, name, lines, self._report)
         self.stdout.write(tally.summary)
         if tally.malformed:
-            sys.exit(SKIPPED_CODE)
+            sys.exit(ExitCode.PARTLY)
 
     def _report(self, number: int, sentence: str) -> None:
         self.stderr.write(f"line {number}: {sentence}")

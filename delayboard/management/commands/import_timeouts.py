@@ -6,22 +6,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.publishing.timeout_import.import_tally import LineResult, Tally
 from delayboard.publishing.timeout_import.import_timeouts import import_timeouts, try_import
 from delayboard.publishing.timeout_import.timeout import numbered_lines
 from topology.broker.errors import BrokerError
+from topology.management.command import BoardCommand, command_error
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_topology
 from topology.management.input_file import opened
 from topology.operations.ownership import Refusal
 
-SKIPPED_CODE, STOPPED_CODE = 3, 130
 REPORT_EVERY = 1000
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Publish timeouts from a file of JSON lines (docs/timeouts.md) into applied delay levels, "
         "so that each arrives when it is due. Importing the same file again adds nothing. Exits "
@@ -41,7 +42,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         rate, file, is_dry = options["rate"], options["file"], options["dry_run"]
         if rate is not None and not rate > 0:
-            raise CommandError("--rate must be more than 0.")
+            raise BadInput("--rate must be more than 0.")
         topology = find_topology(options["topology"])
         if not is_dry and (refusal := unconfirmed(topology.broker, options)):
             raise CommandError(f"Nothing was imported. {refusal}")
@@ -56,15 +57,15 @@ class Command(BaseCommand):
                     tally = import_timeouts(topology, name, lines, self._report, rate=rate)
         except KeyboardInterrupt:
             self.stderr.write("Stopped. Import the same file again to publish the rest.")
-            sys.exit(STOPPED_CODE)
+            sys.exit(ExitCode.STOPPED)
         except (Refusal, BrokerError) as error:
-            raise CommandError(f"Nothing was imported. {error}") from error
+            raise command_error(error, "Nothing was imported. ") from error
         self._sum_up(tally)
         if tally.stopped and not tally.published:
             raise CommandError(tally.stopped)
         if tally.stopped or tally.excluded:
             self.stderr.write(tally.stopped, ending="\n" if tally.stopped else "")
-            sys.exit(SKIPPED_CODE)
+            sys.exit(ExitCode.PARTLY)
 
     def _report(self, verdict: LineResult) -> None:
         """Every line of a dry run; else what a person must look at, and how far it is."""

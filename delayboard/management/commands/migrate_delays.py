@@ -6,7 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from delayboard.delay_migration.check import check, refuse_unfit
 from delayboard.delay_migration.migrate import migrate
@@ -16,18 +16,19 @@ from delayboard.worker.supervise import until_stopped
 from topology import work
 from topology.broker.errors import BrokerError
 from topology.content.text import count_of
+from topology.management.command import BoardCommand, command_error
+from topology.management.exit_codes import ExitCode
 from topology.management.find_rows import find_topology
 from topology.models import Topology
 from topology.operations.ownership import Refusal
 
-PARTLY_CODE = 3
 UNKNOWN = (
     "Delayboard did not record the others. The migration reads the due time of each from the "
     "message when it moves it."
 )
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Move the messages that wait in delay levels or hold queues to other delay levels, with "
         "the remaining delays. Exits with 0 when the source is empty, with 3 when messages remain."
@@ -65,7 +66,7 @@ class Command(BaseCommand):
                     raise CommandError(f"Nothing was moved. {refusal}")
             refuse_unfit(source, target)
         except (Refusal, BrokerError) as error:
-            raise CommandError(f"Nothing was moved. {error}") from error
+            raise command_error(error, "Nothing was moved. ") from error
         try:
             stop = until_stopped()
             owner = work.name_process()
@@ -77,7 +78,7 @@ class Command(BaseCommand):
                 is_stopping=stop.is_set,
             )
         except (Refusal, BrokerError, work.Stopped) as error:
-            raise CommandError(f"The migration did not finish. {error}") from error
+            raise command_error(error, "The migration did not finish. ") from error
         self.stdout.write(
             f"{count_of(tally.moved, 'message')} moved, {tally.doubled} of them marked as possibly "
             f"duplicated; {tally.malformed} malformed."
@@ -103,7 +104,7 @@ class Command(BaseCommand):
                 "--take-undated moves messages without a known due time to "
                 f"“{malformed_queue(source)}”."
             )
-        sys.exit(PARTLY_CODE)
+        sys.exit(ExitCode.PARTLY)
 
     def _show(self, source: Topology, target: Topology) -> None:
         found = check(source, target, datetime.now(UTC))

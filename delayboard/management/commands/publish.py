@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from delayboard.forms.publish import PublishForm
 from delayboard.management.confirmation import add_confirmation, unconfirmed
@@ -27,16 +27,15 @@ from delayboard.publishing.send import OutgoingMessage, send
 from delayboard.publishing.track import Track, track
 from delayboard.worker.supervise import until_stopped
 from topology import snapshots, work
-from topology.broker.errors import alarm_sentence
+from topology.broker.errors import Unreachable, alarm_sentence
 from topology.broker.properties.field_values import FieldError
 from topology.content.text import count_text
+from topology.management.command import BoardCommand, command_error
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.models import Broker, WorkState
 from topology.operations.ownership import Refusal
 
-# Not observed within the time of --wait.
-NOT_OBSERVED_CODE = 3
-# No answer of the broker, and no arrival observed: the message may be published.
-UNKNOWN_CODE = 4
+NOTHING = "Nothing was published. "
 CHECK_SECONDS = 0.2
 REPORT_SECONDS = 1.0
 TEXTS = {
@@ -56,7 +55,7 @@ TEXTS = {
 }
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Publish one message, or with --count many, through a topology, or to an exchange of a "
         "broker. Exits with 0 when the broker confirmed all, with 3 when --wait ended before the "
@@ -85,7 +84,7 @@ class Command(BaseCommand):
         broker, outgoing = form.chosen_broker, form.outgoing()
         known = snapshots.fresh(broker)
         if known.snapshot is None or known.error:
-            raise CommandError(f"Nothing was published. {known.error}")
+            raise command_error(Unreachable(known.error), NOTHING)
         is_many = given["count"] is not None or given["rate"] is not None
         if not form.check_target(known.snapshot.definitions) or (is_many and not form.check_many()):
             _check(form)
@@ -95,18 +94,18 @@ class Command(BaseCommand):
         if given["dry_run"]:
             return
         if refusal := unconfirmed(broker, given):
-            raise CommandError(f"Nothing was published. {refusal}")
+            raise CommandError(f"{NOTHING}{refusal}")
         if known.snapshot.alarms:
-            raise CommandError(f"Nothing was published. {alarm_sentence(known.snapshot.alarms)}")
+            raise CommandError(f"{NOTHING}{alarm_sentence(known.snapshot.alarms)}")
         if is_many:
             if given["wait"] is not None:
-                raise CommandError("Nothing was published. Use --wait without --count.")
+                raise BadInput(f"{NOTHING}Use --wait without --count.")
             self._publish_many(form, outgoing, prediction, given)
             return
         try:
             row = send(AnonymousUser(), broker, outgoing, prediction)
         except FieldError as error:
-            raise CommandError(f"Nothing was published. {error}") from error
+            raise BadInput(f"{NOTHING}{error}") from error
         if row.sent == Sent.REFUSED:
             raise CommandError(f"The message is {row.outcome.label}. {row.error}")
         is_confirmed = row.sent == Sent.CONFIRMED
@@ -117,9 +116,9 @@ class Command(BaseCommand):
             self._report(given, "unknown", sentence)
         is_observed = given["wait"] is not None and self._wait(row, given)
         if not is_confirmed and not is_observed:
-            sys.exit(UNKNOWN_CODE)
+            sys.exit(ExitCode.UNKNOWN)
         if given["wait"] is not None and not is_observed:
-            sys.exit(NOT_OBSERVED_CODE)
+            sys.exit(ExitCode.PARTLY)
 
     def _publish_many(
         self,
@@ -139,8 +138,10 @@ class Command(BaseCommand):
                 number=data["count"],
                 rate=data["rate"],
             )
-        except (FieldError, Refusal) as error:
-            raise CommandError(f"Nothing was published. {error}") from error
+        except FieldError as error:
+            raise BadInput(f"{NOTHING}{error}") from error
+        except Refusal as error:
+            raise command_error(error, NOTHING) from error
         self._report(given, "requested", f"The publish job {job.pk} is requested.")
         reported_at = time.monotonic()
 
@@ -217,12 +218,12 @@ def _read_file(name: str) -> str:
     try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
-        raise CommandError(f"The file {name} was not read: {error.strerror}.") from error
+        raise BadInput(f"{NOTHING}The file {name} was not read: {error.strerror}.") from error
     return b64encode(content).decode()
 
 
 def _check(form: PublishForm) -> None:
-    """Raises CommandError with what is wrong with each value."""
+    """Raises BadInput with what is wrong with each value."""
     if form.is_valid():
         return
     problems = [
@@ -230,4 +231,4 @@ def _check(form: PublishForm) -> None:
         for name, found in form.errors.items()
         for problem in found
     ]
-    raise CommandError(f"Nothing was published. {' '.join(problems)}")
+    raise BadInput(f"{NOTHING}{' '.join(problems)}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.send import run_in_process
@@ -20,12 +20,12 @@ from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError
 from topology.content.text import count_of, count_text
+from topology.management.command import BoardCommand, command_error
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker
 
-NOTHING_CODE, PARTLY_CODE, STOPPED_CODE = 1, 3, 130
 
-
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Publish dead letters again (docs/replay.md). Exits with 0 when all are published, 3 when "
         "some are, 1 when none is, 2 when the arguments are wrong."
@@ -43,7 +43,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="JSON lines on stdout")
 
     def handle(self, *args: Any, **given: Any) -> None:
-        broker = find_broker(given["broker"], replay_arguments.make_usage_error)
+        broker = find_broker(given["broker"])
         chosen = replay_arguments.find_action(given)
         user = replay_arguments.find_user(given["user"], broker)
         # What signals set from here on; nothing was begun before.
@@ -131,7 +131,7 @@ class Command(BaseCommand):
 
     def _stopped(self, batch: ReplayBatch) -> NoReturn:
         self.stderr.write(_goes_on(batch))
-        sys.exit(STOPPED_CODE)
+        sys.exit(ExitCode.STOPPED)
 
     def _carry(self, batch: ReplayBatch) -> ReplayBatch:
         batch = run_in_process.carry_out(batch, self._stop, self._report)
@@ -167,8 +167,10 @@ def refusals(what: str) -> Iterator[None]:
     """What was refused becomes what the command ends with, in one sentence."""
     try:
         yield
-    except (change_state.BatchError, QueryError, BrokerError) as error:
-        raise CommandError(f"{what}{error}") from error
+    except QueryError as error:
+        raise BadInput(f"{what}--query: {error}") from error
+    except (change_state.BatchError, BrokerError) as error:
+        raise command_error(error, what) from error
 
 
 def _goes_on(batch: ReplayBatch) -> str:
@@ -179,5 +181,5 @@ def _goes_on(batch: ReplayBatch) -> str:
 
 def _code(done: int, selected: int) -> int:
     if done and done == selected:
-        return 0
-    return PARTLY_CODE if done else NOTHING_CODE
+        return ExitCode.DONE
+    return ExitCode.PARTLY if done else ExitCode.NO

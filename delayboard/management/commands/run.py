@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.management import BaseCommand, CommandError, call_command
+from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from delayboard.demo import seed
@@ -28,15 +28,14 @@ from delayboard.demo.run import (
     require_free_port,
 )
 from topology.broker.errors import BrokerError
+from topology.management.command import BoardCommand
 from topology.operations.connect import try_connection
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
     """Start the private broker (or take yours), the site, the worker and demo traffic."""
 
     help = "Run a private broker, the site, the worker and demo traffic until Ctrl-C."
-    # The database may not be migrated yet, and the checks of the site run in `serve`.
-    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Addresses come from the environment too: a password in a command line is public."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connection
 
 from delayboard.demo.history import show_history
@@ -21,6 +21,7 @@ from delayboard.demo.seed import DEMO_BROKER
 from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError
 from topology.content.text import count_of
+from topology.management.command import BoardCommand
 from topology.models import Broker
 from topology.operations.ownership import Refusal
 
@@ -28,7 +29,8 @@ Part: TypeAlias = Callable[[threading.Event], None]
 JOIN_SECONDS = 1.5
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
+    requires_system_checks = "__all__"
     help = "Publish and consume messages of the demo topologies, with some failures."
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from delayboard.worker.supervise import run_alone
 from delayboard.worker.tasks import forwarder_of
+from topology.management.command import BoardCommand
+from topology.management.find_rows import find_topology
 from topology.models import State, Topology
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
+    requires_system_checks = "__all__"
     help = "Forward due messages of a topology that needs a forwarder until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -24,13 +27,7 @@ class Command(BaseCommand):
 
 def _topology(slug: str) -> Topology:
     """Raises CommandError for one that is not there, has no forwarder of ours or is not applied."""
-    applied = Topology.objects.filter(state=State.APPLIED)
-    known = [row.slug for row in applied if row.forwarders]
-    topology = Topology.objects.filter(slug=slug).first()
-    if topology is None:
-        raise CommandError(
-            f"There is no topology “{slug}”. With a forwarder: {', '.join(known) or 'none yet'}."
-        )
+    topology = find_topology(slug)
     if topology.is_read_by_others:
         raise CommandError(
             f"The topology “{slug}” is adopted, so a consumer outside Delayboard forwards its "

@@ -5,11 +5,12 @@ Nothing is hidden from whoever has a shell here: redaction rules are for the rol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 from django.db.models import QuerySet
 
 from analytics.models import ScheduledMessage
@@ -22,6 +23,8 @@ from delayboard.management import scheduled_changes
 from delayboard.management.replay_output import make_printable
 from topology.content.export_format import compact_json
 from topology.delays import format_delay
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import BadInput
 from topology.management.find_rows import find_topology
 from topology.models import Broker, Topology
 
@@ -29,7 +32,7 @@ HEADS = ("due", "state", "overdue by", "destination", "topology", "delay", "mess
 NARROW = 60
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "List waiting messages in due order. Warnings about missing messages go to stderr; with "
         "--json also to the last line, with the kind “summary”. The actions cancel, reschedule and "
@@ -61,16 +64,17 @@ class Command(BaseCommand):
         now = datetime.now(UTC)
         filters = _make_filter(options, now)
         if options["limit"] is not None and options["limit"] < 1:
-            raise CommandError("--limit needs a number from 1 on.")
+            raise BadInput("--limit needs a number from 1 on.")
         brokers = list(Broker.objects.all())
         rows = listing.filter_waiting(brokers, filters, now)
         action, write = options["action"], self.stdout.write
         scheduled_changes.refuse_unknown_options(action, options)
+        known = _read_ids(rows, options["id"])
         if options["id"]:
-            rows = rows.filter(key__in=options["id"])
+            rows = rows.filter(pk__in=set().union(*known.values()))
         if action in scheduled_changes.KINDS:
             chosen = (line.row for line in export.lines(rows, filters.text, None))
-            scheduled_changes.change(action, chosen, options, now, write)
+            scheduled_changes.change(action, chosen, known, options, now, write)
         elif action == "changes":
             scheduled_changes.list_changes(options, filters, write)
         elif action == "undo":
@@ -114,12 +118,19 @@ class Command(BaseCommand):
             self.stdout.write(compact_json(values))
 
 
+def _read_ids(rows: QuerySet[ScheduledMessage], names: Sequence[str]) -> dict[str, set[int]]:
+    try:
+        return listing.read_ids(rows, names)
+    except listing.AmbiguousId as error:
+        raise BadInput(f"--id: {error}") from error
+
+
 def _make_filter(options: dict[str, Any], now: datetime) -> Filter:
     values = {name: options[name] for name in NAMES}
     flags = {name: "1" if options[name] else "" for name in ("overdue", "stuck")}
     filters = parse(values | flags, now)
     if filters.problems:
-        raise CommandError(" ".join(f"--{name}: {why}" for name, why in filters.problems.items()))
+        raise BadInput(" ".join(f"--{name}: {why}" for name, why in filters.problems.items()))
     if filters.topology:
         find_topology(filters.topology)
     return filters

@@ -7,10 +7,13 @@ from typing import Any
 
 import uvicorn
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
+
+from topology.management.command import BoardCommand
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
+    requires_system_checks = "__all__"
     help = "Serve the site, WebSockets included."
 
     def add_arguments(self, parser: CommandParser) -> None:

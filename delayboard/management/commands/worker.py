@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.supervise import Supervisor, until_stopped
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import ExitCode
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
+    requires_system_checks = "__all__"
     help = "Run the recorders, the replays and the nightly schedule until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -30,4 +33,4 @@ class Command(BaseCommand):
             # crash-safe, so it is left behind with the process.
             self.stdout.write("A background task did not end in time, so the worker stopped it.")
             self.stdout.flush()
-            os._exit(0)
+            os._exit(ExitCode.DONE)

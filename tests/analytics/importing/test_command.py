@@ -81,7 +81,7 @@ def test_an_import_says_what_it_did_and_asks_for_the_reports(
     out, complaints = StringIO(), StringIO()
     with pytest.raises(SystemExit) as ended:
         call_command("import_log", [lines], stdout=out, stderr=complaints)
-    assert ended.value.code == 1
+    assert ended.value.code == 3
     assert "2 lines read: 1 added, 0 already known, 1 malformed and skipped." in out.getvalue()
     assert "The worker will compute the reports of 2026-11-20 again." in out.getvalue()
     assert f"{lines}, line 2: The line is not JSON" in complaints.getvalue()

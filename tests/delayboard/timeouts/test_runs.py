@@ -158,12 +158,12 @@ def test_the_command_tells_with_numbers_and_its_exit_code(
     assert "1 published before" in capsys.readouterr().out
     channel.errors["sales"] = Unreachable("Gone.")
     file.write_bytes(good.replace(b'"m"', b'"n"'))
-    for arguments, why in (
-        ([levels.slug, str(file)], "Stopped at line 1: Gone"),
-        (["nothing", str(file)], f"Existing topologies: {levels.slug}"),
-        ([levels.slug, str(tmp_path / "none")], "cannot be read"),
-        ([levels.slug, str(file), "--rate", "0"], "more than 0"),
+    for arguments, why, code in (
+        ([levels.slug, str(file)], "Stopped at line 1: Gone", 1),
+        (["nothing", str(file)], f"Existing topologies: {levels.slug}", 2),
+        ([levels.slug, str(tmp_path / "none")], "cannot be read", 2),
+        ([levels.slug, str(file), "--rate", "0"], "more than 0", 2),
     ):
         with pytest.raises(CommandError, match=why) as refused:
             call_command("import_timeouts", *arguments)
-        assert refused.value.returncode == 1
+        assert refused.value.returncode == code

@@ -6,7 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from topology.content.text import NARROW_SPACE
+from topology.content.text import visible
 from topology.graph.build import Node
 from topology.graph.edges import Edge
 
@@ -22,9 +22,6 @@ PADDING = 12.0
 MINIMUM_WIDTH = 132.0
 WIDTH_WITH_NUMBERS = 154.0
 BREAKS = frozenset(".-_:/ ")
-BIDI_CONTROLS = frozenset(
-    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-)
 
 
 @dataclass(frozen=True)
@@ -67,21 +64,6 @@ class Layout:
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
     note: str = ""
-
-
-def visible(text: str) -> str:
-    """Text with control characters as pictures and direction overrides as a replacement sign."""
-    if text.replace(NARROW_SPACE, "").isprintable():
-        # Counts hold narrow spaces, which Python takes for unprintable.
-        return text
-    return "".join(
-        chr(0x2400 + ord(sign))
-        if sign < " "
-        else "\ufffd"
-        if sign in BIDI_CONTROLS or unicodedata.category(sign) in ("Cc", "Cs")
-        else sign
-        for sign in text
-    )
 
 
 def cells(text: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from topology.management.input_file import BadInput
+from topology.management.exit_codes import BadInput
 from topology.management.topology_command import (
     EXIT_CODES,
     Result,

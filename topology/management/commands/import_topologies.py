@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from topology.broker.management.definitions_file import NotDefinitions
-from topology.graph.layout.geometry import visible
+from topology.content.text import visible
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker
-from topology.management.input_file import BadInput, read_json
-from topology.management.topology_command import BAD_INPUT_CODE, FAILED_CODE
+from topology.management.input_file import read_json
 from topology.operations.import_definitions import import_definitions
 from topology.operations.ownership import Refusal
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Plan the topologies that exported definitions have. The broker is not changed: check "
         "each with the command plan, then apply it. Exit code: 0 if at least one is planned, 1 if "
@@ -29,20 +30,16 @@ class Command(BaseCommand):
         parser.add_argument("--vhost", help="the virtual host in the file, if it has several")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        broker = find_broker(options["broker"])
+        document = read_json(options["file"])
         try:
-            broker = find_broker(options["broker"], BadInput)
-            document = read_json(options["file"])
             imported = import_definitions(None, broker, document, options["vhost"])
-        except (BadInput, NotDefinitions, Refusal) as error:
-            self._refuse(str(error))
+        except (NotDefinitions, Refusal) as error:
+            raise BadInput(str(error)) from error
         for topology in imported.planned:
             self.stdout.write(visible(f"Planned: {topology.slug} ({topology.kind})"))
         for sentence in imported.skipped:
             self.stderr.write(visible(sentence))
         self.stdout.write(imported.sentence)
         if not imported.planned:
-            sys.exit(FAILED_CODE)
-
-    def _refuse(self, sentence: str) -> NoReturn:
-        self.stderr.write(visible(sentence))
-        sys.exit(BAD_INPUT_CODE)
+            sys.exit(ExitCode.NO)

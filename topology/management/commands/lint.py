@@ -8,31 +8,30 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
-from django.db import Error
+from django.core.management.base import CommandParser
 from django.utils import timezone
 
+from topology.broker.errors import Unreachable
 from topology.broker.management.definitions_file import NotDefinitions, read_export
-from topology.content.text import count_of
+from topology.content.text import count_of, visible
 from topology.findings import baseline, report
 from topology.findings.commands import Admin
 from topology.findings.find import find
 from topology.findings.finding import Finding, Severity
-from topology.graph.layout.geometry import visible
-from topology.management.input_file import BadInput, is_file, read_json
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import BadInput, ExitCode
+from topology.management.input_file import is_file, read_json
 from topology.snapshot import Snapshot, version_numbers
 
-FOUND_CODE, BAD_INPUT_CODE = 1, 2
 SEVERITIES = [severity.key for severity in sorted(Severity, reverse=True)]
 
 
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Check exported definitions (rabbitmqctl export_definitions, or the management page) or "
         "a broker for mistakes in delays, retries and dead-lettering. Exit code: 0 without "
         "findings from --fail-on up, 1 with some, 2 if the input cannot be read."
     )
-    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -52,13 +51,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            self._check(options)
-        except BadInput as error:
-            self.stderr.write(visible(str(error)))
-            sys.exit(BAD_INPUT_CODE)
-
-    def _check(self, options: Mapping[str, Any]) -> None:
         read, muted = _read_source(options)
         snapshots = _chosen(read, options["vhost"])
         known = _known(options["baseline"])
@@ -82,7 +74,7 @@ class Command(BaseCommand):
                 self.stderr.write(visible(doubt))
         worst = Severity[options["fail_on"].upper()]
         if any(one.severity >= worst for findings in found.values() for one in findings):
-            sys.exit(FOUND_CODE)
+            sys.exit(ExitCode.NO)
 
     def _print(
         self,
@@ -108,7 +100,7 @@ class Command(BaseCommand):
 
 
 def _read_source(options: Mapping[str, Any]) -> tuple[dict[str, Snapshot], Collection[str]]:
-    """Snapshots by vhost, and the keys of muted findings. Raises BadInput."""
+    """Snapshots by vhost, and the keys of muted findings. Raises BadInput and Unreachable."""
     source, version = options["source"], options["rabbitmq_version"]
     if version and not version_numbers(version):
         raise BadInput(f"“{version}” is no version of RabbitMQ. Give a number such as 4.3.")
@@ -121,22 +113,18 @@ def _read_source(options: Mapping[str, Any]) -> tuple[dict[str, Snapshot], Colle
 
 
 def _of_broker(slug: str) -> tuple[dict[str, Snapshot], Collection[str]]:
-    """Raises BadInput."""
+    """Raises BadInput and Unreachable."""
     from topology import snapshots
-    from topology.database.errors import explain
     from topology.models import Broker
     from topology.operations.finding_rows import find_mutes
 
-    try:
-        broker = Broker.objects.filter(slug=slug).first()
-        names = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
-    except Error as error:
-        raise BadInput(explain(error) or f"The database cannot be read: {error}") from error
+    broker = Broker.objects.filter(slug=slug).first()
     if broker is None:
+        names = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
         raise BadInput(f"“{slug}” is neither a file nor a broker. Existing brokers: {names}.")
     known = snapshots.poll(broker, 60)
     if known.snapshot is None or known.error:
-        raise BadInput(known.error)
+        raise Unreachable(known.error)
     return {broker.vhost: known.snapshot}, find_mutes(broker, timezone.now())
 
 

@@ -7,25 +7,26 @@ import sys
 import time
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 
 from topology import snapshots
+from topology.broker.errors import Unreachable
 from topology.broker.properties.field_values import FieldError, write_table
 from topology.delays import format_delay
+from topology.management.command import BoardCommand
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker
 from topology.operations.topology_rows import forwarders_at
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.sentences import PUBLISHED
 from topology.routing.trace_route import Question, as_json, ask
 
-NOTHING_CODE, PARTLY_CODE = 1, 3
 
-
-class Command(BaseCommand):
+class Command(BoardCommand):
     help = (
         "Trace the route of a message to every queue without publishing the message. Exit "
-        "code: 0 if all copies are delivered, 3 if some are, 1 if none is or the trace "
-        "fails."
+        "code: 0 if all copies are delivered, 3 if some are, 1 if none is, 2 if the input is "
+        "wrong or the broker does not answer."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -44,7 +45,7 @@ class Command(BaseCommand):
         broker = find_broker(options["broker"])
         found = snapshots.poll(broker, 60)
         if found.snapshot is None or found.error:
-            raise CommandError(found.error)
+            raise Unreachable(found.error)
         question = Question(
             exchange=options["exchange"],
             routing_key=options["routing_key"],
@@ -60,7 +61,7 @@ class Command(BaseCommand):
         else:
             self._print_sentences(answer.walk)
         if (delivered := len(answer.walk.delivered)) < len(answer.walk.outcomes):
-            sys.exit(PARTLY_CODE if delivered else NOTHING_CODE)
+            sys.exit(ExitCode.PARTLY if delivered else ExitCode.NO)
 
     def _print_sentences(self, walked: Walk) -> None:
         for number, outcome in enumerate(walked.outcomes, start=1):
@@ -89,11 +90,11 @@ def _headers(text: str) -> dict[str, Any]:
     try:
         read = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CommandError(f"The headers are not JSON: {error}") from error
+        raise BadInput(f"The headers are not JSON: {error}") from error
     if not isinstance(read, dict):
-        raise CommandError("The headers must be a JSON object.")
+        raise BadInput("The headers must be a JSON object.")
     try:
         write_table(read)
     except FieldError as error:
-        raise CommandError(str(error)) from error
+        raise BadInput(str(error)) from error
     return read
