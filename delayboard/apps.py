@@ -10,7 +10,6 @@ class DelayboardConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django.contrib import admin
         from django.contrib.auth.signals import user_logged_in
 
         from delayboard import checks
@@ -19,7 +18,6 @@ class DelayboardConfig(AppConfig):
 
         assert checks
         replayed_messages_returned.connect(record_returned, dispatch_uid="outcome.record_returned")
-        admin.site.login_form = throttle.GuardedAdminForm
         user_logged_in.connect(sessions.begin, dispatch_uid="sessions.begin")
         user_logged_in.connect(time_zone.remember, dispatch_uid="time_zone.remember")
         # Django's own receiver fails with the sign-in when the disk is full.

@@ -7,14 +7,15 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-from analytics.retention.rules import BadSetting
-from delayboard.retention.table import RULES
-from topology.broker.errors import Unsupported
-from topology.broker.management.answers import max_bytes
-
 
 @register()
 def check_numbers(**options: Any) -> list[CheckMessage]:
+    # Imported by the processes that check.
+    from analytics.retention.rules import BadSetting
+    from delayboard.retention.table import RULES
+    from topology.broker.errors import Unsupported
+    from topology.broker.management.answers import max_bytes
+
     errors: list[CheckMessage] = []
     for read in (*(rule.check for rule in RULES), max_bytes):
         try:

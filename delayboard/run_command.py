@@ -149,6 +149,7 @@ def _migration_names() -> set[tuple[str, str]]:
         (config.label, module.name)
         for config in apps.get_app_configs()
         for module in iter_modules([f"{config.path}/migrations"])
+        if not module.name.startswith("_")
     }
 
 

@@ -7,7 +7,7 @@ from django.contrib.auth import views as accounts
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from delayboard.sign_in.throttle import GuardedForm
+from delayboard.sign_in.forms import GuardedAdminForm, GuardedForm
 from delayboard.views import (
     broker_start,
     delay_migration,
@@ -35,6 +35,9 @@ from delayboard.views.replays import batches, draft, edit
 from delayboard.views.settings import account, alerts, redaction, retention, system
 
 handler500 = "delayboard.views.errors.show_server_error"
+admin.site.login_form = GuardedAdminForm
+admin.autodiscover()
+
 _dead_letters = [
     path("queue/", peek.dead_letter_queue, name="dead_letter_queue"),
     path("live/", live_search.live_search, name="live_search"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.contrib.auth import get_user_model
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
 
 from delayboard.dead_letters.queues.search_text import make_query
 from delayboard.dead_letters.replay.batch import options
@@ -14,11 +13,10 @@ from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.search.match import queue_names
 from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import Order, TargetMode
-from topology import access
 from topology.content.text import fold
 from topology.management.exit_codes import BadInput
 from topology.management.find_rows import find_topology
-from topology.models import Broker, Role, Topology
+from topology.models import Broker, Topology
 
 MOST_QUEUES = 10_000
 CHOICES = ("parked_message", "group", "query", "parked_from", "queue")
@@ -166,18 +164,6 @@ def _read_target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
 
 def _name_flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def find_user(name: str | None, broker: Broker) -> Any:
-    """None is Delayboard itself, as for whoever has a shell here; else somebody who may."""
-    if name is None:
-        return None
-    user = get_user_model().objects.filter(username=name).first()
-    if user is None:
-        raise BadInput(f"There is no account “{name}”.")
-    if not access.may(user, broker, Role.OPERATOR):
-        raise CommandError(f"“{name}” does not have the role operator on {broker.name}.")
-    return user
 
 
 def find_batch(broker: Broker, key: int) -> ReplayBatch:

@@ -11,16 +11,9 @@ from django.db.models import Count
 from delayboard.dead_letters.replay.present import summary
 from delayboard.models import ReplayBatch, ReplayItem, ReplayRoute
 from delayboard.models.replay import BatchState, ItemState, Source
-from topology.content.text import count_of, count_text, is_printable
+from topology.content.text import count_of, count_text, make_printable
 
 REASONS = 5
-NARROW = 200
-
-
-def make_printable(text: str, most: int = NARROW) -> str:
-    """At most so many characters on one line, with nothing that a terminal would obey."""
-    shown = "".join(sign if is_printable(sign) else "�" for sign in text)
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def format_line(kind: str, **values: Any) -> str:

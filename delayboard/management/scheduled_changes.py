@@ -16,8 +16,8 @@ from analytics.scheduled.queries.filter import Filter, MomentError, read_moment
 from delayboard.changes.check import ChangeVerdict, check, is_read
 from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import describe, request, undo
+from delayboard.management.acting_user import find_user
 from delayboard.management.confirmation import add_confirmation, unconfirmed
-from delayboard.management.replay_arguments import find_user
 from delayboard.models import ChangeKind, ScheduledChange
 from delayboard.models.scheduled_change import UNDOABLE
 from topology.broker.errors import BrokerError

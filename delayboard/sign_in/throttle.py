@@ -23,8 +23,6 @@ from axes.models import AccessLog
 from axes.signals import user_locked_out
 from django import db
 from django.conf import settings
-from django.contrib.admin.forms import AdminAuthenticationForm
-from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import AbstractUser, User, update_last_login
 from django.db.models import Max, Sum
 from django.http import HttpRequest
@@ -149,22 +147,6 @@ def _refuse(request: Any, credentials: dict[str, Any]) -> None:
         username=credentials.get("username"),
         ip_address=request.axes_ip_address,
     )
-
-
-class GuardedForm(AuthenticationForm):
-    """The form of Delayboard's sign-in page: guesses at once are checked one after another."""
-
-    def clean(self) -> dict[str, Any]:
-        with CHECKING:
-            return super().clean()
-
-
-class GuardedAdminForm(AdminAuthenticationForm):
-    """The same for the sign-in page of Django's admin."""
-
-    def clean(self) -> dict[str, Any]:
-        with CHECKING:
-            return super().clean()
 
 
 def rules(request: HttpRequest, credentials: Mapping[str, Any] | None) -> Parameters:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 PARTS = (
     "identifying",
+    "starting",
     "walking",
     "findings",
     "moving",

@@ -10,12 +10,12 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 
 from delayboard.dead_letters import search
-from delayboard.management import replay_arguments, replay_output
+from delayboard.management import acting_user, replay_arguments
 from delayboard.management.commands.replay_dead_letters import Command
 from delayboard.models.replay import Order, TargetMode
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_message, parked
-from topology.content.text import count_text
+from topology.content.text import count_text, make_printable
 from topology.management.find_rows import find_broker
 from topology.models import Broker, Role, Topology
 
@@ -145,13 +145,13 @@ def test_queues_that_a_search_would_mix_are_not_chosen_by_their_name(broker: Bro
 
 
 def test_a_user_needs_to_exist_and_the_role_operator(broker: Broker, user: User) -> None:
-    assert replay_arguments.find_user(None, broker) is None
-    assert replay_arguments.find_user("ann", broker) == user
+    assert acting_user.find_user(None, broker) is None
+    assert acting_user.find_user("ann", broker) == user
     make_user("vic", Role.VIEWER, broker)
     with pytest.raises(CommandError, match="“vic” does not have the role operator on Test broker"):
-        replay_arguments.find_user("vic", broker)
+        acting_user.find_user("vic", broker)
     with pytest.raises(CommandError, match="There is no account “bob”") as reported:
-        replay_arguments.find_user("bob", broker)
+        acting_user.find_user("bob", broker)
     assert reported.value.returncode == 2
 
 
@@ -162,6 +162,6 @@ def test_an_unknown_broker_is_a_misuse_that_names_the_known_ones(broker: Broker)
 
 
 def test_what_a_terminal_would_obey_is_not_printed() -> None:
-    assert replay_output.make_printable("a\x1b[2Jb\nc\u202e") == "a�[2Jb�c�"
-    assert replay_output.make_printable(count_text(1200)) == count_text(1200)
-    assert len(replay_output.make_printable("x" * 1000)) == replay_output.NARROW
+    assert make_printable("a\x1b[2Jb\nc\u202e") == "a�[2Jb�c�"
+    assert make_printable(count_text(1200)) == count_text(1200)
+    assert len(make_printable("x" * 1000)) == 200

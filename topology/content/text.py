@@ -72,6 +72,12 @@ def is_printable(sign: str) -> bool:
     return sign.isprintable() or sign == NARROW_SPACE
 
 
+def make_printable(text: str, most: int = 200) -> str:
+    """At most so many characters on one line, with nothing that a terminal would obey."""
+    shown = "".join(sign if is_printable(sign) else "�" for sign in text)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
 def count_text(number: int | None) -> str:
     """A count in groups of three parted by narrow spaces; a dash when it is unknown."""
     return "–" if number is None else f"{number:,}".replace(",", NARROW_SPACE)

@@ -13,6 +13,7 @@ from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.send import run_in_process
 from delayboard.dead_letters.search import QueryError
 from delayboard.management import replay_arguments, replay_output
+from delayboard.management.acting_user import find_user
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import BatchState
@@ -45,7 +46,7 @@ class Command(BoardCommand):
     def handle(self, *args: Any, **given: Any) -> None:
         broker = find_broker(given["broker"])
         chosen = replay_arguments.find_action(given)
-        user = replay_arguments.find_user(given["user"], broker)
+        user = find_user(given["user"], broker)
         # What signals set from here on; nothing was begun before.
         self._stop = until_stopped()
         prepare_interpreter()

@@ -20,8 +20,8 @@ from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import LONGEST_NAME, NAMES, Filter, parse
 from analytics.scheduled.summaries import counts, summary
 from delayboard.management import scheduled_changes
-from delayboard.management.replay_output import make_printable
 from topology.content.export_format import compact_json
+from topology.content.text import make_printable
 from topology.delays import format_delay
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput
