@@ -17,7 +17,7 @@ from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.delays import milliseconds
 from topology.findings.find import Finder
-from topology.findings.finding import Severity
+from topology.findings.severity import Severity
 from topology.message import Message
 from topology.models import Broker, Role
 from topology.routing.trace_route import ask

@@ -13,7 +13,7 @@ import pika
 import pytest
 
 from delayboard.demo.node import PrivateNode
-from tests.brokers import Vhost, call_api, every_generation
+from tests.brokers import Vhost, call_api, every_generation, newest_generation
 from tests.builders import address_of, eventually
 from tests.topology.findings.examples import EXAMPLES
 from tests.topology.findings.examples.example import Example
@@ -23,10 +23,12 @@ from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.definitions_file import read_export
 from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.definitions import TAP_PREFIX, Arguments, Binding, Exchange, Queue
 from topology.findings.evidence import Evidence
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
+from topology.findings.severity import Severity
 from topology.findings.table import LIVE_RULES, RULES
 from topology.message import Properties, Publish
 from topology.snapshot import QueueNumbers, Snapshot
@@ -99,6 +101,46 @@ def test_a_broker_with_the_examples_has_the_findings_of_their_files(
 def names(evidence: Evidence, rule_id: str) -> bool:
     """Whether it is about an object of this rule's own example, which its name says."""
     return any(part.startswith(rule_id.lower()) for part in evidence.object[1:])
+
+
+@every_generation
+@pytest.mark.parametrize(
+    ("headers", "arrives"),
+    [({}, []), ({"CC": ["save.once"]}, ["save"]), ({"BCC": ["delete.once"]}, ["delete"])],
+)
+def test_a_dead_letter_is_routed_by_its_copy_keys_too(
+    broker_node: PrivateNode, vhost: Vhost, headers: dict[str, Any], arrives: list[str]
+) -> None:
+    """F02 of what rascal's example declares: possible, and lost without such a key."""
+    wait: dict[str, Any] = {"x-message-ttl": 1, "x-dead-letter-exchange": "retry"}
+    queues = [Queue("wait", arguments=Arguments(wait)), Queue("save"), Queue("delete")]
+    with Management(address_of(vhost)) as management:
+        for name in ("delay", "retry"):
+            management.declare_exchange(Exchange(name, "topic"))
+        for one in queues:
+            management.declare_queue(one)
+        management.bind(Binding("delay", "wait", "delay.1m"))
+        for name in ("save", "delete"):
+            management.bind(Binding("retry", name, f"{name}.#"))
+        (found,) = find(observe(management))
+    assert (found.rule.id, found.is_possible, found.commands) == ("F02", True, ())
+    with publisher(address_of(vhost), "test") as channel:
+        channel.publish(Publish("delay", "delay.1m", build_properties(headers), b""))
+    wanted = {"wait": 0} | {name: int(name in arrives) for name in ("save", "delete")}
+    eventually(lambda: live_depths(address_of(vhost), list(wanted)) == wanted, "it has died")
+
+
+@newest_generation
+def test_an_exchange_of_the_delay_plugin_ends_an_import_of_rabbitmq_4_3(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    """F30."""
+    document = {**EXAMPLES["F30"].failing.definitions(), "queues": [{"name": "f30-work"}]}
+    (snapshot,) = read_export(document, "4.3.6").values()
+    assert {one.rule.id: one.severity for one in find(snapshot)} == {"F30": Severity.REFUSED}
+    with pytest.raises(HTTPError):
+        call_api(broker_node, "POST", f"definitions/{vhost.name}", document)
+    assert not declare(vhost).definitions.queues
 
 
 @every_generation

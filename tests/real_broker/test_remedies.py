@@ -22,7 +22,7 @@ from topology.definitions import Arguments, Definitions, Exchange, Queue
 from topology.findings import commands
 from topology.findings.commands import Admin
 from topology.findings.find import find
-from topology.findings.finding import Severity
+from topology.findings.severity import Severity
 from topology.findings.table import RULES as EVERY_RULE
 
 KEY = "it's a $KEY"

@@ -8,9 +8,10 @@ import pytest
 
 from tests.builders import make_broker, make_user
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import Definitions, Queue
+from topology.definitions import DELAYED_TYPE, Definitions, Exchange, Queue
 from topology.findings.find import find
-from topology.findings.finding import Finding, Severity
+from topology.findings.finding import Finding
+from topology.findings.severity import Severity
 from topology.models import AuditEntry, Broker, FindingMute, FindingPeriod, Role
 from topology.operations.finding_rows import (
     count_open,
@@ -64,6 +65,14 @@ def test_one_that_comes_back_soon_was_never_gone_and_later_it_is_another() -> No
     record_findings(broker, (), NOON + 2 * HOUR)
     record_findings(broker, found(lost()), NOON + 3 * HOUR)
     assert [one.resolved_at for one in FindingPeriod.objects.all()] == [None, NOON + 2 * HOUR]
+
+
+def test_the_row_of_a_finding_that_grows_worse_has_its_severity() -> None:
+    """The same finding: the broker was upgraded."""
+    broker, objects = make_broker(), Definitions.of([Exchange("late", DELAYED_TYPE)])
+    for version, severity in (("4.2.0", Severity.STYLE), ("4.3.6", Severity.REFUSED)):
+        record_findings(broker, find(a_snapshot(objects, version=version)), NOON)
+        assert counts(broker) == {severity: 1}
 
 
 def test_findings_of_brokers_are_apart() -> None:

@@ -53,12 +53,10 @@ def without(found: Iterable[Finding], vhost: str, known: Collection[Any]) -> tup
     left = (
         replace(
             one,
-            evidence=tuple(
-                evidence
-                for evidence in one.evidence
-                if (one.rule.id, vhost, evidence.object) not in known
+            hits=tuple(
+                hit for hit in one.hits if (one.rule.id, vhost, hit.evidence.object) not in known
             ),
         )
         for one in found
     )
-    return tuple(one for one in left if one.evidence)
+    return tuple(one for one in left if one.hits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,6 +31,7 @@ from topology.routing.cycle import Reason
 from topology.routing.death_reasons import reasons
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
+from topology.routing.matching.match import Unknown
 from topology.routing.matching.message_keys import MessageKeys
 from topology.routing.message_copy import Copy
 from topology.routing.outcome import RouteOutcome, Walk
@@ -41,6 +42,13 @@ from topology.snapshot import QueueNumbers, Report, Snapshot
 # Of a queue with more bindings some keys stand for all.
 MOST_KEYS = 5
 _NOTHING = Arguments()
+_UNKNOWN: Mapping[Unknown, str] = {"keys": "routing keys in CC or BCC", "headers": "headers"}
+
+
+def state_unless(unknown: Collection[Unknown]) -> str:
+    """The condition of a hit: what such a message may have that changes where it goes."""
+    named = [_UNKNOWN[part] for part in ("keys", "headers") if part in unknown]
+    return f"the message has {' or '.join(named)} for another queue" if named else ""
 
 
 @dataclass(frozen=True)
@@ -134,11 +142,21 @@ class Context:
 
     def die(self, queue: Queue, reason: Reason, key: str) -> Walk:
         """Where a message goes that dies here with this key; its first hop is this queue."""
-        copy = Copy("", (key,), {})
+        copy = Copy("", (key,), {}, unknown=self._unknown_of(queue))
         waits_ms = (queue.message_ttl_ms or 0) if reason == "expired" else 0
         dies = Dies(reason, waits_ms, f"a message dies in “{queue.name}”")
         left = leave(copy, queue, dies, self.version)
         return follow([left], self._around) if isinstance(left, Copy) else Walk((left,))
+
+    def _unknown_of(self, queue: Queue) -> frozenset[Unknown]:
+        """What its messages may have beside a known key.
+
+        Whatever CC named at the default exchange got its own copy there.
+        """
+        is_default = not queue.dead_letter_exchange and not self.index.definitions.sources(
+            queue.name
+        )
+        return frozenset({"headers"} if is_default else {"keys", "headers"})
 
     @cached_property
     def fed_by_deaths(self) -> Mapping[str, Sequence[Queue]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from topology.findings.finding import Severity
+from topology.findings.severity import Severity
 
 # Shapes and colours of the site's states.
 _MARKS = {
+    Severity.REFUSED: "error",
     Severity.LOSS: "error",
     Severity.STUCK: "error",
     Severity.TIMING: "warn",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topology.definitions import Identity
+from topology.findings.severity import Severity
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,14 @@ class Evidence:
 class Hit:
     """What one rule finds at one object. Hits with one `cause` are one finding.
 
-    `commands` are what to run, with words in capitals for what a person has to choose.
+    `commands` are what to run, with words in capitals for what a person has to choose. `unless`
+    completes the sentence where it depends on what the definitions do not show: then the hit is a
+    note, without commands. `severity` and `remedy` are the rule's where they are not stated.
     """
 
     cause: str
     evidence: Evidence
     commands: tuple[str, ...] = ()
+    unless: str = ""
+    severity: Severity | None = None
+    remedy: str = ""

@@ -9,6 +9,7 @@ from topology.findings.commands import Replacement
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.finding import Finding, Rule
+from topology.findings.severity import Severity
 from topology.findings.table import LIVE_RULES, RULES
 from topology.snapshot import Snapshot
 
@@ -19,7 +20,7 @@ def find(snapshot: Snapshot, rules: Sequence[Rule] = RULES) -> tuple[Finding, ..
 
 
 def _find(context: Context, rules: Sequence[Rule]) -> tuple[Finding, ...]:
-    return _sort(one for rule in rules for one in _group(rule, list(rule.check(context))))
+    return _sort(one for rule in rules for one in _group(rule, rule.check(context)))
 
 
 def _sort(found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -79,16 +80,25 @@ def _read(snapshot: Snapshot) -> tuple[object, ...]:
     )
 
 
-def _group(rule: Rule, hits: Sequence[Hit]) -> list[Finding]:
+def _group(rule: Rule, hits: Iterable[Hit]) -> list[Finding]:
     by_cause: dict[str, list[Hit]] = {}
     for hit in hits:
-        by_cause.setdefault(hit.cause, []).append(hit)
+        by_cause.setdefault(hit.cause, []).append(_state_condition(hit))
     return [
         Finding(
             rule,
             cause,
-            tuple(dict.fromkeys(hit.evidence for hit in alike)),
+            tuple(alike),
             tuple(dict.fromkeys(command for hit in alike for command in hit.commands)),
         )
         for cause, alike in by_cause.items()
     ]
+
+
+def _state_condition(hit: Hit) -> Hit:
+    """What depends on more than definitions is a note, and nobody shall copy a repair for it."""
+    if not hit.unless:
+        return hit
+    sentence = f"{hit.evidence.sentence.removesuffix('.')}, unless {hit.unless}."
+    evidence = replace(hit.evidence, sentence=sentence)
+    return replace(hit, evidence=evidence, commands=(), severity=Severity.STYLE)

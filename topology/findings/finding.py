@@ -6,43 +6,12 @@ import hashlib
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 
 from topology.definitions import Identity
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
-
-
-class Severity(IntEnum):
-    """What happens to messages, the worst last.
-
-    Timing: a message arrives early, late or twice. Style is a note: nothing goes wrong as long as
-    the broker and the consumers work.
-    """
-
-    STYLE = 1
-    COST = 2
-    TIMING = 3
-    STUCK = 4
-    LOSS = 5
-
-    @property
-    def key(self) -> str:
-        return self.name.lower()
-
-    @property
-    def label(self) -> str:
-        return _LABELS[self]
-
-
-_LABELS = {
-    Severity.LOSS: "Loss",
-    Severity.STUCK: "Stuck",
-    Severity.TIMING: "Timing",
-    Severity.COST: "Cost",
-    Severity.STYLE: "Style",
-}
+from topology.findings.severity import Severity
 
 
 @dataclass(frozen=True)
@@ -68,22 +37,44 @@ def rule(number: str, check: Callable[[Context], Iterable[Hit]]) -> Rule:
     return Rule(id=number, severity=severity, check=check, **texts)
 
 
+# Before a remedy for what only some messages show.
+CHECK_FIRST = "First check whether the messages meet the condition that the evidence names."
+
+
 @dataclass(frozen=True)
 class Finding:
     """All hits of one rule with one cause."""
 
     rule: Rule
     cause: str
-    evidence: tuple[Evidence, ...]
+    hits: tuple[Hit, ...]
     commands: tuple[str, ...]
 
     @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return tuple(dict.fromkeys(hit.evidence for hit in self.hits))
+
+    @property
     def severity(self) -> Severity:
-        return self.rule.severity
+        """The worst of its hits."""
+        return max(self.rule.severity if h.severity is None else h.severity for h in self.hits)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether all of it depends on the messages, which definitions do not show."""
+        return all(hit.unless for hit in self.hits)
 
     @property
     def title(self) -> str:
-        return f"{self.rule.title}: {self.cause}" if self.cause else self.rule.title
+        title = f"{self.rule.title} (possible)" if self.is_possible else self.rule.title
+        return f"{title}: {self.cause}" if self.cause else title
+
+    @property
+    def remedy(self) -> str:
+        """What to do: that of its hits where they say it, else the rule's."""
+        stated = dict.fromkeys(hit.remedy for hit in self.hits if hit.remedy)
+        remedy = " ".join(stated) or self.rule.remedy
+        return f"{CHECK_FIRST} {remedy}" if self.is_possible else remedy
 
     @property
     def key(self) -> str:
@@ -93,4 +84,4 @@ class Finding:
 
     @property
     def objects(self) -> tuple[Identity, ...]:
-        return tuple(dict.fromkeys(evidence.object for evidence in self.evidence))
+        return tuple(dict.fromkeys(hit.evidence.object for hit in self.hits))

@@ -11,7 +11,8 @@ from topology.content.text import count_of
 from topology.definitions import Identity
 from topology.findings.commands import Admin, describe_blanks, name_tool, set_vhost, warn_about
 from topology.findings.evidence import Evidence
-from topology.findings.finding import Finding, Rule, Severity
+from topology.findings.finding import Finding, Rule
+from topology.findings.severity import Severity
 from topology.findings.table import RULES
 
 # Of a finding that is about more, text and annotations name so many.
@@ -19,6 +20,7 @@ MOST_NAMED = 5
 MOST_LOCATIONS = 100
 
 _LEVELS = {
+    Severity.REFUSED: "error",
     Severity.LOSS: "error",
     Severity.STUCK: "error",
     Severity.TIMING: "warning",
@@ -68,7 +70,7 @@ def _finding_lines(one: Finding, vhost: str, admin: Admin) -> Iterator[str]:
     if (more := len(one.evidence) - MOST_NAMED) > 0:
         yield f"  and {more} more"
     yield f"  Why: {one.rule.explanation}"
-    yield f"  Remedy: {one.rule.remedy}"
+    yield f"  Remedy: {one.remedy}"
     if one.commands:
         commands = (set_vhost(vhost), *one.commands[:MOST_NAMED])
         yield from (f"    {command}" for command in commands)
@@ -97,7 +99,7 @@ def as_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, Any]:
                 "vhost": vhost,
                 "evidence": list(map(asdict, one.evidence)),
                 "explanation": one.rule.explanation,
-                "remedy": one.rule.remedy,
+                "remedy": one.remedy,
                 "commands": [set_vhost(vhost), *one.commands] if one.commands else [],
                 "source": one.rule.source,
             }
@@ -139,7 +141,7 @@ def _sarif_result(one: Finding, vhost: str, file: str) -> dict[str, Any]:
     return {
         "ruleId": one.rule.id,
         "level": _LEVELS[one.severity],
-        "message": {"text": f"{_summary(one, vhost)} {one.rule.remedy}"},
+        "message": {"text": f"{_summary(one, vhost)} {one.remedy}"},
         "locations": [{"physicalLocation": place, "logicalLocations": names}],
         "partialFingerprints": {"delayboard/v1": f"{vhost}/{one.key}"},
     }
@@ -159,7 +161,7 @@ def as_annotations(found: Mapping[str, Sequence[Finding]], file: str) -> Iterato
         for one in findings:
             level = {"note": "notice"}.get(_LEVELS[one.severity], _LEVELS[one.severity])
             title = _escape(f"{one.rule.id} {one.title}", _PROPERTY)
-            text = _escape(f"{_summary(one, vhost)} {one.rule.remedy}", _DATA)
+            text = _escape(f"{_summary(one, vhost)} {one.remedy}", _DATA)
             yield f"::{level} file={_escape(file, _PROPERTY)},title={title}::{text}"
 
 

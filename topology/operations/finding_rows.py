@@ -11,7 +11,8 @@ from django.db.models import Count, Exists, OuterRef
 
 from topology import audit
 from topology.content.text import make_encodable
-from topology.findings.finding import Finding, Severity
+from topology.findings.finding import Finding
+from topology.findings.severity import Severity
 from topology.models import Broker, FindingMute, FindingPeriod
 from topology.operations.topology_rows import User
 from topology.snapshot import Snapshot
@@ -37,12 +38,17 @@ def record_findings(broker: Broker, found: Iterable[Finding], at: datetime) -> N
             row = known.get(key)
             if row is None:
                 added.append(_fill(FindingPeriod(broker=broker, key=key, appeared_at=at), one))
-            elif row.resolved_at is not None or row.objects_count != len(one.objects):
+            elif row.resolved_at is not None or _differs(row, one):
                 row.resolved_at = None
                 changed.append(_fill(row, one))
         FindingPeriod.objects.bulk_create(added, batch_size=500)
         fields = ["rule", "severity", "title", "objects_count", "resolved_at"]
         FindingPeriod.objects.bulk_update(changed, fields, batch_size=500)
+
+
+def _differs(row: FindingPeriod, one: Finding) -> bool:
+    seen = (row.severity, row.title, row.objects_count)
+    return seen != (int(one.severity), make_encodable(one.title), len(one.objects))
 
 
 def _fill(row: FindingPeriod, one: Finding) -> FindingPeriod:

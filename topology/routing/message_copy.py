@@ -9,6 +9,7 @@ from typing import Any
 
 from topology.routing import sentences
 from topology.routing.cycle import Entries, published_deaths
+from topology.routing.matching.match import Unknown
 from topology.routing.outcome import Cause, Ending, Hop, RouteOutcome
 
 
@@ -19,7 +20,8 @@ class Copy:
     `spread` is how many later it may be (None: no bound). `deaths` is what the broker remembers,
     in its order; `failed` the deliveries that failed in quorum queues. `holder` is the queue that
     keeps it when it cannot be routed, "" when nobody does. `kept` is that of an RouteOutcome.
-    `passed` is all states it was in.
+    `passed` is all states it was in. `unknown` is what it may have beside `keys` and `headers`;
+    `others` and `unless` are those of a RouteOutcome.
     """
 
     exchange: str
@@ -36,6 +38,9 @@ class Copy:
     hops: tuple[Hop, ...] = ()
     doubts: tuple[str, ...] = ()
     passed: frozenset[Hashable] = field(default_factory=frozenset)
+    unknown: frozenset[Unknown] = frozenset()
+    others: frozenset[Unknown] = frozenset()
+    unless: frozenset[Unknown] = frozenset()
 
     @property
     def visible_deaths(self) -> Entries:
@@ -73,6 +78,8 @@ class Copy:
             kept=self.kept,
             doubts=tuple(dict.fromkeys(self.doubts)),
             cause=cause,
+            others=self.others,
+            unless=self.unless,
         )
 
 

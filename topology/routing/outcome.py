@@ -8,6 +8,7 @@ from typing import Literal
 
 from topology.delays import format_delay
 from topology.routing import sentences
+from topology.routing.matching.match import Unknown
 
 Ending = Literal["delivered", "stuck", "dropped", "uncertain"]
 # Why it ends, for code that decides by it; "" for causes that no code needs.
@@ -39,7 +40,8 @@ class RouteOutcome:
     delivered: in the queue, for a consumer. stuck: it never leaves the broker. dropped: it is lost.
     uncertain: the outcome cannot be predicted. `spread` is how much later it may be, None without a
     bound; `kept` names the exchange that delayed it before its first queue, and how long, "" for
-    none; `doubts` are sentences on what may change the outcome.
+    none; `doubts` are sentences on what may change the outcome. Where not all of the message is
+    known, `others` is what could add copies that go elsewhere, `unless` what could avert this end.
     """
 
     ending: Ending
@@ -51,6 +53,8 @@ class RouteOutcome:
     kept: str = ""
     doubts: tuple[str, ...] = ()
     cause: Cause = field(default="", compare=False)
+    others: frozenset[Unknown] = frozenset()
+    unless: frozenset[Unknown] = frozenset()
 
     @property
     def goes_on(self) -> str:

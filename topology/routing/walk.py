@@ -24,7 +24,7 @@ from topology.routing.forwarder import count_from_now, forward_copy
 from topology.routing.matching import delayed_exchange
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
-from topology.routing.matching.match import Matched, keys_of, match
+from topology.routing.matching.match import Matched, find_deciding, keys_of, match
 from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import Cause, Ending, Hop, RouteOutcome, Walk
 from topology.routing.queue_wait import Dies, Remains, wait_in_queue
@@ -117,6 +117,7 @@ def _route(
     if copy.exchange and copy.exchange not in around.index.exchanges:
         return [], [_end_unrouted(copy, sentences.NO_EXCHANGE.format(copy.exchange))]
     matched = match(around.index, copy.exchange, copy.keys, copy.headers, around.version)
+    copy = _add_unknown(copy, matched, around)
     queues, ended = _route_now(copy, matched, around)
     reached = [(copy, queue) for queue in queues]
     for exchange in matched.storing:
@@ -124,6 +125,24 @@ def _route(
         reached += later
         ended += lost
     return reached, ended
+
+
+def _add_unknown(copy: Copy, matched: Matched, around: Circumstances) -> Copy:
+    """With what could change this step of its way, of what is not known of it."""
+    if not copy.unknown:
+        return copy
+    deciding, is_by_alternate = find_deciding(
+        around.index,
+        matched,
+        copy.exchange,
+        copy.keys,
+        copy.headers,
+        around.version,
+        copy.unknown,
+    )
+    is_other = is_by_alternate or not matched.queues
+    unless = copy.unless | deciding if is_other else copy.unless
+    return replace(copy, others=copy.others | deciding, unless=unless)
 
 
 def _route_later(
@@ -238,6 +257,7 @@ def leave(
         dead,
         exchange=queue.dead_letter_exchange,
         keys=copy.keys if key is None else (key,),
+        unknown=copy.unknown if key is None else copy.unknown - {"keys"},
         headers=dead_letter_headers(copy.headers, queue.name, found.reason, copy.exchange, version),
         why=found.describe(queue.name),
         expiration_ms=None,

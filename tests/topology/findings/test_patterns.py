@@ -10,7 +10,7 @@ import pytest
 from tests.topology.builders import a_snapshot
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.findings.find import find
-from topology.findings.finding import Severity
+from topology.findings.severity import Severity
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS
 
@@ -43,7 +43,8 @@ def _beside(made: Definitions, targets: list[str]) -> list[BrokerObject]:
 @pytest.mark.parametrize("kind", PATTERNS)
 def test_a_pattern_with_its_defaults_has_notes_alone(kind: str, version: str) -> None:
     found = find(a_snapshot(applied(kind), version=version))
-    assert [one.title for one in found if one.severity > Severity.STYLE] == []
+    bad = [one.rule.id for one in found if one.severity > Severity.STYLE]
+    assert bad == (["F30"] if (kind, version) == ("delayed_exchange", "4.3.6") else [])
 
 
 def test_retries_that_a_ladder_parks_are_not_endless_and_those_of_a_pair_are() -> None:

@@ -1,4 +1,4 @@
-"""Topologies of eight libraries, as their documentation and code declare them: notes at most."""
+"""Topologies of nine libraries, as their documentation and code declare them: notes at most."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.topology.builders import a_snapshot
 from topology.definitions import DELAYED_TYPE, Arguments, Binding, Definitions, Exchange, Queue
 from topology.definitions import BrokerObject as One
 from topology.findings.find import find
-from topology.findings.finding import Severity
+from topology.findings.severity import Severity
 from topology.patterns.delay_levels import params as level_params
 from topology.patterns.delay_levels.pattern import delay_levels
 
@@ -142,6 +142,31 @@ DRAMATIQ: list[One] = [
     queue("default.DQ", dead_letter_exchange="", dead_letter_routing_key="default.XQ"),
     queue("default.XQ", message_ttl=7 * DAY_MS),
 ]
+# rascal 21, examples/advanced/config.js: what is retried comes back by its CC key, the name of its
+# queue before its own key; exchanges are topics by default (lib/config/baseline.js).
+RASCAL: list[One] = [
+    *(Exchange(name, "topic") for name in ("service", "delay", "retry", "dead_letters")),
+    *(
+        queue(
+            f"registration_service:user:{action}",
+            dead_letter_exchange="dead_letters",
+            dead_letter_routing_key="registration_service.dead_letter",
+        )
+        for action in ("save", "delete")
+    ),
+    queue("delay:1m", message_ttl=60_000, dead_letter_exchange="retry"),
+    queue("dead_letters:registration_service"),
+    Binding("service", "registration_service:user:save", "registration_webapp.user.created.#"),
+    Binding("service", "registration_service:user:delete", "registration_webapp.user.deleted.#"),
+    Binding("delay", "delay:1m", "delay.1m"),
+    *(
+        Binding("retry", name, f"{name}.#")
+        for name in ("registration_service:user:save", "registration_service:user:delete")
+    ),
+    Binding(
+        "dead_letters", "dead_letters:registration_service", "registration_service.dead_letter"
+    ),
+]
 TOPOLOGIES: dict[str, Sequence[One]] = {
     "NServiceBus": NSERVICEBUS,
     "MassTransit": MASSTRANSIT,
@@ -151,6 +176,7 @@ TOPOLOGIES: dict[str, Sequence[One]] = {
     "Sneakers": SNEAKERS,
     "Nameko": NAMEKO,
     "Dramatiq": DRAMATIQ,
+    "Rascal": RASCAL,
 }
 
 
@@ -158,4 +184,6 @@ TOPOLOGIES: dict[str, Sequence[One]] = {
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_a_topology_of_a_library_has_notes_at_most(name: str, version: str) -> None:
     found = find(a_snapshot(Definitions.of(TOPOLOGIES[name]), version=version))
-    assert [one.title for one in found if one.severity > Severity.STYLE] == []
+    bad = [one.rule.id for one in found if one.severity > Severity.STYLE]
+    # MassTransit delays with a plugin that RabbitMQ 4.3 does not have.
+    assert bad == (["F30"] if (name, version) == ("MassTransit", "4.3.6") else [])

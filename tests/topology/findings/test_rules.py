@@ -15,7 +15,10 @@ from topology.exports.raw_definitions import Raw
 from topology.findings.commands import Admin
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
+from topology.findings.severity import Severity
 from topology.findings.table import LIVE_RULES, RULES
+
+BY_ID = {rule.id: rule for rule in (*RULES, *LIVE_RULES)}
 
 
 def findings_of(example: Example, *rules: Rule) -> tuple[Finding, ...]:
@@ -32,10 +35,12 @@ def findings_of(example: Example, *rules: Rule) -> tuple[Finding, ...]:
 
 
 @pytest.mark.parametrize(("rules", "letter"), [(RULES, "F"), (LIVE_RULES, "L")])
-def test_rules_are_numbered_in_the_order_of_their_severity(
+def test_rules_are_listed_in_the_order_of_their_severity(
     rules: tuple[Rule, ...], letter: str
 ) -> None:
-    assert [rule.id for rule in rules] == [f"{letter}{n:02}" for n in range(1, len(rules) + 1)]
+    """A number lasts: baselines and mutes have it."""
+    numbers = sorted(rule.id for rule in rules)
+    assert numbers == [f"{letter}{n:02}" for n in range(1, len(rules) + 1)]
     severities = [rule.severity for rule in rules]
     assert severities == sorted(severities, reverse=True)
 
@@ -63,11 +68,79 @@ def test_a_route_that_only_some_reasons_to_die_lack_names_them() -> None:
         exchanges=(exchange("x", "headers"),),
         bindings=(bound,),
     )
-    (found,) = findings_of(example, RULES[1])
+    (found,) = findings_of(example, BY_ID["F02"])
     assert found.evidence[0].sentence == (
         "No queue gets a message that dies in “work” (over the delivery limit) with the routing "
         "key “k”."
     )
+
+
+BY_TENANT = {**binding("x", "other"), "arguments": {"x-match": "all", "tenant": "a"}}
+# What some messages have changes where they go.
+OPEN = {
+    "F02": Example(
+        queues=(queue("wait", ttl=5_000, dlx="x"), queue("other")),
+        exchanges=(exchange("x", "topic"), exchange("in")),
+        bindings=(binding("in", "wait", "k"), binding("x", "other", "other.#")),
+    ),
+    "F02 by headers": Example(
+        queues=(queue("wait", ttl=5_000, dlx="x", key="k"), queue("other")),
+        exchanges=(exchange("x", "headers"),),
+        bindings=(BY_TENANT,),
+    ),
+    "F04": Example(
+        queues=(queue("wait", ttl=5_000, dlx="x"), queue("other")),
+        exchanges=(exchange("x"),),
+        bindings=(binding("x", "wait", "k"), binding("x", "other", "other")),
+    ),
+    "F08": Example(
+        queues=(queue("work", dlx="x"), {**queue("short"), "durable": False}, queue("other")),
+        exchanges=(exchange("x"),),
+        bindings=(binding("x", "short", "work"), binding("x", "other", "other")),
+    ),
+    "F15": Example(
+        queues=(
+            queue(
+                "wait",
+                type="quorum",
+                ttl=5_000,
+                dlx="x",
+                strategy="at-least-once",
+                overflow="reject-publish",
+            ),
+            queue("other"),
+        ),
+        exchanges=(exchange("x"),),
+        bindings=(binding("x", "other", "other"),),
+    ),
+    # It comes back through the alternate exchange of what takes other keys.
+    "F23": Example(
+        queues=(queue("work", dlx="x"), queue("other")),
+        exchanges=(exchange("x", alternate="back"), exchange("back")),
+        bindings=(binding("x", "other", "other"), binding("back", "work", "k")),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPEN)
+def test_what_headers_of_a_message_can_change_is_possible_and_has_no_command(case: str) -> None:
+    (found,) = findings_of(OPEN[case], BY_ID[case[:3]])
+    assert found.severity == Severity.STYLE
+    assert found.title.startswith(f"{found.rule.title} (possible)")
+    assert found.commands == ()
+    assert found.remedy.startswith("First check whether the messages")
+    what = "headers" if "headers" in case else "routing keys in CC or BCC"
+    assert found.evidence[0].sentence.endswith(
+        f", unless the message has {what} for another queue."
+    )
+
+
+@pytest.mark.parametrize("case", OPEN)
+def test_what_no_header_of_a_message_can_change_is_sure(case: str) -> None:
+    """The same without the binding that other messages take."""
+    bound = tuple(one for one in OPEN[case].bindings if one["destination"] != "other")
+    (found,) = findings_of(replace(OPEN[case], bindings=bound), BY_ID[case[:3]])
+    assert (found.severity, "unless" in found.evidence[0].sentence) == (found.rule.severity, False)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +161,7 @@ def test_dead_letters_whose_only_queue_does_not_last_are_found(
         bindings=tuple(binding("x", one["name"]) for one in ({"name": "dead"}, *more)),
     )
     found = [
-        evidence.sentence for one in findings_of(example, RULES[7]) for evidence in one.evidence
+        evidence.sentence for one in findings_of(example, BY_ID["F08"]) for evidence in one.evidence
     ]
     assert all(gone in sentence for sentence in found)
     assert len(found) == bool(gone)

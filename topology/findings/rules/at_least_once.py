@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from topology.definitions import Queue
 from topology.findings.commands import MAXIMUM_LENGTH
-from topology.findings.context import Context
+from topology.findings.context import Context, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
 from topology.routing.walk import stores_stuck_messages
 
 STRATEGY = "x-dead-letter-strategy"
-_LENGTHS = ("x-max-length", "x-max-length-bytes")
+LENGTHS = ("x-max-length", "x-max-length-bytes")
 
 
 def _find_fallbacks(context: Context) -> Iterator[Hit]:
@@ -25,42 +25,53 @@ def _find_fallbacks(context: Context) -> Iterator[Hit]:
 
 
 def _find_stuck_behind_full(context: Context) -> Iterator[Hit]:
-    for one, target, has_others in _list_full_targets(context):
+    for one, target, has_others, unless in _list_full_targets(context):
         if stores_stuck_messages(one) and has_others:
             sentence = f"When “{target.name}” is full, messages that died stay in “{one.name}”."
             # A policy's overflow has no effect beside the argument of a classic queue.
             repair = context.redeclare(target, {"x-overflow": None})
             if target.type == "quorum":
                 repair = context.give_policy(target, overflow="drop-head")
-            yield Hit(target.name, context.evidence(target, "x-overflow", sentence), repair)
+            evidence = context.evidence(target, "x-overflow", sentence)
+            yield Hit(target.name, evidence, repair, unless)
 
 
 def _find_lost_at_full(context: Context) -> Iterator[Hit]:
     """A quorum queue takes dead letters beyond its limit (tried, 3.10.8 to 4.3.6)."""
-    for one, target, _ in _list_full_targets(context):
+    for one, target, has_others, unless in _list_full_targets(context):
         if target.type == "classic" and not stores_stuck_messages(one):
-            sentence = f"When “{target.name}” is full, messages that die in “{one.name}” are lost."
-            repair = context.redeclare(target, dict.fromkeys((*_LENGTHS, "x-overflow")))
-            yield Hit(target.name, context.evidence(target, "x-overflow", sentence), repair)
+            lost = "its copies of messages" if has_others else "messages"
+            sentence = (
+                f"When “{target.name}” is full, RabbitMQ drops {lost} that die in “{one.name}”."
+            )
+            repair = context.redeclare(target, dict.fromkeys((*LENGTHS, "x-overflow")))
+            evidence = context.evidence(target, "x-overflow", sentence)
+            yield Hit(target.name, evidence, repair, unless)
 
 
-def _list_full_targets(context: Context) -> Iterator[tuple[Queue, Queue, bool]]:
-    """Each queue with another that refuses its dead letters when full; whether they go to more."""
+def _list_full_targets(context: Context) -> Iterator[tuple[Queue, Queue, bool, str]]:
+    """Each queue with another that refuses its dead letters when full; whether they go to more,
+    and which messages do not come there."""
     seen = set()
     for death in context.deaths:
-        targets = {end.hops[1].queue for end in death.walk.outcomes if len(end.hops) > 1}
-        for name in sorted(targets):
+        ends = {end.hops[1].queue: end for end in death.walk.outcomes if len(end.hops) > 1}
+        for name, end in sorted(ends.items(), key=lambda item: item[0]):
             target = context.index.queues[name]
-            is_bounded = any(limit in target.arguments for limit in _LENGTHS)
-            refuses = target.arguments.text("x-overflow") == "reject-publish"
-            if is_bounded and refuses and (death.queue.name, name) not in seen:
+            if limit_that_refuses(target) and (death.queue.name, name) not in seen:
                 seen.add((death.queue.name, name))
-                yield death.queue, target, len(targets) > 1
+                yield death.queue, target, len(ends) > 1, state_unless(end.unless)
+
+
+def limit_that_refuses(target: Queue) -> str:
+    """The argument that limits a queue which refuses messages when it is full; "" for none."""
+    if target.arguments.text("x-overflow") != "reject-publish":
+        return ""
+    return next((name for name in LENGTHS if name in target.arguments), "")
 
 
 def _find_unbounded(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
-        if stores_stuck_messages(one) and not any(limit in one.arguments for limit in _LENGTHS):
+        if stores_stuck_messages(one) and not any(limit in one.arguments for limit in LENGTHS):
             sentence = f"“{one.name}” grows without a limit while its target accepts nothing."
             repair = context.give_policy(one, max_length=MAXIMUM_LENGTH)
             yield Hit("", context.evidence(one, "x-max-length", sentence), repair)

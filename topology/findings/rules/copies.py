@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from topology.definitions import Exchange
-from topology.findings.context import Context, Death
+from topology.findings.context import Context, Death, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
 from topology.routing.matching.delayed_exchange import kind_of
+from topology.routing.matching.match import Unknown
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.walk import walk
 
@@ -86,7 +87,9 @@ def _dies_twice(context: Context) -> Iterator[Hit]:
                     f"One message that dies in “{death.queue.name}” arrives in “{name}” twice."
                 )
                 evidence = context.evidence(death.queue, "x-dead-letter-exchange", sentence)
-                yield Hit(death.queue.dead_letter_exchange or "", evidence)
+                ends = (end for end in death.walk.delivered if end.queue == name)
+                unless = state_unless(frozenset[Unknown]().union(*(end.unless for end in ends)))
+                yield Hit(death.queue.dead_letter_exchange or "", evidence, unless=unless)
 
 
 def _find_duplicates(context: Context) -> Iterator[Hit]:
@@ -105,7 +108,7 @@ def _find_foreign_retries(context: Context) -> Iterator[Hit]:
             wait = back.hops[-2].queue
             for other in _list_copies_elsewhere(death, wait):
                 if not _find_catch_alls(context, wait, other.queue):
-                    yield _make_hit(context, death, wait, other.queue)
+                    yield _make_hit(context, death, wait, other, back.unless | other.unless)
 
 
 def _list_copies_elsewhere(death: Death, wait: str) -> Iterator[RouteOutcome]:
@@ -125,17 +128,19 @@ def _find_catch_alls(context: Context, wait: str, other: str) -> bool:
     return is_topic and "#" in keys
 
 
-def _make_hit(context: Context, death: Death, wait: str, other: str) -> Hit:
+def _make_hit(
+    context: Context, death: Death, wait: str, other: RouteOutcome, unknown: frozenset[Unknown]
+) -> Hit:
     sentence = (
-        f"A message that fails in “{death.queue.name}” waits in “{wait}”, and then “{other}” gets "
-        "it again too."
+        f"A message that fails in “{death.queue.name}” waits in “{wait}”, and then "
+        f"“{other.queue}” gets it again too."
     )
     there = context.index.queues[wait]
     evidence = context.evidence(there, "x-dead-letter-exchange", sentence)
     home = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": death.queue.name}
     is_shared = context.fed_by_deaths.get(wait) != [death.queue]
     repair = () if is_shared else context.redeclare(there, home)
-    return Hit(there.dead_letter_exchange or "", evidence, repair)
+    return Hit(there.dead_letter_exchange or "", evidence, repair, state_unless(unknown))
 
 
 DUPLICATED = rule("F17", _find_duplicates)

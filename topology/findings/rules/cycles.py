@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from topology.definitions import Queue, has_dead_letter_name, show_value
 from topology.findings.commands import Admin, name_dead_letter_queue
-from topology.findings.context import Context, Death
+from topology.findings.context import Context, Death, state_unless
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
 from topology.routing import sentences
 from topology.routing.consumer import delivery_limit
+from topology.routing.matching.match import Unknown
+from topology.routing.outcome import RouteOutcome
 from topology.snapshot import Snapshot
 
 LIMIT = "x-delivery-limit"
@@ -27,12 +29,12 @@ _WHEN = {
 def _find_dropped(context: Context) -> Iterator[Hit]:
     """Each queue of a ring is reported for its own deaths, not for those of queues before it."""
     for death in context.deaths:
-        name = death.queue.name
-        cut = sentences.cut_cycle(name)
-        if death.reason != "rejected" and any(
-            end.cause == "cycle" and end.why == cut for end in death.walk.outcomes
-        ):
-            yield Hit(_WHEN[death.reason], _cause_of(context, death))
+        cut = sentences.cut_cycle(death.queue.name)
+        ends = [end for end in death.walk.outcomes if end.cause == "cycle" and end.why == cut]
+        if death.reason != "rejected" and ends:
+            others = frozenset[Unknown]() if death.walk.delivered else ends[0].others
+            unless = state_unless(others | ends[0].unless)
+            yield Hit(_WHEN[death.reason], _cause_of(context, death), unless=unless)
 
 
 def _cause_of(context: Context, death: Death) -> Evidence:
@@ -71,7 +73,8 @@ def limit_evidence(context: Context, one: Queue, sentence: str) -> Evidence:
 
 def _find_immediate_retries(context: Context) -> Iterator[Hit]:
     for death in context.deaths:
-        if death.reason == "rejected" and [*_keys_back(death, is_delayed=False)]:
+        back = next(_list_returns(death, is_delayed=False), None)
+        if death.reason == "rejected" and back is not None:
             sentence = (
                 f"A message that a consumer of “{death.queue.name}” rejects comes back at once."
             )
@@ -81,7 +84,7 @@ def _find_immediate_retries(context: Context) -> Iterator[Hit]:
             if repair:
                 repair = (*context.declare_missing(queue), *repair)
             evidence = context.evidence(death.queue, "x-dead-letter-exchange", sentence)
-            yield Hit("", evidence, repair)
+            yield Hit("", evidence, repair, state_unless(back[1].unless))
 
 
 def _find_endless_retries(context: Context) -> Iterator[Hit]:
@@ -119,7 +122,7 @@ def _is_endless(context: Context, death: Death) -> bool:
 
     def comes_again(one: Death, before: tuple[str, ...]) -> bool:
         keys = (*before, one.routing_key)
-        for key in _keys_back(one, is_delayed=True):
+        for key, _ in _list_returns(one, is_delayed=True):
             if key in keys or len(keys) > MOST_RETRIES:
                 return True
             if key not in ended and comes_again(context.reject(one.queue, key), keys):
@@ -130,12 +133,12 @@ def _is_endless(context: Context, death: Death) -> bool:
     return comes_again(death, ())
 
 
-def _keys_back(death: Death, *, is_delayed: bool) -> Iterator[str]:
-    """With which routing keys a message comes back to its queue."""
+def _list_returns(death: Death, *, is_delayed: bool) -> Iterator[tuple[str, RouteOutcome]]:
+    """With which routing keys a message comes back to its queue, and on which way."""
     for outcome in death.back():
         for hop in outcome.hops[1:]:
             if hop.queue == death.queue.name and bool(hop.after) == is_delayed:
-                yield hop.routing_key
+                yield hop.routing_key, outcome
 
 
 def describe_parking(queue: str, snapshot: Snapshot) -> tuple[str, str, str]:

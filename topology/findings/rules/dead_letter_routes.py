@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from topology.definitions import Queue
 from topology.findings.commands import Admin
-from topology.findings.context import Context
+from topology.findings.context import Context, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
 from topology.routing.cycle import Reason
 from topology.routing.matching.delayed_exchange import kind_of
-from topology.routing.matching.match import FORESEEABLE
+from topology.routing.matching.match import FORESEEABLE, Unknown
+from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.walk import stores_stuck_messages
 
 EXCHANGE, KEY = "x-dead-letter-exchange", "x-dead-letter-routing-key"
@@ -45,13 +46,13 @@ def _is_missing(context: Context, one: Queue) -> bool:
 
 
 def _find_unrouted(context: Context) -> Iterator[Hit]:
-    for one, key, how in _list_unroutable(context):
+    for one, key, how, unless in _list_unroutable(context):
         name = one.dead_letter_exchange or ""
         if _is_missing(context, one) or stores_stuck_messages(one):
             continue
         argument = KEY if one.dead_letter_routing_key is not None else EXCHANGE
         evidence = context.evidence(one, argument, _describe_loss(one, key, how))
-        yield Hit(_exchange(name), evidence, _bind(context.admin, name, key))
+        yield Hit(_exchange(name), evidence, _bind(context.admin, name, key), unless)
 
 
 def _describe_loss(one: Queue, key: str | None, how: str) -> str:
@@ -71,23 +72,31 @@ def _exchange(name: str) -> str:
     return name or "(default exchange)"
 
 
-def _list_unroutable(context: Context) -> Iterator[tuple[Queue, str | None, str]]:
+def _list_unroutable(context: Context) -> Iterator[tuple[Queue, str | None, str, str]]:
     """Each queue with a key that no queue gets; None where nothing is bound for any key.
 
-    The third says for which reasons to die, where a headers exchange tells them apart.
+    The third says for which reasons to die, where a headers exchange tells them apart; the fourth
+    which messages are routed nevertheless.
     """
     reasons: dict[tuple[Queue, str], list[Reason]] = {}
+    unless: dict[tuple[Queue, str], frozenset[Unknown]] = {}
     for death in context.deaths:
-        ends = death.walk.outcomes
-        if any(end.cause == "no_route" and len(end.hops) == 1 for end in ends):
-            reasons.setdefault((death.queue, death.routing_key), []).append(death.reason)
+        place = (death.queue, death.routing_key)
+        for end in find_unrouted(death.walk):
+            reasons.setdefault(place, []).append(death.reason)
+            unless[place] = unless.get(place, frozenset()) | end.unless
     for (one, key), found in reasons.items():
         is_always = len(found) == len(context.reasons(one))
         how = "" if is_always else f" ({' or '.join(map(_HOW.__getitem__, found))})"
-        yield one, key, how
+        yield one, key, how, state_unless(unless[one, key])
     for one in context.dead_lettering:
         if context.keys(one) is None and _leads_nowhere(context, one):
-            yield one, None, ""
+            yield one, None, "", ""
+
+
+def find_unrouted(walk: Walk) -> Sequence[RouteOutcome]:
+    """Of a message that dies: its end, where the dead-letter exchange has no queue for it."""
+    return [end for end in walk.outcomes if end.cause == "no_route" and len(end.hops) == 1]
 
 
 def _leads_nowhere(context: Context, one: Queue) -> bool:
@@ -102,7 +111,7 @@ def _leads_nowhere(context: Context, one: Queue) -> bool:
 
 
 def _find_stuck(context: Context) -> Iterator[Hit]:
-    for one, key, _ in _list_unroutable(context):
+    for one, key, _, unless in _list_unroutable(context):
         if stores_stuck_messages(one):
             name = one.dead_letter_exchange or ""
             sentence = f"“{one.name}” stores each message that dies in it until a queue accepts it."
@@ -110,6 +119,7 @@ def _find_stuck(context: Context) -> Iterator[Hit]:
                 _exchange(name),
                 context.evidence(one, EXCHANGE, sentence),
                 _bind(context.admin, name, key),
+                unless,
             )
 
 
@@ -121,7 +131,8 @@ def _find_old_streams(context: Context) -> Iterator[Hit]:
             if end.cause == "old_stream" and len(end.hops) == 1 and place not in seen:
                 seen.add(place)
                 sentence = f"A message dies in “{death.queue.name}”: {end.why}."
-                yield Hit("", context.evidence(death.queue, EXCHANGE, sentence))
+                evidence = context.evidence(death.queue, EXCHANGE, sentence)
+                yield Hit("", evidence, unless=state_unless(end.unless))
 
 
 MISSING_EXCHANGE = rule("F01", _find_missing_exchanges)

@@ -56,11 +56,13 @@ def _find_lost_by_crashes(context: Context) -> Iterator[Hit]:
 
 
 def _drops(context: Context, one: Queue) -> bool:
-    """Whether no queue gets what exceeds its delivery limit."""
+    """Whether no queue gets what exceeds its delivery limit, whatever else its messages have."""
     if one.dead_letter_exchange is None:
         return True
     walks = (context.die(one, "delivery_limit", key) for key in context.keys(one) or ())
-    return any(not walk.delivered for walk in walks)
+    return any(
+        not any(end.others or end in walk.delivered for end in walk.outcomes) for walk in walks
+    )
 
 
 def _find_redelivered(context: Context) -> Iterator[Hit]:

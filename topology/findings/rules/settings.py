@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.definitions import DELAYED_TYPE, Exchange, Queue, show_value
-from topology.findings.context import Context
+from topology.findings.context import Context, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
+from topology.findings.severity import Severity
+from topology.routing.matching.match import Unknown
 
+# The first that the plugin does not run on: an import ends at its exchange (tried, 4.3.6).
+WITHOUT_PLUGIN = (4, 3)
 # A policy's value has no effect beside the argument's.
 _ARGUMENT_WINS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
 
@@ -30,17 +34,21 @@ def _find_transient_queues(context: Context) -> Iterator[Hit]:
         is_lasting = _lasts(one) and "x-expires" not in one.arguments
         if is_lasting and targets and one.name not in seen and not any(map(_lasts, targets)):
             seen.add(one.name)
-            yield _make_hit(context, one, targets[0], "consumer")
+            others = frozenset[Unknown]().union(*(end.others for end in ends))
+            yield _make_hit(context, one, targets[0], "consumer", state_unless(others))
 
 
-def _make_hit(context: Context, one: Queue, target: Exchange | Queue, user: str) -> Hit:
+def _make_hit(
+    context: Context, one: Queue, target: Exchange | Queue, user: str, unless: str = ""
+) -> Hit:
     when = f"after the last {user} is removed" if target.durable else "when the broker restarts"
     sentence = (
         f"RabbitMQ deletes “{target.name}” {when}. It then drops the messages that die in "
         f"“{one.name}”."
     )
     repair = context.redeclare(target, {}, lasting=True) if isinstance(target, Queue) else ()
-    return Hit(target.name, context.evidence(one, "x-dead-letter-exchange", sentence), repair)
+    evidence = context.evidence(one, "x-dead-letter-exchange", sentence)
+    return Hit(target.name, evidence, repair, unless)
 
 
 def _lasts(target: Exchange | Queue) -> bool:
@@ -92,7 +100,12 @@ def _find_delayed_exchanges(context: Context) -> Iterator[Hit]:
     for one in sorted(context.index.exchanges.values(), key=lambda exchange: exchange.name):
         if one.type == DELAYED_TYPE:
             sentence = f"“{one.name}” stores its delayed messages once, on one node."
-            yield Hit("", context.evidence_of(one.identity, "type", one.type, sentence))
+            severity = None
+            if context.version >= WITHOUT_PLUGIN:
+                sentence = f"RabbitMQ refuses “{one.name}”, and any file of definitions with it."
+                severity = Severity.REFUSED
+            evidence = context.evidence_of(one.identity, "type", one.type, sentence)
+            yield Hit("", evidence, severity=severity)
 
 
 TRANSIENT = rule("F08", _find_transient_targets)

@@ -18,6 +18,8 @@ def _tap_alone(context: Context) -> Iterator[Hit]:
             continue
         for tap in sorted({each.destination for each in bound}):
             sentence = f"Only the tap “{tap}” is bound to the exchange “{one.name}”."
+            if alternate := one.arguments.text("alternate-exchange"):
+                sentence += f" The alternate exchange “{alternate}” gets no message that it takes."
             unbind = [
                 context.admin.unbind(one.name, tap, each.routing_key)
                 for each in declared.leads(one.name, tap)

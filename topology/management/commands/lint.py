@@ -17,7 +17,8 @@ from topology.content.text import count_of, visible
 from topology.findings import baseline, report
 from topology.findings.commands import Admin
 from topology.findings.find import find
-from topology.findings.finding import Finding, Severity
+from topology.findings.finding import Finding
+from topology.findings.severity import Severity
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.input_file import is_file, read_json

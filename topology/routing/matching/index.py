@@ -37,6 +37,14 @@ class _Table:
                 self.all.append(destination)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """What some message may get into from an exchange, and the exchanges that it may pass."""
+
+    queues: frozenset[str]
+    exchanges: tuple[Exchange, ...] = ()
+
+
 class Index:
     """One vhost's exchanges, queues and bindings, for any number of walks.
 
@@ -49,6 +57,7 @@ class Index:
         self.exchanges: Mapping[str, Exchange] = {x.name: x for x in definitions.exchanges}
         self.queues: Mapping[str, Queue] = {queue.name: queue for queue in definitions.queues}
         self._tables: dict[str, _Table] = {}
+        self._reach: dict[str, Reach] = {}
         for binding in definitions.bindings:
             if (source := self.exchanges.get(binding.source)) is not None:
                 table = self._tables.get(source.name)
@@ -59,6 +68,33 @@ class Index:
     @classmethod
     def of(cls, found: Definitions | Index) -> Index:
         return found if isinstance(found, Index) else cls(found)
+
+    def reach(self, exchange: str) -> Reach:
+        """With any routing keys and headers, alternate exchanges included."""
+        found = self._reach.get(exchange)
+        if found is None:
+            found = self._reach[exchange] = self._find_reach(exchange)
+        return found
+
+    def _find_reach(self, exchange: str) -> Reach:
+        if not exchange:
+            return Reach(frozenset(self.queues), (Exchange(""),))
+        queues, seen, waiting = set[str](), {exchange}, [exchange]
+        while waiting:
+            name = waiting.pop()
+            leaving = self.definitions.leaving(name)
+            queues.update(one.destination for one in leaving if one.destination_is_queue)
+            further = {one.destination for one in leaving if not one.destination_is_queue}
+            if alternate := self._alternate(name):
+                further.add(alternate)
+            waiting += further - seen
+            seen |= further
+        passed = tuple(self.exchanges[name] for name in sorted(seen) if name in self.exchanges)
+        return Reach(frozenset(name for name in queues if name in self.queues), passed)
+
+    def _alternate(self, exchange: str) -> str | None:
+        found = self.exchanges.get(exchange)
+        return found.arguments.text("alternate-exchange") if found else None
 
     def lead_on(
         self,

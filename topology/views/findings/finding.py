@@ -23,9 +23,10 @@ from topology.findings.commands import (
     warn_about,
 )
 from topology.findings.counts import make_count
-from topology.findings.finding import Finding, Severity
+from topology.findings.finding import Finding
 from topology.findings.report import name_of
 from topology.findings.rules import cycles, live, live_delays
+from topology.findings.severity import Severity
 from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
 from topology.operations.finding_rows import (
