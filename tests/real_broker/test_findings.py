@@ -318,6 +318,40 @@ def test_messages_that_an_at_least_once_queue_keeps_are_found_with_their_destina
     assert "no queue gets “gone”" in live(vhost, first)["L02"]
 
 
+@every_generation
+def test_the_full_queue_behind_stuck_messages_is_found(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    """L02: no key is missing. A quorum queue takes one message more than its limit."""
+    safe: dict[str, Any] = {
+        "x-queue-type": "quorum",
+        "x-message-ttl": 100,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+    limit: dict[str, Any] = {"x-max-length": 2, "x-overflow": "reject-publish"}
+    held = {"classic": 2, "quorum": 3}
+    for kind, most in held.items():
+        to_full = {**safe, "x-dead-letter-routing-key": kind}
+        full = Arguments({**limit, "x-queue-type": kind})
+        wait = Arguments(to_full)
+        declare(vhost, Queue(kind, arguments=full), Queue(f"before-{kind}", arguments=wait))
+        send(vhost, kind, most)
+        send(vhost, f"before-{kind}", 3)
+    wanted = {
+        f"3 messages are stuck in “before-{kind}”: “{kind}” is full ({most} messages, "
+        "x-max-length is 2) and refuses them."
+        for kind, most in held.items()
+    }
+
+    def is_found() -> bool:
+        found = live_findings(vhost, declare(vhost))
+        return {e.sentence for one in found for e in one.evidence if one.rule.id == "L02"} == wanted
+
+    eventually(is_found, "the messages are stuck")
+
+
 def test_what_consumers_and_taps_get_not_done_is_found(
     broker_node: PrivateNode, vhost: Vhost
 ) -> None:

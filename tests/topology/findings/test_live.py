@@ -47,6 +47,63 @@ def test_a_busy_topology_with_its_consumers_has_no_live_finding(pattern: Pattern
     assert ids(find(a_snapshot(objects, numbers), LIVE_RULES)) == []
 
 
+SAFE: dict[str, Any] = {
+    "type": "quorum",
+    "ttl": 5,
+    "dlx": "",
+    "key": "work",
+    "x_dead_letter_strategy": "at-least-once",
+    "x_overflow": "reject-publish",
+}
+
+
+@pytest.mark.parametrize(
+    ("limits", "policies", "sentence", "remedy"),
+    [
+        (
+            {"x_max_length": 2},
+            {},
+            "3 messages are stuck in “wait”: “work” is full (2 messages, x-max-length is 2) and "
+            "refuses them.",
+            "Consume or move messages of “work”, or declare the queue again with a higher "
+            "x-max-length. RabbitMQ then sends the stuck messages within three minutes.",
+        ),
+        (
+            {"x_max_length": 2},
+            {"work": "limits"},
+            "3 messages are stuck in “wait”: “work” is full (2 messages, x-max-length is 2) and "
+            "refuses them.",
+            "Consume or move messages of “work”, or raise max-length in the policy limits. "
+            "RabbitMQ then sends the stuck messages within three minutes.",
+        ),
+        (
+            {"x_max_length_bytes": 9},
+            {},
+            "3 messages are stuck in “wait”: “work” holds at most 9 bytes and refuses messages "
+            "when it is full.",
+            "Consume or move messages of “work”, or declare the queue again with a higher "
+            "x-max-length-bytes. RabbitMQ then sends the stuck messages within three minutes.",
+        ),
+    ],
+)
+def test_a_full_queue_that_refuses_stuck_messages_is_named_with_its_limit(
+    limits: dict[str, int], policies: dict[str, str], sentence: str, remedy: str
+) -> None:
+    work = a_queue("work", x_overflow="reject-publish", **limits)
+    objects = Definitions.of([a_queue("wait", **SAFE), work])
+    stuck = QueueNumbers(messages=3, ready=0, unacked=0)
+    numbers = {"wait": stuck, "work": QueueNumbers(messages=2, ready=2, unacked=0)}
+    seen = a_snapshot(objects, numbers)
+    earlier_at = seen.taken_at - timedelta(minutes=1)
+    seen = replace(seen, earlier=numbers, earlier_at=earlier_at, policies=policies)
+    if policies:
+        plain = Definitions.of([a_queue("wait", **SAFE), a_queue("work")])
+        seen = replace(seen, declared=plain, policy_arguments={"work": work.arguments})
+    (found,) = find(seen, LIVE_RULES)
+    assert (found.rule.id, found.cause, found.commands) == ("L02", "work", ())
+    assert (found.evidence[0].sentence, found.remedy) == (sentence, remedy)
+
+
 def test_a_work_queue_with_a_ttl_is_no_delay_queue() -> None:
     objects = Definitions.of(
         [a_queue("work", ttl=9, dlx="", key="wait"), a_queue("wait", ttl=5, dlx="", key="work")]

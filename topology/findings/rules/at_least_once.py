@@ -12,7 +12,8 @@ from topology.findings.finding import rule
 from topology.routing.walk import stores_stuck_messages
 
 STRATEGY = "x-dead-letter-strategy"
-LENGTHS = ("x-max-length", "x-max-length-bytes")
+BYTES = "x-max-length-bytes"
+LENGTHS = ("x-max-length", BYTES)
 
 
 def _find_fallbacks(context: Context) -> Iterator[Hit]:

@@ -9,6 +9,8 @@ from topology.definitions import Queue, is_tap
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
+from topology.findings.rules.at_least_once import BYTES, limit_that_refuses
+from topology.findings.rules.dead_letter_routes import find_unrouted
 from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 
 # So many dead letters of a queue are on their way at once (rabbit_fifo_dlx_worker.erl, the default
@@ -21,11 +23,68 @@ BACKLOG = 1_000
 def _find_stuck(context: Context) -> Iterator[Hit]:
     for one, number, is_leaving in _list_stuck_queues(context):
         missing = _missing_keys(context, one)
-        if missing or not is_leaving:
-            messages, keys = count_of(number, "message", "is"), _describe_keys(one, missing)
-            sentence = f"{messages} stuck in “{one.name}”{keys}."
+        full = [] if is_leaving else _find_full_targets(context, one)
+        messages = count_of(number, "message", "is")
+        if missing or not (full or is_leaving):
+            sentence = f"{messages} stuck in “{one.name}”{_describe_keys(one, missing)}."
             evidence = number_evidence(one, "messages", number, sentence)
             yield Hit("", evidence, _bind(context, one, missing))
+        for target in full:
+            sentence = f"{messages} stuck in “{one.name}”: {_describe_full(context, target)}."
+            evidence = number_evidence(one, "messages", number, sentence)
+            yield Hit(target.name, evidence, remedy=_explain_full(context, target))
+
+
+def _find_full_targets(context: Context, one: Queue) -> Sequence[Queue]:
+    """The queues behind it that refuse what dies in it, because they are full, by name.
+
+    RabbitMQ counts messages that no consumer has; Delayboard does not read how many bytes there
+    are.
+    """
+    keys = context.keys(one)
+    if keys is None:
+        names = set(context.index.reach(one.dead_letter_exchange or "").queues)
+    else:
+        ends = (end for key in keys for end in context.die(one, "expired", key).outcomes)
+        names = {end.hops[1].queue for end in ends if len(end.hops) > 1}
+    targets = (context.index.queues[name] for name in sorted(names - {one.name}))
+    return [target for target in targets if _is_full(context, target)]
+
+
+def _is_full(context: Context, target: Queue) -> bool:
+    limit = limit_that_refuses(target)
+    if limit == BYTES:
+        return bool(context.numbers(target).messages)
+    return bool(limit) and _count_limited(context, target) >= (target.arguments.number(limit) or 0)
+
+
+def _count_limited(context: Context, target: Queue) -> int:
+    numbers = context.numbers(target)
+    return (numbers.messages or 0) - (numbers.unacked or 0)
+
+
+def _describe_full(context: Context, target: Queue) -> str:
+    limit = limit_that_refuses(target)
+    most = target.arguments.number(limit)
+    if limit == BYTES:
+        return f"“{target.name}” holds at most {most} bytes and refuses messages when it is full"
+    # A quorum queue accepts one message more than its limit.
+    number = count_of(_count_limited(context, target), "message")
+    return f"“{target.name}” is full ({number}, {limit} is {most}) and refuses them"
+
+
+def _explain_full(context: Context, target: Queue) -> str:
+    limit = limit_that_refuses(target)
+    set_by = context.set_by(target, limit)
+    how = (
+        f"declare the queue again with a higher {limit}"
+        if set_by == "argument"
+        else f"raise {limit.removeprefix('x-')} in the {set_by}"
+    )
+    return (
+        f"Consume or move messages of “{target.name}”, or {how}. RabbitMQ then sends the stuck "
+        "messages within three minutes."
+    )
 
 
 def _find_slow(context: Context) -> Iterator[Hit]:
@@ -60,7 +119,7 @@ def count_growth(numbers: QueueNumbers, earlier: QueueNumbers) -> int:
 def _missing_keys(context: Context, one: Queue) -> Sequence[str]:
     """The keys for which there is no queue, where the definitions show them."""
     keys = context.keys(one) or ()
-    return [key for key in keys if not context.die(one, "expired", key).delivered]
+    return [key for key in keys if find_unrouted(context.die(one, "expired", key))]
 
 
 def _describe_keys(one: Queue, missing: Sequence[str]) -> str:
