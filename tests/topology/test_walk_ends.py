@@ -90,14 +90,12 @@ def test_an_exchange_type_of_a_plugin_leaves_the_way_uncertain() -> None:
     [
         (
             {"x_max_length": 5},
-            (
-                "“q” holds at most 5 messages. When the queue is full, the queue drops the "
-                "oldest message."
-            ),
+            "“q” holds at most 5 messages. When the queue is full, RabbitMQ drops the oldest "
+            "message.",
         ),
         (
             {"x_max_length_bytes": 5, "x_overflow": "reject-publish"},
-            "“q” holds at most 5 bytes. When the queue is full, the queue rejects new messages.",
+            "“q” holds at most 5 bytes. When the queue is full, RabbitMQ rejects new messages.",
         ),
         (
             {"x_expires": 5000},
@@ -110,6 +108,30 @@ def test_an_exchange_type_of_a_plugin_leaves_the_way_uncertain() -> None:
 )
 def test_what_may_still_change_the_way_is_said(arguments: dict[str, Any], doubt: str) -> None:
     assert only(walk(of(a_queue("q", **arguments)), "", "q")).doubts == (doubt,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "doubts"),
+    [
+        ({}, ()),
+        ({"dlx": "elsewhere"}, ("“q” has no TTL, so a dead letter remains in it until",)),
+        ({"type": "quorum", "x_max_length": 5, "x_overflow": "reject-publish"}, ()),
+    ],
+)
+def test_doubts_of_a_dead_letter_are_about_dead_letters(
+    arguments: dict[str, Any], doubts: tuple[str, ...]
+) -> None:
+    wait = a_queue("wait", ttl=5, dlx="", key="q")
+    outcome = only(walk(of(wait, a_queue("q", **arguments)), "", "wait"))
+    assert len(outcome.doubts) == len(doubts)
+    assert all(map(str.startswith, outcome.doubts, doubts))
+
+
+def test_a_full_queue_keeps_what_died_at_least_once_where_it_was() -> None:
+    wait = a_queue("wait", ttl=5, dlx="", key="q", **AT_LEAST_ONCE)
+    full = a_queue("q", type="quorum", x_max_length=5, x_overflow="reject-publish")
+    (doubt,) = only(walk(of(wait, full), "", "wait")).doubts
+    assert doubt.endswith("this message waits in the queue where it died.")
 
 
 def test_a_shorter_expiration_may_wait_behind_longer_lives() -> None:

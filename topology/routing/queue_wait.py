@@ -67,9 +67,15 @@ def wait_in_queue(
     if does is not None and ttl is not None:
         found = _add_doubt(found, queue, ttl)
     doubts = (
-        sentences.may_be_full(queue),
+        sentences.may_be_full(
+            queue, is_dead_letter=bool(copy.hops), is_confirmed=bool(copy.holder)
+        ),
         sentences.may_be_deleted(queue, found.ms if isinstance(found, Dies) else None)
         if does is None
+        else "",
+        # One for failed messages has no dead-letter exchange, and somebody looks at it.
+        sentences.has_no_end(queue.name)
+        if does is None and ttl is None and copy.hops and queue.dead_letter_exchange is not None
         else "",
     )
     return replace(found, doubts=(*found.doubts, *(doubt for doubt in doubts if doubt)))

@@ -106,8 +106,12 @@ NO_EXPIRY_WHILE_UNACKED = (
 DELAYED_RETRIES = "“{}” delays each redelivery."
 
 
-def may_be_full(queue: Queue) -> str:
-    """ "" for a queue without a maximum length."""
+def may_be_full(queue: Queue, *, is_dead_letter: bool, is_confirmed: bool) -> str:
+    """ "" for a queue without a maximum length, and for a dead letter that is taken beyond it.
+
+    `is_confirmed`: the queue that it died in stores it until this one accepts it. Tried with each
+    type and overflow, 3.10.8 to 4.3.6.
+    """
     bounds = [
         f"{number} {unit}"
         for name, unit in (("x-max-length", "messages"), ("x-max-length-bytes", "bytes"))
@@ -115,10 +119,26 @@ def may_be_full(queue: Queue) -> str:
     ]
     if not bounds:
         return ""
+    dies = "drops" if queue.dead_letter_exchange is None else "dead-letters"
     overflow = queue.arguments.text("x-overflow") or "drop-head"
-    drops = overflow == "drop-head"
-    then = "the queue drops the oldest message" if drops else "the queue rejects new messages"
+    if overflow == "drop-head" or (queue.type == "quorum" and overflow != "reject-publish"):
+        early = " early" if dies == "dead-letters" else ""
+        then = f"RabbitMQ {dies} the oldest message{early}"
+    elif overflow == "reject-publish-dlx" and dies == "dead-letters":
+        then = "RabbitMQ dead-letters this message at once"
+    elif is_confirmed:
+        then = "this message waits in the queue where it died"
+    elif not is_dead_letter:
+        then = "RabbitMQ rejects new messages"
+    elif queue.type == "quorum":
+        return ""
+    else:
+        then = "RabbitMQ drops dead letters"
     return f"“{queue.name}” holds at most {' or '.join(bounds)}. When the queue is full, {then}."
+
+
+def has_no_end(queue: str) -> str:
+    return f"“{queue}” has no TTL, so a dead letter remains in it until a consumer reads it."
 
 
 def may_be_deleted(queue: Queue, wait_ms: int | None) -> str:

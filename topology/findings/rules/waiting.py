@@ -95,8 +95,8 @@ def _find_unrenewed(context: Context) -> Iterator[Hit]:
         if one.type == "quorum" and expires_ms > ttl_ms:
             late = time_of(expires_ms - ttl_ms)
             sentence = (
-                f"A message is lost that arrives in “{one.name}” later than {late} after the queue "
-                "was declared."
+                f"A message can be lost that arrives in “{one.name}” later than {late} after the "
+                "queue was declared."
             )
             yield Hit("", context.evidence(one, EXPIRES, sentence))
 
