@@ -325,6 +325,7 @@ class Migration(migrations.Migration):
                 ("exception", models.CharField(blank=True, max_length=255)),
                 ("message_type", models.CharField(blank=True, max_length=255)),
                 ("exception_message", models.CharField(blank=True, max_length=255)),
+                ("parked_from", models.CharField(blank=True, max_length=255)),
                 ("parked", models.PositiveIntegerField(default=0)),
                 ("discarded", models.PositiveIntegerField(default=0)),
                 ("replaying", models.PositiveIntegerField(default=0)),

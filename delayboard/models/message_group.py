@@ -15,7 +15,8 @@ class MessageGroup(models.Model):
     """What is the same in all of them, how many there are, and what people wrote about it.
 
     `died_in`, `reason`, `exchange` and `routing_key` are those of the first failure. `routing_key`
-    and `exception_message` have placeholders for ids. The counts change in the transaction that
+    and `exception_message` have placeholders for ids. `parked_from` is the queue of its messages
+    where nothing records the queue in which they failed. The counts change in the transaction that
     changes a message.
     """
 
@@ -28,6 +29,7 @@ class MessageGroup(models.Model):
     exception = models.CharField(max_length=255, blank=True)
     message_type = models.CharField(max_length=255, blank=True)
     exception_message = models.CharField(max_length=255, blank=True)
+    parked_from = models.CharField(max_length=255, blank=True)
     parked = models.PositiveIntegerField(default=0)
     discarded = models.PositiveIntegerField(default=0)
     replaying = models.PositiveIntegerField(default=0)
@@ -59,7 +61,8 @@ class MessageGroup(models.Model):
         indexes = (models.Index(fields=("broker", "-last_at", "-id"), name="groups_of_broker"),)
 
     def __str__(self) -> str:
-        return f"{self.title} in {self.died_in}" if self.died_in else self.title
+        place = f" in {self.died_in}" if self.died_in else ""
+        return self.title + place + (f" from {self.parked_from}" if self.parked_from else "")
 
     @property
     def title(self) -> str:

@@ -121,9 +121,9 @@ def test_where_a_republished_message_failed(headers: dict[str, Any], origin: Ori
     assert origin_of(headers) == origin
 
 
-def failure(headers: dict[str, Any]) -> Failure:
+def failure(headers: dict[str, Any], queue: str = "dead") -> Failure:
     message = a_message(headers=headers)
-    return failure_of(message, read_history(message.headers))
+    return failure_of(message, read_history(message.headers), queue)
 
 
 def test_a_death_that_was_no_expiry_says_where_it_failed() -> None:
@@ -144,7 +144,31 @@ def test_what_was_delayed_and_then_published_on_failed_where_its_consumer_says()
 
 def test_what_only_expired_died_in_the_first_queue_that_it_expired_in() -> None:
     assert failure(deaths_header(a_death("hold", "expired"))).reason == "expired"
-    assert failure({}) == Failure()
+    assert failure({}) == Failure(parked_from="dead")
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_recorded"),
+    [
+        ({}, False),
+        (CELERY, False),
+        (WOLVERINE, False),
+        # Two queues can get what was published to one exchange with one key, or left one delay.
+        (SPRING, False),
+        (deaths_header(a_death("hold", "expired")), False),
+        (NSERVICEBUS, True),
+        (MASSTRANSIT, True),
+        (REBUS, True),
+        (deaths_header(a_death("orders")), True),
+        (SPRING | deaths_header(a_death("orders")), True),
+    ],
+)
+def test_where_no_queue_of_the_failure_is_recorded_that_of_the_dead_letter_is_part_of_the_cause(
+    headers: dict[str, Any], is_recorded: bool
+) -> None:
+    one, other = failure(headers, "shop.error"), failure(headers, "billing.error")
+    assert (one.fingerprint == other.fingerprint) == is_recorded
+    assert one.parked_from == ("" if is_recorded else "shop.error")
 
 
 def test_failures_differ_by_exception_its_message_and_type() -> None:
@@ -175,7 +199,7 @@ def test_whatever_headers_hold_a_failure_is_texts_that_fit(
     headers: dict[str, Any], kind: str | None
 ) -> None:
     message = Message("", "dead", Properties(headers=headers, type=kind), b"")
-    reported = failure_of(message, read_history(headers))
+    reported = failure_of(message, read_history(headers), "dead")
     for text in (reported.died_in, reported.exchange, reported.exception, reported.message_type):
         assert "\x00" not in text
         text.encode()

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.parked import states as changing
+from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.group_trend import BARS, DAY, HOUR, SPANS, begin, counted
 from delayboard.dead_letters.parked.groups import GroupFilter, by_state, parse, seen_in
 from delayboard.dead_letters.parked.states import change_parked_messages
@@ -29,11 +30,27 @@ NOW = datetime(2026, 11, 22, 12, 34, tzinfo=UTC)
 @pytest.mark.django_db
 def test_what_a_look_showed_is_grouped_by_failure_the_largest_group_first(broker: Broker) -> None:
     invoice = a_message(b"9", headers=deaths_header(a_death("invoices")))
-    orders, invoices = seen_in(broker, peeked_messages(invoice, a_message(b"1"), a_message(b"2")))
+    peeked = peeked_messages(invoice, a_message(b"1"), a_message(b"2"))
+    orders, invoices = seen_in(broker, "dead", peeked)
     assert (orders.group.died_in, orders.group.reason) == ("orders", "rejected")
     assert (orders.number, orders.first) == (2, 2)
     assert (invoices.group.died_in, invoices.number, invoices.first) == ("invoices", 1, 1)
-    assert seen_in(broker, []) == []
+    assert seen_in(broker, "dead", []) == []
+
+
+@pytest.mark.django_db
+def test_a_discard_of_a_group_without_a_recorded_failure_acts_on_one_queue(broker: Broker) -> None:
+    """Two applications publish what fails to an error queue of their own, with nothing added."""
+    for queue in ("shop.error", "billing.error"):
+        store.put(broker, queue, [a_message(b"%d" % n, {}) for n in range(2)], at=NOW)
+    (seen,) = seen_in(broker, "shop.error", peeked_messages(a_message(b"3", {})))
+    keys = [*seen.group.parked_messages.values_list("pk", flat=True)]
+    change_parked_messages(keys, (ParkedState.PARKED,), ParkedState.DISCARDED, by=None, at=NOW)
+    parked_ones = ParkedMessage.objects.filter(state="parked")
+    assert [*parked_ones.values_list("queue", flat=True)] == ["billing.error"] * 2
+    assert str(seen.group) == "unknown cause from shop.error"
+    (found,) = page_of(broker, GroupFilter(text="billing")).groups
+    assert (found.parked_from, found.parked) == ("billing.error", 2)
 
 
 def test_what_an_address_asks_for() -> None:

@@ -122,7 +122,7 @@ def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, 
     assert group_trend.trends([stock], group_trend.SPANS["day"], NOW)[stock.pk].total == 5
     newest = ParkedMessage.objects.order_by("-pk").values_list("pk", flat=True)[0]
     assert groups.newest_of(stock) == newest
-    (seen,) = groups.seen_in(broker, number([died_in("orders"), died_in("stock")]))
+    (seen,) = groups.seen_in(broker, "dead", number([died_in("orders"), died_in("stock")]))
     assert (seen.group.pk, seen.number, seen.group.parked) == (stock.pk, 2, 5)
 
 

@@ -47,7 +47,7 @@ def again(message: Message, **headers: Any) -> Message:
 
 
 def marked(session: ParkSession, *messages: Message) -> list[int | None]:
-    return earlier(session, [store.prepare(message) for message in messages])
+    return earlier(session, [store.prepare(message, session.queue) for message in messages])
 
 
 def of(name: str) -> Message:
@@ -56,8 +56,8 @@ def of(name: str) -> Message:
 
 def test_the_fact_of_a_parked_message_names_the_replay_that_sent_it() -> None:
     message = again(of("a"), **{REPLAY_HEADER: "batch:1"})
-    assert store_batch.stated(store.prepare(message)).replay_id == "batch:1"
-    assert store_batch.stated(store.prepare(of("a"))).replay_id == ""
+    assert store_batch.stated(store.prepare(message, "dead")).replay_id == "batch:1"
+    assert store_batch.stated(store.prepare(of("a"), "dead")).replay_id == ""
 
 
 @pytest.mark.django_db

@@ -245,9 +245,8 @@ def test_a_copy_that_is_parked_twice_is_one(broker: Broker, pipes: Pipes) -> Non
     batch = replayed(twins(broker, 2))
     message = a_parked_message(0, replay_id(batch.uid, 1))
     (one,) = parked(broker, message)
-    store.put_prepared(
-        broker, "dead", [store.prepare(message)], at=timezone.now(), repeats=[one.pk]
-    )
+    prepared = [store.prepare(message, "dead")]
+    store.put_prepared(broker, "dead", prepared, at=timezone.now(), repeats=[one.pk])
     assert outcomes(batch) == [("died", one.pk), ("", None), ("", None)]
 
 

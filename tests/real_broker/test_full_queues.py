@@ -43,7 +43,7 @@ def list_cases() -> Iterator[tuple[str, Queue, Queue, Queue]]:
         }
         if dies:
             given |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"out-{n}"}
-        before = {"x-message-ttl": 1, "x-dead-letter-exchange": ""}
+        before: dict[str, ArgumentValue] = {"x-message-ttl": 1, "x-dead-letter-exchange": ""}
         yield (
             f"{kind} {overflow} {'with' if dies else 'without'} a dead-letter exchange",
             Queue(f"full-{n}", arguments=Arguments(given)),

@@ -127,7 +127,7 @@ def test_a_look_shows_what_they_died_of_above_them(
     group = MessageGroup.objects.get()
     seen = peek.Peek(peek.number([rare, *often]), False, peek.Permission(True, ()))
     monkeypatch.setattr(peek, "peek_queue", lambda *_, **__: seen)
-    rows = groups.seen_in(broker, seen.peeked_messages)
+    rows = groups.seen_in(broker, "dead", seen.peeked_messages)
     assert [(row.group.died_in, row.number, row.first) for row in rows] == [
         ("orders", 3, 2),
         ("invoices", 1, 1),

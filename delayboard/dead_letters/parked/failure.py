@@ -29,6 +29,8 @@ class Failure:
     `exception`, `message_type` and `exception_message` come from headers that libraries write.
     All are texts that a database can store, at most 255 characters, "" when unknown.
     `routing_key` and `exception_message` have placeholders for ids (`placeholders.RULES`).
+    `parked_from` is the queue of the dead letter where nothing records in which queue it failed,
+    else "": an exchange and a key, or an expiry in a delay, can be those of two applications.
     """
 
     died_in: str = ""
@@ -38,6 +40,7 @@ class Failure:
     exception: str = ""
     message_type: str = ""
     exception_message: str = ""
+    parked_from: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -50,14 +53,17 @@ class Failure:
 _failure = lru_cache(maxsize=256)(Failure)
 
 
-def failure_of(message: Message, history: History) -> Failure:
+def failure_of(message: Message, history: History, queue: str) -> Failure:
     """Of the first death that was no expiry, else what its consumer wrote when it published it on
-    (the reason is REPUBLISHED), else of the first expiry."""
+    (the reason is REPUBLISHED), else of the first expiry. The message is in `queue`."""
     exception, kind = exception_of(message.headers), message_type_of(message)
     message_text = put_placeholders(clean(exception_message_of(message.headers)))
-    causes = (fit_column(exception), fit_column(kind), message_text)
     death = history.first_failure
-    if death is None and (origin := origin_of(message.headers)) is not None:
+    origin = origin_of(message.headers) if death is None else None
+    has_place = death is not None or (origin is not None and origin.queue != "")
+    parked_from = "" if has_place else fit_column(queue)
+    causes = (fit_column(exception), fit_column(kind), message_text, parked_from)
+    if origin is not None:
         place = (fit_column(origin.queue), REPUBLISHED, fit_column(origin.exchange))
         return _failure(*place, put_placeholders(fit_column(origin.routing_key)), *causes)
     death = death or next(iter(history.deaths), None)

@@ -25,6 +25,7 @@ SORTS = {"newest": "Newest first", "count": "Most parked first"}
 # What a person can look for; a note is theirs, the rest is the messages'.
 _SEARCHED = (
     "died_in",
+    "parked_from",
     "reason",
     "exchange",
     "routing_key",
@@ -154,12 +155,13 @@ class Seen:
 
 
 def seen_in(
-    broker: Broker, parked_messages: Sequence[PeekedMessage], rules: Redaction = NOTHING
+    broker: Broker, queue: str, peeked: Sequence[PeekedMessage], rules: Redaction = NOTHING
 ) -> list[Seen]:
-    """The groups of what a look showed, as `rules` let them be seen, the largest first."""
+    """The groups of what a peek of `queue` showed, as `rules` let them be seen, the largest
+    first."""
     places: dict[Failure, list[int]] = {}
-    for place, one in enumerate(parked_messages, start=1):
-        places.setdefault(failure_of(one.message, one.history), []).append(place)
+    for place, one in enumerate(peeked, start=1):
+        places.setdefault(failure_of(one.message, one.history, queue), []).append(place)
     fingerprints = [failure.fingerprint for failure in places]
     rows = MessageGroup.objects.filter(broker=broker, fingerprint__in=fingerprints)
     causes = {group.fingerprint: group for group in rows.select_related("merged_into")}

@@ -31,6 +31,7 @@ _PLACES = (
 # Columns of a group, and of a message, by the headers, and names within x-death, behind them.
 _BEHIND: dict[str, tuple[str, ...]] = {
     "died_in": (*_PLACES, "queue"),
+    "parked_from": (*_PLACES, "queue"),
     "reason": (*_PLACES, "reason"),
     "exchange": (*_PLACES, "exchange"),
     "routing_key": (*_PLACES, "routing-keys"),
@@ -41,7 +42,7 @@ _BEHIND: dict[str, tuple[str, ...]] = {
     "died_at": ("x-death", "time"),
 }
 _CAUSES = ("exception", "exception_message", "message_type")
-_OF_GROUP = ("died_in", "reason", "exchange", "routing_key", *_CAUSES)
+_OF_GROUP = ("died_in", "parked_from", "reason", "exchange", "routing_key", *_CAUSES)
 _HISTORY = frozenset(_BEHIND).difference(_CAUSES)
 
 

@@ -59,13 +59,13 @@ class Prepared(NamedTuple):
         return at if at is not None and FIRST_YEAR <= at <= now + AHEAD else None
 
 
-def prepare(message: Message) -> Prepared:
-    """Pure: never fails, whatever the message holds."""
+def prepare(message: Message, queue: str) -> Prepared:
+    """Pure: never fails, whatever the message of `queue` holds."""
     history = read_history(message.headers)
     first = history.first_failure or next(iter(history.deaths), None)
     return Prepared(
         message,
-        failure_of(message, history),
+        failure_of(message, history, queue),
         hashlib.sha256(message.body).hexdigest(),
         message.content_id,
         min(history.total, MOST_DEATHS),
@@ -83,7 +83,7 @@ def put(
     by: Any = None,
 ) -> list[ParkedMessage]:
     """Write messages of `queue`, in order, in the caller's transaction."""
-    prepared = [prepare(message) for message in messages]
+    prepared = [prepare(message, queue) for message in messages]
     keys = put_prepared(broker, queue, prepared, at=at, session=session, by=by)
     return list(ParkedMessage.objects.filter(pk__in=keys).order_by("pk"))
 

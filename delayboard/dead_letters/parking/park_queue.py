@@ -220,7 +220,8 @@ def _read_head(
 
 def _find_repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[Delivery]:
     """Those that this very parking kept, and whose ack the broker may not have had."""
-    earlier = repeats.earlier(session, [store.prepare(d.message) for d in deliveries])
+    prepared = [store.prepare(d.message, session.queue) for d in deliveries]
+    earlier = repeats.earlier(session, prepared)
     own = set(
         ParkedMessage.objects.filter(
             pk__in=[key for key in earlier if key],

@@ -81,7 +81,7 @@ class ParkingWriter:
 
         Raises db.Error.
         """
-        prepared = [store.prepare(message) for message in messages]
+        prepared = [store.prepare(message, self.session.queue) for message in messages]
         try:
             parked_messages, again = self._commit(prepared, handles)
         except IntegrityError:

@@ -81,6 +81,7 @@ def record(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> dic
         "group": {
             "fingerprint": HIDDEN if columns else group.fingerprint,
             "died_in": group.died_in,
+            "parked_from": group.parked_from,
             "reason": group.reason,
             "exchange": group.exchange,
             "routing_key": group.routing_key,

@@ -118,6 +118,6 @@ def _peek(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -> 
         "blocked": blocked,
         "permission": seen.permission,
         "peeked_messages": shown,
-        "groups": groups.seen_in(broker, seen.peeked_messages, rules),
+        "groups": groups.seen_in(broker, queue.name, seen.peeked_messages, rules),
         "replays_cost": REPLAYS_COST if costs else "",
     }
