@@ -110,8 +110,8 @@ class Result:
 
 def is_local() -> bool:
     """Whether Spark runs on this machine, and not at SPARK_MASTER or SPARK_REMOTE."""
-    is_here = os.environ.get("SPARK_MASTER", "local").startswith("local")
-    return is_here and "SPARK_REMOTE" not in os.environ
+    is_here = (os.environ.get("SPARK_MASTER") or "local").startswith("local")
+    return is_here and not os.environ.get("SPARK_REMOTE")
 
 
 def run_day(

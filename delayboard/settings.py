@@ -6,22 +6,39 @@ import os
 import secrets
 from datetime import datetime, timedelta
 from importlib.util import find_spec
+from math import ceil
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 from django.core.exceptions import ImproperlyConfigured
 
+from delayboard import environment
+from delayboard.environment import (
+    HOST,
+    ORIGIN,
+    is_enabled,
+    positive_number,
+    refuse,
+    storage,
+    texts,
+    time_zone,
+    whole_number,
+)
+
 BASE_DIR = Path(__file__).resolve().parent.parent
-VAR = Path(os.environ.get("DELAYBOARD_VAR", BASE_DIR / "var")).resolve()
-EVENT_LOG = Path(os.environ.get("EVENT_LOG", VAR / "log"))
-LOG_URL = os.environ.get("LOG_URL", f"file://{VAR / 'parquet'}")
-RESULTS_URL = os.environ.get("RESULTS_URL", f"file://{VAR / 'results'}")
+VAR = Path(os.environ.get("DELAYBOARD_VAR") or BASE_DIR / "var").resolve()
+EVENT_LOG = Path(os.environ.get("EVENT_LOG") or VAR / "log")
+if "://" in os.environ.get("EVENT_LOG", ""):
+    raise refuse("EVENT_LOG", "Set a folder on a local disk, such as /var/lib/delayboard/log.")
+LOG_URL = storage("LOG_URL", f"file://{VAR / 'parquet'}")
+RESULTS_URL = storage("RESULTS_URL", f"file://{VAR / 'results'}")
 
 # To open SQLite takes as long as a page that is rendered already.
 CONNECTION_SECONDS = 60
+YEAR_HOURS = 365 * 24
 
 
 def _stored_secret(name: str, make: Any) -> str:
@@ -44,38 +61,23 @@ def _stored_secret(name: str, make: Any) -> str:
 
 
 def _database(url: str) -> dict[str, Any]:
-    parts = urlsplit(url)
-    if parts.scheme in ("postgres", "postgresql"):
-        return {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": unquote(parts.path[1:]),
-            "USER": unquote(parts.username or ""),
-            "PASSWORD": unquote(parts.password or ""),
-            "HOST": unquote(parts.hostname or ""),
-            "PORT": str(parts.port or ""),
-            "CONN_HEALTH_CHECKS": True,
-            "CONN_MAX_AGE": CONNECTION_SECONDS,
-            # Ours are many small queries: to start workers or compile takes longer than they do.
-            "OPTIONS": {"options": "-c max_parallel_workers_per_gather=0 -c jit=off"},
-        }
-    if parts.scheme == "sqlite":
-        return {
-            "ENGINE": "django.db.backends.sqlite3",
-            "NAME": unquote(parts.path),
-            "CONN_MAX_AGE": CONNECTION_SECONDS,
-            # A deferred transaction that reads and then writes fails at once with
-            # "database is locked" in any mode; IMMEDIATE waits instead.
-            "OPTIONS": {
-                "transaction_mode": "IMMEDIATE",
-                "timeout": 20,
-                # With less than FULL a power cut takes back commits after which messages were
-                # acknowledged or published (sqlite.org/pragma.html#pragma_synchronous).
-                "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;",
-            },
-            # A file, since threads of a database in memory lock each other's tables.
-            "TEST": {"NAME": VAR / f"test-{os.getpid()}.sqlite3"},
-        }
-    raise ValueError("DATABASE_URL must begin with sqlite:// or postgresql://")
+    found = {**environment.database(url), "CONN_MAX_AGE": CONNECTION_SECONDS}
+    if found["ENGINE"].endswith("postgresql"):
+        return {**found, "CONN_HEALTH_CHECKS": True}
+    return {
+        **found,
+        # A deferred transaction that reads and then writes fails at once with
+        # "database is locked" in any mode; IMMEDIATE waits instead.
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            # With less than FULL a power cut takes back commits after which messages were
+            # acknowledged or published (sqlite.org/pragma.html#pragma_synchronous).
+            "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;",
+        },
+        # A file, since threads of a database in memory lock each other's tables.
+        "TEST": {"NAME": VAR / f"test-{os.getpid()}.sqlite3"},
+    }
 
 
 def _encryption_key() -> str:
@@ -93,9 +95,9 @@ SECRET_KEY = os.environ.get("SECRET_KEY") or _stored_secret("signing_key", _sign
 CREDENTIAL_KEYS = (
     os.environ.get("CREDENTIAL_KEYS") or _stored_secret("credential_keys", _encryption_key)
 ).split()
-DEBUG = os.environ.get("DEBUG") == "1"
-ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
-CSRF_TRUSTED_ORIGINS = [o for o in os.environ.get("CSRF_TRUSTED_ORIGINS", "").split(",") if o]
+DEBUG = is_enabled("DEBUG")
+ALLOWED_HOSTS = texts("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]", HOST, "board.example.com")
+CSRF_TRUSTED_ORIGINS = texts("CSRF_TRUSTED_ORIGINS", "", ORIGIN, "https://board.example.com")
 
 INSTALLED_APPS = [
     # The admin's pages are loaded by urls.py: no command needs them.
@@ -149,7 +151,9 @@ TEMPLATES: list[dict[str, Any]] = [
     }
 ]
 DATABASES = {
-    "default": _database(os.environ.get("DATABASE_URL") or f"sqlite://{VAR / 'delayboard.sqlite3'}")
+    "default": _database(
+        os.environ.get("DATABASE_URL") or f"sqlite://{quote(str(VAR))}/delayboard.sqlite3"
+    )
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_PASSWORD_VALIDATORS = [
@@ -167,7 +171,7 @@ LOGOUT_REDIRECT_URL = "login"
 LANGUAGE_CODE = "en"
 # There is one language, and to ask for it took a fiftieth of each page.
 USE_I18N = False
-TIME_ZONE = os.environ.get("TIME_ZONE", "UTC")
+TIME_ZONE = time_zone("TIME_ZONE", "UTC")
 USE_TZ = True
 
 _plotly = find_spec("plotly")
@@ -198,13 +202,14 @@ SESSION_ENGINE = "delayboard.sign_in.sessions"
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_HTTPONLY = True
 # Without use, and altogether.
-SESSION_COOKIE_AGE = int(float(os.environ.get("SESSION_IDLE_MINUTES", "480")) * 60)
-SESSION_MAX_HOURS = float(os.environ.get("SESSION_MAX_HOURS", "72"))
-BEHIND_TLS = os.environ.get("BEHIND_TLS") == "1"
+SESSION_COOKIE_AGE = ceil(positive_number("SESSION_IDLE_MINUTES", 480, YEAR_HOURS * 60) * 60)
+SESSION_MAX_HOURS = positive_number("SESSION_MAX_HOURS", 72, YEAR_HOURS)
+BEHIND_TLS = is_enabled("BEHIND_TLS")
+HSTS_SECONDS = whole_number("HSTS_SECONDS", YEAR_HOURS * 3600, 0, 100 * YEAR_HOURS * 3600)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = BEHIND_TLS
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    SECURE_HSTS_SECONDS = int(os.environ.get("HSTS_SECONDS", str(365 * 24 * 3600)))
+    SECURE_HSTS_SECONDS = HSTS_SECONDS
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     # Browsers' lists are of whole domains: to enter one is up to the domain's owner.
     SILENCED_SYSTEM_CHECKS = ["security.W021"]
@@ -213,72 +218,48 @@ if BEHIND_TLS:
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 
 
-def _is_enabled(name: str) -> bool:
-    """Raises ImproperlyConfigured with a sentence for what is neither 1 nor 0."""
-    text = os.environ.get(name, "").strip()
-    if text not in ("", "0", "1"):
-        raise ImproperlyConfigured(f"{name} is “{text[:40]}”. Set 1 to enable it, or 0.")
-    return text == "1"
-
-
-def _whole_number(name: str, default: int, least: int, most: int) -> int:
-    """Raises ImproperlyConfigured with a sentence for what is no number between these."""
-    text = os.environ.get(name, "").strip() or str(default)
-    if not (text.isascii() and text.isdigit() and least <= int(text[:12]) <= most):
-        raise ImproperlyConfigured(
-            f"{name} is “{text[:40]}”. Set a whole number from {least:,} to {most:,}, or unset it "
-            f"for {default:,}."
-        )
-    return int(text)
-
-
 # So many messages of one queue or replay are on the way unconfirmed: what one kill may duplicate.
 # The default is measured: docs/replay.md.
-MESSAGES_IN_FLIGHT = _whole_number("MESSAGES_IN_FLIGHT", 1000, 1, 10_000)
+MESSAGES_IN_FLIGHT = whole_number("MESSAGES_IN_FLIGHT", 1000, 1, 10_000)
 
 
 # CronSim takes a sixth one, for seconds.
 CRON_FIELDS = 5
 
 
-def _schedule(cron: str, zone: str) -> tuple[str, str]:
-    """Raises ImproperlyConfigured with a sentence for what is no cron expression or time zone."""
+def _cron(name: str, default: str, zone: str) -> str:
+    """Raises ImproperlyConfigured with a sentence for what is no cron expression."""
+    cron = os.environ.get(name) or default
     try:
         if len(cron.split()) != CRON_FIELDS:
             raise CronSimError(f"it has not {CRON_FIELDS} fields")
         next(CronSim(cron, datetime.now(ZoneInfo(zone))))
     except (CronSimError, StopIteration) as error:
         raise ImproperlyConfigured(
-            f"NIGHTLY_CRON is “{cron[:40]}”, which is no cron expression ({error}). Set minute, "
+            f"{name} is “{cron[:40]}”, which is no cron expression ({error}). Set minute, "
             "hour, day, month and weekday, such as “10 0 * * *”."
         ) from error
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ImproperlyConfigured(
-            f"NIGHTLY_TIME_ZONE is “{zone[:40]}”, which is no time zone. Set a name such as "
-            "“Europe/Berlin”."
-        ) from error
-    return cron, zone
+    return cron
 
 
-NIGHTLY_CRON, NIGHTLY_TIME_ZONE = _schedule(
-    os.environ.get("NIGHTLY_CRON", "10 0 * * *"), os.environ.get("NIGHTLY_TIME_ZONE", TIME_ZONE)
-)
+NIGHTLY_TIME_ZONE = time_zone("NIGHTLY_TIME_ZONE", TIME_ZONE)
+NIGHTLY_CRON = _cron("NIGHTLY_CRON", "10 0 * * *", NIGHTLY_TIME_ZONE)
 
 # Nightly reports and alerts by mail. Without EMAIL_HOST none is sent, and Delayboard shows this.
 EMAIL_HOST = os.environ.get("EMAIL_HOST", "")
 EMAIL_HOST_USER = os.environ.get("EMAIL_HOST_USER", "")
 EMAIL_HOST_PASSWORD = os.environ.get("EMAIL_HOST_PASSWORD", "")
-EMAIL_USE_TLS, EMAIL_USE_SSL = _is_enabled("EMAIL_USE_TLS"), _is_enabled("EMAIL_USE_SSL")
+EMAIL_USE_TLS, EMAIL_USE_SSL = is_enabled("EMAIL_USE_TLS"), is_enabled("EMAIL_USE_SSL")
 if EMAIL_USE_TLS and EMAIL_USE_SSL:
     raise ImproperlyConfigured(
         "EMAIL_USE_TLS and EMAIL_USE_SSL are both 1. Set one of them, as your mail server needs."
     )
-EMAIL_PORT = _whole_number("EMAIL_PORT", 465 if EMAIL_USE_SSL else 25, 1, 65_535)
+EMAIL_PORT = whole_number("EMAIL_PORT", 465 if EMAIL_USE_SSL else 25, 1, 65_535)
 EMAIL_TIMEOUT = 8
 DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL", "delayboard@localhost")
 
-SERVE_PORT = int(os.environ.get("PORT", "8000"))
-POLL_SECONDS = float(os.environ.get("POLL_SECONDS", "2"))
+SERVE_PORT = whole_number("PORT", 8000, 1, 65_535)
+POLL_SECONDS = positive_number("POLL_SECONDS", 2, 3600)
 
 LOGGING: dict[str, Any] = {
     "version": 1,

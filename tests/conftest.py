@@ -57,10 +57,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Run pytest again with the cluster's address: settings are read before any hook of ours."""
-    if not config.getoption("postgres") or os.environ.get("DELAYBOARD_TEST_CLUSTER"):
+    if not config.getoption("postgres") or os.environ.get("PRIVATE_CLUSTER"):
         return None
     with private_cluster() as url:
-        variables = {**os.environ, "DATABASE_URL": url, "DELAYBOARD_TEST_CLUSTER": "1"}
+        variables = {**os.environ, "DATABASE_URL": url, "PRIVATE_CLUSTER": "1"}
         developing = ["-X", "dev"] if sys.flags.dev_mode else []
         command = [sys.executable, *developing, "-m", "pytest", *config.invocation_params.args]
         return subprocess.call(command, env=variables, cwd=config.invocation_params.dir)

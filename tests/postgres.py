@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def private_cluster() -> Iterator[str]:
+def private_cluster(*, with_tls: bool = False) -> Iterator[str]:
     """Yield the DATABASE_URL of a fresh cluster; stop and remove it afterwards.
+
+    The address of one with TLS has options that check its certificate.
 
     Raises FileNotFoundError when PostgreSQL is not installed, CalledProcessError when the cluster
     cannot be made, RuntimeError with its log when it does not start.
@@ -66,8 +68,9 @@ def private_cluster() -> Iterator[str]:
                 shutil.chown(path, name)
         initialise(programs, folder, name)
         port = free_port()
-        with running(programs, folder, name, port):
-            yield f"postgresql://{USER}:{password}@127.0.0.1:{port}/postgres"
+        settings, query = encrypt(folder, name) if with_tls else ({}, "")
+        with running(programs, folder, name, port, settings):
+            yield f"postgresql://{USER}:{password}@127.0.0.1:{port}/postgres{query}"
     finally:
         shutil.rmtree(folder)
 
@@ -105,8 +108,23 @@ def initialise(programs: Path, folder: Path, name: str | None) -> None:
     )
 
 
+def encrypt(folder: Path, name: str | None) -> tuple[dict[str, object], str]:
+    """Write a certificate; the server's settings for it, and the options of an address."""
+    from tests.faults.odd_node import self_signed
+
+    self_signed(folder)
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    key.chmod(0o600)
+    if name is not None:
+        shutil.chown(key, name)
+    settings = {"ssl": "on", "ssl_cert_file": certificate, "ssl_key_file": key}
+    return settings, f"?sslmode=verify-full&sslrootcert={certificate}"
+
+
 @contextmanager
-def running(programs: Path, folder: Path, name: str | None, port: int) -> Iterator[None]:
+def running(
+    programs: Path, folder: Path, name: str | None, port: int, more: Mapping[str, object]
+) -> Iterator[None]:
     """Run the server while the block runs. Raises RuntimeError with its log."""
     settings = {
         "listen_addresses": "127.0.0.1",
@@ -114,6 +132,7 @@ def running(programs: Path, folder: Path, name: str | None, port: int) -> Iterat
         "unix_socket_directories": folder,
         "fsync": "off",
         "max_connections": 100,
+        **more,
     }
     options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
     log = folder / "log"

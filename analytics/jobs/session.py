@@ -83,7 +83,7 @@ def start(
         except ImportError as error:
             raise command.JobError(MISSING) from error
         return tuned(spark, input_bytes)
-    master = os.environ.get("SPARK_MASTER", LOCAL)
+    master = os.environ.get("SPARK_MASTER") or LOCAL
     return start_at(
         master,
         name,
@@ -181,7 +181,7 @@ def _peak_memory(spark: SparkSession) -> dict[str, int]:
 
 def is_remote() -> bool:
     """Whether the environment names a Spark Connect server, whose JVM is not ours."""
-    return "SPARK_REMOTE" in os.environ
+    return bool(os.environ.get("SPARK_REMOTE"))
 
 
 def start_at(

@@ -13,6 +13,7 @@ import pytest
 from django.core.management import get_commands
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from delayboard.checks import unknown_names
 from tests.browser.guide import PICTURES
 
 ROOT = Path(__file__).parents[2]
@@ -24,9 +25,7 @@ SOURCES = [
 ]
 # Not for operators: of the machine, of `make run`, of a child process, of a developer.
 NOT_SETTINGS = {"PATH", "PYTHONPATH", "BROKER", "MANAGEMENT", "DEBUG"}
-# Read by other programs, so that no line of ours has them.
-FOREIGN_SETTINGS = {"FORWARDED_ALLOW_IPS"}
-READS = r"environ\.get$|_whole_number$"
+READS = r"environ\.get$|^(?:is_enabled|positive_number|storage|texts|time_zone|whole_number|_cron)$"
 LARGEST_PICTURES = 2_000_000
 
 
@@ -104,12 +103,16 @@ def test_the_settings_that_are_read_are_documented() -> None:
     assert {name for name in settings_read() if f"`{name}`" not in text_of_documents()} == set()
 
 
+def test_the_settings_that_are_read_are_known_to_the_check_of_names() -> None:
+    assert unknown_names(settings_read() | NOT_SETTINGS) == []
+
+
 def test_the_documented_settings_are_read() -> None:
     table = (ROOT / "README.md").read_text().partition("\n## Settings")[2].partition("\n## ")[0]
     names = re.findall(
         r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\|([^|]+)\|", table, re.MULTILINE))
     )
-    assert set(names) - settings_read() == FOREIGN_SETTINGS
+    assert set(names) - settings_read() == set()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)

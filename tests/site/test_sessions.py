@@ -16,7 +16,6 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from pytest_django import Settings
 
-from delayboard.checks import check_sessions
 from delayboard.sign_in.sessions import SEALED_SECONDS, SessionStore, is_sealed
 from tests.builders import make_user, refuse_full_disk
 from topology.models import Role
@@ -183,12 +182,6 @@ def test_a_cookie_has_a_short_time_whatever_the_settings(settings: Settings) -> 
         assert SessionStore(store.session_key)["name"] == "value"
         clock.shift(SEALED_SECONDS + 1)
         assert "name" not in SessionStore(store.session_key)
-
-
-def test_lifetimes_of_nothing_are_refused(settings: Settings) -> None:
-    assert check_sessions() == []
-    settings.SESSION_MAX_HOURS = settings.SESSION_COOKIE_AGE = 0
-    assert [error.id for error in check_sessions()] == ["delayboard.E002"] * 2
 
 
 def run_with_tls(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

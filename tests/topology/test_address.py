@@ -38,6 +38,16 @@ def test_what_is_no_amqp_address_is_refused(url: str) -> None:
         parse_address(url, MANAGEMENT)
 
 
+@pytest.mark.parametrize(
+    "url", ["amqp://u:p@h/v?heartbeat=5", "amqps://h?verify=verify_none", "amqp://u:p#w@h/v"]
+)
+def test_options_of_an_address_are_refused_and_not_dropped(url: str) -> None:
+    with pytest.raises(AddressError, match="and Delayboard takes none there"):
+        parse_address(url, MANAGEMENT)
+    with pytest.raises(AddressError, match="must end after the host, the port and a path"):
+        check_management_url("https://h:15671/?cacertfile=x")
+
+
 @pytest.mark.parametrize("port", ["65536", "x", "-1"])
 def test_what_is_no_port_is_refused(port: str) -> None:
     with pytest.raises(AddressError, match="not a number up to 65535"):

@@ -46,6 +46,8 @@ class Address:
 def parse_address(amqp_url: str, management_url: str) -> Address:
     """Read amqp[s]://user:password@host[:port]/vhost and http[s]://host:port.
 
+    Raises AddressError, also for options: Delayboard sets what they are about itself.
+
     As in RabbitMQ's URI specification a missing path is the vhost "/", and "/" alone too,
     since nobody means the vhost with the empty name.
     """
@@ -53,6 +55,11 @@ def parse_address(amqp_url: str, management_url: str) -> Address:
     parts = _split(amqp_url, sentence)
     if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
         raise AddressError(sentence)
+    if parts.query or parts.fragment:
+        raise AddressError(
+            "The broker's address has options behind “?” or “#”, and Delayboard takes none there. "
+            "Remove them, or write %3F for ? and %23 for # in names and passwords."
+        )
     check_management_url(management_url)
     tls = parts.scheme == "amqps"
     try:
@@ -85,6 +92,11 @@ def check_management_url(management_url: str) -> None:
     parts = _split(management_url, sentence)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise AddressError(sentence)
+    if parts.query or parts.fragment:
+        raise AddressError(
+            "The management address must end after the host, the port and a path. Remove “?” or "
+            "“#” and what follows."
+        )
     if parts.username is not None:
         # It would appear in every message with the address, and override our own credentials.
         raise AddressError("The management address must not contain a user name or password.")

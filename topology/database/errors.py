@@ -6,9 +6,13 @@ SQLite's result codes: sqlite.org/rescode.html. PostgreSQL's: appendix "PostgreS
 from __future__ import annotations
 
 import errno
+import re
 from enum import Enum
 
 from django import db
+
+# psycopg and PostgreSQL's library about a connection that TLS prevented.
+_TLS = re.compile(r"connection (?:failed|is bad):.*(?:SSL|sslmode|certificate)", re.DOTALL)
 
 
 class Trouble(Enum):
@@ -39,6 +43,11 @@ class Trouble(Enum):
     UNREACHABLE = (
         "Delayboard cannot connect to the database server.",
         "Check that the server runs, has free connections, and that DATABASE_URL is right.",
+    )
+
+    NOT_ENCRYPTED = (
+        "The TLS connection to the database server failed.",
+        "Check sslmode and sslrootcert in DATABASE_URL, and the server's certificate.",
     )
 
     @property
@@ -100,8 +109,9 @@ def explain(error: BaseException | None) -> Trouble | None:
     if state is not None:
         return _first(POSTGRES_CODES, state)
     # A connection that was never made, or broke, has no code.
-    broken = (db.OperationalError, db.InterfaceError)
-    return Trouble.UNREACHABLE if cause is not None and isinstance(error, broken) else None
+    if cause is None or not isinstance(error, (db.OperationalError, db.InterfaceError)):
+        return None
+    return Trouble.NOT_ENCRYPTED if _TLS.match(str(cause)) else Trouble.UNREACHABLE
 
 
 def _first(codes: dict[str, Trouble], code: str) -> Trouble | None:
