@@ -192,15 +192,12 @@ def several(user: User, vhost: Vhost) -> Scene:
         contents.declare(vhost, [f"{name}-parked", f"{name}-dead"])
         died.groups(broker, user, f"{name}-parked", ["shop.NoStock", "shop.Timeout"])
         rows.scheduled(pair, [f"{name}-1", f"{name}-2"])
-        rows.publications(broker, user, [name])
         eventually(partial(_numbers_known, broker), "the broker counts its messages")
     _dress(_unreachable("Stock rabbit"), environment="production", is_production=True)
     scene = Scene(user)
     scene.add("dead-letters", "dead_letters")
     scene.add("retrying", "retrying_anywhere")
     scene.add("scheduled", "analytics:scheduled")
-    scene.add("findings", "topology:findings_overview")
-    scene.add("publish", "publish")
     return scene
 
 
