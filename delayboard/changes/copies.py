@@ -28,6 +28,7 @@ from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.field_values import FieldError
 from topology.message import Message, Publish
+from topology.operations.nacks import NackCheck
 from topology.patterns.pattern import ParamsError
 
 # So many are published before the broker is looked at: so many a kill can repeat, each marked.
@@ -71,10 +72,19 @@ def publish_in_place(
         if not take.begin(change):
             return None
         channel.publish(publish)
-    except (ParamsError, FieldError, Conflict, Nacked, NotFound, Refused, Returned) as error:
+    except Nacked:
+        _fail_nacked(change, publish)
+        return None
+    except (ParamsError, FieldError, Conflict, NotFound, Refused, Returned) as error:
         take.fail(change, str(error))
         return None
     return publish
+
+
+def _fail_nacked(change: ScheduledChange, publish: Publish) -> None:
+    """Not published again: where a tap is down, each time would be a duplicate."""
+    nack = NackCheck(change.broker).explain(publish)
+    take.fail(change, nack.sentence, may_have_arrived=not nack.is_refused)
 
 
 def _publish(change: ScheduledChange, channel: Publisher) -> Publish | None:
@@ -95,10 +105,13 @@ def _publish(change: ScheduledChange, channel: Publisher) -> Publish | None:
         declares, publish = replacement(change, message)
         channel.declare(declares)
         channel.publish(publish)
+    except Nacked:
+        _fail_nacked(change, publish)
+        return None
     except OutcomeUnknown:
         raise
     except (BrokerError, ParamsError, FieldError) as error:
-        _refuse(change, str(error))
+        take.fail(change, str(error))
         return None
     return publish
 
@@ -117,7 +130,7 @@ def _settle_copies(
         raise OutcomeUnknown(str(error)) from error
     for change, publish in published:
         if why := lost_to_taps(publish, found):
-            _refuse(change, f"No queue receives the copy: {why}.")
+            take.fail(change, f"No queue receives the copy: {why}.")
         else:
             _confirm(change, publish)
 
@@ -141,9 +154,3 @@ def _confirm(change: ScheduledChange, publish: Publish) -> None:
             what=f"{change.key} for {change.destination}",
             details=change.audit_details,
         )
-
-
-def _refuse(change: ScheduledChange, error: str) -> None:
-    ScheduledChange.objects.filter(pk=change.pk).update(
-        state=ChangeState.FAILED, error=error, ended_at=timezone.now()
-    )

@@ -158,13 +158,12 @@ class Forwarder:
     def _refuse(self, taken: Sent, answer: Answer) -> None:
         assert taken.mark is not None
         publish = taken.mark
-        if answer.kind == "nacked":
+        if answer.kind in ("refused", "nacked"):
             self._executor.problem = (
                 f"The queue “{self._row.queue}” refuses messages, so its intercepted messages "
-                "wait. Check whether the queue is full."
+                f"wait. {answer.error}"
             )
-            if not self._executor.rejects:
-                # Of a queue whose process died nothing says that it did not take the message.
+            if answer.kind == "nacked":
                 publish = marked(publish)
         else:
             self._is_binding_lost = True
@@ -194,11 +193,13 @@ class Forwarder:
         """Acknowledge what is taken out, and forward what is not."""
         outcomes = self._executor.outcomes
         while outcomes:
-            (tag, _, message), is_taken = outcomes.popleft()
+            (tag, change, message), is_taken = outcomes.popleft()
             if is_taken:
                 self._queue.settle([(Taken(tag, None), CONFIRMED)])
             else:
-                self._publish_again(tag, self._onward(message))
+                publish = self._onward(message)
+                # What should have taken its place may have arrived.
+                self._publish_again(tag, marked(publish) if change.may_be_duplicated else publish)
 
     def _is_ended(self) -> bool:
         """Whether all that has come is forwarded: what goes back comes again, marked.

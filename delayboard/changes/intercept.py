@@ -30,11 +30,12 @@ from delayboard.models.scheduled_change import OPEN
 from topology import work
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.fast_consumer import intake
-from topology.broker.amqp.pipeline import pipeline
+from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.models import Work, WorkState
+from topology.operations.nacks import NackCheck
 from topology.transfer import interception as objects
 from topology.transfer.move import move
 
@@ -181,6 +182,12 @@ class _Interception(Session):
             intake(address, self.objects.name, prefetch=PREFETCH, is_ordered=True) as taking,
         ):
             forwarder = Forwarder(self, management, publishing, taking, executor)
+            nacks = NackCheck(self.row.broker)
+
+            def explain_nack(answer: Answer) -> Answer:
+                with taking.attended():
+                    return nacks.settle(answer)
+
             move(
                 forwarder,
                 publishing,
@@ -189,6 +196,7 @@ class _Interception(Session):
                 turn=forwarder.turn,
                 idle_seconds=0,
                 wait=forwarder.wait,
+                explain_nack=explain_nack,
             )
 
     def _is_settled(self, management: Management) -> bool:

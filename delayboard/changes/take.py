@@ -166,6 +166,7 @@ def begin(change: ScheduledChange) -> bool:
     if not rows.update(state=ChangeState.PUBLISHING, **changes):
         return False
     change.state = ChangeState.PUBLISHING
+    change.may_be_duplicated = change.may_be_duplicated or is_again
     return True
 
 
@@ -198,14 +199,19 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
     return True
 
 
-def fail(change: ScheduledChange, error: str) -> None:
-    """The message goes on as it is, beside a copy that was begun to be published."""
+def fail(change: ScheduledChange, error: str, *, may_have_arrived: bool = False) -> None:
+    """The message goes on as it is, beside a copy that was begun to be published, and beside what
+    takes its place where that `may_have_arrived`.
+    """
     change.state = ChangeState.FAILED
+    change.may_be_duplicated = (
+        change.may_be_duplicated or change.copy_begun_at is not None or may_have_arrived
+    )
     ScheduledChange.objects.filter(pk=change.pk).update(
         state=ChangeState.FAILED,
         error=error,
         ended_at=timezone.now(),
-        may_be_duplicated=change.may_be_duplicated or change.copy_begun_at is not None,
+        may_be_duplicated=change.may_be_duplicated,
     )
 
 

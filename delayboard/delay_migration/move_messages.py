@@ -44,6 +44,7 @@ from topology.broker.properties.read import strip_for_replay, strip_if_readable
 from topology.content.text import count_text
 from topology.message import CHANGED_PROPERTIES, DOUBLED_HEADER, Message, Publish
 from topology.models import Topology
+from topology.operations.nacks import NackCheck
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
 from topology.transfer.move import move
@@ -124,6 +125,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._params = self.destinations.topology.parsed
+        self._nacks = NackCheck(self.destinations.topology.broker)
         self._doubtful = set(self.row.begun.values_list("key", flat=True))
         self.begun_in = self.row.begun.order_by("pk").values_list("queue", flat=True).last() or ""
 
@@ -145,6 +147,10 @@ class Run:
             nonlocal arrived
             arrived = time.monotonic()
             return self._decide(place, arrival.message, publishing)
+
+        def explain_nack(answer: Answer) -> Answer:
+            with taking.attended():
+                return self._nacks.settle(answer)
 
         def is_over() -> bool:
             is_quiet = time.monotonic() - arrived > QUIET_SECONDS
@@ -169,6 +175,7 @@ class Run:
                     is_stopping=is_over,
                     turn=self._pulse,
                     idle_seconds=0,
+                    explain_nack=explain_nack,
                 )
         except NotFound:
             return
@@ -301,7 +308,7 @@ class Run:
 
     def _count(self, mark: Mark, answer: Answer) -> None:
         if answer.kind != "confirmed":
-            if answer.kind == "unknown":
+            if answer.kind in ("unknown", "nacked"):
                 self._doubtful.add(mark.key)
             self.tally.leave(answer.error)
             return

@@ -201,6 +201,7 @@ def job_state(job: PublishJob, at: datetime) -> State:
     cells = {
         "job/published": count_text(job.published),
         "job/returned": count_text(job.returned),
+        "job/unknown": count_text(job.unknown),
         "job/answered": count_text(job.answered),
         "job/repeated": count_text(job.repeated),
         "job/rate": "–" if rate is None else f"{floatformat(rate)} per second",

@@ -129,6 +129,8 @@ def describe_outcome(batch: ReplayBatch) -> Iterator[str]:
     yield f"Replay {batch.pk} is {batch.get_state_display()}{why}"
     sentence = ", ".join(f"{count_text(number)} {name}" for name, number in batch.counts().items())
     yield f"  {count_text(batch.selected)} selected = {sentence}"
+    if batch.unknown:
+        yield f"  {count_text(batch.unknown)} may have arrived. RabbitMQ did not confirm them."
     doubled = count_text(batch.doubled)
     if batch.doubled and batch.source == Source.QUEUE:
         yield f"  At most {doubled} may be duplicated: sent again, with another replay id."

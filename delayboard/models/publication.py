@@ -91,7 +91,8 @@ class PublishJob(models.Model):
 
     The messages have the numbers 1 to `number`. Those up to `begun` may be published; those in
     `unanswered` have no answer of the broker, and are published again, marked. `published` were
-    confirmed, `returned` were not, `repeated` may be duplicated. The content is deleted at the end.
+    confirmed, `returned` were not published, `unknown` may be. `repeated` may be duplicated. The
+    content is deleted at the end.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -112,6 +113,7 @@ class PublishJob(models.Model):
     published = models.PositiveIntegerField(default=0)
     returned = models.PositiveIntegerField(default=0)
     returned_why = models.TextField(blank=True)
+    unknown = models.PositiveIntegerField(default=0)
     repeated = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
@@ -132,7 +134,7 @@ class PublishJob(models.Model):
 
     @property
     def answered(self) -> int:
-        return self.published + self.returned
+        return self.published + self.returned + self.unknown
 
     @property
     def remaining(self) -> timedelta:

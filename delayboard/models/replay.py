@@ -38,28 +38,30 @@ class ItemState(models.TextChoices):
     """pending -> publishing -> one of the others.
 
     `publishing` is committed before anything is sent: one that is found so after a crash is
-    published again with the same replay id, and marked. `excluded` is a possible repeat that is
-    not to be sent: it stays parked.
+    published again with the same replay id, and marked. `unknown` is one that RabbitMQ nacked, or
+    whose connections failed: it becomes `done` when it was seen to arrive. `excluded` is a possible
+    repeat that is not to be sent: it stays parked.
     """
 
     PENDING = "pending", "pending"
     PUBLISHING = "publishing", "publishing"
     DONE = "done", "done"
     RETURNED = "returned", "returned (unroutable)"
-    NACKED = "nacked", "rejected by a queue"
     FAILED = "failed", "failed"
+    UNKNOWN = "unknown", "may have arrived"
     CANCELLED = "cancelled", "cancelled"
     EXCLUDED = "excluded", "excluded (possible repeat)"
 
 
 OPEN = (ItemState.PENDING, ItemState.PUBLISHING)
-REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
+# Not confirmed: what a replay of the remaining messages sends.
+REMAINING = (ItemState.RETURNED, ItemState.FAILED, ItemState.UNKNOWN)
 # The columns of a batch that count its items by how they ended.
 COUNTED = (
     ItemState.DONE,
     ItemState.RETURNED,
-    ItemState.NACKED,
     ItemState.FAILED,
+    ItemState.UNKNOWN,
     ItemState.CANCELLED,
     ItemState.EXCLUDED,
 )
@@ -104,7 +106,7 @@ class ReplayBatch(models.Model):
     position `claimed_to` have claimed their messages. With the source `queue` there are no items:
     the messages of `queue` are moved, and only the counts show the progress.
 
-    `selected` = done + returned + nacked + failed + cancelled + excluded + pending; the counts
+    `selected` = done + returned + failed + unknown + cancelled + excluded + pending; the counts
     change in the transaction that changes the items. `repeats` counts the items that may be
     repeats, `excluded` those of them that are not sent.
     """
@@ -156,8 +158,10 @@ class ReplayBatch(models.Model):
     selected = models.PositiveIntegerField(default=0)
     done = models.PositiveIntegerField(default=0)
     returned = models.PositiveIntegerField(default=0)
-    nacked = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
+    unknown = models.PositiveIntegerField(
+        default=0, help_text="Number of messages that may have arrived."
+    )
     cancelled = models.PositiveIntegerField(default=0)
     excluded = models.PositiveIntegerField(default=0)
     repeats = models.PositiveIntegerField(default=0)
@@ -216,7 +220,18 @@ class ReplayBatch(models.Model):
 
     @property
     def refused(self) -> int:
-        return self.returned + self.nacked + self.failed
+        """How many were not published."""
+        return self.returned + self.failed
+
+    @property
+    def remaining(self) -> int:
+        """How many were not confirmed, as REMAINING selects."""
+        return self.refused + self.unknown
+
+    @property
+    def published(self) -> int:
+        """How many were published, or may have been."""
+        return self.done + self.unknown
 
     def counts(self) -> dict[str, int]:
         """How many ended how, and how many are pending; these add up to `selected`."""
@@ -288,7 +303,7 @@ class ReplayItem(models.Model):
         indexes = (
             models.Index(
                 fields=("batch", "position"),
-                condition=models.Q(state="done", outcome__in=("", "delayed")),
+                condition=models.Q(state__in=("done", "unknown"), outcome__in=("", "delayed")),
                 name="items_to_follow",
             ),
             models.Index(

@@ -19,7 +19,7 @@ _WORDS = {
     "drained": "events written",
     "passed": "forwarded",
     "looped": "delayed again",
-    "returned": "not routed",
+    "returned": "not confirmed",
     "late_p50_ms": "median lateness ms",
     "late_p99_ms": "99th percentile ms",
     "late_last_ms": "last ms",

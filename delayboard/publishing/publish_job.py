@@ -36,6 +36,7 @@ from topology.broker.properties.read import build_properties, edit_properties, r
 from topology.graph.live_values import make_version
 from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Publish, Route
 from topology.models import Broker, State, Work, WorkState
+from topology.operations.nacks import NackCheck
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
 from topology.transfer.move import Step, move
@@ -227,7 +228,8 @@ class Messages:
             job.repeated += answer.again
             self.unanswered.discard(number)
             job.published += answer.kind == "confirmed"
-            job.returned += answer.kind != "confirmed"
+            job.unknown += answer.kind == "nacked"
+            job.returned += answer.kind not in ("confirmed", "nacked")
             job.returned_why = answer.error or job.returned_why
             if answer.kind == "failed":
                 self.failure = answer.error
@@ -240,9 +242,9 @@ class Messages:
             if not self._lease.renew(job.answered, job.number):
                 raise work.Stopped("Another worker took over this task.")
             job.unanswered = sorted(self.unanswered)
-            names = ("begun", "unanswered", "published", "returned", "returned_why", "repeated")
+            names = ("begun", "unanswered", "published", "returned", "returned_why", "unknown")
             PublishJob.objects.filter(pk=job.pk).update(
-                **{name: getattr(job, name) for name in names}
+                **{name: getattr(job, name) for name in (*names, "repeated")}
             )
         self._is_written, self._written_at = True, time.monotonic()
 
@@ -308,6 +310,7 @@ def _publish(messages: Messages, stop: Event, alive: Callable[[], None]) -> None
                 window=WINDOW,
                 is_stopping=lambda: stop.is_set() or bool(messages.failure),
                 turn=lambda: messages.turn(alive),
+                explain_nack=NackCheck(job.broker).settle,
             )
         finally:
             messages.write()
@@ -365,7 +368,7 @@ def _delete_content(job: PublishJob) -> None:
 
 
 def _record(user: Any, action: str, job: PublishJob, outcome: str) -> None:
-    names = ("number", "rate", "published", "returned", "repeated")
+    names = ("number", "rate", "published", "returned", "unknown", "repeated")
     details = {"job": str(job.pk), **{name: getattr(job, name) for name in names}}
     what = f"{job.number} messages to {job.destination}"
     audit.record(user, action, broker=job.broker, what=what, outcome=outcome, details=details)

@@ -23,13 +23,14 @@ from delayboard.publishing.own_declared import owning
 from delayboard.publishing.predict import Prediction
 from topology import audit, snapshots
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
-from topology.broker.errors import BrokerError, Conflict, OutcomeUnknown, Returned
+from topology.broker.errors import BrokerError, Conflict, Nacked, OutcomeUnknown, Returned
 from topology.broker.management.client import Management
 from topology.broker.management.refresh import refresh_route
 from topology.broker.properties.read import build_properties
 from topology.definitions import Definitions
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import Broker, Topology
+from topology.operations.nacks import NackCheck
 from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
@@ -108,6 +109,10 @@ def send(
         ):
             channel.publish_by(outgoing.route, publish, declared)
         _refuse_tap_alone(broker, publish)
+    except Nacked:
+        nack = NackCheck(broker).explain(publish)
+        row.sent = Sent.REFUSED if nack.is_refused else Sent.UNKNOWN
+        row.error = nack.sentence
     except OutcomeUnknown as error:
         row.sent, row.error = Sent.UNKNOWN, str(error)
     except Returned as error:

@@ -56,6 +56,7 @@ from delayboard.worker.watch_bindings import CHECK_SECONDS, BindingWatch
 from topology import work
 from topology.models import State, Topology, Work
 from topology.operations import replace_queue
+from topology.operations.nacks import NackCheck
 from topology.operations.probes import open_work
 from topology.transfer.forwarder import ForwarderCounts, wait
 
@@ -205,6 +206,7 @@ def _wait(topology_id: int, passing: ForwarderCounts, *, stop: Event, beat: Beat
         passing=passing,
         window=settings.MESSAGES_IN_FLIGHT,
         alter=changed.alter,
+        explain_nack=NackCheck(topology.broker).settle,
     )
 
 

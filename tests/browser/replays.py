@@ -23,7 +23,7 @@ ALL_ENDINGS = (
     ItemState.DONE,
     ItemState.RETURNED,
     ItemState.DONE,
-    ItemState.NACKED,
+    ItemState.UNKNOWN,
     ItemState.FAILED,
     ItemState.CANCELLED,
 )

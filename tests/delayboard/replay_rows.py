@@ -111,7 +111,7 @@ def _item(
     route: ReplayRoute | None,
     at: datetime,
 ) -> ReplayItem:
-    is_bad = state in (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
+    is_bad = state in (ItemState.RETURNED, ItemState.UNKNOWN, ItemState.FAILED)
     return ReplayItem(
         batch=batch,
         position=number + 1,

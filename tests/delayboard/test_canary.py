@@ -196,7 +196,7 @@ def test_without_a_sent_message_it_asks(broker: Broker, known: Snapshot) -> None
     watch(broker)
     batch = watching(broker, ItemState.CANCELLED, canary_goes_on=True)
     judged = canary.check_canary(batch, timezone.now())
-    assert judged == canary.CanaryResult("ask", "The broker took none of the first messages.")
+    assert judged == canary.CanaryResult("ask", "The broker confirmed none of the first messages.")
 
 
 def test_it_waits_for_its_time(broker: Broker) -> None:
@@ -255,9 +255,9 @@ def test_it_asks_at_once_when_none_was_taken_and_in_the_end_when_some_were_not(
 ) -> None:
     watch(broker)
     later = {"canary_until": timezone.now() + 60 * SECOND, "canary_goes_on": True}
-    none = watching(broker, ItemState.RETURNED, ItemState.NACKED, **later)
+    none = watching(broker, ItemState.RETURNED, ItemState.UNKNOWN, **later)
     assert canary.check_canary(none, timezone.now()).action == "ask"
-    some = watching(broker, ItemState.DONE, ItemState.NACKED, **later)
+    some = watching(broker, ItemState.DONE, ItemState.UNKNOWN, **later)
     assert canary.check_canary(some, timezone.now()).action == "wait"
     assert canary.check_canary(some, timezone.now() + 61 * SECOND).action == "ask"
 

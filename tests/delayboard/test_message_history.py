@@ -240,6 +240,7 @@ def test_what_was_seen_after_a_replay_is_told(outcome: ReplayOutcome, what: str)
     [
         (ItemState.RETURNED, "not sent in replay {}: returned (unroutable)"),
         (ItemState.CANCELLED, "not sent in replay {}: cancelled"),
+        (ItemState.UNKNOWN, "possibly sent in replay {}: may have arrived"),
         (ItemState.PUBLISHING, "in replay {}: publishing"),
     ],
 )

@@ -18,6 +18,7 @@ from analytics.recorder.copies import content_of
 from analytics.recorder.index import index
 from analytics.retention.index_rows import DELIVERED
 from delayboard.dead_letters.replay.follow import arrivals, batch_follower, outcome
+from delayboard.dead_letters.replay.present import summary
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
     ReplayEdit,
@@ -159,7 +160,7 @@ def test_an_id_of_another_message_counts_for_nothing(broker: Broker) -> None:
         as_sent(1, second),
         as_sent(2, second, b"derived", {REPLAYS_HEADER: 1}),
     )
-    batch_follower.Follower().resolve_delayed(batch, timezone.now())
+    batch_follower.Follower().resolve_died(batch, timezone.now())
     assert counts(batch) == (0, 0)
     assert set(batch.items.values_list("outcome", "parked_message__state")) == {
         (ReplayOutcome.DELAYED, ParkedState.DELAYED)
@@ -395,9 +396,31 @@ def test_what_was_handed_to_a_delay_and_died_again_is_replayed(broker: Broker) -
     batch = sent(broker)
     handed(batch)
     back(batch, reported(batch, 1))
-    batch_follower.Follower().resolve_delayed(batch, timezone.now())
+    batch_follower.Follower().resolve_died(batch, timezone.now())
     states = batch.items.values_list("parked_message__state", flat=True)
     assert list(states) == [ParkedState.REPLAYED, ParkedState.DELAYED]
+
+
+def test_what_may_have_arrived_and_was_seen_counts_as_done_and_is_not_offered_again(
+    pair: Topology,
+) -> None:
+    """One is seen to arrive, one dies again, and of one nothing is known."""
+    messages = parked(pair.broker, *(a_message(b"%d" % n, message_id=f"m{n}") for n in range(3)))
+    batch = a_batch(pair.broker, messages, BatchState.DONE, [ItemState.UNKNOWN])
+    index(pair, [an_exit(replay_id=reported(batch, 1), **FIRST)])
+    assert seen(batch) == 1
+    back(batch, reported(batch, 2))
+    batch.refresh_from_db()
+    batch_follower.Follower().resolve_died(batch, timezone.now())
+    assert (batch.done, batch.unknown, batch.delivered, batch.died) == (2, 1, 1, 1)
+    assert list(batch.items.values_list("state", "parked_message__state")) == [
+        (ItemState.DONE, ParkedState.REPLAYED),
+        (ItemState.DONE, ParkedState.REPLAYED),
+        (ItemState.UNKNOWN, ParkedState.PARKED),
+    ]
+    assert summary.count_outcomes(batch)[ReplayOutcome.UNOBSERVED] == 1
+    batch_follower.close_batch(batch, timezone.now())
+    assert batch.items.get(position=3).outcome == ReplayOutcome.UNOBSERVED
 
 
 def test_more_items_than_one_look_holds_are_all_seen(

@@ -92,14 +92,22 @@ def test_the_number_of_replays_is_counted_in_the_message(
     assert [p.properties.headers[REPLAYS_HEADER] for p in pipes.published] == [3, 1, 1, 1]
 
 
-@pytest.mark.parametrize("kind", ["returned", "nacked", "failed"])
-def test_what_is_refused_is_parked_again_with_the_reason(
-    user: User, broker: Broker, pipes: Pipes, kind: Any
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        ("returned", "returned"),
+        ("refused", "failed"),
+        ("failed", "failed"),
+        ("nacked", "unknown"),
+    ],
+)
+def test_what_is_not_confirmed_is_parked_again_with_the_reason(
+    user: User, broker: Broker, pipes: Pipes, kind: Any, state: str
 ) -> None:
     batch = started(user, broker, [b"1", b"2"])
     pipes.decide = lambda p: Answer(kind, "no") if p.body == b"1" else Answer("confirmed")
     carried(batch)
-    assert (batch.state, states(batch)) == (BatchState.DONE, [kind, "done"])
+    assert (batch.state, states(batch)) == (BatchState.DONE, [state, "done"])
     assert parked_message_states(batch) == ["parked", "replayed"]
     assert errors(batch) == ["no", ""]
 

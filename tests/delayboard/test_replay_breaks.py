@@ -88,7 +88,7 @@ def test_one_that_breaks_the_connection_each_time_is_given_up_and_the_others_go(
         assert carried(batch).state == WorkState.WAITING
         pipes.broken = None
     assert carried(batch).state == WorkState.DONE
-    assert states(batch) == ["done", "failed", "done"]
+    assert states(batch) == ["done", "unknown", "done"]
     assert parked_message_states(batch) == ["replayed", "parked", "replayed"]
     bad = batch.items.get(position=2)
     assert (bad.error, bad.may_be_duplicated) == (CONNECTION_FAILED, True)
@@ -129,6 +129,43 @@ def test_what_may_be_published_goes_again_in_the_next_replay_under_the_same_id(
     (dead,) = parked(broker, a_message(b"1", headers, message_id="1", delivery_mode=2))
     assert list(first.items.values_list("outcome", flat=True)) == [""]
     assert rest.items.get().died_as == dead
+
+
+def test_a_nacked_message_may_have_arrived_and_goes_again_under_the_same_id_marked(
+    user: User, broker: Broker, pipes: Pipes
+) -> None:
+    first = started(user, broker, [b"1", b"2"])
+    pipes.decide = lambda p: Answer("nacked", "It may have arrived.")
+    assert carried(first).state == WorkState.DONE
+    assert (first.unknown, first.refused, first.doubled) == (2, 0, 0)
+    assert (states(first), parked_message_states(first)) == (["unknown"] * 2, ["parked"] * 2)
+    pipes.decide = lambda p: Answer("confirmed")
+    rest = replay_rest(user, broker, 0, 1)
+    change_state.pause(user, rest)
+    change_state.resume(user, rest)
+    assert carried(rest).state == WorkState.DONE
+    assert pipes.names[2:] == pipes.names[:2]
+    assert (rest.done, rest.doubled) == (2, 2)
+    # It died again: of the two that sent it, the confirmed one learns of it.
+    headers = deaths_header(a_death()) | {REPLAY_HEADER: pipes.names[0]}
+    (dead,) = parked(broker, a_message(b"1", headers, message_id="1", delivery_mode=2))
+    assert rest.items.get(position=1).died_as == dead
+    assert first.items.get(position=1).outcome == ""
+    adds_up(first)
+
+
+def test_a_replay_that_is_cancelled_keeps_what_may_have_arrived(
+    user: User, broker: Broker, pipes: Pipes
+) -> None:
+    batch = started(user, broker, [b"1", b"2"])
+    nacked = Answer("nacked", "It may have arrived.")
+    pipes.decide = lambda p: nacked if p.body == b"1" else None
+    carried(batch)
+    change_state.cancel(user, batch)
+    batch.refresh_from_db()
+    adds_up(batch)
+    assert (states(batch), batch.doubled) == (["unknown", "cancelled"], 1)
+    assert parked_message_states(batch) == ["parked"] * 2
 
 
 def test_what_was_refused_or_confirmed_goes_again_under_a_new_id(

@@ -25,6 +25,7 @@ from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
 from topology import snapshots
 from topology.broker.errors import (
+    NACKED,
     BrokerError,
     Nacked,
     NotFound,
@@ -123,7 +124,7 @@ def test_a_message_is_written_down_sent_and_told(
     ("error", "sent"),
     [
         (Returned("no queue"), Sent.REFUSED),
-        (Nacked("full"), Sent.REFUSED),
+        (Nacked("full"), Sent.UNKNOWN),
         (Unreachable("gone"), Sent.REFUSED),
         (OutcomeUnknown("broke"), Sent.UNKNOWN),
     ],
@@ -134,9 +135,10 @@ def test_a_publish_that_fails_is_told_and_states_no_fact(
     channel.error = error
     row = send(user, broker, OUTGOING, good())
     row.refresh_from_db()
-    assert (row.sent, row.error, row.confirmed_at) == (sent, str(error), None)
+    assert (row.sent, row.confirmed_at) == (sent, None)
+    assert row.error == (NACKED if isinstance(error, Nacked) else str(error))
     assert not Fact.objects.exists()
-    assert AuditEntry.objects.get().outcome == str(error)
+    assert AuditEntry.objects.get().outcome == row.error
 
 
 def test_a_queue_that_is_newer_than_the_prediction_counts(
@@ -228,7 +230,7 @@ def test_what_a_parked_message_declares_is_ours_from_before_until_the_broker_ref
     assert send(user, broker, outgoing, good()).sent == Sent.REFUSED
     levels.refresh_from_db()
     assert bound.identity not in levels.owned_identities
-    channel.refuses, channel.error = None, Nacked("full")
+    channel.refuses, channel.error = None, Returned("no queue")
     assert send(user, broker, replace(outgoing, id=uuid4()), good()).sent == Sent.REFUSED
     levels.refresh_from_db()
     assert bound.identity in levels.owned_identities

@@ -120,7 +120,7 @@ def a_replay(broker: Broker, state: BatchState = BatchState.DRAFT) -> ReplayBatc
 def test_a_batch_is_told_by_its_counts(broker: Broker) -> None:
     running = batch_state(a_replay(broker, BatchState.RUNNING), NOON, pace=0.5)
     cells = {name.partition("/")[2]: text for name, text in running["cells"].items()}
-    counted = ("done", "returned", "nacked", "failed", "cancelled", "pending")
+    counted = ("done", "returned", "failed", "unknown", "cancelled", "pending")
     assert [cells[name] for name in counted] == ["1", "0", "0", "0", "0", "1"]
     reported = (cells["settled"], cells["pace"], cells["remaining"])
     assert reported == ("1", "0.5 per second", "about 2s left")

@@ -115,7 +115,7 @@ def test_all_done_ends_with_0_and_the_counts(vhost: Vhost, broker: Broker) -> No
     ended = Ended(process.returncode, out.decode())
     assert ended.code == 0, ended.said
     assert "3 would arrive" in ended.said
-    counts = "3 done, 0 returned, 0 nacked, 0 failed, 0 cancelled, 0 excluded, 0 pending"
+    counts = "3 done, 0 returned, 0 failed, 0 unknown, 0 cancelled, 0 excluded, 0 pending"
     assert f"3 selected = {counts}" in ended.said
     assert states() == {"replayed": 3}
     assert sorted(name for name, _ in drained(vhost)) == ["m0", "m1", "m2"]
@@ -233,7 +233,7 @@ def test_json_lines_tell_the_same(broker: Broker) -> None:
         3,
         2,
     )
-    counts = ("done", "returned", "nacked", "failed", "cancelled", "pending")
+    counts = ("done", "returned", "failed", "unknown", "cancelled", "pending")
     assert sum(reported[name] for name in counts) == 3
 
 

@@ -20,16 +20,19 @@ from analytics.recorder.firehose import switch as firehose
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.real_broker.holding import recording, seen
+from tests.real_broker.refusing import FULL
 from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError, Nacked, NotFound, Returned
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Queue
-from topology.message import PUBLISHED_AT_HEADER, Publish
+from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Publish
 from topology.models import Topology
 from topology.operations import provision
+from topology.operations.nacks import NackCheck
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait.params import Params
@@ -220,6 +223,7 @@ def test_without_the_processing_queue_nothing_is_lost_and_it_goes_on_when_it_is_
     assert list(map(name_of, got)) == ["due", "later"]
 
 
+@pytest.mark.django_db
 def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
     vhost: Vhost, management: Management
 ) -> None:
@@ -229,7 +233,8 @@ def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
     laps = {f"m{number}": 1 for number in range(5)}
     delay(vhost, laps)
     eventually(lambda: management.queue(FORWARDER.queue).get("messages") == 5, "all lie there")
-    with pytest.raises(Nacked, match=r"The queue “work” refuses messages"):
+    refused = r"“work” is full and rejected the message. .* remain in “work-busy-wait”"
+    with pytest.raises(BrokerError, match=refused):
         wait(
             address_of(vhost),
             FORWARDER,
@@ -237,6 +242,7 @@ def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
             beat=lambda reported: None,
             passing=ForwarderCounts(),
             window=500,
+            explain_nack=NackCheck(make_broker(vhost)).settle,
         )
     (first,) = arrived(vhost, 1)
     management.delete_queue("work", only_if_empty=True)
@@ -244,6 +250,40 @@ def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
     with waiting(vhost):
         rest = arrived(vhost, 4)
     assert Counter(map(name_of, [first, *rest])) == dict.fromkeys(laps, 1)
+
+
+@every_generation
+@pytest.mark.django_db
+def test_what_is_nacked_may_have_arrived_and_is_forwarded_again_marked(
+    vhost: Vhost, management: Management
+) -> None:
+    """The full queue dead-letters what it rejects."""
+    management.delete_queue("work", only_if_empty=False)
+    full = {
+        **FULL,
+        "x-overflow": "reject-publish-dlx",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "overflow",
+    }
+    management.declare_queue(Queue("overflow"))
+    management.declare_queue(Queue("work", arguments=Arguments(full)))
+    delay(vhost, {"m": 1})
+    with pytest.raises(Nacked, match="It may have arrived in “work”"):
+        wait(
+            address_of(vhost),
+            FORWARDER,
+            stop=Event(),
+            beat=lambda reported: None,
+            passing=ForwarderCounts(),
+            window=500,
+            explain_nack=NackCheck(make_broker(vhost)).settle,
+        )
+    management.delete_queue("work", only_if_empty=True)
+    management.declare_queue(Queue("work"))
+    with waiting(vhost):
+        (again,) = arrived(vhost, 1)
+    assert live_depths(address_of(vhost), ["overflow"]) == {"overflow": 1}
+    assert again.message.headers[DOUBLED_HEADER] == "1"
 
 
 def test_a_forwarder_whose_own_queue_goes_says_so(vhost: Vhost, management: Management) -> None:

@@ -33,6 +33,7 @@ from tests.real_broker.changing import (
     traffic,
     working,
 )
+from tests.real_broker.refusing import refuse_beside
 from topology import work
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.fast_consumer import Intake
@@ -41,7 +42,7 @@ from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Binding, Queue
 from topology.models import AuditEntry, Topology, Work
 from topology.operations.provision import preview_removal
-from topology.patterns.delay_levels.params import Params, delivery_name
+from topology.patterns.delay_levels.params import Params, delivery_name, level_name
 
 __all__ = ("short_times",)
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("short_times")]
@@ -255,6 +256,26 @@ def test_a_change_that_is_requested_while_an_interception_ends_takes_effect(
     assert set(states().values()) == {ChangeState.DONE}
     assert arrived.ids("orders") == []
     assert observe(management).declared == before
+
+
+@only_classic
+def test_what_another_queue_refused_is_not_published_again_and_its_message_goes_on_marked(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    with consuming(vhost, ["orders"]) as arrived, working(1):
+        rows = delay(topology, vhost, [("m", "orders", seconds(8))])
+        for level in range(topology.parsed.levels):
+            refuse_beside(management, level_name(topology.parsed, level), "#")
+        at = datetime.now(UTC) + seconds(11)
+        (verdict,) = request(None, [rows["m"]], ChangeKind.RESCHEDULE, at)
+        assert verdict.problem == ""
+        eventually(all_closed, "the bindings are restored", seconds=60)
+        eventually(lambda: arrived.number >= 2, "both copies arrive")
+        time.sleep(1)
+    assert arrived.doubled("orders") == {"m": 1}
+    change = ScheduledChange.objects.get()
+    assert (change.state, change.may_be_duplicated) == (ChangeState.FAILED, True)
+    assert "It may have arrived in " in change.error
 
 
 @only_quorum

@@ -12,15 +12,18 @@ import pytest
 from django.core.management import call_command
 from pytest_django import Settings
 
+from delayboard.models import ImportedTimeout
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
+from tests.real_broker.refusing import refuse_beside
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Binding, Definitions, Exchange, Queue
+from topology.management.exit_codes import ExitCode
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER
 from topology.models import Topology
-from topology.patterns.delay_levels.params import Params
+from topology.patterns.delay_levels.params import Params, level_name
 
 pytestmark = pytest.mark.django_db
 
@@ -62,6 +65,30 @@ def run(topology: Topology, file: Path, *options: str) -> int:
     except SystemExit as ended:
         return int(str(ended.code))
     return 0
+
+
+def test_what_another_queue_refused_is_possibly_published_and_marked_by_the_next_import(
+    vhost: Vhost, management: Management, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = Params("nsb-v2")
+    topology = applied_levels(vhost, params)
+    for level in range(params.levels):
+        refuse_beside(management, level_name(params, level), "#")
+    file = tmp_path / "timeouts.jsonl"
+    file.write_text(a_timeout("work", datetime.now(UTC) + SOON, "m"))
+    assert run(topology, file) == ExitCode.PARTLY
+    said = capsys.readouterr()
+    assert "0 published" in said.out
+    assert "1 possibly published" in said.out
+    assert "line 1 for “work”: possibly published: RabbitMQ rejected the message" in said.err
+    assert "It may have arrived in" in said.err
+    management.delete_queue("log", only_if_empty=False)
+    assert run(topology, file) == 0
+    assert "may be duplicated" in capsys.readouterr().out
+    assert ImportedTimeout.objects.get().may_be_doubled
+    first, second = taken(vhost, "work", 2)
+    tags = {one.message.headers[TRACKING_HEADER] for one in (first, second)}
+    assert len(tags) == 1
 
 
 def standing(management: Management) -> Definitions:

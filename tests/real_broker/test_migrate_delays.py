@@ -37,6 +37,7 @@ from tests.builders import (
     make_broker,
 )
 from tests.real_broker.changing import consuming, store
+from tests.real_broker.refusing import refuse_beside
 from tests.site.page_setup import signed_in
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.fast_consumer import Intake
@@ -156,6 +157,25 @@ def test_what_is_moved_waits_in_the_target_only(
     row.refresh_from_db()
     assert row.left_at is not None
     assert set(DueCount.objects.values_list("waiting", flat=True)) == {0}
+
+
+def test_what_another_queue_refused_stays_and_is_moved_again_marked(
+    vhost: Vhost, management: Management, source: Topology, target: Topology
+) -> None:
+    for level in range(NEW.levels):
+        refuse_beside(management, level_name(NEW, level), "#")
+    delay_all(vhost, {"m": timedelta(seconds=20)})
+    tally = migrate(source, target, owner="test")
+    assert (tally.moved, tally.remaining, tally.is_empty) == (0, 1, False)
+    assert "“log” is full and rejects messages. It may have arrived in" in tally.why_remaining
+    row = DelayMigration.objects.get()
+    assert (row.is_paused, row.moved, row.doubled) == (True, 0, 0)
+    management.delete_queue("log", only_if_empty=False)
+    tally = migrate(source, target, owner="test")
+    assert (tally.moved, tally.doubled, tally.is_empty) == (1, 1, True)
+    with consuming(vhost, ["work"]) as found:
+        eventually(lambda: found.number >= 2, "both arrive", seconds=60)
+    assert found.doubled("work") == {"m": 1}
 
 
 def test_what_another_consumer_holds_keeps_the_migration_open(

@@ -31,9 +31,11 @@ from tests.builders import (
     make_broker,
     make_user,
 )
+from tests.real_broker.refusing import FULL, SAID, refuse_beside
 from tests.topology.amqp_entries import table_entries
 from topology import snapshots
 from topology.broker.amqp.consumer import getter
+from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.field_values import read_table
@@ -107,6 +109,27 @@ def test_an_unroutable_publish_is_told_and_written_down(vhost: Vhost) -> None:
     row = send(make_user("ada", Role.OPERATOR), topology.broker, outgoing, prediction)
     assert row.outcome == "refused"
     assert "returned the message" in row.error
+
+
+def test_a_publish_that_another_queue_refused_may_have_arrived(vhost: Vhost) -> None:
+    topology = applied_pair(vhost)
+    with Management(address_of(vhost)) as management:
+        refuse_beside(management, "orders", "orders")
+    snapshot = snapshots.poll(topology.broker, 20).snapshot
+    assert snapshot is not None
+    prediction = predict(snapshot, "orders", "orders")
+    outgoing = OutgoingMessage("orders", "orders", b"")
+    row = send(make_user("ada", Role.OPERATOR), topology.broker, outgoing, prediction)
+    assert row.outcome == "unknown"
+    assert f"{SAID}“orders”." in row.error
+    assert live_depths(address_of(vhost), ["orders"]) == {"orders": 1}
+    with Management(address_of(vhost)) as management:
+        management.delete_queue("orders", only_if_empty=False)
+        management.declare_queue(Queue("orders", arguments=FULL))
+    alone = OutgoingMessage("", "orders", b"")
+    row = send(make_user("bob", Role.OPERATOR), topology.broker, alone, prediction)
+    assert row.outcome == "refused"
+    assert "“orders” is full and rejected the message" in row.error
 
 
 def test_a_publish_that_only_our_own_tap_takes_is_no_success(vhost: Vhost) -> None:

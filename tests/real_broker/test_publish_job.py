@@ -17,11 +17,13 @@ from delayboard.publishing import publish_job
 from delayboard.publishing.publish_job import KIND, WINDOW, Messages
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually, make_broker
+from tests.real_broker.refusing import SAID, refuse_beside
 from topology import work
 from topology.broker.amqp.consumer import getter
 from topology.broker.errors import alarm_sentence
 from topology.broker.management.client import Management
 from topology.definitions import TAP_PREFIX, Binding, Exchange, Queue
+from topology.management.exit_codes import ExitCode
 from topology.message import DOUBLED_HEADER, Message
 from topology.models import AuditEntry, Work, WorkState
 from topology.patterns.delay_levels.params import Params
@@ -105,6 +107,24 @@ def test_what_no_queue_takes_is_counted_with_the_reason(vhost: Vhost) -> None:
         publish(vhost, 3, queue="missing")
     job = PublishJob.objects.get()
     assert (job.published, job.returned) == (0, 3)
+
+
+def test_what_another_queue_refused_is_counted_as_possibly_published(vhost: Vhost) -> None:
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue("work"))
+        management.declare_exchange(Exchange("fan", "fanout"))
+        management.bind(Binding("fan", "work", ""))
+        refuse_beside(management, "fan", "")
+    broker = make_broker(vhost)
+    options = ("--count=3", "--rate=9", "--exchange=fan")
+    with pytest.raises(SystemExit) as ended:
+        call_command("publish", f"--broker={broker.slug}", *options)
+    assert ended.value.code == ExitCode.UNKNOWN
+    job = PublishJob.objects.get()
+    assert (job.work.state, job.unanswered) == (WorkState.DONE, [])
+    assert (job.published, job.returned, job.unknown, job.repeated) == (0, 0, 3, 0)
+    assert f"{SAID}“work”." in job.returned_why
+    assert len(read_all(vhost)) == 3
 
 
 def test_a_stop_ends_the_job_while_it_publishes(vhost: Vhost, monkeypatch: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -19,6 +20,7 @@ from delayboard.models.replay import BatchState, TargetMode
 from delayboard.models.replay import ReplayOutcome as Seen
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
+from tests.real_broker.refusing import SAID, refuse_beside
 from tests.real_broker.replaying import (
     DEAD,
     MS,
@@ -86,6 +88,29 @@ def dies_of_deliveries(vhost: Vhost, kind: str) -> None:
     shop(vhost, "quorum", **{"x-delivery-limit": 1})
     send(vhost, "m")
     reject(vhost, 2, requeue=True)
+
+
+def test_what_another_queue_refused_is_unknown_and_is_replayed_marked_under_the_same_id(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    rejected(vhost, "a", "b")
+    messages = park(user, broker, 2)
+    to_both: dict[str, Any] = {"mode": TargetMode.TYPED, "exchange": WORK, "key": WORK}
+    with Management(address_of(vhost)) as management:
+        refuse_beside(management, WORK, WORK)
+        batch = replayed(user, draft(user, messages, **to_both))
+        assert (batch.state, batch.done, batch.unknown) == (BatchState.DONE, 0, 2)
+        assert all(f"{SAID}“orders”." in item.error for item in batch.items.all())
+        assert states(messages) == [ParkedState.PARKED] * 2
+        assert adds_up(batch)
+        names = [message.headers[REPLAY_HEADER] for message in arrived(vhost, number=2)]
+        management.delete_queue("log", only_if_empty=False)
+    rest = replayed(user, draft(user, messages, **to_both))
+    again = [message.headers[REPLAY_HEADER] for message in arrived(vhost, number=2)]
+    assert names == again == [item.replay_id for item in batch.items.all()]
+    assert (rest.done, rest.doubled) == (2, 2)
+    assert states(messages) == [ParkedState.REPLAYED] * 2
 
 
 def said_to_be_empty(broker: Broker, queue: str) -> bool:

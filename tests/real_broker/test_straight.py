@@ -17,13 +17,14 @@ from delayboard.models import BatchState, ReplayBatch, TargetMode
 from delayboard.models.replay import Source, parse_replay_id
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
+from tests.real_broker.refusing import SAID, refuse_beside
 from topology import work
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
-from topology.definitions import TAP_PREFIX, Arguments, Binding, Queue
+from topology.definitions import TAP_PREFIX, Arguments, Binding, Exchange, Queue
 from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER, Publish
 from topology.models import Work, WorkState
 
@@ -159,9 +160,26 @@ def test_what_a_queue_refuses_stays_and_is_counted_once(vhost: Vhost) -> None:
     assert batch.state == BatchState.DONE
     found = counts(batch)
     assert found["done"] >= 2
-    assert found["nacked"] == depth(vhost, "dead") == 40 - found["done"]
+    assert found["failed"] == depth(vhost, "dead") == 40 - found["done"]
     assert "stay in “dead”" in batch.state_why
     assert "full" in batch.state_why
+
+
+def test_what_another_queue_refused_stays_and_is_counted_as_possibly_duplicated(
+    vhost: Vhost,
+) -> None:
+    declared(vhost, Queue("dead"), Queue("target"))
+    filled(vhost, "dead", 3)
+    with Management(address_of(vhost)) as management:
+        management.declare_exchange(Exchange("shop"))
+        management.bind(Binding("shop", "target", "target"))
+        refuse_beside(management, "shop", "target")
+    batch = a_batch(vhost, "dead", exchange="shop")
+    run(batch)
+    assert (batch.state, counts(batch)) == (BatchState.DONE, {"unknown": 3})
+    assert batch.doubled == depth(vhost, "dead") == depth(vhost, "target") == 3
+    assert "3 messages stay in “dead”. 3 of them may have arrived as well." in batch.state_why
+    assert f"{SAID}“target”." in batch.state_why
 
 
 @every_generation

@@ -135,7 +135,7 @@ def test_how_long_the_first_ones_are_watched_at_least_is_said(broker: Broker) ->
 
 
 def test_what_was_not_replayed_becomes_another_draft(broker: Broker) -> None:
-    states = [ItemState.DONE, ItemState.RETURNED, ItemState.NACKED]
+    states = [ItemState.DONE, ItemState.RETURNED, ItemState.UNKNOWN]
     batch = a_batch(broker, some(broker, 3), BatchState.DONE, states)
     assert "Replay 2 remaining messages" in page(batch)
     assert "Dry run of replay" in press("rest", batch)

@@ -45,6 +45,30 @@ def straight(broker: Broker, state: BatchState, **stated: Any) -> ReplayBatch:
     return a_batch(broker, (), state, **(values | stated))
 
 
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ((ItemState.UNKNOWN,) * 2, "RabbitMQ confirmed no message. 2 messages may have arrived"),
+        (
+            (ItemState.DONE, ItemState.UNKNOWN),
+            "1 of 2 messages were replayed. 1 other message may have arrived",
+        ),
+    ],
+)
+@pytest.mark.parametrize("state", [BatchState.DONE, BatchState.CANCELLED])
+def test_what_may_have_arrived_is_never_called_not_replayed(
+    broker: Broker, state: BatchState, states: tuple[ItemState, ...], said: str
+) -> None:
+    batch = a_batch(broker, some(broker, 2), state, states)
+    text = words(page(batch))
+    assert said in text
+    assert "No message was replayed" not in text
+    assert "messages was replayed" not in text
+    assert "none replayed" not in text
+    assert f"Replay {batch.unknown} remaining message" in text
+    assert "keeps its replay id and is marked “may be duplicated”" in text
+
+
 def test_the_end_of_a_queues_replay_does_not_contradict_itself(broker: Broker) -> None:
     gone = "241 were no longer in “dead”: they were consumed."
     batch = straight(

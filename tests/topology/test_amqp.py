@@ -179,7 +179,7 @@ def test_a_message_is_published_mandatory_with_its_own_bytes() -> None:
     ("error", "kind", "sentence"),
     [
         (pe.UnroutableError([]), Returned, "The exchange “x” has no queue for the key “k”"),
-        (pe.NackError([]), Nacked, "A queue refused the message"),
+        (pe.NackError([]), Nacked, "a queue refused it or failed. It may have arrived"),
         (pe.ChannelClosedByBroker(404, "x"), NotFound, "The exchange “x” does not exist"),
         (pe.ChannelClosedByBroker(403, "x"), Refused, "lacks a permission"),
         (pe.ChannelClosedByBroker(406, "user_id"), Conflict, "RabbitMQ reported: user_id"),

@@ -6,9 +6,9 @@ BrokerError
 ├── NotFound        an exchange, a queue or a page of the API is not there
 ├── Conflict        it exists with other arguments, or is in use
 ├── Returned        a mandatory message was routed to no queue
-├── Nacked          a queue refused the message
 ├── Blocked         an alarm: the broker takes no publishes until it has memory and disk again
 ├── OutcomeUnknown  the connection broke before the broker confirmed: published, or not
+│   └── Nacked      a queue refused the message or failed: others may have it (routing/nack.py)
 ├── Unsupported     this broker cannot do that
 ├── AddressError    the address or its certificate cannot be used (topology.broker.address)
 └── DecryptionError its password cannot be read (topology.models.secrets)
@@ -46,10 +46,6 @@ class Returned(BrokerError):
     pass
 
 
-class Nacked(BrokerError):
-    retry_helps = True
-
-
 class Blocked(BrokerError):
     retry_helps = True
 
@@ -58,14 +54,15 @@ class OutcomeUnknown(BrokerError):
     retry_helps = True
 
 
+class Nacked(OutcomeUnknown):
+    pass
+
+
 class Unsupported(BrokerError):
     pass
 
 
-NACKED = (
-    "A queue refused the message because it is full, unavailable or deleted. Check the queue "
-    "and try again."
-)
+NACKED = "RabbitMQ rejected the message because a queue refused it or failed. It may have arrived."
 
 
 def unroutable_sentence(exchange: str, routing_key: str) -> str:

@@ -20,7 +20,7 @@ from topology.broker.amqp.fast_consumer import intake
 from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError, Nacked, Returned
 from topology.broker.properties.read import strip_if_readable
-from topology.message import Forwarder, Message, Publish
+from topology.message import DOUBLED_HEADER, Forwarder, Message, Publish
 from topology.patterns.busy_wait.params import WAITED_HEADER
 from topology.routing.forwarder import due_ms
 from topology.transfer.move import move
@@ -84,7 +84,10 @@ def _publish(
     message: Message, queue: str, due: int | None, headers: Mapping[str, str | int] | None = None
 ) -> Publish:
     waited = {} if due is None else {WAITED_HEADER: due}
-    properties = strip_if_readable(message.properties, {**waited, **(headers or {})})
+    # It had no confirm, so it may have arrived: after a crash, or after a nack.
+    doubled = {DOUBLED_HEADER: "1"} if message.redelivered else {}
+    stated = {**waited, **doubled, **(headers or {})}
+    properties = strip_if_readable(message.properties, stated)
     return Publish("", queue, properties, message.body)
 
 
@@ -127,13 +130,15 @@ def wait(
     passing: ForwarderCounts,
     window: int,
     alter: Callable[[Message], Altered | Literal["drop"] | None] = lambda message: None,
+    explain_nack: Callable[[Answer], Answer] = lambda answer: answer,
 ) -> None:
     """Consume the forwarder's queue until `stop` is set.
 
     At most `window` are on the way at once: so many may a crash duplicate. `alter` says of each
     whether it goes on as it is: what it drops, and has noted, goes nowhere.
-    `beat` gets the counters about twice a second. Raises BrokerError, a sentence, when the
-    connection breaks or a queue does not take a message, which then stays; calling again goes on.
+    `explain_nack` is that of `move`. `beat` gets the counters about twice a second. Raises
+    BrokerError, a sentence, when the connection breaks or a queue does not take a message, which
+    then stays; calling again goes on.
     """
 
     beaten = monotonic()
@@ -161,6 +166,10 @@ def wait(
             beaten = monotonic()
             beat(passing.counters())
 
+    def explain(answer: Answer) -> Answer:
+        with taking.attended():
+            return explain_nack(answer)
+
     name = f"forwarder of {forwarder.queue}"
     with (
         pipeline(address, name) as publishing,
@@ -175,6 +184,7 @@ def wait(
             turn=turn,
             idle_seconds=0,
             patience_seconds=PATIENCE_SECONDS,
+            explain_nack=explain,
         )
     if refused:
         beat(passing.counters())
@@ -188,9 +198,11 @@ def _refusal(answer: Answer, queue: str, source: str) -> BrokerError:
                 f"The queue “{queue}” does not exist, so its messages remain in “{source}”. "
                 "Create the queue."
             )
+        case "refused":
+            return BrokerError(f"{answer.error} The messages remain in “{source}”.")
         case "nacked":
             return Nacked(
-                f"The queue “{queue}” refuses messages, so they remain in “{source}”. Check "
-                "whether the queue is full."
+                f"{answer.error} The messages are still in “{source}”, and are sent again, marked "
+                "as possible duplicates."
             )
     return BrokerError(answer.error)

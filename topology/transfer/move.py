@@ -56,6 +56,7 @@ def move(
     idle_seconds: float = TURN_SECONDS,
     patience_seconds: float = PATIENCE_SECONDS,
     wait: Callable[[float], float] = lambda seconds: seconds,
+    explain_nack: Callable[[Answer], Answer] = lambda answer: answer,
 ) -> None:
     """Move until the source is exhausted or it is stopping, with at most `window` on the way.
 
@@ -63,8 +64,19 @@ def move(
     is on the way is waited for, at most for `patience_seconds`, and settled. With nothing on the
     way it pauses for `idle_seconds`, 0 for a source that waits by itself. With something on the way
     and room for more, `wait` may wait for both, and returns how long answers are waited for after
-    it. Raises BrokerError when a connection breaks: of what was on the way the source's marks tell.
+    it. `explain_nack` finds out what a nack says (topology/operations/nacks.py).
+    Raises BrokerError when a connection breaks: of what was on the way the source's marks tell.
     """
+
+    def settle(seconds: float) -> None:
+        if answers := pipeline.answers(seconds):
+            source.settle(
+                [
+                    (token, explain_nack(answer) if answer.kind == "nacked" else answer)
+                    for token, answer in answers
+                ]
+            )
+
     try:
         while not (source.is_exhausted or is_stopping()):
             # One that is broken hands out the last answers: what is taken then goes nowhere.
@@ -74,20 +86,11 @@ def move(
             seconds = TURN_SECONDS if pipeline.in_flight else idle_seconds
             if 0 < pipeline.in_flight * 2 <= window:
                 seconds = wait(seconds)
-            _settle(source, pipeline, seconds)
+            settle(seconds)
             turn()
     finally:
-        _finish(source, pipeline, patience_seconds)
-
-
-def _finish(source: Source[Any], pipeline: Pipeline[Any], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while pipeline.in_flight and time.monotonic() < until:
-        _settle(source, pipeline, TURN_SECONDS)
-    if left := pipeline.abandon():
-        source.settle(left)
-
-
-def _settle(source: Source[Any], pipeline: Pipeline[Any], seconds: float) -> None:
-    if answers := pipeline.answers(seconds):
-        source.settle(answers)
+        until = time.monotonic() + patience_seconds
+        while pipeline.in_flight and time.monotonic() < until:
+            settle(TURN_SECONDS)
+        if left := pipeline.abandon():
+            source.settle(left)

@@ -9,6 +9,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from delayboard.dead_letters.message.history import Kind, Page, Step
 from delayboard.dead_letters.parked.redact_cause import hides_history
+from delayboard.dead_letters.replay.batch.claims import MAYBE_PUBLISHED
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayItem
 from delayboard.models.replay import OPEN, ReplayEdit, ReplayOutcome
 from topology.redaction import HIDDEN, NOTHING, Redaction
@@ -113,6 +114,8 @@ def _done(item: ReplayItem) -> str:
         return f"replayed in {name}"
     if item.state in OPEN:
         return f"in {name}: {item.get_state_display()}"
+    if item.state == ItemState.UNKNOWN or item.error == MAYBE_PUBLISHED:
+        return f"possibly sent in {name}: {item.get_state_display()}"
     return f"not sent in {name}: {item.get_state_display()}"
 
 

@@ -20,6 +20,7 @@ from topology.management.input_file import opened
 from topology.operations.ownership import Refusal
 
 REPORT_EVERY = 1000
+WORDS = {"unknown": "possibly published"}
 
 
 class Command(BoardCommand):
@@ -70,10 +71,10 @@ class Command(BoardCommand):
     def _report(self, verdict: LineResult) -> None:
         """Every line of a dry run; else what a person must look at, and how far it is."""
         self._read += 1
-        is_skipped = verdict.mark in ("refused", "malformed")
+        is_skipped = verdict.mark in ("refused", "unknown", "malformed")
         if self._is_dry or is_skipped or verdict.may_be_doubled:
             to = f" for “{verdict.destination}”" if verdict.destination else ""
-            word = f"{verdict.mark}: " if is_skipped else ""
+            word = f"{WORDS.get(verdict.mark, verdict.mark)}: " if is_skipped else ""
             out = self.stderr if is_skipped and not self._is_dry else self.stdout
             out.write(f"line {verdict.number}{to}: {word}{verdict.sentence}")
         elif self._read % REPORT_EVERY == 0:
@@ -85,13 +86,15 @@ class Command(BoardCommand):
         self.stdout.write(
             f"{tally.marks.total()} lines: {tally.published} {would}published, {marks['due']} of "
             f"them due already; {marks['known']} published before, {marks['refused']} refused, "
-            f"{marks['malformed']} malformed."
+            f"{marks['unknown']} possibly published, {marks['malformed']} malformed."
         )
         if tally.doubled:
             self.stdout.write(
                 f"An interrupted import began {tally.doubled} of them, so they may be duplicated."
             )
         for destination, counted in sorted(tally.destinations.items()):
-            words = ", ".join(f"{number} {mark}" for mark, number in sorted(counted.items()))
+            words = ", ".join(
+                f"{number} {WORDS.get(mark, mark)}" for mark, number in sorted(counted.items())
+            )
             new = f" ({would or 'was '}bound)" if destination in tally.unbound else ""
             self.stdout.write(f"  {destination}{new}: {words}")

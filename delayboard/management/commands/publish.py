@@ -59,7 +59,7 @@ class Command(BoardCommand):
     help = (
         "Publish one message, or with --count many, through a topology, or to an exchange of a "
         "broker. Exits with 0 when the broker confirmed all, with 3 when --wait ended before the "
-        "delivery was observed, with 4 when the message is possibly published and its delivery "
+        "delivery was observed, with 4 when a message is possibly published and its delivery "
         "was not observed, and with 1 when one is not published."
     )
 
@@ -156,6 +156,8 @@ class Command(BoardCommand):
         self._report(given, job.work.state, _describe(job))
         if job.work.state != WorkState.DONE or job.returned:
             raise CommandError(job.work.error or job.returned_why or "The job was stopped.")
+        if job.unknown:
+            sys.exit(ExitCode.UNKNOWN)
 
     def _wait(self, row: Publication, given: dict[str, Any]) -> bool:
         """Whether its delivery was observed in time."""
@@ -188,7 +190,11 @@ def _run(job: PublishJob, alive: Callable[[], None]) -> None:
 def _describe(job: PublishJob) -> str:
     found = f"{count_text(job.published)} of {count_text(job.number)} messages are published"
     if job.returned:
-        found += f", {count_text(job.returned)} are not published: {job.returned_why}"
+        found += f", {count_text(job.returned)} are not published"
+    if job.unknown:
+        found += f", {count_text(job.unknown)} are possibly published"
+    if job.returned or job.unknown:
+        found += f": {job.returned_why.removesuffix('.')}"
     if job.repeated:
         found += f", {count_text(job.repeated)} may be duplicated"
     return found if found.endswith(".") else f"{found}."

@@ -128,7 +128,9 @@ class Command(BoardCommand):
             self.stderr.write(
                 f"Resume with --resume {batch.pk}, or cancel with --cancel {batch.pk}."
             )
-        sys.exit(_code(batch.done, batch.to_send))
+        # What may have arrived is not nothing.
+        is_partly = batch.unknown and not batch.done
+        sys.exit(ExitCode.PARTLY if is_partly else _code(batch.done, batch.to_send))
 
     def _stopped(self, batch: ReplayBatch) -> NoReturn:
         self.stderr.write(_goes_on(batch))

@@ -25,6 +25,7 @@ from delayboard.publishing.timeout_import.timeout import (
     read_line,
     route_at,
 )
+from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import Blocked, BrokerError, Unreachable
 from topology.broker.properties.field_values import FieldError
 from topology.content.text import count_text
@@ -35,6 +36,7 @@ from topology.models import Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
 
+_AGAIN = "Import the file again to publish it once more, marked as a possible duplicate."
 _ASTRAY = "The message may be lost. Import the file again to publish it once more."
 
 
@@ -201,14 +203,19 @@ class LineChecker:
             )
         return item
 
-    def settle(self, item: Item, error: str) -> LineResult:
-        """Store that it was published, or that the broker refused it when there is an `error`."""
+    def settle(self, item: Item, answer: Answer) -> LineResult:
+        """Store that it was published, or that the broker refused it; what may have arrived stays
+        begun, so that the next import marks it.
+        """
         row = ImportedTimeout.objects.filter(topology=self.topology, key=item.key)
         target = item.timeout.destination
-        if error:
+        if answer.kind == "nacked":
+            sentence = f"{answer.error} {_AGAIN}"
+            return LineResult(item.number, "unknown", target, sentence)
+        if answer.kind != "confirmed":
             if item.earlier is None:
                 row.delete()
-            return LineResult(item.number, "refused", target, error)
+            return LineResult(item.number, "refused", target, answer.error)
         now = timezone.now()
         with transaction.atomic():
             row.update(published_at=now)

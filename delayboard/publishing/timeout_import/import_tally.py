@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-Mark: TypeAlias = Literal["due", "waits", "known", "refused", "malformed"]
+Mark: TypeAlias = Literal["due", "waits", "known", "refused", "unknown", "malformed"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Tally:
 
     @property
     def excluded(self) -> int:
-        return self.marks["refused"] + self.marks["malformed"]
+        return self.marks["refused"] + self.marks["unknown"] + self.marks["malformed"]
 
     def remove(self, verdict: LineResult) -> None:
         """What was counted, and turned out otherwise."""

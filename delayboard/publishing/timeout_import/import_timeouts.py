@@ -24,6 +24,7 @@ from topology import audit
 from topology.broker.amqp.pipeline import Answer, Pipeline, pipeline
 from topology.broker.errors import BrokerError
 from topology.models import State, Topology
+from topology.operations.nacks import NackCheck
 from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.transfer.move import Step, move
@@ -89,7 +90,13 @@ def _publish_all(topology: Topology, source: _Lines) -> None:
         source.is_idle = False
         try:
             with pipeline(topology.broker.address, "import of timeouts") as source.pipeline:
-                move(source, source.pipeline, window=1, is_stopping=lambda: source.is_idle)
+                move(
+                    source,
+                    source.pipeline,
+                    window=1,
+                    is_stopping=lambda: source.is_idle,
+                    explain_nack=NackCheck(topology.broker).settle,
+                )
         except BrokerError:
             # Nothing was on the way, and while the next line was awaited nobody sent heartbeats.
             if not source.is_idle:
@@ -142,7 +149,7 @@ class _Lines:
         for item, answer in answers:
             # What has no answer may be doubled by the next import.
             if answer.kind != "unknown":
-                self.checker.count(self.checker.settle(item, answer.error), self.report)
+                self.checker.count(self.checker.settle(item, answer), self.report)
 
 
 def _refuse_unfit(topology: Topology) -> None:

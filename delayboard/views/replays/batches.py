@@ -107,7 +107,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
     else:
         context |= {
             "failures": failures.read_failures(batch, rules),
-            "failed": batch.died + batch.refused,
+            "failed": batch.died + batch.remaining,
             "hides_history": hides_history(rules),
         }
     return render(request, "delayboard/replay_batch.html", context | more)
@@ -119,7 +119,7 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
     And of a draft how long the first ones are watched at least, as far as the broker is known.
     """
     is_parked = batch.source == Source.PARKED
-    is_asked = is_parked and (batch.is_draft or batch.done > 0)
+    is_asked = is_parked and (batch.is_draft or batch.published > 0)
     needs = batch.is_draft or (is_asked and (batch.is_ended or not hides))
     scene = observers.make_scene(batch, known.snapshot) if known.snapshot and needs else None
     found: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from delayboard.dead_letters.replay.check import redirect_group
 from delayboard.dead_letters.replay.draft import change_draft, create_draft
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import MessageGroup, ReplayBatch
-from delayboard.models.replay import REFUSED, Source
+from delayboard.models.replay import REMAINING, Source
 from delayboard.views.confirm_production import Effect, confirmed_on_production
 from delayboard.views.queue_page import queue_page
 from delayboard.views.replays.batches import batch_page, with_batch
@@ -100,9 +100,9 @@ def queue_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
 @with_batch(Role.OPERATOR)
 def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """A draft of what a batch did not bring off, with its options."""
-    refused = batch.items.filter(state__in=REFUSED, parked_message__isnull=False)
-    keys = list(refused.values_list("parked_message_id", flat=True)[: create_draft.MOST_CHOSEN])
-    if len(keys) < refused.count():
+    remaining = batch.items.filter(state__in=REMAINING, parked_message__isnull=False)
+    keys = list(remaining.values_list("parked_message_id", flat=True)[: create_draft.MOST_CHOSEN])
+    if len(keys) < remaining.count():
         messages.warning(request, f"The draft contains only the first {len(keys)} messages.")
     options = optional.read_batch_options(batch)
     back = reverse("replay_batch", args=[batch.pk])

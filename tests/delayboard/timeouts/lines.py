@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from tests.topology.builders import NOON, a_queue, a_snapshot
 from topology.broker.amqp.pipeline import CONFIRMED, Answer
-from topology.broker.errors import BrokerError, NotFound, OutcomeUnknown, Unreachable
+from topology.broker.errors import BrokerError, Nacked, NotFound, OutcomeUnknown, Unreachable
 from topology.definitions import BrokerObject, Definitions
 from topology.message import Publish
 from topology.patterns.delay_levels import params as delay_levels_params
@@ -65,11 +65,14 @@ class Channel:
         while self._in_flight:
             publish, token = self._in_flight.pop()
             error = self.errors.get(delay_levels_pattern.split_key(LEVELS, publish.routing_key)[1])
-            if isinstance(error, OutcomeUnknown):
+            kind: Literal["nacked", "returned"] = "returned"
+            if isinstance(error, Nacked):
+                kind = "nacked"
+            elif isinstance(error, OutcomeUnknown):
                 raise error
             if error is None:
                 self.published.append(publish)
-            answered.append((token, Answer("nacked", str(error)) if error else CONFIRMED))
+            answered.append((token, Answer(kind, str(error)) if error else CONFIRMED))
         return answered
 
     def abandon(self) -> list[tuple[Any, Answer]]:

@@ -14,7 +14,14 @@ from delayboard.publishing.timeout_import.import_timeouts import import_timeouts
 from tests.delayboard.timeouts.lines import LONGEST, Channel, a_line, numbered, standing
 from tests.topology.builders import a_queue, a_snapshot
 from topology import snapshots
-from topology.broker.errors import BrokerError, Nacked, NotFound, OutcomeUnknown, Unreachable
+from topology.broker.errors import (
+    BrokerError,
+    Nacked,
+    NotFound,
+    OutcomeUnknown,
+    Returned,
+    Unreachable,
+)
 from topology.definitions import Binding, Definitions, Exchange
 from topology.models import AuditEntry, State, Topology
 from topology.operations.ownership import Refusal
@@ -23,7 +30,7 @@ from topology.patterns.delay_levels.pattern import delay_levels
 from topology.snapshot import Snapshot
 
 
-@pytest.mark.parametrize("error", [Nacked("full"), NotFound("no queue")])
+@pytest.mark.parametrize("error", [Returned("no queue"), NotFound("no queue")])
 def test_a_line_that_the_broker_refuses_is_told_and_tried_again_by_the_next_run(
     channel: Channel, levels: Topology, error: BrokerError
 ) -> None:
@@ -32,10 +39,25 @@ def test_a_line_that_the_broker_refuses_is_told_and_tried_again_by_the_next_run(
     tally = import_timeouts(levels, "file", lines, lambda verdict: None)
     assert (tally.published, tally.marks["refused"], channel.targets) == (1, 1, ["orders"])
     levels.refresh_from_db()
-    assert bool(levels.owned) == isinstance(error, Nacked)
+    assert bool(levels.owned) == isinstance(error, Returned)
     channel.errors.clear()
     tally = import_timeouts(levels, "file", lines, lambda verdict: None)
     assert (tally.published, tally.doubled, channel.targets) == (1, 0, ["orders", "sales"])
+
+
+def test_a_nacked_line_may_be_published_and_is_marked_by_the_next_run(
+    channel: Channel, levels: Topology
+) -> None:
+    channel.errors["sales"] = Nacked("full")
+    lines = numbered(a_line("sales"), a_line())
+    verdicts: list[LineResult] = []
+    tally = import_timeouts(levels, "file", lines, verdicts.append)
+    assert (tally.published, tally.marks["unknown"], tally.excluded) == (1, 1, 1)
+    assert [verdict.mark for verdict in verdicts] == ["unknown", "due"]
+    channel.errors.clear()
+    tally = import_timeouts(levels, "file", lines, lambda verdict: None)
+    assert (tally.published, tally.doubled, tally.marks["known"]) == (1, 1, 1)
+    assert ImportedTimeout.objects.get(may_be_doubled=True).destination == "sales"
 
 
 def test_a_line_whose_outcome_is_not_known_ends_the_run_and_may_be_doubled_by_the_next(

@@ -32,13 +32,16 @@ class Answer(NamedTuple):
     """The outcome of a publish; `error` is a sentence, "" when it is confirmed.
 
     `again`: it was published a second time, because its channel was closed or a returned message
-    did not match any in flight; the message may exist twice. `unknown`: no confirm arrived before
-    the wait ended.
+    did not match any in flight; the message may exist twice. `nacked`: a queue refused it or
+    failed, so the message may have arrived; `publish` is what was nacked. `refused`: a nack of
+    which somebody found out that no queue took the message (topology/operations/nacks.py).
+    `unknown`: no confirm arrived before the wait ended.
     """
 
-    kind: Literal["confirmed", "returned", "nacked", "failed", "unknown"]
+    kind: Literal["confirmed", "returned", "refused", "nacked", "failed", "unknown"]
     error: str = ""
     again: bool = False
+    publish: Publish | None = None
 
 
 CONFIRMED = Answer("confirmed")
@@ -236,7 +239,7 @@ class Pipeline(Generic[Token]):
         elif is_ack:
             self._answer(flight, CONFIRMED)
         else:
-            self._answer(flight, Answer("nacked", NACKED))
+            self._answer(flight, Answer("nacked", NACKED, publish=flight.publish))
 
     def _answer(self, flight: _Flight[Token], answer: Answer) -> None:
         if flight.again:

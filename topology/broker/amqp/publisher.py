@@ -73,10 +73,10 @@ class Publisher:
     def publish(self, publish: Publish) -> None:
         """Returns when the broker has confirmed that a queue took the message.
 
-        Raises Returned (no queue), Nacked (a queue refused it), NotFound (no such exchange),
-        Refused (no permission), Conflict (a property that the broker does not take): then
-        it was not published. Raises OutcomeUnknown when the connection broke before the
-        answer: it may have been.
+        Raises Returned (no queue), NotFound (no such exchange), Refused (no permission), Conflict
+        (a property that the broker does not take): then it was not published. Raises
+        OutcomeUnknown when the connection broke before the answer, and Nacked when a queue refused
+        it or failed: it may have been.
         """
         channel = self._get_channel()
         try:

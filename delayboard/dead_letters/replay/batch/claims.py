@@ -79,7 +79,7 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
     items: what it had not sent is counted.
     """
     if batch.source == Source.QUEUE:
-        sent = F("done") + F("returned") + F("nacked") + F("failed")
+        sent = F("done") + F("returned") + F("failed") + F("unknown")
         ReplayBatch.objects.filter(pk=batch.pk).update(cancelled=F("selected") - sent)
         return 0
     rows = batch.items.filter(state__in=OPEN, position__gt=after).order_by("position")

@@ -174,7 +174,7 @@ def _find_unsettled(batch: ReplayBatch, claimed: Sequence[Claimed]) -> dict[int,
     ).values_list(*columns, "batch__uid", "position"):
         assert parked_message is not None
         found.pop(parked_message, None)
-        if is_marked and state != ItemState.DONE:
+        if state == ItemState.UNKNOWN or (is_marked and state != ItemState.DONE):
             found[parked_message] = shared or replay_id(uid, position)
     return found
 

@@ -15,11 +15,11 @@ from django.db.models.expressions import RawSQL
 from analytics.models import Firehose, ScheduledMessage
 from analytics.models.scheduled_message import LEFT, REPLAYED
 from delayboard.dead_letters.parked.states import change_parked_messages
-from delayboard.dead_letters.replay.batch import shared_ids
+from delayboard.dead_letters.replay.batch import claims, shared_ids
 from delayboard.dead_letters.replay.follow import match_messages, outcome_rows
 from delayboard.dead_letters.replay.follow.outcome_rows import Mark
 from delayboard.dead_letters.replay.publish.content import read_contents
-from delayboard.models import ParkedState, ReplayBatch, ReplayItem
+from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import ReplayOutcome, replay_id
 from topology.deaths import read_history
 from topology.models import State, Topology
@@ -41,7 +41,7 @@ _SEEN = (
 )
 # The very words of the index items_to_follow: with values apart SQLite does not use it.
 _IS_FOLLOWED = RawSQL(
-    "state = 'done' AND outcome IN ('', 'delayed')", (), output_field=BooleanField()
+    "state IN ('done', 'unknown') AND outcome IN ('', 'delayed')", (), output_field=BooleanField()
 )
 
 
@@ -55,6 +55,7 @@ class Item(NamedTuple):
     message_id: str
     size: int
     shared_replay_id: str
+    state: str
 
 
 def is_recorded(batch: ReplayBatch) -> bool:
@@ -80,19 +81,22 @@ def record_arrivals(batch: ReplayBatch, items: Iterable[Item]) -> int:
     moments = {item.pk: at for item, at in _find_arrived(batch, named)}
     if not moments:
         return 0
-    delayed = {
+    unsettled = {
         item.parked_message_id
         for some in named.values()
         for item in some
-        if item.pk in moments and item.parked_message_id and item.outcome == ReplayOutcome.DELAYED
+        if item.pk in moments
+        and item.parked_message_id
+        and (item.outcome == ReplayOutcome.DELAYED or item.state == ItemState.UNKNOWN)
     }
     with transaction.atomic():
-        mark_replayed(batch, delayed, max(moments.values()))
+        mark_replayed(batch, unsettled, max(moments.values()))
         rows = ReplayItem.objects.filter(pk__in=moments, outcome__in=OPEN_OUTCOMES)
         fresh = list(rows.order_by("pk").select_for_update().values_list("pk", flat=True))
         outcome_rows.write_marks(
             [Mark(item, ReplayOutcome.DELIVERED, moments[item]) for item in fresh]
         )
+        outcome_rows.count_arrived(batch.pk, fresh)
         ReplayBatch.objects.filter(pk=batch.pk).update(delivered=F("delivered") + len(fresh))
     return len(fresh)
 
@@ -179,7 +183,9 @@ def _find_arrival_time(row: ScheduledMessage) -> datetime | None:
 
 
 def mark_replayed(batch: ReplayBatch, parked_messages: Iterable[int], at: datetime) -> None:
-    """These messages were sent to a delay, and have arrived. In the caller's transaction."""
+    """These messages were sent to a delay, or may have arrived, and have. In the caller's
+    transaction.
+    """
     change_parked_messages(
-        parked_messages, (ParkedState.DELAYED,), ParkedState.REPLAYED, by=batch.started_by_id, at=at
+        parked_messages, claims.FREE, ParkedState.REPLAYED, by=batch.started_by_id, at=at
     )

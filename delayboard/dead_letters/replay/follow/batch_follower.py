@@ -54,11 +54,11 @@ class Follower:
     scene: Scene | None = None
     scene_at: datetime | None = None
     peeked_at: datetime | None = None
-    _has_delays: bool | None = field(default=None)
+    _is_open: bool | None = field(default=None)
 
     def record_arrivals(self, batch: ReplayBatch) -> int:
         """Write down which of the next open items were seen to arrive; how many."""
-        if not batch.done or not arrivals.is_recorded(batch):
+        if not batch.published or not arrivals.is_recorded(batch):
             return 0
         number = 0
         for _ in range(MOST_ITEMS // arrivals.CHUNK):
@@ -69,13 +69,17 @@ class Follower:
                 break
         return number
 
-    def resolve_delayed(self, batch: ReplayBatch, now: datetime) -> None:
-        """What was sent to a delay and died again has arrived: its message is replayed."""
-        if self._has_delays is None:
-            self._has_delays = batch.routes.filter(after_ms__gt=0).exists()
-        if not self._has_delays:
+    def resolve_died(self, batch: ReplayBatch, now: datetime) -> None:
+        """What was sent to a delay, or may have arrived, and died again has arrived: its message is
+        replayed.
+        """
+        if self._is_open is None:
+            delays = batch.routes.filter(after_ms__gt=0)
+            self._is_open = delays.exists() or find_died_open(batch).exists()
+        self._is_open = self._is_open or batch.unknown > 0
+        if not self._is_open:
             return
-        parked_messages = list(find_died_delayed(batch)[: arrivals.CHUNK])
+        parked_messages = list(find_died_open(batch)[: arrivals.CHUNK])
         if parked_messages:
             with transaction.atomic():
                 arrivals.mark_replayed(batch, [key for key in parked_messages if key], now)
@@ -86,7 +90,7 @@ class Follower:
             return []
         self.peeked_at = now
         sent = batch.settled - batch.cancelled
-        if not batch.done or batch.died >= sent:
+        if not batch.published or batch.died >= sent:
             return []
         scene = self._scene(batch, now)
         if scene is None:
@@ -131,20 +135,23 @@ def close_batch(batch: ReplayBatch, now: datetime) -> None:
         batch.items.filter(
             position__gt=start,
             position__lte=start + MOST_ITEMS,
-            state=ItemState.DONE,
+            state__in=(ItemState.DONE, ItemState.UNKNOWN),
             outcome="",
         ).update(outcome=ReplayOutcome.UNOBSERVED, outcome_at=now)
     ReplayBatch.objects.filter(pk=batch.pk).update(followed_to=now)
 
 
-def find_died_delayed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
-    """The messages of items that died again and are marked as delayed still.
+def find_died_open(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
+    """The messages of items that died again and are marked as delayed or parked still.
 
     Starts from the items that died, never from all messages in a delay.
     """
     state = Coalesce("parked_message__state", Value(""))
-    dead = batch.items.filter(_HAS_DIED, route__after_ms__gt=0).annotate(parked_message_state=state)
-    rows = dead.filter(parked_message_state=ParkedState.DELAYED).order_by()
+    dead = batch.items.filter(_HAS_DIED).annotate(parked_message_state=state)
+    is_delayed = Q(route__after_ms__gt=0, parked_message_state=ParkedState.DELAYED)
+    # Of what had no confirm, the item has the reason.
+    is_parked = ~Q(error="") & Q(parked_message_state=ParkedState.PARKED)
+    rows = dead.filter(is_delayed | is_parked).order_by()
     return rows.values_list("parked_message_id", flat=True)
 
 

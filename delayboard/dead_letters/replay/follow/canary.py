@@ -43,9 +43,9 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     if died:
         died_again = f"{died} of the first {number} were dead-lettered again."
         return CanaryResult("stop", f"The canary failed: {died_again}")
-    refused = sum(state != ItemState.DONE for state, _ in first)
-    if refused == number:
-        return CanaryResult("ask", "The broker took none of the first messages.")
+    unconfirmed = sum(state != ItemState.DONE for state, _ in first)
+    if unconfirmed == number:
+        return CanaryResult("ask", "The broker confirmed none of the first messages.")
     if batch.canary_until is not None and now < batch.canary_until:
         span = format_delay(timedelta(seconds=batch.canary_seconds))
         sentence = (
@@ -54,8 +54,9 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
         )
         return CanaryResult("wait", sentence)
     quiet = f"No death of the first {number} was observed."
-    if refused:
-        return CanaryResult("ask", f"The broker did not take {refused} of the first {number}.")
+    if unconfirmed:
+        why = f"The broker did not confirm {unconfirmed} of the first {number}."
+        return CanaryResult("ask", why)
     if not batch.canary_goes_on:
         return CanaryResult("ask", f"{quiet} Resume the replay manually.")
     try:

@@ -64,6 +64,7 @@ def record_died(batch: int, positions: Mapping[int, int | None], at: datetime) -
         ]
     )
     if fresh:
+        outcome_rows.count_arrived(batch, [item.pk for item in fresh])
         ReplayBatch.objects.filter(pk=batch).update(
             died=F("died") + len(fresh), delivered=F("delivered") - arrived
         )
@@ -123,6 +124,6 @@ def follow_batch(batch: ReplayBatch, follower: batch_follower.Follower, now: dat
         if found == batch.pk:
             with transaction.atomic():
                 record_died(batch.pk, positions, now)
-    follower.resolve_delayed(batch, now)
+    follower.resolve_died(batch, now)
     if follower.is_over(batch, now):
         batch_follower.close_batch(batch, now)

@@ -4,13 +4,14 @@ and thousands of messages may return at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from django.db import connection
+from django.db.models import F
 
-from delayboard.models import ReplayItem
+from delayboard.models import ItemState, ReplayBatch, ReplayItem
 
 _NAMES = ("outcome", "outcome_at", "died_as_id")
 _FIELDS = {field.attname: field for field in ReplayItem._meta.concrete_fields}
@@ -38,3 +39,13 @@ def write_marks(marks: Sequence[Mark]) -> None:
             f"UPDATE {table} SET {sets} WHERE {key} = %s",  # noqa: S608
             [(one.outcome, moment(one.at), one.died_as, one.item) for one in marks],
         )
+
+
+def count_arrived(batch: int, items: Collection[int]) -> None:
+    """What may have arrived has: these items count as done. In the caller's transaction, which has
+    locked them.
+    """
+    unknown = ReplayItem.objects.filter(pk__in=items, state=ItemState.UNKNOWN)
+    if number := unknown.update(state=ItemState.DONE):
+        rows = ReplayBatch.objects.filter(pk=batch)
+        rows.update(done=F("done") + number, unknown=F("unknown") - number)

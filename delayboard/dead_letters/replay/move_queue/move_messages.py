@@ -38,9 +38,10 @@ from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from delayboard.models import ReplayBatch
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.fast_consumer import Intake, intake
-from topology.broker.amqp.pipeline import Pipeline, pipeline
+from topology.broker.amqp.pipeline import Answer, Pipeline, pipeline
 from topology.broker.errors import NotFound
 from topology.broker.management.client import PATIENCE_SECONDS, Management
+from topology.operations.nacks import NackCheck
 from topology.transfer.move import move
 from topology.transfer.rate import RateLimiter
 
@@ -95,7 +96,7 @@ class _Run:
             self._write(selected=selected)
         remaining = batch.selected - batch.done - batch.cancelled
         if batch.prepared_to == batch.claimed_to:
-            self._write(returned=0, nacked=0, failed=0)
+            self._write(returned=0, failed=0, unknown=0)
             return
         given_out = batch.claimed_to - batch.prepared_to
         unsure = min(batch.in_flight, given_out, batch.selected - batch.cancelled)
@@ -104,8 +105,8 @@ class _Run:
         doubled = min(batch.selected + again, batch.doubled + unsure)
         self._write(
             returned=0,
-            nacked=0,
             failed=0,
+            unknown=0,
             selected=batch.selected + again,
             doubled=doubled,
             state_why=moved_counts.describe_doubled(doubled),
@@ -166,9 +167,21 @@ class _Run:
                     source.costly = source.costly or watch.costly()
             self._turn()
 
-        window = self._batch.in_flight
+        nacks = NackCheck(self._batch.broker)
+
+        def explain_nack(answer: Answer) -> Answer:
+            with self._attend():
+                return nacks.settle(answer)
+
         try:
-            move(source, channel, window=window, is_stopping=self._is_stopping, turn=turn)
+            move(
+                source,
+                channel,
+                window=self._batch.in_flight,
+                is_stopping=self._is_stopping,
+                turn=turn,
+                explain_nack=explain_nack,
+            )
         finally:
             source.flush()
 
@@ -198,8 +211,11 @@ class _Run:
             self._lease.give_back(NOT_ANSWERED, after=RETRY_AFTER)
 
     def _start_again(self, source: LiveQueueSource) -> None:
-        """What was refused is back in the queue: try it and the rest again, if any went."""
-        if source.counts["done"]:
+        """What was refused is back in the queue: try it and the rest again, if any went.
+
+        Not what may have arrived: each time could be a duplicate.
+        """
+        if source.counts["done"] and not source.counts["unknown"]:
             self._lease.give_back(moved_counts.REFUSED_AGAIN, after=timedelta(0))
         else:
             self._lease.pause_itself(moved_counts.explain_stuck(source.error))

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from delayboard.models import ReplayBatch
 from topology.content.text import count_of, count_text
 
-SENT = ("done", "returned", "nacked", "failed")
+SENT = ("done", "returned", "failed", "unknown")
 COUNTED = (*SENT, "doubled")
-REFUSED_AGAIN = "What was refused is back in the queue, and is tried again."
+REFUSED_AGAIN = "Messages without a confirm are back in the queue, and are sent again."
 
 
 def add_counts(
@@ -26,15 +26,18 @@ def add_counts(
 
 def describe_refused(batch: ReplayBatch, error: str) -> str:
     """What stays in the queue; `error` is why the first of it does."""
-    if not batch.refused:
+    if not batch.remaining:
         return ""
-    stay = count_of(batch.refused, "message", "stays")
-    return f"{stay} in “{batch.queue}”.{_describe_first(error)}"
+    stay = count_of(batch.remaining, "message", "stays")
+    may = f" {count_text(batch.unknown)} of them may have arrived as well." if batch.unknown else ""
+    return f"{stay} in “{batch.queue}”.{may}{_describe_first(error)}"
 
 
 def explain_stuck(error: str) -> str:
-    """Why a run rests of which nothing went for so long as refused ones may be held."""
-    return f"RabbitMQ refused every message; they are back in the queue.{_describe_first(error)}"
+    """Why a run rests of which nothing went, or something may have, for so long as messages without
+    a confirm may be held.
+    """
+    return f"Messages without a confirm are back in the queue.{_describe_first(error)}"
 
 
 def _describe_first(error: str) -> str:
@@ -54,5 +57,6 @@ def describe_doubled(number: int) -> str:
     if not number:
         return ""
     return (
-        f"Up to {count_text(number)} may be duplicated, because a run stopped while it sent them."
+        f"Up to {count_text(number)} may be duplicated, because RabbitMQ rejected them or a run "
+        "stopped while it sent them."
     )

@@ -26,8 +26,14 @@ CHECKED_SECONDS = 0.2
 UNACKED_SECONDS = 1500.0
 # Seconds without a message before the queue is checked for being empty.
 EMPTY_SECONDS = 1.0
-_REFUSED = ("returned", "nacked", "failed")
-_COUNTED = {"confirmed": "done", "returned": "returned", "nacked": "nacked", "failed": "failed"}
+_REFUSED = ("returned", "refused", "failed")
+_COUNTED = {
+    "confirmed": "done",
+    "returned": "returned",
+    "refused": "failed",
+    "failed": "failed",
+    "nacked": "unknown",
+}
 
 
 @dataclass
@@ -155,7 +161,8 @@ class LiveQueueSource:
         return publish, publish
 
     def _count_answer(self, publish: Publish, answer: Answer) -> None:
-        self.counts["doubled"] += answer.again
+        # What may have arrived stays in the queue.
+        self.counts["doubled"] += answer.again or answer.kind == "nacked"
         if answer.kind == "unknown":
             self._unknown += 1
         else:

@@ -1,4 +1,4 @@
-"""Why messages of a replay failed: refused by the broker, or dead-lettered again."""
+"""Why messages of a replay failed: not confirmed by the broker, or dead-lettered again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db.models import Q
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.replay.batch.change_state import AT_ONCE
 from delayboard.models import MessageGroup, ReplayBatch, ReplayItem
-from delayboard.models.replay import REFUSED, ReplayOutcome
+from delayboard.models.replay import REMAINING, ReplayOutcome
 from topology.deaths import History, read_history
 from topology.redaction import Redaction
 
@@ -29,9 +29,9 @@ class Failure:
 
 def read_failures(batch: ReplayBatch, rules: Redaction) -> list[Failure]:
     """The first MOST; the texts as `rules` let them be seen, the history in full."""
-    if not batch.died and not batch.refused:
+    if not batch.died and not batch.remaining:
         return []
-    rows = batch.items.filter(Q(outcome=ReplayOutcome.DIED) | Q(state__in=REFUSED))
+    rows = batch.items.filter(Q(outcome=ReplayOutcome.DIED) | Q(state__in=REMAINING))
     rows = rows.select_related("died_as__group").order_by("position")
     return [_describe(item, rules) for item in rows[:MOST]]
 

@@ -167,6 +167,7 @@ def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
         (
             ("ok", "replayed", batch.done),
             ("error", "not replayed", batch.refused),
+            ("warn", str(ItemState.UNKNOWN.label), batch.unknown),
             ("off", "cancelled", batch.cancelled),
             ("rest", "pending", batch.pending),
         )
@@ -178,11 +179,11 @@ def make_outcome_bar(counts: Mapping[ReplayOutcome, int]) -> tuple[Part, ...]:
 
 
 def count_outcomes(batch: ReplayBatch) -> dict[ReplayOutcome, int]:
-    """How many replayed messages have which outcome."""
+    """How many messages that were published, or may have been, have which outcome."""
     delay_routes = list(batch.routes.filter(after_ms__gt=0).order_by().values_list("pk", flat=True))
     rows = batch.items.filter(outcome=ReplayOutcome.DELAYED)
     delayed = rows.filter(route__in=delay_routes[:MOST_ROUTES]).count() if delay_routes else 0
-    unobserved = batch.done - batch.delivered - batch.died - delayed
+    unobserved = batch.published - batch.delivered - batch.died - delayed
     return {
         ReplayOutcome.DELIVERED: batch.delivered,
         ReplayOutcome.DIED: batch.died,

@@ -24,8 +24,9 @@ CHECK_AGAIN_SECONDS = 1.0
 _STATES: Mapping[str, ItemState] = {
     "confirmed": ItemState.DONE,
     "returned": ItemState.RETURNED,
-    "nacked": ItemState.NACKED,
+    "refused": ItemState.FAILED,
     "failed": ItemState.FAILED,
+    "nacked": ItemState.UNKNOWN,
 }
 
 

@@ -37,7 +37,7 @@ TOGETHER = {2: 50, 3: 1}
 
 CONNECTION_FAILED = (
     f"The connection failed {TRIES} times during the publish. The message "
-    "remains parked, but it may already be published."
+    "remains parked, but it may have arrived."
 )
 DELETED = "The parked message was deleted meanwhile."
 
@@ -124,7 +124,7 @@ class ParkedMessageSource:
             return []
         steps, ended = self._make_steps([row for row in rows if row.connection_failures < TRIES])
         ended += [
-            Ending(_make_taken(row), ItemState.FAILED, CONNECTION_FAILED, again=True)
+            Ending(_make_taken(row), ItemState.UNKNOWN, CONNECTION_FAILED, again=True)
             for row in rows
             if row.connection_failures >= TRIES
         ]

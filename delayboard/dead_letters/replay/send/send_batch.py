@@ -35,6 +35,7 @@ from topology.broker.errors import BrokerError
 from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.definitions import Exchange
 from topology.models import Work
+from topology.operations.nacks import NackCheck
 from topology.transfer.move import move
 from topology.transfer.rate import RateLimiter
 
@@ -191,7 +192,14 @@ class Sending:
                 return self._is_stopping() or time.monotonic() > until
 
             try:
-                move(source, channel, window=window, is_stopping=is_stopping, turn=turn)
+                move(
+                    source,
+                    channel,
+                    window=window,
+                    is_stopping=is_stopping,
+                    turn=turn,
+                    explain_nack=NackCheck(batch.broker).settle,
+                )
             except BrokerError:
                 source.note_break()
                 raise
