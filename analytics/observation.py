@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from analytics.models import Firehose
 from topology.models import Broker, MissingBinding, State, Topology
-from topology.patterns.pattern import Phase
+from topology.structure.copies import Phase
 
 SILENT_AFTER = timedelta(seconds=4)
 # A condition of more parts than that is slow, and SQLite refuses a thousand.

@@ -24,7 +24,7 @@ from analytics.models.run import RunState
 from analytics.recorder.firehose.traces import Watched
 from topology import snapshots
 from topology.models import Broker, Topology
-from topology.patterns.pattern import Phase
+from topology.structure.copies import Phase
 
 # In the log, so that a file is moved by its name alone; no reader of days looks there.
 SCRATCH = "_import"

@@ -21,7 +21,7 @@ from analytics.recorder.overflow import Overflow
 from topology.broker.amqp.consumer import Delivery
 from topology.definitions import is_probe
 from topology.models import Topology
-from topology.patterns.pattern import Copy, Reading
+from topology.structure.copies import Copy, Reading
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from topology.message import (
     content_id,
     kept_by_streams,
 )
-from topology.patterns.pattern import Phase, Reading
+from topology.structure.copies import Phase, Reading
 
 KINDS: dict[Phase, Kind] = {"entry": "scheduled", "exit": "delivered", "publish": "published"}
 ETA_HEADER, TASK_HEADER = "eta", "task"

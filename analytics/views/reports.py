@@ -31,7 +31,7 @@ from topology import access, audit
 from topology.content.export_format import csv_line
 from topology.delays import format_ms
 from topology.models import Broker, Role, Topology
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS
 from topology.views.redirect_back import next_of
 
 SHOWN_RUNS = 14
@@ -55,7 +55,7 @@ def reports(request: HttpRequest) -> HttpResponse:
         "problem": problem,
         "broker": brokers[0] if request.GET.get("broker") else None,
         "choices": choices(period, brokers, found.names),
-        "patterns": {kind: pattern.EXPLANATION.title for kind, pattern in PATTERNS.items()},
+        "patterns": {kind: pattern.EXPLANATION.title for kind, pattern in KINDS.items()},
         "topology": topology,
         "may_set_slo": topology is not None
         and access.may(request.user, topology.broker, Role.OPERATOR),

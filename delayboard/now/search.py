@@ -12,7 +12,7 @@ from delayboard.now.navigation import PAGES
 from delayboard.now.problems import Link
 from topology import snapshots
 from topology.models import Broker, State, Topology
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS
 from topology.redaction import Redaction
 
 # Of each kind; a longer text finds the others.
@@ -154,7 +154,7 @@ def _brokers(brokers: Iterable[Broker]) -> Iterator[Place]:
 
 def _topologies(brokers: Sequence[Broker]) -> Iterator[Place]:
     for row in _topology_rows(brokers):
-        title = PATTERNS[row.kind].EXPLANATION.title
+        title = KINDS[row.kind].EXPLANATION.title
         note = f"{title}, {row.broker.name}"
         yield Place(Link(row.name, "topology:topology", (row.slug,)), note)
 

@@ -19,7 +19,7 @@ from delayboard.models import BackgroundTask
 from delayboard.models.background_task import INDEX
 from topology.graph.live_values import UNKNOWN, rate_text
 from topology.models import Broker, State, Topology
-from topology.patterns.pattern import Phase
+from topology.structure.copies import Phase
 
 # The present minute is not over: its counts would look like a fall.
 DRAWN = SHOWN - 1

@@ -14,7 +14,7 @@ from delayboard.now.throughput import FlowLine
 from topology.content.text import count_text
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS
 from topology.snapshots import Latest
 
 # By broker and name.
@@ -41,7 +41,7 @@ class TopologyLine:
 
     @property
     def pattern(self) -> str:
-        return PATTERNS[self.topology.kind].EXPLANATION.title
+        return KINDS[self.topology.kind].EXPLANATION.title
 
     @property
     def state(self) -> str:

@@ -9,7 +9,7 @@ from analytics.events import LARGEST_NUMBER, MOST_FAILURES, decode, encode
 from analytics.recorder.copies import Place, event_of_copy, published
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties
-from topology.patterns.pattern import Reading
+from topology.structure.copies import Reading
 
 PLACE = Place("main", "/", "orders", "retry_pair")
 SECOND = timedelta(seconds=1)

@@ -23,7 +23,7 @@ from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.message import Message
 from topology.patterns.delay_levels.params import Params
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.patterns.pattern import Copy
+from topology.structure.copies import Copy
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUND = Binding("celery_delayed_delivery", "orders", "#.orders", destination_is_queue=False)

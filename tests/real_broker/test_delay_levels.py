@@ -32,7 +32,7 @@ from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import pattern as delay_levels_pattern
 from topology.patterns.delay_levels.params import Params, level_name
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.patterns.pattern import Copy
+from topology.structure.copies import Copy
 
 pytestmark = pytest.mark.django_db
 

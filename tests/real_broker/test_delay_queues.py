@@ -28,7 +28,7 @@ from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_queues.params import Params
 from topology.patterns.delay_queues.pattern import delay_queues
-from topology.patterns.pattern import Copy
+from topology.structure.copies import Copy
 
 pytestmark = pytest.mark.django_db
 

@@ -24,7 +24,7 @@ from topology.operations.ownership import Refusal, own_declared
 from topology.operations.topology_rows import create_topology
 from topology.patterns.hold_queues.params import Params, queue_name
 from topology.patterns.hold_queues.pattern import hold_queues
-from topology.patterns.pattern import Copy
+from topology.structure.copies import Copy
 
 pytestmark = pytest.mark.django_db
 

@@ -23,9 +23,9 @@ from topology.models import Topology
 from topology.operations import provision
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
-from topology.patterns.pattern import Copy
 from topology.patterns.quorum_retry import params as quorum_retry_params
 from topology.patterns.quorum_retry.pattern import quorum_retry
+from topology.structure.copies import Copy
 
 pytestmark = pytest.mark.django_db
 

@@ -22,10 +22,10 @@ from topology.models import Topology
 from topology.operations import provision
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
-from topology.patterns.pattern import Copy
 from topology.patterns.retry_ladder import params as retry_ladder_params
 from topology.patterns.retry_ladder.params import rung_name
 from topology.patterns.retry_ladder.pattern import retry_ladder
+from topology.structure.copies import Copy
 
 pytestmark = pytest.mark.django_db
 

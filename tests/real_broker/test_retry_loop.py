@@ -24,10 +24,10 @@ from topology.message import Publish
 from topology.models import Broker, Topology
 from topology.operations import provision
 from topology.operations.topology_rows import create_topology
-from topology.patterns.pattern import Copy
 from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.params import Params
 from topology.patterns.retry_loop.pattern import RETRY_COUNT, retry_loop
+from topology.structure.copies import Copy
 
 pytestmark = pytest.mark.django_db
 

@@ -276,7 +276,7 @@ def test_of_thousands_a_page_does_not_wait_until_they_are_recognised(
     assert len(asked) == 1
 
 
-def test_what_has_foreign_names_is_listed_and_says_why_it_is_not_adopted(broker: Broker) -> None:
+def test_retries_that_are_no_pattern_are_listed_explained_and_adopted(broker: Broker) -> None:
     know(
         broker,
         a_queue("mail", dlx="", key="mail.waiting"),
@@ -285,28 +285,20 @@ def test_what_has_foreign_names_is_listed_and_says_why_it_is_not_adopted(broker:
         **{"mail.waiting": 7},
     )
     text = page(broker)
-    assert "Not adoptable" in text
-    assert "No missing objects" in text
-    assert ">Adopt topology</button>" not in text
+    assert ">Complete</span>" in text
+    assert ">Adopt topology</button>" in text
     assert '<td data-label="Waiting" class="number">7</td>' in text
-    text = one(broker, name="mail")
-    assert "uses the pattern “Retry pair” with other names or routing keys" in text
-    assert "Delayboard can show this topology but not adopt it." in text
+    text = page(broker, kind="retry_chain", name="mail")
+    assert "Failed messages of mail wait 5s in mail.waiting, then return." in text
+    assert "No tap observes" in text
     assert "7 messages" in text
 
 
-def test_what_nobody_can_tell_apart_is_said_on_its_page(broker: Broker) -> None:
-    know(broker, a_queue("hooks"), a_queue("hooks-later", ttl=60_000, dlx="", key="hooks"))
-    text = page(broker, kind="delay_queues", name="hooks")
-    assert "“hooks-later” delays messages to “hooks”, or both form a busy wait" in text
-
-
-def test_what_is_missing_of_one_that_is_shown_only_is_listed(broker: Broker) -> None:
+def test_what_a_chain_needs_and_has_not_is_listed(broker: Broker) -> None:
     know(broker, a_queue("work", dlx="work-retry"), a_queue("work-retry", ttl=5000, dlx="work"))
-    assert "2 objects missing or different" in page(broker)
-    text = page(broker, kind="retry_pair", name="work")
-    assert "The exchange “work” and its binding to the queue “work” are missing." in text
-    assert "The routing key of the bindings is unknown" in text
+    assert "1 object missing" in page(broker)
+    text = page(broker, kind="retry_chain", name="work")
+    assert "The exchange “work” is missing, so RabbitMQ drops messages after their delay." in text
 
 
 def test_what_two_loops_share_is_counted_once_in_all(broker: Broker) -> None:

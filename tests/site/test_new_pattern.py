@@ -22,11 +22,12 @@ from topology.definitions import Arguments, Definitions, Queue
 from topology.delays import milliseconds
 from topology.message import Route
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.pattern import Copy, Explanation, Field, Pattern, Reading, Use
+from topology.patterns.pattern import Explanation, Field, Pattern, Use
 from topology.patterns.table import PATTERNS
 from topology.patterns.texts import refuse, text_functions
 from topology.patterns.uses import make_managed_use
 from topology.provisioning import recognition
+from topology.structure.copies import Copy, Reading
 
 KIND, END = "wait_queue", ".wait-queue"
 MINUTE = timedelta(minutes=1)

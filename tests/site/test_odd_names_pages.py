@@ -8,9 +8,11 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from tests.site.page_setup import know, signed_in, text_of
+from tests.topology.builders import a_snapshot
 from tests.topology.test_names import ODD, renamed
 from topology.models import Broker, Role, Topology
 from topology.patterns.table import PATTERNS
+from topology.provisioning.recognition import recognize
 
 pytestmark = pytest.mark.django_db
 
@@ -49,9 +51,10 @@ def test_a_form_to_add_one_says_what_is_wrong(
 def test_what_others_named_oddly_is_listed_and_not_offered(
     broker: Broker, kind: str, name: str
 ) -> None:
-    found, title = renamed(kind, name)
+    found, _ = renamed(kind, name)
     know(broker, *found)
+    (one,) = recognize(a_snapshot(found)).found
     text = text_of(signed_in(Role.ADMIN).get(reverse("topology:discovered", args=[broker.slug])))
-    assert escape(title.replace("NAME", name)) in text
-    assert "Not adoptable" in text
-    assert ">Adopt topology</button>" not in text
+    assert escape(one.use.name) in text
+    assert ("Not adoptable" in text) == (one.plan is None)
+    assert (">Adopt topology</button>" in text) == (one.plan is not None)

@@ -15,11 +15,12 @@ from topology.definitions import Arguments, Definitions, Queue
 from topology.message import PUBLISHED_AT_HEADER, Forwarder
 from topology.patterns.busy_wait.params import WAITED_HEADER, Params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.patterns.pattern import Copy, ParamsError
+from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS
 from topology.provisioning.verify import Verification, verify
 from topology.routing.walk import walk
 from topology.snapshot import QueueNumbers
+from topology.structure.copies import Copy
 
 MINUTE = timedelta(minutes=1)
 HOOKS = Params("hooks", (MINUTE, 2 * MINUTE, 4 * MINUTE))

@@ -12,7 +12,8 @@ from topology.definitions import Arguments, Binding, Definitions, Exchange, Queu
 from topology.patterns.delay_levels import pattern as delay_levels_pattern
 from topology.patterns.delay_levels.params import Params
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.patterns.pattern import Copy, ParamsError, Reading
+from topology.patterns.pattern import ParamsError
+from topology.structure.copies import Copy, Reading
 
 MAXIMUM = 2**28 - 1
 V1, V2, CELERY = Params("nsb-v1"), Params("nsb-v2"), Params("celery")

@@ -9,9 +9,10 @@ from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Arguments, Definitions, Queue
 from topology.patterns.delay_queues.params import Params
 from topology.patterns.delay_queues.pattern import delay_queues
-from topology.patterns.pattern import Copy, ParamsError, Reading
+from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS
 from topology.provisioning.verify import verify
+from topology.structure.copies import Copy, Reading
 
 SECOND = timedelta(seconds=1)
 ORDERS = Params("orders", (10 * SECOND, 60 * SECOND))
@@ -195,34 +196,6 @@ def test_a_queue_with_other_arguments_and_a_missing_work_queue_are_told() -> Non
 )
 def test_what_has_only_the_name_is_left_alone(queue: Queue) -> None:
     assert list(delay_queues.recognize(WORK | Definitions.of([queue]))) == []
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["_dlq_010", "_dlq_0", "_dlq_١٠", "_dlq_999999999", "_dlq_" + "9" * 200, "-10"],
-)
-def test_what_has_only_the_structure_is_shown_without_parameters(name: str) -> None:
-    queue = delaying(f"orders{name}", 10)
-    (use,) = delay_queues.recognize(WORK | Definitions.of([queue]))
-    assert use.params is None
-    assert use.name == "orders"
-    assert use.claims == frozenset({queue.identity})
-    assert use.has_foreign_names
-
-
-def test_one_alone_may_be_that_of_a_busy_wait_and_several_may_not() -> None:
-    for first, second in (("later", "later-still"), ("orders_dlq_10", "orders_dlq_60")):
-        rooms = [delaying(first, 10), delaying(second, 60)]
-        (use,) = delay_queues.recognize(WORK | Definitions.of(rooms[:1]))
-        (said,) = use.remarks
-        assert said.startswith(f"“{first}” delays messages to “orders”, or both form")
-        (use,) = delay_queues.recognize(WORK | Definitions.of(rooms))
-        assert use.remarks == ()
-
-
-def test_a_stranger_into_the_work_queue_of_another_use_has_its_own_name() -> None:
-    both = OWN | WORK | Definitions.of([delaying("slow", 10)])
-    assert [use.name for use in delay_queues.recognize(both)] == ["orders", "slow"]
 
 
 def test_the_example_publishes_confirmed_and_strips_the_history() -> None:

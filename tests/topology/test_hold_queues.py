@@ -10,7 +10,8 @@ from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Definitions, Exchange, Queue
 from topology.patterns.hold_queues.params import Params
 from topology.patterns.hold_queues.pattern import hold_queues
-from topology.patterns.pattern import Copy, ParamsError
+from topology.patterns.pattern import ParamsError
+from topology.structure.copies import Copy
 
 ORDERS = Params("orders", ("created",))
 

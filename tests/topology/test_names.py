@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.topology.builders import a_queue
+from tests.topology.builders import a_snapshot
 from tests.topology.pattern_cases import CASES
 from topology.definitions import TAP_PREFIX, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.models import Topology
@@ -24,8 +24,8 @@ from topology.patterns.names import (
     visibility_problem,
 )
 from topology.patterns.pattern import ParamsError
-from topology.patterns.retry_ladder.pattern import retry_ladder
 from topology.patterns.table import PATTERNS
+from topology.provisioning.recognition import recognize
 
 
 @pytest.mark.parametrize(
@@ -130,37 +130,19 @@ def _texts(obj: BrokerObject, name: str) -> Any:
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("kind", sorted(CASES))
 def test_what_others_named_oddly_is_found_whole_and_cannot_be_managed(kind: str, name: str) -> None:
-    found, title = renamed(kind, name)
-    (use,) = PATTERNS[kind].recognize(found)
-    assert (use.kind, use.name, use.params) == (kind, title.replace("NAME", name), None)
-    queues = {queue.identity for queue in found.queues}
-    claimed = {identity for identity in use.claims if identity[0] == "queue"}
-    parking = {identity for identity in queues if identity[1].endswith("-parking")}
-    assert claimed == queues or claimed == queues - parking
+    found, _ = renamed(kind, name)
+    (one,) = recognize(a_snapshot(found)).found
+    assert one.use.kind not in CASES or one.use.params is None
+    is_odd = any(visibility_problem(queue.name) for queue in found.queues)
+    assert (one.plan is None) == is_odd or one.use.kind == "delayed_exchange"
+    waiting = {queue.name for queue in found.queues if queue.message_ttl_ms is not None}
+    assert waiting <= set(one.queues)
 
 
 @pytest.mark.parametrize("pattern", [busy_wait, delay_queues])
 def test_a_tap_is_no_target(pattern: Any) -> None:
     problem = pattern.target_problem(pattern.EXAMPLE, "delayboard.tap.orders", of())
     assert "as a tap" in problem
-
-
-def test_a_ladder_with_an_empty_key_is_shown_as_it_is_and_not_rebuilt_with_another() -> None:
-    rungs = [
-        a_queue(f"orders-rung-{rung}", ttl=5 * rung, dlx="orders", key=f".try.{rung}")
-        for rung in (1, 2)
-    ]
-    work = a_queue("orders", dlx="orders-ladder")
-    extra_edges = [
-        Binding("orders", "orders", ""),
-        *(Binding("orders", "orders", f".try.{rung}") for rung in (1, 2)),
-        Binding("orders-ladder", "orders-rung-1", ""),
-        Binding("orders-ladder", "orders-rung-2", ".try.1"),
-    ]
-    found = of(Exchange("orders"), Exchange("orders-ladder"), work, *rungs, *extra_edges)
-    (use,) = retry_ladder.recognize(found)
-    assert (use.name, use.params) == ("orders", None)
-    assert {queue.identity for queue in (work, *rungs)} <= use.claims
 
 
 @pytest.mark.parametrize("name", ["  ", "a\u202eb", f"{TAP_PREFIX}a"])

@@ -14,10 +14,11 @@ from tests.topology.builders import a_queue
 from tests.topology.pattern_cases import CASES
 from topology.definitions import Binding, Definitions, Exchange
 from topology.message import Route
-from topology.patterns.pattern import Copy, ParamsError, Pattern
+from topology.patterns.pattern import ParamsError, Pattern
 from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Index, Walk, walk
+from topology.structure.copies import Copy
 
 
 def test_every_pattern_of_the_table_is_put_to_the_laws() -> None:

@@ -21,10 +21,10 @@ from topology.definitions import (
     Queue,
     show_value,
 )
-from topology.patterns.pattern import Tap
 from topology.provisioning.apply import PlanConflict, apply_plan
 from topology.provisioning.plan import Change, Difference, ends, make_plan, title
 from topology.provisioning.taps import tap_definitions
+from topology.structure.copies import Tap
 
 
 def test_a_plan_is_summed_up_in_a_line() -> None:

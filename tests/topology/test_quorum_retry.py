@@ -7,11 +7,12 @@ import pytest
 
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns.pattern import Copy, ParamsError, Reading
+from topology.patterns.pattern import ParamsError
 from topology.patterns.quorum_retry import params as quorum_retry_params
 from topology.patterns.quorum_retry.pattern import quorum_retry
 from topology.patterns.table import PATTERNS
 from topology.routing.walk import Consumer, walk
+from topology.structure.copies import Copy, Reading
 
 MS = timedelta(milliseconds=1)
 PARAMS = quorum_retry_params.Params("o", "failed", 300 * MS, 700 * MS, 3, "k")
@@ -110,39 +111,6 @@ def test_a_part_that_is_gone_is_said_and_the_rest_is_claimed() -> None:
     assert use.missing == (
         "The exchange “o” is missing.",
         "The queue “o-parking” is missing.",
-    )
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"delivery_limit": None},
-        {"delivery_limit": -1},
-        {"delayed_retry_max": None},
-        {"delayed_retry_min": "300"},
-        {"delayed_retry_min": 10**20, "delayed_retry_max": 10**21},
-        {"dead_letter_routing_key": None},
-        {"dead_letter_exchange": "failures"},
-        {"dead_letter_routing_key": "o"},
-    ],
-)
-def test_one_that_no_parameters_would_make_again_is_shown_and_claims_its_queue_only(
-    changes: dict[str, Any],
-) -> None:
-    there = WHOLE.without([("queue", "o")]) | Definitions.of([own(**changes)])
-    (use,) = quorum_retry.recognize(there)
-    assert (use.name, use.params, use.missing) == ("o", None, ())
-    assert use.claims == {("queue", "o")}
-
-
-def test_one_that_parks_nowhere_is_told_what_it_loses() -> None:
-    lone = own(dead_letter_exchange=None, dead_letter_routing_key=None)
-    (use,) = quorum_retry.recognize(Definitions.of([lone]))
-    assert use.missing == (
-        (
-            "The queue “o” has no dead-letter exchange, so RabbitMQ drops messages after the last "
-            "retry."
-        ),
     )
 
 

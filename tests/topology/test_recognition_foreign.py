@@ -1,4 +1,4 @@
-"""What stands under names that no pattern gives: shown by its structure, and never adopted."""
+"""What has names that no pattern gives: found by its structure, and adoptable."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
+from topology.patterns.chain.params import chain_of
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues import params as hold_queues_params
@@ -21,6 +22,8 @@ from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import departures, recognize
 from topology.snapshot import QueueNumbers
+from topology.structure.copies import Copy
+from topology.structure.reading import Reader
 
 LEVELS = delay_levels.definitions(delay_levels_params.Params("own", "NAME", 6))
 LOOP = retry_loop.definitions(retry_loop.parse({"name": "a", "delay": "5s"}))
@@ -63,86 +66,103 @@ QUORUM = through_exchanges(work={"type": "quorum"}, wait={"type": "quorum"})
 
 
 @pytest.mark.parametrize("found", [through_exchanges(), BY_NAME, BACK_BY_ITS_OWN_KEY, QUORUM])
-def test_a_pair_is_found_by_the_way_that_its_messages_take(found: Definitions) -> None:
-    use = only(found)
-    assert (use.kind, use.name, use.params, use.missing) == ("retry_pair", "mail", None, ())
-    assert use.has_foreign_names
-    assert use.claims == {obj.identity for obj in found}
+def test_retries_are_found_by_the_route_that_messages_take_and_are_adoptable(
+    found: Definitions,
+) -> None:
+    (one,) = recognize(a_snapshot(found)).found
+    assert (one.use.kind, one.use.name, one.use.missing) == ("retry_chain", "mail", ())
+    assert one.plan is not None
+    assert one.plan.is_empty
+    work = next(queue for queue in found.queues if queue.name == "mail")
+    inner = {obj.identity for obj in found} - {work.identity}
+    assert inner - {("exchange", "failed"), *(b.identity for b in found.leaving("failed"))} <= (
+        one.use.claims
+    )
+    assert chain_of(one.use.params).phrase == (
+        "Failed messages of mail wait 5s in mail.waiting, then return."
+    )
 
 
 @pytest.mark.parametrize(
-    "found",
+    ("found", "phrase"),
     [
-        through_exchanges(in_key="mail"),
-        through_exchanges(back_key="others"),
-        through_exchanges(work={"key": "failed"}),
-        through_exchanges(wait={"key": "late"}),
-        through_exchanges(work={"ttl": 9}),
-        through_exchanges(wait={"ttl": 0}),
-        through_exchanges(work={"type": "stream"}),
-        of(a_queue("mail", dlx="", key="mail")),
+        (
+            through_exchanges(in_key="mail"),
+            "Messages wait 5s in mail.waiting, then arrive in mail.",
+        ),
+        (
+            through_exchanges(back_key="others"),
+            "Dead letters of mail wait 5s in mail.waiting, then go to no queue.",
+        ),
+        (
+            through_exchanges(work={"key": "failed"}),
+            "Messages wait 5s in mail.waiting, then arrive in mail.",
+        ),
+        (
+            through_exchanges(wait={"key": "late"}),
+            "Dead letters of mail wait 5s in mail.waiting, then go to no queue.",
+        ),
+        (
+            through_exchanges(work={"ttl": 9}),
+            "Failed messages of mail wait 5s in mail.waiting, then return.",
+        ),
+        (
+            through_exchanges(work={"type": "stream"}),
+            "Messages wait 5s in mail.waiting, then arrive in mail.",
+        ),
     ],
 )
-def test_what_would_not_come_back_is_no_pair(found: Definitions) -> None:
+def test_what_does_not_come_back_is_a_delay(found: Definitions, phrase: str) -> None:
+    assert chain_of(only(found).params).phrase == phrase
+
+
+@pytest.mark.parametrize(
+    "found", [through_exchanges(wait={"ttl": 0}), of(a_queue("mail", dlx="", key="mail"))]
+)
+def test_a_queue_in_which_nothing_waits_is_no_delay(found: Definitions) -> None:
     assert [one.use for one in recognize(a_snapshot(found)).found] == []
 
 
-def test_what_waits_in_a_foreign_pair_is_counted_and_an_exchange_of_many_is_not_claimed() -> None:
+def test_what_waits_in_a_chain_is_counted_and_an_exchange_of_many_is_not_claimed() -> None:
     others = of(a_queue("audit"), Binding("failed", "audit", "#"))
     numbers = {"mail": QueueNumbers(messages=7), "mail.waiting": QueueNumbers(messages=3)}
     seen = recognize(a_snapshot(through_exchanges() | others, numbers))
     (found,) = seen.found
-    assert (found.waiting, found.queues) == (3, ("mail", "mail.waiting"))
-    assert ("exchange", "failed") not in found.use.claims
+    assert (found.waiting, found.queues) == (3, ("mail.waiting",))
+    assert [served.queue.name for served in seen.served] == ["mail"]
     strangers = [("exchange", "failed"), ("queue", "audit"), next(iter(others.bindings)).identity]
     assert [obj.identity for obj in seen.foreign] == strangers
 
 
-def test_several_waits_of_one_work_queue_are_one_use() -> None:
+def test_several_waits_of_one_work_queue_are_one_chain() -> None:
     slow = of(
         a_queue("mail.slow", ttl=60_000, dlx="again", key="mail"),
         Binding("failed", "mail.slow", "#"),
     )
     use = only(through_exchanges() | slow)
-    assert {identity[1] for identity in use.claims if identity[0] == "queue"} == {
-        "mail",
-        "mail.slow",
-        "mail.waiting",
-    }
+    assert use.params.queues == ("mail.waiting", "mail.slow")
 
 
-def test_a_pair_whose_way_back_is_gone_says_so() -> None:
+def test_a_chain_whose_way_out_is_gone_says_so() -> None:
     whole = through_exchanges()
     gone = [("exchange", "again"), *(binding.identity for binding in whole.leaving("again"))]
-    left = whole.without(gone)
-    use = only(left)
-    assert use.missing == (
+    assert only(whole.without(gone)).missing == (
         "The exchange “again” is missing, so RabbitMQ drops messages after their delay.",
     )
-    assert use.claims == {obj.identity for obj in left}
-
-
-def test_a_pair_of_ours_that_lost_both_exchanges_is_shown_with_what_is_missing() -> None:
-    whole = retry_pair.definitions(retry_pair_params.Params("orders", timedelta(seconds=5)))
-    use = only(Definitions(queues=whole.queues))
-    assert (use.kind, use.name, use.params) == ("retry_pair", "orders", None)
-    assert [sentence.split(" is ")[0].split(" and ")[0] for sentence in use.missing] == [
-        "The exchange “orders”",
-        "The exchange “orders-retry”",
-    ]
 
 
 def test_an_empty_binding_key_is_not_read_as_the_name() -> None:
     whole = retry_pair.definitions(retry_pair_params.Params("orders", timedelta(seconds=5)))
     empty = of(*(replace(binding, routing_key="") for binding in whole.bindings))
-    pair = only(Definitions(whole.exchanges, whole.queues) | empty)
-    assert (pair.kind, pair.params, len(pair.claims)) == ("retry_pair", None, 6)
+    chain = only(Definitions(whole.exchanges, whole.queues) | empty)
+    assert (chain.kind, chain.name) == ("retry_chain", "orders")
     both = only(whole | empty)
     assert both.params == retry_pair_params.Params("orders", timedelta(seconds=5))
     quorum = quorum_retry.definitions(quorum_retry.parse({"name": "q"}))
     empty = of(*(replace(binding, routing_key="") for binding in quorum.bindings))
-    assert only(Definitions(quorum.exchanges, quorum.queues) | empty).params is None
-    assert only(quorum).params is not None
+    native = only(Definitions(quorum.exchanges, quorum.queues) | empty)
+    assert (native.kind, chain_of(native.params).is_native) == ("retry_chain", True)
+    assert only(quorum).kind == "quorum_retry"
 
 
 def test_a_pair_whose_dead_letter_key_no_binding_takes_says_that_messages_are_lost() -> None:
@@ -193,72 +213,42 @@ FOREIGN = renamed(
 )
 
 
-def test_levels_under_other_names_are_found_with_their_destinations() -> None:
+def test_levels_under_other_names_are_one_chain_with_their_destinations() -> None:
     bound = Binding("out", "sales", "#.sales")
     numbers = {f"late.{word}": QueueNumbers(messages=2) for word in WORDS}
     seen = recognize(a_snapshot(FOREIGN | of(a_queue("sales"), bound), numbers))
     (found,) = seen.found
     use = found.use
-    assert (use.kind, use.name, use.params, use.missing) == ("delay_levels", "late", None, ())
+    assert (use.kind, use.name, use.missing) == ("delay_chain", "sales", ())
     assert use.claims == {obj.identity for obj in FOREIGN} | {bound.identity}
-    assert (found.waiting, use.has_foreign_names) == (12, True)
-    assert [obj.identity for obj in seen.foreign] == [("queue", "sales")]
+    assert found.waiting == 12
+    assert [one.queue.name for one in seen.served] == ["sales"]
+    chain = chain_of(use.params)
+    entered = Copy("late.six", "0.0.0.1.0.1.sales", {})
+    reading = Reader(chain).read(entered)
+    assert reading is not None
+    unit = min(chain.delays)
+    assert (reading.delay, reading.destination) == (5 * unit, "sales")
 
 
-@pytest.mark.parametrize(
-    ("gone", "said"),
-    [
-        ([("queue", "late.two")], "The level “late.two” has no queue"),
-        ([("exchange", "out")], "The exchange “out” is missing"),
-        ([("exchange", "late.six"), ("queue", "late.six")], "One level above “late.five” is"),
-    ],
-)
-def test_what_foreign_levels_lack_is_said(gone: list[Any], said: str) -> None:
-    names = {identity[1] for identity in gone}
-    ends = [
-        binding.identity
-        for binding in FOREIGN.bindings
-        if (binding.destination_is_queue and ("queue", binding.destination) in gone)
-        or (not binding.destination_is_queue and ("exchange", binding.destination) in gone)
-        or (("exchange", binding.source) in gone)
-    ]
-    use = only(FOREIGN.without([*gone, *ends]))
-    assert names
-    assert use.params is None
-    assert any(sentence.startswith(said) for sentence in use.missing)
-
-
-def test_a_wait_that_does_not_fit_between_the_others_is_said() -> None:
-    odd = a_queue("late.two", ttl=7, dlx="late.one", type="quorum")
-    use = only(FOREIGN.without([odd.identity]) | of(odd))
-    assert use.missing == (
-        "The TTL of “late.two” is 7ms, which breaks the doubling of the levels.",
-    )
-
-
-def test_a_hold_queue_under_another_name_is_shown_and_not_taken_for_a_delay_queue() -> None:
+def test_hold_queues_under_other_names_are_chains_of_their_destinations() -> None:
     held = a_queue("wait-5s", ttl=5000, dlx="shop", key="new", x_expires=60_000)
     by_name = a_queue("wait-9s", ttl=9000, dlx="", key="work", x_expires=60_000)
     seen = recognize(a_snapshot(of(held, by_name, a_queue("work"))))
-    reported = [(one.use.kind, one.use.name, one.use.params) for one in seen.found]
-    assert reported == [("hold_queues", "shop", None), ("hold_queues", "wait-9s", None)]
+    reported = [(one.use.kind, one.use.name) for one in seen.found]
+    assert reported == [("delay_chain", "shop"), ("delay_chain", "work")]
     ours = hold_queues_params.Params("shop", ("new",), (timedelta(seconds=5),))
     both = hold_queues.route(ours, ours.delays[0], "new").declares | of(held)
-    names = [one.use.name for one in recognize(a_snapshot(both)).found]
-    assert names == ["shop", "wait-5s"]
+    kinds = [(one.use.kind, one.use.name) for one in recognize(a_snapshot(both)).found]
+    assert kinds == [("hold_queues", "shop"), ("delay_chain", "shop")]
 
 
-@pytest.mark.parametrize(
-    "left",
-    [
-        Definitions(queues=LOOP.queues),
-        of(a_queue("work", dlx="failed"), a_queue("cellar", ttl=5000, dlx="again")),
-    ],
-)
-def test_queues_of_a_loop_that_lost_both_exchanges_belong_to_no_topology(left: Definitions) -> None:
-    seen = recognize(a_snapshot(left))
-    assert seen.found == ()
-    assert set(seen.foreign) == set(left)
+def test_queues_of_a_loop_that_lost_both_exchanges_are_a_chain_that_loses_messages() -> None:
+    use = only(Definitions(queues=LOOP.queues))
+    assert use.params.queues == ("a_dead_letter_queue",)
+    assert [sentence.split(",")[0] for sentence in use.missing] == [
+        "The exchange “a_inner_exch” is missing"
+    ]
 
 
 def test_what_two_loops_share_is_counted_once_in_the_total_and_said_to_be_shared() -> None:
@@ -270,13 +260,3 @@ def test_what_two_loops_share_is_counted_once_in_the_total_and_said_to_be_shared
     assert [found.shared for found in seen.found] == [("b_input_q",), ("a_input_q",)]
     assert seen.waiting == 4
     assert recognize(a_snapshot(both)).waiting is None
-
-
-def test_what_has_our_names_comes_before_what_has_none() -> None:
-    """A foreign pair that is whole takes nothing from a pair of ours that is not."""
-    ours = retry_pair.definitions(retry_pair_params.Params("orders", timedelta(seconds=5)))
-    lost = Binding("orders", "orders", "orders")
-    other = of(a_queue("x", dlx="", key="orders-retry"), Binding("orders", "x", "x"))
-    seen = recognize(a_snapshot(ours.without([lost.identity]) | other))
-    assert [found.use.name for found in seen.found] == ["orders"]
-    assert seen.overlapping == ()

@@ -7,12 +7,13 @@ import pytest
 
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
-from topology.patterns.pattern import Copy, ParamsError, Reading
+from topology.patterns.pattern import ParamsError
 from topology.patterns.retry_ladder import params as retry_ladder_params
 from topology.patterns.retry_ladder.pattern import retry_ladder
 from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Consumer, walk
+from topology.structure.copies import Copy, Reading
 
 SECOND = timedelta(seconds=1)
 PARAMS = retry_ladder_params.Params("o", (SECOND, 5 * SECOND, 9 * SECOND), "a.b")
@@ -200,15 +201,6 @@ def test_a_ladder_with_a_part_gone_is_found_and_what_is_missing_is_said(
     assert use.claims == {obj.identity for obj in found}
 
 
-def test_a_ladder_without_a_middle_rung_cannot_be_rebuilt_but_is_shown() -> None:
-    found = without(Queue("o-rung-2"), Binding("o-ladder", "o-rung-2", "a.b.try.1"))
-    (use,) = retry_ladder.recognize(found)
-    assert (use.name, use.params) == ("o", None)
-    assert use.missing == ("The queue of rung 2 is missing.",)
-    assert use.claims <= {obj.identity for obj in found}
-    assert {("queue", "o"), ("queue", "o-rung-3"), ("exchange", "o-ladder")} <= use.claims
-
-
 def foreign(source: str = "in", **work: Any) -> Definitions:
     """A ladder that others built, with a topic exchange and names of their own."""
     return Definitions.of(
@@ -225,48 +217,6 @@ def foreign(source: str = "in", **work: Any) -> Definitions:
             Binding("retries", "failed", "#.try.2"),
         ]
     )
-
-
-def test_a_ladder_that_others_built_is_found_by_structure_with_all_that_is_its_own() -> None:
-    found = foreign()
-    (use,) = retry_ladder.recognize(found)
-    assert (use.kind, use.name, use.params, use.missing) == ("retry_ladder", "work", None, ())
-    assert use.claims == {obj.identity for obj in found}
-
-
-def test_foreign_ladders_that_share_both_exchanges_are_told_apart_by_their_keys() -> None:
-    other: list[BrokerObject] = [
-        a_queue("a second", dlx="retries"),
-        a_queue("wait for it", ttl=5, dlx="in", key="j.try.1"),
-        Binding("in", "a second", "j.#"),
-        Binding("retries", "wait for it", "j"),
-    ]
-    uses = {
-        use.name: use.claims for use in retry_ladder.recognize(foreign() | Definitions.of(other))
-    }
-    assert set(uses) == {"work", "a second"}
-    assert ("queue", "wait for it") in uses["a second"] - uses["work"]
-    assert ("queue", "wait long") in uses["work"] - uses["a second"]
-
-
-def test_rungs_for_two_keys_of_one_work_queue_are_one_use() -> None:
-    other: list[BrokerObject] = [
-        a_queue("wait for it", ttl=5, dlx="in", key="j.try.2"),
-        Binding("retries", "wait for it", "j.try.1"),
-    ]
-    (use,) = retry_ladder.recognize(foreign() | Definitions.of(other))
-    assert {("queue", "wait for it"), ("queue", "wait long")} <= use.claims
-    assert use.missing == ("The queue of rung 1 is missing.",)
-
-
-def test_an_exchange_that_serves_others_too_is_not_claimed() -> None:
-    shared = Definitions.of([a_queue("audit"), Binding("in", "audit", "#")])
-    (use,) = retry_ladder.recognize(foreign() | shared)
-    assert ("exchange", "in") not in use.claims
-    assert ("queue", "audit") not in use.claims
-    assert ("exchange", "retries") in use.claims
-    (use,) = retry_ladder.recognize(foreign("amq.topic"))
-    assert ("exchange", "amq.topic") not in use.claims
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from topology.definitions import (
     Exchange,
     Queue,
 )
-from topology.patterns.pattern import Copy, ParamsError, Reading
+from topology.patterns.pattern import ParamsError
 from topology.patterns.retry_loop import pattern as retry_loop_pattern
 from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.params import Params, Timeout
@@ -25,6 +25,7 @@ from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Consumer, walk
+from topology.structure.copies import Copy, Reading
 
 PLAIN = parse({"name": "service_a"})
 ARTICLE = parse({"name": "service_a", "preset": "article"})
@@ -255,25 +256,6 @@ def test_a_loop_bound_by_other_clients_than_pika_is_recognised_whole() -> None:
             bound = replace(params, binding_keys=keys)
             (use,) = retry_loop.recognize(retry_loop.definitions(bound))
             assert (use.params, use.missing) == (bound, ())
-
-
-def test_timeouts_that_take_the_same_message_have_no_parameters_but_claims() -> None:
-    found = retry_loop.definitions(BY_KEY)
-    second = Binding("s_dead_letter_exchange", "s_input_q_dead_30s", "mail.*")
-    (use,) = retry_loop.recognize(found | Definitions.of([second]))
-    assert use.params is None
-    assert use.claims == {obj.identity for obj in found} | {second.identity}
-
-
-@pytest.mark.parametrize("arguments", [{}, {"x-match": "any", "a": "1", "b": "2"}, {"kind": 5}])
-def test_bindings_by_no_header_or_by_several_are_shown_without_breaking(
-    arguments: dict[str, Any],
-) -> None:
-    found = retry_loop.definitions(BY_HEADER)
-    (bound,) = found.leaving("s_dead_letter_exchange")
-    odd = replace(bound, arguments=Arguments(arguments))
-    (use,) = retry_loop.recognize(found.without([bound.identity]) | Definitions.of([odd]))
-    assert use.params is None or use.missing
 
 
 @pytest.mark.parametrize("ttl", [0, -5, 10**30, True, "500", 2.5])

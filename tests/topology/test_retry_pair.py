@@ -7,9 +7,9 @@ import pytest
 
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, Definitions, Exchange
-from topology.patterns.pattern import Copy, Reading
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
+from topology.structure.copies import Copy, Reading
 
 
 def ring(work: str, hold: str, **hold_arguments: Any) -> Definitions:
@@ -29,14 +29,6 @@ def ring(work: str, hold: str, **hold_arguments: Any) -> Definitions:
 @pytest.mark.parametrize("ttl", [0, -5, 10**30, True, "500", 2.5])
 def test_a_hostile_ttl_is_no_retry_pair_and_no_error(ttl: Any) -> None:
     assert list(retry_pair.recognize(ring("a", "a-retry", ttl=ttl))) == []
-
-
-@pytest.mark.parametrize(("work", "hold"), [("a", "b"), ("amq.a", "amq.a-retry")])
-def test_names_that_no_parameters_rebuild_are_shown_without_any(work: str, hold: str) -> None:
-    there = ring(work, hold, ttl=5)
-    (use,) = retry_pair.recognize(there)
-    assert (use.name, use.params, use.missing, use.has_foreign_names) == (work, None, (), True)
-    assert use.claims == {obj.identity for obj in there}
 
 
 def test_a_pair_whose_exchanges_have_other_names_is_found_with_what_it_claims() -> None:

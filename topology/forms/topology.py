@@ -11,7 +11,7 @@ from topology import access, snapshots
 from topology.forms.fields import BrokerChoice
 from topology.models import Broker, Role
 from topology.patterns.pattern import Field, ParamsError
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS
 from topology.provisioning.taps import DEFAULT_TAP, TapType
 
 TAPS: tuple[tuple[TapType, str], ...] = (
@@ -30,7 +30,7 @@ class ParametersForm(forms.Form):
 
     def __init__(self, *args: Any, kind: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.pattern = PATTERNS[kind]
+        self.pattern = KINDS[kind]
         for field in self.pattern.FIELDS:
             self.fields[field.name] = _form_field(field)
 

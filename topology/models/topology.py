@@ -13,10 +13,11 @@ from topology.delays import format_delay, format_span
 from topology.message import Forwarder
 from topology.models.broker import Broker
 from topology.patterns.names import as_stored
-from topology.patterns.pattern import ParamsError, Pattern, Tap
-from topology.patterns.table import PATTERNS
+from topology.patterns.pattern import ParamsError, Pattern
+from topology.patterns.table import KINDS
 from topology.provisioning.probes import probe_definitions
 from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType, tap_definitions
+from topology.structure.copies import Tap
 
 
 class State(models.TextChoices):
@@ -80,7 +81,7 @@ class Topology(models.Model):
     def pattern(self) -> Pattern:
         """Raises ParamsError for a kind that this version does not have."""
         try:
-            return PATTERNS[self.kind]
+            return KINDS[self.kind]
         except KeyError as error:
             raise ParamsError({"": f"The pattern “{self.kind}” does not exist."}) from error
 

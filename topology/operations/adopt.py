@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from topology import snapshots
 from topology.broker.management.client import Management
 from topology.content.text import count_of
+from topology.definitions import Definitions
 from topology.models import Broker, State, Topology
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import User, take_over
+from topology.patterns.chain.params import Params as ChainParams
 from topology.patterns.names import describe_invisible
-from topology.patterns.pattern import Pattern, Use
-from topology.patterns.table import PATTERNS
+from topology.patterns.pattern import ParamsError, Pattern, Use
+from topology.patterns.table import KINDS
 from topology.provisioning.plan import Plan
 from topology.provisioning.recognition import Departure, Found, departures, recognize
 from topology.snapshot import Snapshot
@@ -29,7 +32,7 @@ class Discovered:
 
     @property
     def pattern(self) -> Pattern:
-        return PATTERNS[self.found.use.kind]
+        return KINDS[self.found.use.kind]
 
     @property
     def invisible(self) -> str:
@@ -40,10 +43,18 @@ class Discovered:
         return self.managed is None and self.found.plan is not None
 
     @property
+    def notes(self) -> Sequence[str]:
+        """What a chain is, and what of it cannot be observed, in sentences."""
+        params = self.found.use.params
+        return (
+            self.pattern.remarks(params, Definitions()) if isinstance(params, ChainParams) else ()
+        )
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """What a whole one has besides, in words; notes where no plan names the things."""
         plan = self.found.plan
-        if plan is None or not plan.changes:
+        if plan is None or not plan.changes or isinstance(self.found.use.params, ChainParams):
             return self.found.use.missing
         return tuple(change.title for change in plan.select("create"))
 
@@ -60,7 +71,9 @@ class Discovered:
         wrong = [one for one in self.departures if not one.is_made_up_for]
         made_up = len(self.departures) - len(wrong)
         notes = list(named)
-        if plan.changes and self.missing:
+        if isinstance(self.found.use.params, ChainParams) and self.missing:
+            notes.append(("warn", f"{count_of(len(self.missing), 'object')} missing"))
+        elif plan.changes and self.missing:
             notes.append(("warn", f"{len(self.missing)} of {len(plan.changes)} objects missing"))
         elif self.missing:
             notes.append(
@@ -79,27 +92,50 @@ def match_managed(
 ) -> Sequence[Discovered]:
     """The same with what is known of each; two of one kind and title are one."""
     managed = _read_managed(broker)
-    return [
-        Discovered(one, managed.get((one.use.kind, title(one.use))), departures(one, snapshot))
-        for one in found
-    ]
+    return [Discovered(one, managed.of(one.use), departures(one, snapshot)) for one in found]
 
 
 def list_unmanaged(broker: Broker, found: Sequence[Found]) -> list[Found]:
     """Those that are no topology of ours."""
     managed = _read_managed(broker)
-    return [one for one in found if (one.use.kind, title(one.use)) not in managed]
+    return [one for one in found if managed.of(one.use) is None]
 
 
-def _read_managed(broker: Broker) -> dict[tuple[str, str], Topology]:
-    """By kind and title; read in full, because a broker's names may be invalid for the database."""
-    rows = Topology.objects.filter(broker=broker).exclude(state=State.DELETED)
-    return {(row.kind, row.name): row for row in rows}
+@dataclass(frozen=True)
+class _Managed:
+    """The topologies of a broker, by kind and title and by the queues of their definitions."""
+
+    by_name: Mapping[tuple[str, str], Topology]
+    by_queue: Mapping[str, Topology]
+
+    def of(self, use: Use) -> Topology | None:
+        """The one that this use is. A chain is known by its delay queues: what it is called, and
+        whether it retries, follows from what is around them."""
+        if isinstance(use.params, ChainParams):
+            rows = (self.by_queue.get(name) for name in use.params.queues)
+            return next(filter(None, rows), None)
+        return self.by_name.get((use.kind, title(use)))
+
+
+def _read_managed(broker: Broker) -> _Managed:
+    """Read in full, because a broker's names may be invalid for the database."""
+    rows = list(Topology.objects.filter(broker=broker).exclude(state=State.DELETED))
+    by_queue: dict[str, Topology] = {}
+    for row in rows:
+        with suppress(ParamsError):
+            params = row.parsed
+            names = (
+                params.queues
+                if isinstance(params, ChainParams)
+                else [queue.name for queue in row.pattern.definitions(params).queues]
+            )
+            by_queue |= dict.fromkeys(names, row)
+    return _Managed({(row.kind, row.name): row for row in rows}, by_queue)
 
 
 def title(use: Use) -> str:
     """What a topology of it is called."""
-    return PATTERNS[use.kind].title(use.params) if use.params is not None else use.name
+    return KINDS[use.kind].title(use.params) if use.params is not None else use.name
 
 
 def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, Plan]:

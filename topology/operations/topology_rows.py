@@ -15,7 +15,7 @@ from topology.message import Forwarder
 from topology.models import Broker, State, Topology
 from topology.operations.ownership import Refusal, refuse_deleted
 from topology.patterns.pattern import ParamsError
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS
 from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType
 from topology.routing.forwarder import without_due_header
 
@@ -50,7 +50,7 @@ def take_over(user: User, broker: Broker, kind: str, params: Any) -> Topology:
 def _new_row(
     user: User, broker: Broker, kind: str, params: Any, action: str, **values: Any
 ) -> Topology:
-    pattern = PATTERNS[kind]
+    pattern = KINDS[kind]
     stored = pattern.store(params)
     name = pattern.title(params)
     same = Topology.objects.filter(broker=broker, kind=kind, name=name)

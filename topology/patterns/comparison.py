@@ -27,7 +27,7 @@ from topology.patterns.retry_ladder.params import Params as LadderParams
 from topology.patterns.retry_loop.params import KIND as RETRY_LOOP
 from topology.patterns.retry_pair.params import KIND as RETRY_PAIR
 from topology.patterns.retry_pair.params import Params as PairParams
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS, PATTERNS
 
 # The first version that accepts the policy keys of a delayed retry too.
 DELAYED_RETRY = (4, 3, 1)
@@ -52,7 +52,7 @@ class Verdict:
 
     @property
     def title(self) -> str:
-        return PATTERNS[self.kind].EXPLANATION.title if self.kind else ""
+        return KINDS[self.kind].EXPLANATION.title if self.kind else ""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def find_better(kind: str, params: Any, version: tuple[int, ...]) -> Verdict:
             "Quorum levels dead-letter at least once. Classic levels lose a message whose next "
             "queue is not available.",
         )
-    return Verdict("", _WHY_BEST.get(kind, PATTERNS[kind].EXPLANATION.cost))
+    return Verdict("", _WHY_BEST.get(kind, KINDS[kind].EXPLANATION.cost))
 
 
 _NEEDS_NEWER = (
@@ -139,8 +139,8 @@ def delays_of(kind: str, params: Any) -> tuple[timedelta, ...]:
     """Those to compare with; of a topology that accepts any delay, an hour if it can."""
     if kind == QUORUM_RETRY:
         return tuple(sorted({params.shortest, params.longest}))
-    offered = tuple(sorted({one for one in PATTERNS[kind].delays(params) if one > _ZERO}))
-    return offered or (min(_HOUR, PATTERNS[kind].longest(params)),)
+    offered = tuple(sorted({one for one in KINDS[kind].delays(params) if one > _ZERO}))
+    return offered or (min(_HOUR, KINDS[kind].longest(params)),)
 
 
 def describe_cost(
@@ -151,7 +151,7 @@ def describe_cost(
     exchange_types: Collection[str] = (),
 ) -> Cost:
     """Of a use with these parameters; what a broker supports is known only with its version."""
-    pattern = PATTERNS[kind]
+    pattern = KINDS[kind]
     return Cost(
         kind,
         _name(kind, params),
@@ -202,14 +202,14 @@ def _make_loop(delays: tuple[timedelta, ...]) -> Any:
     if len(delays) > 1:
         timeouts = [[f"key{number}", format_delay(one)] for number, one in enumerate(delays)]
         texts |= {"split": "key", "unmatched": "lost", "timeouts": json.dumps(timeouts)}
-    return PATTERNS[RETRY_LOOP].parse(texts)
+    return KINDS[RETRY_LOOP].parse(texts)
 
 
 _MAKE: Mapping[str, Callable[[tuple[timedelta, ...]], Any]] = {
     BUSY_WAIT: lambda delays: WaitParams("work", delays),
     DELAY_LEVELS: lambda delays: LevelParams("own", "work"),
     DELAY_QUEUES: lambda delays: QueueParams("work", delays),
-    DELAYED_EXCHANGE: lambda delays: PATTERNS[DELAYED_EXCHANGE].EXAMPLE,
+    DELAYED_EXCHANGE: lambda delays: KINDS[DELAYED_EXCHANGE].EXAMPLE,
     HOLD_QUEUES: lambda delays: HoldParams(delays=delays),
     QUORUM_RETRY: lambda delays: QuorumParams("work", shortest=min(delays), longest=max(delays)),
     RETRY_LADDER: lambda delays: LadderParams("work", delays),
@@ -219,7 +219,7 @@ _MAKE: Mapping[str, Callable[[tuple[timedelta, ...]], Any]] = {
 
 
 def _name(kind: str, params: Any) -> str:
-    title = PATTERNS[kind].EXPLANATION.title
+    title = KINDS[kind].EXPLANATION.title
     if kind != DELAY_LEVELS:
         return title
     return f"{title}, {'quorum' if params.is_at_least_once else 'classic'} queues"
@@ -227,7 +227,7 @@ def _name(kind: str, params: Any) -> str:
 
 def _list_hazards(kind: str, params: Any) -> Sequence[str]:
     """The first one of delay levels is that of dead-lettering at least once."""
-    hazards = PATTERNS[kind].EXPLANATION.hazards
+    hazards = KINDS[kind].EXPLANATION.hazards
     if kind == DELAY_LEVELS and not params.is_at_least_once:
         return (AT_MOST_ONCE, *hazards[1:])
     return hazards
@@ -241,13 +241,13 @@ def _describe_delays(kind: str, params: Any) -> str:
         return f"any, in steps of {format_delay(params.unit)}"
     if kind == BUSY_WAIT:
         return f"any, in steps of {format_delay(params.lap)}"
-    offered = [format_delay(one) for one in PATTERNS[kind].delays(params)]
+    offered = [format_delay(one) for one in KINDS[kind].delays(params)]
     return ", ".join(offered) or "any, in steps of 1ms"
 
 
 def _describe_queues(kind: str, params: Any) -> str:
     if kind != HOLD_QUEUES:
-        return str(len(PATTERNS[kind].definitions(params).queues))
+        return str(len(KINDS[kind].definitions(params).queues))
     number = len(params.delays)
     return f"{number} for each destination" if number else "1 for each delay and destination"
 
@@ -257,11 +257,11 @@ def _count_writes(kind: str, params: Any, delay: timedelta) -> int:
     if kind == BUSY_WAIT:
         laps: int = max(1, -(-delay // params.lap))
         return 2 * laps + 1
-    return len(PATTERNS[kind].waits(params, delay)) + 1
+    return len(KINDS[kind].waits(params, delay)) + 1
 
 
 def _describe_retries(kind: str, params: Any) -> str:
-    pattern = PATTERNS[kind]
+    pattern = KINDS[kind]
     if not pattern.ATTEMPTS_COUNTED_BY:
         return "none"
     rounds = params.limit if kind == QUORUM_RETRY else pattern.rounds(params)

@@ -6,7 +6,7 @@ import json
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -14,16 +14,16 @@ from string import Template
 from types import ModuleType
 from typing import Any, Literal
 
-from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, is_tap
+from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 from topology.delays import format_delay, milliseconds
-from topology.message import Forwarder, Headers, Route
+from topology.message import Forwarder, Route
+from topology.structure.copies import Copy, Reading, Tap
 
 # A target to try a topology with that has none yet.
 MADE_UP = "delayboard-probe"
 # What the modules of a pattern's folder give to its class.
 PARTS = {"KIND", "FIELDS", "parse", "store", "definitions", "recognize"}
 
-Phase = Literal["entry", "exit", "publish"]
 # What counts the attempts of a failed message: RabbitMQ by x-death, the consumer in a header of its
 # own, or the work queue, in which the message waits too. "" where failed messages do not wait.
 Attempts = Literal["", "x-death", "consumer", "queue"]
@@ -38,54 +38,6 @@ class ParamsError(ValueError):
     def __init__(self, problems: Mapping[str, str]) -> None:
         super().__init__(" ".join(problems.values()))
         self.problems = dict(problems)
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A tapped copy of a message: the exchange and key of its publish, and its headers.
-
-    `at_ms` is when the copy was made, in UTC milliseconds; 0 when unknown.
-    """
-
-    exchange: str
-    routing_key: str
-    headers: Headers
-    expiration: str | None = None
-    at_ms: int = 0
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The meaning of a tapped copy.
-
-    `entry`: it entered a delay; `exit`: it left one; `publish`: it was published without a delay.
-    `attempt` numbers the trips through the delay from 1, and the exit of a trip has the number of
-    its entry, so that the two can be paired; 0 for a `publish`. `death_queue` and `death_reason`
-    are those of the death that led here, "" after a publish.
-    """
-
-    phase: Phase
-    destination: str
-    queue: str
-    delay: timedelta
-    attempt: int
-    death_queue: str = ""
-    death_reason: str = ""
-
-
-@dataclass(frozen=True)
-class Tap:
-    """Where copies can be taken: a binding's source, key and arguments.
-
-    `phase` "entry" sees what begins to wait, "exit" what arrives; of the messages for
-    `destination` alone, where one is given.
-    """
-
-    exchange: str
-    routing_key: str
-    phase: Literal["entry", "exit"]
-    arguments: Arguments = field(default_factory=Arguments)
-    destination: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,7 +65,7 @@ class Use:
 
     `missing` are sentences on objects of a complete one that do not exist, `remarks` other notes
     for people. `params` is None when no parameters would create it again, names included: then it
-    can be shown but not managed. One with unknown names is recognized by its structure alone.
+    can be shown but not managed.
     """
 
     kind: str
@@ -122,7 +74,6 @@ class Use:
     claims: frozenset[Identity]
     missing: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    has_foreign_names: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
-"""The one table of patterns."""
+"""The one table of patterns, and that of all kinds of topologies."""
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping
+
 from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.chain.pattern import delay_chain, retry_chain
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.delayed_exchange.pattern import delayed_exchange
@@ -26,9 +30,13 @@ _ALL: tuple[Pattern, ...] = (
     retry_loop,
     delay_queues,
 )
-PATTERNS = {pattern.KIND: pattern for pattern in _ALL}
+PATTERNS: dict[str, Pattern] = {pattern.KIND: pattern for pattern in _ALL}
+# With what was adopted as others had built it, which Delayboard does not provision.
+KINDS: Mapping[str, Pattern] = ChainMap(
+    PATTERNS, {chain.KIND: chain for chain in (delay_chain, retry_chain)}
+)
 
 
 def find_retry_kinds() -> list[str]:
     """The kinds in which failed messages wait for another attempt."""
-    return [kind for kind, pattern in PATTERNS.items() if pattern.ATTEMPTS_COUNTED_BY]
+    return [kind for kind, pattern in KINDS.items() if pattern.ATTEMPTS_COUNTED_BY]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from topology.definitions import Binding, BrokerObject, Definitions, Identity, Queue
+from topology.definitions import Binding, BrokerObject, Definitions, Queue
 from topology.patterns.pattern import Use
 
 
@@ -38,43 +37,9 @@ def _describe(obj: BrokerObject) -> str:
     return f"{'queue' if isinstance(obj, Queue) else 'exchange'} “{obj.name}”"
 
 
-def find_foreign(
-    kind: str,
-    by_end: Mapping[str, Sequence[Queue]],
-    taken: Set[str],
-    remark: Callable[[str, Sequence[Queue]], tuple[str, ...]] = lambda end, queues: (),
-) -> Iterator[Use]:
-    """A use for each end of these queues, named after it, or after a queue if that is taken."""
-    for end, queues in sorted(by_end.items()):
-        names = (end, *(queue.name for queue in queues))
-        free = next((name for name in names if name and name not in taken), "")
-        if free:
-            claims = frozenset(queue.identity for queue in queues)
-            yield Use(kind, free, None, claims, (), remark(end, queues), has_foreign_names=True)
-            taken = taken | {free}
-
-
 def make_managed_use(
     kind: str, name: str, params: Any, wanted: Definitions, found: Definitions
 ) -> Use:
     """A use with parameters; it claims what is there of its definitions."""
     claims = frozenset(obj.identity for obj in wanted if found.get(obj.identity))
     return Use(kind, name, params, claims, find_missing(wanted, found))
-
-
-def make_unmanaged_use(
-    kind: str,
-    name: str,
-    found: Definitions,
-    queues: Collection[str],
-    exchanges: Collection[str] = (),
-) -> Use:
-    """A use with what is there of these queues, these exchanges and the bindings between them."""
-    claimed: set[Identity] = {("queue", queue) for queue in queues}
-    claimed.update(("exchange", exchange) for exchange in exchanges)
-    for exchange in exchanges:
-        for binding in found.leaving(exchange):
-            others = queues if binding.destination_is_queue else exchanges
-            if binding.destination in others:
-                claimed.add(binding.identity)
-    return Use(kind, name, None, frozenset(one for one in claimed if found.get(one)))

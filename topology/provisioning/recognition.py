@@ -7,12 +7,24 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from topology.definitions import BrokerObject, Definitions, Exchange, Identity, Queue, show_value
+from topology.definitions import (
+    BrokerObject,
+    Definitions,
+    Exchange,
+    Identity,
+    Queue,
+    is_tap,
+    show_value,
+)
+from topology.patterns.chain import params as chains
+from topology.patterns.chain.pattern import delay_chain, retry_chain
+from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import Use
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS, PATTERNS
 from topology.provisioning.durations_in_names import untrue_names
 from topology.provisioning.plan import Change, Plan, compare, title
 from topology.snapshot import Snapshot
+from topology.structure.find_chains import find_chains, make_chain
 
 _PLACES = {kind: place for place, kind in enumerate(PATTERNS)}
 
@@ -123,7 +135,16 @@ def recognize(snapshot: Snapshot) -> Recognition:
     By what is in force, policies included, and then, in what is left, by what was declared: a
     policy may break a set that was built whole. Compared is always what was declared.
     """
-    known = _structure(snapshot.definitions, snapshot.declared)
+    consumed = snapshot.consumed
+    known = _structure(
+        snapshot.definitions,
+        snapshot.declared,
+        frozenset(
+            queue.name
+            for queue in snapshot.definitions.queues
+            if queue.dead_letter_exchange is not None and queue.name in consumed
+        ),
+    )
     found = tuple(replace(one, waiting=snapshot.sum_messages(one.delays)) for one in known.found)
     waiting = snapshot.sum_messages({name for one in found for name in one.delays})
     return replace(known, found=found, waiting=waiting)
@@ -168,8 +189,13 @@ def _departures(change: Change, snapshot: Snapshot) -> Iterator[Departure]:
 
 # A vhost is looked at again and again, and seldom changes.
 @lru_cache(maxsize=2)
-def _structure(definitions: Definitions, declared: Definitions) -> Recognition:
-    """What does not change while nobody declares anything."""
+def _structure(
+    definitions: Definitions, declared: Definitions, consumed: frozenset[str]
+) -> Recognition:
+    """What does not change while nobody declares anything, and no consumer comes or goes.
+
+    Chains that no pattern explains come last; `consumed` are the queues with consumers.
+    """
     chosen: list[Use] = []
     overlapping: list[Use] = []
     claims = _Claims()
@@ -180,9 +206,11 @@ def _structure(definitions: Definitions, declared: Definitions) -> Recognition:
             chosen.append(use)
             claims.add(use)
             named.add((use.kind, use.name))
-        elif not is_known and not use.has_foreign_names:
+        elif not is_known:
             overlapping.append(use)
-    taken = claims.kinds.keys() | {one for use in overlapping for one in use.claims}
+    chosen += _find_chain_uses(definitions, declared, consumed, claims.kinds.keys())
+    claimed = {one for use in (*chosen, *overlapping) for one in use.claims}
+    taken = claims.kinds.keys() | claimed
     chosen.sort(key=_place)
     served = _find_served(chosen, definitions, declared, taken)
     known = taken | {one.queue.identity for one in served}
@@ -220,14 +248,51 @@ def _find_served(
     for use in uses:
         if use.params is None:
             continue
-        pattern = PATTERNS[use.kind]
+        pattern = KINDS[use.kind]
         reached = _list_default_targets(use, definitions)
         reached |= {forwarder.onward for forwarder in pattern.forwarders(use.params)}
-        for name in reached.intersection(pattern.targets(use.params)):
+        if isinstance(use.params, chains.Params):
+            reached.update(queue.name for queue in use.params.declared.queues)
+        targets = set(pattern.targets(use.params))
+        if isinstance(use.params, chains.Params):
+            targets.update(chains.chain_of(use.params).failing)
+        for name in reached & targets:
             queue = declared.queue(name)
             if queue is not None and queue.identity not in taken:
                 served.setdefault(name, Served(queue, use))
     return tuple(one for _, one in sorted(served.items()))
+
+
+def _find_chain_uses(
+    definitions: Definitions,
+    declared: Definitions,
+    consumed: frozenset[str],
+    taken: Set[Identity],
+) -> Iterator[Use]:
+    """The chains, or what patterns leave of them, with the exchanges that serve nothing else."""
+    for found in find_chains(definitions, consumed):
+        left = [name for name in found.queues if ("queue", name) not in taken]
+        if not left:
+            continue
+        is_whole = len(left) == len(found.queues)
+        chain = found if is_whole else make_chain(found.name, left, definitions)
+        inner = chain.definitions.bindings
+        own = {
+            exchange.name
+            for exchange in chain.definitions.exchanges
+            if not exchange.name.startswith("amq.")
+            and all(
+                one in inner or is_tap(one.destination)
+                for one in definitions.leaving(exchange.name)
+            )
+        }
+        claims: set[Identity] = {("queue", name) for name in left}
+        claims.update(("exchange", name) for name in own)
+        claims.update(one.identity for one in inner if one.source in own or one.destination in left)
+        kind = retry_chain.KIND if chain.retries else delay_chain.KIND
+        is_odd = any(visibility_problem(queue.name) for queue in chain.definitions.queues)
+        params = None if is_odd else chains.claim(chain, declared)
+        yield Use(kind, chain.name, params, frozenset(claims - taken), chain.missing)
 
 
 def _list_default_targets(use: Use, definitions: Definitions) -> set[str]:
@@ -240,16 +305,12 @@ def _list_default_targets(use: Use, definitions: Definitions) -> set[str]:
 
 
 def _list_candidates(definitions: Definitions, declared: Definitions) -> Iterator[Use]:
-    """Whole ones first, so that no half of one kind takes from a whole one of another; what has
-    foreign names after all that has ours."""
-    foreign: list[Use] = []
+    """Whole ones first, so that no half of one kind takes from a whole one of another."""
     for seen in (definitions,) if definitions == declared else (definitions, declared):
         there = seen.without_taps().without_probes()
         uses = [use for pattern in PATTERNS.values() for use in pattern.recognize(there)]
         uses.sort(key=lambda use: (bool(use.missing), *_place(use)))
-        foreign += [use for use in uses if use.has_foreign_names]
-        yield from (use for use in uses if not use.has_foreign_names)
-    yield from foreign
+        yield from uses
 
 
 def _place(use: Use) -> tuple[int, str, str]:
@@ -261,10 +322,12 @@ def _make_found(use: Use, definitions: Definitions, declared: Definitions) -> Fo
     delays = {name for name in names if _is_delay(name, definitions)}
     plan = None
     if use.params is not None:
-        pattern = PATTERNS[use.kind]
+        pattern = KINDS[use.kind]
         members = {queue.name for queue in pattern.members(use.params, definitions)}
         waited = {forwarder.queue for forwarder in pattern.forwarders(use.params)} & names
         names, delays = names | members, delays | members | waited
+        if isinstance(use.params, chains.Params):
+            delays |= set(use.params.queues)
         plan = compare(pattern.definitions(use.params), declared)
     untrue = untrue_names(delays, definitions)
     queues = tuple(sorted(names))

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 from topology.definitions import Arguments, ArgumentValue, Binding, Definitions, Queue, is_tap
 from topology.message import Publish
-from topology.patterns.pattern import Tap
 from topology.routing.walk import walk
+from topology.structure.copies import Tap
 
 TapType: TypeAlias = Literal["classic", "stream"]
 

@@ -28,7 +28,7 @@ from topology.patterns.delay_levels import params as level_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.pattern import ParamsError, Pattern
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS
 from topology.routing.trace_route import Answer
 from topology.snapshot import Snapshot
 
@@ -78,7 +78,7 @@ def draw(topology: Topology, snapshot: Snapshot | None, *, all_levels: bool = Tr
 
 def draw_example(kind: str) -> Diagram:
     """An example of a pattern as it should be, without a broker. Raises KeyError."""
-    pattern = PATTERNS[kind]
+    pattern = KINDS[kind]
     title, name = f"An example of {pattern.EXPLANATION.title.lower()}", f"example-{kind}"
     forwarders = pattern.forwarders(pattern.EXAMPLE)
     drawn = _with_work(_example(pattern, pattern.EXAMPLE), forwarders)

@@ -24,7 +24,8 @@ from analytics.recorder.copies import UNFORESEEN, Place, event_of_copy
 from topology.deaths import newest_death, read_history
 from topology.definitions import TAP_PREFIX, is_probe, is_tap
 from topology.message import DEATH_HEADERS, Message, Properties
-from topology.patterns.pattern import Copy, Pattern, Phase, Reading
+from topology.patterns.pattern import Pattern
+from topology.structure.copies import Copy, Phase, Reading
 
 PUBLISH, DELIVER = "publish.", "deliver."
 _TEXTS = (

@@ -17,7 +17,7 @@ from delayboard.dead_letters import retrying as retry_list
 from topology import access, redaction, snapshots
 from topology.models import Broker, Role
 from topology.operations import adopt
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS
 from topology.provisioning.recognition import Found
 from topology.snapshot import Snapshot
 from topology.views.brokers.discovered_topologies import recognize_snapshot
@@ -71,13 +71,12 @@ def _others(read: Mapping[Broker, Snapshot]) -> dict[str, Any]:
         if worked is None:
             unknown.append(broker)
             continue
-        found = [one for one in worked.value.found if PATTERNS[one.use.kind].ATTEMPTS_COUNTED_BY]
+        found = [one for one in worked.value.found if KINDS[one.use.kind].ATTEMPTS_COUNTED_BY]
         others += [(broker, one) for one in adopt.list_unmanaged(broker, found)]
     others.sort(key=lambda pair: -(pair[1].waiting or 0))
     return {
         "others": [
-            (broker, one, PATTERNS[one.use.kind].EXPLANATION.title)
-            for broker, one in others[:SHOWN]
+            (broker, one, KINDS[one.use.kind].EXPLANATION.title) for broker, one in others[:SHOWN]
         ],
         "others_total": len(others),
         "others_are_unknown": unknown,

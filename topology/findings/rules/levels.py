@@ -11,7 +11,7 @@ from topology.findings.finding import rule
 
 def _find_incomplete(context: Context) -> Iterator[Hit]:
     for use in context.levels:
-        if use.missing and not use.has_foreign_names:
+        if use.missing:
             obj = ("topology", use.name)
             for sentence in use.missing:
                 yield Hit(use.name, context.evidence_of(obj, "levels", "incomplete", sentence))

@@ -26,13 +26,9 @@ from topology.patterns.busy_wait.params import (
     laps_of,
     wait_name,
 )
-from topology.patterns.pattern import (
-    Copy,
-    ParamsError,
-    Pattern,
-    Reading,
-)
+from topology.patterns.pattern import ParamsError, Pattern
 from topology.patterns.texts import refuse
+from topology.structure.copies import Copy, Reading
 
 LONGEST = timedelta(milliseconds=MAXIMUM_TTL_MS)
 

@@ -13,12 +13,11 @@ from topology.patterns.busy_wait.params import (
     Params,
     definitions,
 )
-from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import (
     ParamsError,
     Use,
 )
-from topology.patterns.uses import make_managed_use, make_unmanaged_use
+from topology.patterns.uses import make_managed_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -42,8 +41,7 @@ def _use(found: Definitions, room: Queue) -> Use | None:
     try:
         params = Params(name, (room.message_ttl,))
     except ParamsError:
-        is_odd = visibility_problem(name)
-        return make_unmanaged_use(KIND, name, found, (room.name, waiting)) if is_odd else None
+        return None
     use = make_managed_use(KIND, params.queue, params, definitions(params), found)
     if found.queue(params.queue):
         return use

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import milliseconds
-from topology.patterns.names import LONGEST_NAME_BYTES, name_problem, visibility_problem
+from topology.patterns.names import LONGEST_NAME_BYTES, name_problem
 from topology.patterns.pattern import ParamsError
 from topology.patterns.texts import (
     choice_problem,
@@ -134,15 +134,6 @@ def _prefix_problem(params: Params) -> str:
     if params.preset == "own" and not params.prefix:
         return "Custom names need a prefix."
     return name_problem(params.prefix, LONGEST_PREFIX_BYTES) if params.prefix else ""
-
-
-def odd_prefix(lowest: str) -> str:
-    """The prefix in the lowest level's name, where it is one that we would not give; else ""."""
-    for ending in ENDINGS.values():
-        prefix = lowest.removesuffix(ending)
-        if prefix != lowest and visibility_problem(prefix):
-            return prefix
-    return ""
 
 
 # The text behind the prefix in the lowest level's name.

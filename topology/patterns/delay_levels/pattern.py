@@ -25,16 +25,8 @@ from topology.patterns.delay_levels import params as parameters
 from topology.patterns.delay_levels import recognize as recognition
 from topology.patterns.delay_levels.params import Params, delivery_name, level_name, next_name
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
-from topology.patterns.pattern import (
-    MADE_UP,
-    Code,
-    Copy,
-    ParamsError,
-    Pattern,
-    Reading,
-    Tap,
-    too_long,
-)
+from topology.patterns.pattern import MADE_UP, Code, ParamsError, Pattern, too_long
+from topology.structure.copies import Copy, Reading, Tap
 
 
 class DelayLevels(Pattern, parts=(parameters, objects, recognition)):

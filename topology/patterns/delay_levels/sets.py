@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from topology.definitions import Definitions
-from topology.patterns.delay_levels.chains import read_level
+from topology.definitions import Definitions, Queue, is_tap
 
+_BIT = re.compile(r"((?:\*\.)*)([01])\.#")
 _NUMBERED = re.compile(r"(.*\D)(\d{1,2})", re.DOTALL)
 
 
@@ -30,12 +30,32 @@ def find_level_sets(found: Definitions) -> list[LevelSet]:
     counted: dict[str, Counter[tuple[int, int]]] = {}
     for exchange in sorted(found.exchanges, key=lambda exchange: exchange.name):
         numbered = _NUMBERED.fullmatch(exchange.name)
-        level = read_level(exchange.name, found) if numbered else None
-        if numbered is None or level is None or level.queue is None or level.passes is None:
+        level = _read_level(exchange.name, found) if numbered else None
+        if numbered is None or level is None:
             continue
+        skipped, queue = level
         stem, digits = numbered.groups()
-        unit_ms, rest = divmod(level.queue.message_ttl_ms or 0, 2 ** int(digits))
+        unit_ms, rest = divmod(queue.message_ttl_ms or 0, 2 ** int(digits))
         if not rest:
             lowest = stem + ("00" if len(digits) > 1 and stem.endswith("-") else "0")
-            counted.setdefault(lowest, Counter())[unit_ms, level.skipped + int(digits) + 1] += 1
+            counted.setdefault(lowest, Counter())[unit_ms, skipped + int(digits) + 1] += 1
     return [LevelSet(lowest, *counts.most_common(1)[0][0]) for lowest, counts in counted.items()]
+
+
+def _read_level(name: str, found: Definitions) -> tuple[int, Queue] | None:
+    """How many bits of the key an exchange skips, and the queue of a 1 in the next one, where a 0
+    leads to the exchange into which this queue expires."""
+    leaving = [one for one in found.leaving(name) if not is_tap(one.destination)]
+    bits = [(match, one) for one in leaving if (match := _BIT.fullmatch(one.routing_key))]
+    passing = {
+        (match[1], one.destination)
+        for match, one in bits
+        if match[2] == "0" and not one.destination_is_queue
+    }
+    for match, one in bits:
+        queue = found.queue(one.destination) if one.destination_is_queue else None
+        if match[2] == "0" or queue is None or not queue.message_ttl_ms:
+            continue
+        if (match[1], queue.dead_letter_exchange or "") in passing:
+            return len(match[1]) // 2, queue
+    return None

@@ -18,8 +18,9 @@ from topology.message import ATTEMPT_HEADER, Headers, Route
 from topology.patterns.delay_queues import params as parameters
 from topology.patterns.delay_queues import recognize as recognition
 from topology.patterns.delay_queues.params import SECOND, Params, queue_name
-from topology.patterns.pattern import Copy, Pattern, Reading, refuse_unless_offered
+from topology.patterns.pattern import Pattern, refuse_unless_offered
 from topology.patterns.texts import refuse
+from topology.structure.copies import Copy, Reading
 
 
 class DelayQueues(Pattern, parts=(parameters, recognition)):

@@ -14,32 +14,20 @@ from topology.patterns.delay_queues.params import (
     definitions,
     split_name,
 )
-from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import ParamsError, Use
-from topology.patterns.uses import find_foreign, find_missing, make_unmanaged_use
+from topology.patterns.uses import find_missing
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
     """Queues `<queue>_dlq_<seconds>` with a TTL that die into `<queue>` through the default
-    exchange, by the queue that they are for; with other names they have no parameters."""
+    exchange, by the queue that they are for."""
     delayed: dict[str, list[Queue]] = defaultdict(list)
-    others: dict[str, list[Queue]] = defaultdict(list)
     for queue in found.dying_into(""):
         named, work = split_name(queue.name), queue.dead_letter_routing_key
-        if not queue.message_ttl_ms or work is None:
-            continue
-        if named and work == named[0]:
+        if queue.message_ttl_ms and named and work == named[0]:
             delayed[work].append(queue)
-        elif _may_delay(queue) and work != queue.name and found.queue(work) is not None:
-            others[work].append(queue)
     uses = (_use(work, queues, found) for work, queues in sorted(delayed.items()))
-    known = [use for use in uses if use is not None]
-    return [*known, *find_foreign(KIND, others, {use.name for use in known}, _doubt)]
-
-
-def _may_delay(queue: Queue) -> bool:
-    """A stream has no TTL of a message, and a queue with a lease is a hold queue."""
-    return queue.type in ("classic", "quorum") and "x-expires" not in queue.arguments
+    return [use for use in uses if use is not None]
 
 
 def _doubt(work: str, queues: Sequence[Queue]) -> tuple[str, ...]:
@@ -59,9 +47,7 @@ def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
     try:
         params = Params(work, tuple(split[1] for split in named.values() if split))
     except ParamsError:
-        return (
-            make_unmanaged_use(KIND, work, found, list(named)) if visibility_problem(work) else None
-        )
+        return None
     untrue = [queue for queue in queues if not _is_true(queue)]
     other = definitions(params).without(queue.identity for queue in untrue)
     missing = [*(_explain_other_ttl(queue) for queue in untrue), *find_missing(other, found)]

@@ -24,7 +24,8 @@ from topology.message import Headers, Route
 from topology.patterns.delayed_exchange import params as parameters
 from topology.patterns.delayed_exchange import recognize as recognition
 from topology.patterns.delayed_exchange.params import Params
-from topology.patterns.pattern import Copy, Pattern, Reading, Tap, too_long
+from topology.patterns.pattern import Pattern, too_long
+from topology.structure.copies import Copy, Reading, Tap
 
 LONGEST = timedelta(milliseconds=LONGEST_DELAY_MS)
 FIRST_WITHOUT = (4, 3)

@@ -36,16 +36,8 @@ from topology.patterns.hold_queues.params import (
 )
 from topology.patterns.hold_queues.recognize import hold_queue, is_held_for
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
-from topology.patterns.pattern import (
-    MADE_UP,
-    Code,
-    Copy,
-    ParamsError,
-    Pattern,
-    Reading,
-    Tap,
-    refuse_unless_offered,
-)
+from topology.patterns.pattern import MADE_UP, Code, ParamsError, Pattern, refuse_unless_offered
+from topology.structure.copies import Copy, Reading, Tap
 
 PROBE_DELAY = timedelta(minutes=1)
 # The types that can keep a key or a header apart from all others.

@@ -11,7 +11,6 @@ from topology.delays import milliseconds
 from topology.patterns.hold_queues.params import KIND, LEASES, Params, expires_ms, queue_name
 from topology.patterns.names import visibility_problem
 from topology.patterns.pattern import ParamsError, Use
-from topology.patterns.uses import find_foreign, make_unmanaged_use
 
 DEFAULT_EXCHANGE = "(default exchange)"
 
@@ -46,30 +45,17 @@ def is_held_for(exchange: str, queue: Queue) -> bool:
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
-    """Queues with a TTL, a lease and a destination of their own, by the destination exchange.
-
-    Those with other names are no namespace of ours to rebuild.
-    """
+    """Queues with a TTL, a lease and a destination of their own, by the destination exchange."""
     by_exchange: dict[str, list[Queue]] = defaultdict(list)
-    others: dict[str, list[Queue]] = defaultdict(list)
     for queue in sorted(found.queues, key=lambda queue: queue.name):
         exchange = queue.dead_letter_exchange
         if exchange is not None and is_held_for(exchange, queue):
             by_exchange[exchange].append(queue)
-        elif exchange is not None and _is_leased(queue):
-            others[exchange].append(queue)
     uses = (
         _use(found, exchange, sorted(queues, key=lambda queue: queue.name))
         for exchange, queues in sorted(by_exchange.items())
     )
-    known = [use for use in uses if use is not None]
-    return [*known, *find_foreign(KIND, others, {use.name for use in known})]
-
-
-def _is_leased(queue: Queue) -> bool:
-    """Whether it is for one delay and one destination, and goes when it is no longer used."""
-    is_timed = bool(queue.message_ttl_ms) and queue.arguments.number("x-expires") is not None
-    return is_timed and queue.dead_letter_routing_key is not None and queue.type != "stream"
+    return [use for use in uses if use is not None]
 
 
 def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | None:
@@ -77,7 +63,7 @@ def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | No
     keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
     waits = tuple(queue.message_ttl or timedelta(0) for queue in queues)
     if visibility_problem(exchange):
-        return make_unmanaged_use(KIND, exchange, found, [queue.name for queue in queues])
+        return None
     best: Use | None = None
     for lease in LEASES:
         try:

@@ -15,10 +15,11 @@ from typing import Any
 
 from topology.definitions import Definitions
 from topology.message import Route
-from topology.patterns.pattern import Code, Copy, ParamsError, Pattern, Reading, Tap
+from topology.patterns.pattern import Code, ParamsError, Pattern
 from topology.patterns.quorum_retry import params as parameters
 from topology.patterns.quorum_retry import recognize as recognition
 from topology.patterns.quorum_retry.params import Params
+from topology.structure.copies import Copy, Reading, Tap
 
 FIRST_VERSION = (4, 3)
 ZERO = timedelta(0)

@@ -14,28 +14,14 @@ from topology.patterns.uses import make_managed_use
 def recognize(found: Definitions) -> Sequence[Use]:
     """Quorum queues with delayed retries, whatever feeds them.
 
-    One that dead-letters straight into another queue, with a limit and both delays stated, has
-    parameters that rebuild it.
+    Those that dead-letter straight into another queue, with a limit and both delays stated.
     """
     return [
-        _use(found, queue)
+        make_managed_use(KIND, queue.name, params, definitions(params), found)
         for queue in sorted(found.queues, key=lambda queue: queue.name)
         if queue.type == "quorum" and queue.arguments.text("x-delayed-retry-type") in KINDS
+        if (params := _params_of(found, queue)) is not None
     ]
-
-
-def _use(found: Definitions, queue: Queue) -> Use:
-    params = _params_of(found, queue)
-    if params is None:
-        missing = "" if queue.dead_letter_exchange is not None else _UNPARKED.format(queue.name)
-        claims = frozenset({queue.identity})
-        return Use(KIND, queue.name, None, claims, (missing,) if missing else ())
-    return make_managed_use(KIND, queue.name, params, definitions(params), found)
-
-
-_UNPARKED = (
-    "The queue “{}” has no dead-letter exchange, so RabbitMQ drops messages after the last retry."
-)
 
 
 def _params_of(found: Definitions, queue: Queue) -> Params | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from topology.deaths import newest_death, read_history
 from topology.message import Route
-from topology.patterns.pattern import Copy, Pattern, Reading, Tap, too_long
+from topology.patterns.pattern import Pattern, too_long
 from topology.patterns.retry_ladder import params as parameters
 from topology.patterns.retry_ladder import recognize as recognition
 from topology.patterns.retry_ladder.params import (
@@ -29,6 +29,7 @@ from topology.patterns.retry_ladder.params import (
     rung_name,
     tried_key,
 )
+from topology.structure.copies import Copy, Reading, Tap
 
 ZERO = timedelta(0)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from topology.definitions import Definitions, Identity, Queue, is_tap
+from topology.definitions import Definitions, Queue, is_tap
 
 _TRIED = re.compile(r"(.*)\.try\.([1-9]\d{0,2})", re.DOTALL)
 
@@ -15,32 +15,15 @@ _TRIED = re.compile(r"(.*)\.try\.([1-9]\d{0,2})", re.DOTALL)
 class LadderSet:
     """The rungs that die into `exchange` with `<key>.try.k`, in their order.
 
-    `gaps` are the numbers missing below the last. `work` is the queue that gets the retries and
-    fails into the exchange `ladder`, which leads to the rungs; without one, `ladder` is a guess
-    by name. `parking` is the queue it leads to from the last rung, "" when none is seen.
+    `gaps` are the numbers missing below the last. `parking` is the queue to which the ladder's
+    exchange leads from the last rung, "" when none is seen.
     """
 
     exchange: str
     key: str
     rungs: tuple[Queue, ...]
     gaps: tuple[int, ...]
-    ladder: str
     parking: str
-    work: Queue | None
-
-    def claims(self, found: Definitions) -> frozenset[Identity]:
-        """Its queues, the bindings between its parts, and the exchanges that serve nothing else."""
-        queues = {queue.name for queue in (*self.rungs, self.work) if queue} | {self.parking}
-        claimed: set[Identity] = {("queue", name) for name in queues}
-        for exchange in (self.exchange, self.ladder):
-            inner = {b for queue in queues for b in found.leads(exchange, queue)}
-            claimed.update(binding.identity for binding in inner)
-            serves_only_it = all(
-                b in inner or is_tap(b.destination) for b in found.leaving(exchange)
-            )
-            if serves_only_it and not exchange.startswith("amq."):
-                claimed.add(("exchange", exchange))
-        return frozenset(identity for identity in claimed if found.get(identity))
 
 
 def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
@@ -51,7 +34,7 @@ def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
     """
     by_path: dict[tuple[str, str], dict[int, Queue]] = {}
     for queue in sorted(found.queues, key=lambda queue: queue.name):
-        if climbed := read_rung(queue):
+        if climbed := _read_rung(queue):
             exchange, key, number = climbed
             rungs = by_path.setdefault((exchange, key), {})
             if number not in rungs or queue.name == f"{exchange}-rung-{number}":
@@ -59,7 +42,7 @@ def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
     return [_make_set(found, *path, rungs) for path, rungs in sorted(by_path.items())]
 
 
-def read_rung(queue: Queue) -> tuple[str, str, int] | None:
+def _read_rung(queue: Queue) -> tuple[str, str, int] | None:
     """The exchange, key and number that a rung dies back with; None for what is none."""
     tried = _TRIED.fullmatch(queue.dead_letter_routing_key or "")
     if tried is None or not queue.dead_letter_exchange or queue.message_ttl_ms is None:
@@ -74,37 +57,13 @@ def _make_set(
 ) -> LadderSet:
     numbers = sorted(by_number)
     rungs = tuple(by_number[number] for number in numbers)
-    ladders = {source for rung in rungs for source in found.sources(rung.name)}
-    usual_first = sorted(ladders, key=lambda name: (name != f"{exchange}-ladder", name))
-    ladder, work = _find_work(found, exchange, key, usual_first)
     return LadderSet(
         exchange=exchange,
         key=key,
         rungs=rungs,
         gaps=tuple(sorted(set(range(1, numbers[-1])) - set(numbers))),
-        ladder=ladder,
-        parking=_find_parking(found, ladder, key, numbers[-1]),
-        work=work,
+        parking=_find_parking(found, f"{exchange}-ladder", key, numbers[-1]),
     )
-
-
-def _find_work(
-    found: Definitions, exchange: str, key: str, ladders: Iterable[str]
-) -> tuple[str, Queue | None]:
-    """The queue that the retries come back to, and through which exchange it fails into them.
-
-    One whose binding begins with the key comes before one that may have another's.
-    """
-    first: tuple[str, Queue | None] = (f"{exchange}-ladder", None)
-    for ladder in ladders:
-        for queue in found.dying_into(ladder):
-            leading = found.leads(exchange, queue.name)
-            if queue.message_ttl_ms is not None or not leading:
-                continue
-            if any(f"{binding.routing_key}.".startswith(f"{key}.") for binding in leading):
-                return ladder, queue
-            first = first if first[1] else (ladder, queue)
-    return first
 
 
 def _find_parking(found: Definitions, ladder: str, key: str, last: int) -> str:

@@ -20,13 +20,7 @@ from typing import Any
 
 from topology.deaths import newest_death, read_history
 from topology.message import Route
-from topology.patterns.pattern import (
-    Copy,
-    Pattern,
-    Reading,
-    Tap,
-    too_long,
-)
+from topology.patterns.pattern import Pattern, too_long
 from topology.patterns.retry_loop import form, objects
 from topology.patterns.retry_loop import params as parameters
 from topology.patterns.retry_loop import recognize as recognition
@@ -35,6 +29,7 @@ from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.keys import key_for, matches
 from topology.patterns.retry_loop.objects import binding_arguments
 from topology.patterns.retry_loop.params import Params, Timeout, stray_key
+from topology.structure.copies import Copy, Reading, Tap
 
 # As in the article: two retries after the first attempt.
 RETRY_COUNT = 2

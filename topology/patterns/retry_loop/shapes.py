@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
 
-from topology.definitions import Binding, Definitions, Identity, Queue
+from topology.definitions import Binding, Definitions, Queue
 from topology.patterns.pattern import ParamsError
 from topology.patterns.retry_loop.params import (
     EXCHANGE_TYPES,
@@ -46,14 +46,6 @@ class Loop:
     split: str
     branches: tuple[Branch, ...]
     unmatched: Branch | None = None
-
-    def identities(self) -> frozenset[Identity]:
-        """Of all its exchanges and queues, and of its bindings but those into the input queue."""
-        branches = [*self.branches, *([self.unmatched] if self.unmatched else [])]
-        sources = {self.input_exchange, self.back, *(branch.binding.source for branch in branches)}
-        objects = [obj.identity for branch in branches for obj in (branch.binding, branch.queue)]
-        exchanges = [("exchange", name) for name in sources]
-        return frozenset([("queue", self.work), *exchanges, *objects])
 
 
 Branches: TypeAlias = Mapping[str, Sequence[Branch]]

@@ -15,10 +15,11 @@ from typing import Any
 from topology.deaths import newest_death, read_history
 from topology.definitions import Binding, Definitions
 from topology.message import Route
-from topology.patterns.pattern import Copy, Pattern, Reading, Tap
+from topology.patterns.pattern import Pattern
 from topology.patterns.retry_pair import params as parameters
 from topology.patterns.retry_pair import recognize as recognition
 from topology.patterns.retry_pair.params import Params, retry_name
+from topology.structure.copies import Copy, Reading, Tap
 
 
 class RetryPair(Pattern, parts=(parameters, recognition)):

@@ -1,16 +1,15 @@
-"""Retry pairs in a vhost: those of our names, whole or not, and those of any others."""
+"""Retry pairs in a vhost, whole or not, by their names."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from topology.definitions import Binding, Definitions, Queue
-from topology.patterns.names import visibility_problem
+from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.patterns.pattern import ParamsError, Use
+from topology.patterns.retry_loop.keys import matches
 from topology.patterns.retry_pair.params import KIND, Params, definitions
-from topology.patterns.retry_pair.shapes import claims_of, find_pairs, is_taken
-from topology.patterns.uses import make_managed_use, make_unmanaged_use
+from topology.patterns.uses import make_managed_use
 
 # Of its six objects; a missing exchange has no bindings.
 LEAST_LEFT = 4
@@ -19,17 +18,15 @@ LEAST_LEFT = 4
 def recognize(found: Definitions) -> Sequence[Use]:
     """Two queues, each with the exchange that feeds the other as its dead-letter exchange.
 
-    The retry queue has a TTL, the work queue has none. The exchanges' names do not matter to find
-    a pair, but only queues `<name>` and `<name>-retry` and a non-empty key give parameters that
-    recreate it. An incomplete pair is recognized by these names too.
+    The retry queue has a TTL, the work queue has none. Queues `<name>` and `<name>-retry` and a
+    non-empty key give parameters that recreate it; an incomplete pair is recognized by them too.
     """
-    named = [
+    return [
         use
         for queue in sorted(found.queues, key=lambda queue: queue.name)
         if queue.name.endswith("-retry")
         and (use := _find_whole(found, queue) or _find_partial(found, queue)) is not None
     ]
-    return [*named, *_find_unmanaged(found, {use.name for use in named})]
 
 
 def _find_whole(found: Definitions, retry: Queue) -> Use | None:
@@ -41,10 +38,7 @@ def _find_whole(found: Definitions, retry: Queue) -> Use | None:
 
 
 def _find_partial(found: Definitions, retry: Queue) -> Use | None:
-    """The work queue, an exchange or a binding is missing, but one binding shows the key.
-
-    If no binding is left, two queues that name each other's exchange still are a pair.
-    """
+    """The work queue, an exchange or a binding is missing, but one binding shows the key."""
     name = retry.name.removesuffix("-retry")
     work = found.queue(name)
     if retry.dead_letter_exchange != name or retry.dead_letter_routing_key is not None:
@@ -52,24 +46,8 @@ def _find_partial(found: Definitions, retry: Queue) -> Use | None:
     if work and (work.dead_letter_exchange != retry.name or work.message_ttl_ms is not None):
         return None
     key = _key([*found.leads(name, name), *found.leads(retry.name, retry.name)])
-    if not key:
-        return _find_without_exchanges(found, work, retry) if work else None
-    use = _find_use(found, retry, key)
+    use = _find_use(found, retry, key) if key else None
     return use if use and len(use.claims) >= LEAST_LEFT else None
-
-
-def _find_without_exchanges(found: Definitions, work: Queue, retry: Queue) -> Use | None:
-    """Both exchanges are missing, and their bindings with them."""
-    names = (work.name, retry.name)
-    if not retry.message_ttl_ms or any(map(found.exchange, names)):
-        return None
-    missing = tuple(
-        f"The exchange “{name}” and its binding to the queue “{name}” are missing."
-        for name in names
-    )
-    remark = "The routing key of the bindings is unknown, so Delayboard cannot restore them."
-    claims = frozenset([work.identity, retry.identity])
-    return Use(KIND, work.name, None, claims, missing, (remark,))
 
 
 def _find_use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
@@ -79,12 +57,7 @@ def _find_use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
     try:
         params = Params(name, retry.message_ttl, routing_key)
     except ParamsError:
-        named = [name, retry.name]
-        return (
-            make_unmanaged_use(KIND, name, found, named, named)
-            if visibility_problem(name)
-            else None
-        )
+        return None
     branches = ((name, retry.name), (retry.name, name))
     losses = (_explain_loss(found, found.queue(one), other) for one, other in branches)
     remarks = tuple(remark for remark in losses if remark)
@@ -100,7 +73,7 @@ def _explain_loss(found: Definitions, queue: Queue | None, to: str) -> str:
         return ""
     exchange = found.exchange(queue.dead_letter_exchange)
     bound = found.leads(queue.dead_letter_exchange, to)
-    if exchange is None or any(is_taken(exchange, binding, key) for binding in bound):
+    if exchange is None or any(_is_taken(exchange, binding, key) for binding in bound):
         return ""
     return (
         f"“{queue.name}” dead-letters with the routing key “{key}”, but no binding from the "
@@ -108,15 +81,11 @@ def _explain_loss(found: Definitions, queue: Queue | None, to: str) -> str:
     )
 
 
-def _find_unmanaged(found: Definitions, named: Collection[str]) -> Iterator[Use]:
-    """Pairs by structure alone."""
-    pairs = [pair for pair in find_pairs(found) if pair.work.name not in named]
-    for pair, claims in zip(pairs, claims_of(found, pairs), strict=True):
-        lost = (
-            f"The exchange “{pair.lost}” is missing, so RabbitMQ drops messages after their delay."
-        )
-        missing = (lost,) if pair.lost else ()
-        yield Use(KIND, pair.work.name, None, claims, missing, has_foreign_names=True)
+def _is_taken(exchange: Exchange, binding: Binding, key: str) -> bool:
+    """Whether a message with this key takes a binding of the exchange, as far as keys decide."""
+    if exchange.type == "topic":
+        return matches(binding.routing_key, key)
+    return exchange.type != "direct" or binding.routing_key == key
 
 
 def _key(bindings: Sequence[Binding]) -> str:

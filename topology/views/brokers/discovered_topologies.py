@@ -23,7 +23,7 @@ from topology.operations.ownership import Refusal
 from topology.patterns.comparison import find_better
 from topology.patterns.names import describe_invisible
 from topology.patterns.pattern import Use
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS
 from topology.provisioning.recognition import Found, Recognition, recognize
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
@@ -108,11 +108,11 @@ def _compare(use: Use, snapshot: Snapshot) -> dict[str, Any]:
 def _kinds(recognition: Recognition) -> list[tuple[str, str, int]]:
     """Kind, its title, how many were found."""
     counts = Counter(one.use.kind for one in recognition.found)
-    return [(kind, PATTERNS[kind].EXPLANATION.title, count) for kind, count in counts.items()]
+    return [(kind, KINDS[kind].EXPLANATION.title, count) for kind, count in counts.items()]
 
 
 def _kind_title(use: Use) -> str:
-    return PATTERNS[use.kind].EXPLANATION.title
+    return KINDS[use.kind].EXPLANATION.title
 
 
 def _list_served(recognition: Recognition, wanted: DiscoveredFilter) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _draw_use(broker: Broker, one: Found, snapshot: Snapshot) -> Diagram:
     """As its topology's page would have it, or what it claims where no parameters rebuild it."""
     use = one.use
     if use.params is not None:
-        texts = PATTERNS[use.kind].store(use.params)
+        texts = KINDS[use.kind].store(use.params)
         return draw(Topology(broker=broker, kind=use.kind, name=use.name, params=texts), snapshot)
     part = replace(snapshot, definitions=snapshot.definitions.only(use.claims))
     graph = build(part, beside=snapshot.definitions)

@@ -21,7 +21,7 @@ from topology.graph.vhost.build import REST, Card, Overview, members, overview
 from topology.graph.vhost.owners import Group, Survey, name_of, part, survey
 from topology.graph.vhost.svg import arrange_cards, describe_objects, draw_cards
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS
 from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import Snapshot
 from topology.views.cache import SnapshotCache
@@ -122,7 +122,7 @@ def _draw_whole(broker: Broker, seen: Survey, opened: LinkTarget) -> Diagram | N
     if len(opened.ids) > MOST_IN_A_GRAPH:
         return None
     if found is not None and found.use.params is not None:
-        texts = PATTERNS[found.use.kind].store(found.use.params)
+        texts = KINDS[found.use.kind].store(found.use.params)
         use = Topology(broker=broker, kind=found.use.kind, name=found.use.name, params=texts)
         return draw(use, snapshot)
     inside = replace(snapshot, definitions=part(seen.definitions, opened.ids))
@@ -142,11 +142,11 @@ def _group(key: str, found: Found, snapshot: Snapshot) -> Group:
     return Group(
         key,
         found.use.name,
-        PATTERNS[found.use.kind].EXPLANATION.title,
+        KINDS[found.use.kind].EXPLANATION.title,
         frozenset(claimed | {f"queue/{name}" for name in found.queues}),
         found.waiting,
         tuple(_trouble(found, snapshot)),
-        forwarder_edges(PATTERNS[found.use.kind].forwarders(found.use.params))
+        forwarder_edges(KINDS[found.use.kind].forwarders(found.use.params))
         if found.use.params is not None
         else (),
     )

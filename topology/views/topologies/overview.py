@@ -15,7 +15,7 @@ from topology.models import Broker, Role, State, Topology
 from topology.operations import replace_tap
 from topology.patterns.comparison import DELAYS, list_costs
 from topology.patterns.pattern import Pattern
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import KINDS, PATTERNS
 from topology.views.diagram import draw_example
 from topology.views.findings.results import count_by_topology
 from topology.views.sorting import read_sort
@@ -81,14 +81,15 @@ def _list_patterns(brokers: Iterable[Broker]) -> list[tuple[str, Pattern, str]]:
 
 @require_safe
 def explain(request: HttpRequest, kind: str) -> HttpResponse:
-    if kind not in PATTERNS:
+    if kind not in KINDS:
         raise Http404
-    pattern = PATTERNS[kind]
+    pattern = KINDS[kind]
     context = {
         "kind": kind,
         "explanation": pattern.EXPLANATION,
         "example": pattern.consumer_example(pattern.EXAMPLE),
         "diagram": draw_example(kind),
         "patterns": PATTERNS,
+        "is_provisioned": kind in PATTERNS,
     }
     return render(request, "topology/explain.html", context)

@@ -1,0 +1,115 @@
+"""Chains in definitions as libraries and people declare them, and in those of every pattern."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.real_broker.proof.strategies import make_case
+from tests.topology.pattern_cases import CASES
+from tests.topology.structure.exits import leave
+from tests.topology.test_patterns import copy_of, routes, standing
+from topology.definitions import Arguments, BrokerObject, Definitions, Queue
+from topology.patterns.table import PATTERNS
+from topology.routing.walk import walk
+from topology.structure.chain import Chain
+from topology.structure.copies import Copy
+from topology.structure.find_chains import find_chains, make_chain
+from topology.structure.reading import Reader
+
+SECOND = timedelta(seconds=1)
+# Delays in an exchange, and in the work queue itself, which no copy shows.
+UNREAD = {"delayed_exchange", "quorum_retry"}
+
+
+def only(*objects: BrokerObject, consumed: frozenset[str] = frozenset()) -> Chain:
+    (chain,) = find_chains(Definitions.of(objects), consumed)
+    return chain
+
+
+def holding(name: str, exchange: str, key: str | None = None, **arguments: Any) -> Queue:
+    stated = {"x-dead-letter-exchange": exchange, **arguments}
+    if key is not None:
+        stated["x-dead-letter-routing-key"] = key
+    return Queue(name, arguments=Arguments(stated))
+
+
+@pytest.mark.parametrize("kind", sorted(CASES.keys() - UNREAD))
+def test_structure_reads_the_copies_of_every_pattern_as_the_pattern_means_them(kind: str) -> None:
+    pattern = PATTERNS[kind]
+
+    @given(CASES[kind].params)
+    def law(params: Any) -> None:
+        found = standing(pattern, params)
+        chains = find_chains(found, {one.queue for one in pattern.forwarders(params)})
+        for delay, target in routes(pattern, params):
+            if not delay:
+                continue
+            copy = copy_of(pattern.route(params, delay, target))
+            (outcome,) = walk(found, copy.exchange, copy.routing_key, headers=copy.headers).outcomes
+            (chain,) = [one for one in chains if outcome.hops[0].queue in one.queues]
+            reader = Reader(chain)
+            entry = reader.read(copy)
+            assert entry is not None
+            assert (entry.phase, entry.attempt) == ("entry", 1)
+            if kind != "busy_wait":
+                assert entry.delay == pattern.achievable(params, delay)
+            left = leave(chain, found, outcome, copy)
+            assert left is not None
+            out = reader.read(left)
+            assert out is not None
+            assert (out.phase, out.attempt, out.delay) == ("exit", 1, entry.delay)
+            assert out.destination == entry.destination
+
+    law()
+
+
+def test_what_structure_says_of_a_publish_is_what_the_route_simulation_says() -> None:
+    read = 0
+    for seed in range(300):
+        case = make_case(Random(seed))
+        found = case.definitions
+        chains = find_chains(found)
+        delays = {name for chain in chains if not chain.is_native for name in chain.queues}
+        others = {queue.name for queue in found.queues} - delays
+        walked = walk(
+            found,
+            case.exchange,
+            case.routing_key,
+            headers=case.headers,
+            expiration=case.expiration,
+            consumed=others,
+        )
+        copy = Copy(case.exchange, case.routing_key, case.headers, case.expiration)
+        for chain in chains:
+            if chain.is_native:
+                continue
+            reading = Reader(chain).read(copy)
+            entering = [
+                one for one in walked.outcomes if one.hops and one.hops[0].queue in chain.queues
+            ]
+            if "x-death" in case.headers:
+                continue
+            assert (reading is not None and reading.phase == "entry") == bool(entering), case
+            if reading is not None and entering:
+                assert reading.delay == max(one.after for one in entering), case
+                read += 1
+    assert read > 30
+
+
+def test_a_stored_chain_reads_what_the_found_one_reads() -> None:
+    for seed in range(200):
+        case = make_case(Random(seed))
+        copy = Copy(case.exchange, case.routing_key, case.headers, case.expiration)
+        for chain in find_chains(case.definitions):
+            again = make_chain(chain.name, chain.queues, chain.definitions)
+            assert (again.queues, again.exits, again.links) == (
+                chain.queues,
+                chain.exits,
+                chain.links,
+            )
+            assert Reader(again).read(copy) == Reader(chain).read(copy)

@@ -1,0 +1,1 @@
+"""Chains of others, adopted: topologies without a pattern."""

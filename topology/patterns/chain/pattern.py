@@ -1,0 +1,186 @@
+"""A chain of others that was adopted: its delays, routes and copies are read from structure.
+
+It provisions nothing. Its two kinds differ in what its messages are: new ones, which are listed
+under Scheduled, or failed ones, which are listed under Retrying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.message import Route
+from topology.patterns.chain import params as parameters
+from topology.patterns.chain.params import Params, chain_of, reader_of
+from topology.patterns.pattern import ParamsError, Pattern, Use
+from topology.patterns.texts import refuse
+from topology.routing.walk import walk
+from topology.structure.chain import Chain
+from topology.structure.copies import Copy, Reading, Tap
+from topology.structure.taps import describe_observation, place_taps
+
+_ZERO = timedelta(0)
+_OBJECTS = Definitions.of(
+    [
+        Exchange("orders-delay"),
+        Queue(
+            "orders-wait",
+            arguments=Arguments(
+                {
+                    "x-message-ttl": 60_000,
+                    "x-dead-letter-exchange": "",
+                    "x-dead-letter-routing-key": "orders",
+                }
+            ),
+        ),
+        Queue("orders"),
+        Binding("orders-delay", "orders-wait", "orders"),
+    ]
+)
+
+
+class DelayChain(Pattern, parts=(parameters,)):
+    KIND = "delay_chain"
+    EXAMPLE = Params("orders", ("orders-wait",), _OBJECTS, _OBJECTS)
+    CHANGE_OBSTACLE = ""
+
+    @staticmethod
+    def recognize(found: Definitions) -> Sequence[Use]:
+        """None: recognition finds the chains that no pattern explains."""
+        return ()
+
+    def title(self, params: Params) -> str:
+        return params.name
+
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """Through the entry whose way takes this long, else into its delay queue by name."""
+        refuse({"target": self.target_problem(params, target, Definitions())})
+        if delay <= _ZERO:
+            return Route("", target)
+        chain = chain_of(params)
+        for entry in chain.entries:
+            headers = {name: value for name, value in entry.arguments.items() if name != "x-match"}
+            for route in (
+                Route(entry.exchange, entry.routing_key, headers=headers),
+                Route("", entry.queue),
+            ):
+                if _arrives(params, route, delay, target):
+                    return route
+        offered = self.delays(params)
+        raise ParamsError(
+            {
+                "delay": f"No route of this topology brings a message to “{target}” after exactly "
+                "this delay."
+                if any(offered)
+                else "Delayboard cannot publish into this topology: the time that its messages "
+                "wait is no property of a queue alone."
+            }
+        )
+
+    def achievable(self, params: Params, delay: timedelta) -> timedelta:
+        return max(_ZERO, delay)
+
+    def delays(self, params: Params) -> Sequence[timedelta]:
+        """Those of queues of which one alone is passed; zero alone where there are none."""
+        chain = chain_of(params)
+        linked = {name for pair in chain.links for name in pair}
+        found = {chain.queue(name).message_ttl for name in chain.queues if name not in linked}
+        return tuple(sorted(ttl for ttl in found if ttl)) or (_ZERO,)
+
+    def longest(self, params: Params) -> timedelta:
+        """The sum of its queues where one trip may pass several."""
+        chain = chain_of(params)
+        return sum(chain.delays, _ZERO) if chain.links else max(chain.delays, default=_ZERO)
+
+    def targets(self, params: Params) -> Sequence[str]:
+        return chain_of(params).destinations
+
+    def target_problem(self, params: Params, target: str, found: Definitions) -> str:
+        ends = chain_of(params).destinations
+        if not ends:
+            return "No queue receives the messages of this topology."
+        if target not in ends:
+            return f"Messages of this topology go to {', '.join(ends[:5])}. Enter one of them."
+        return ""
+
+    def exit_of(self, params: Params, destination: str) -> tuple[str, str]:
+        """That of the first delay queue from which the destination is reached."""
+        chain = chain_of(params)
+        return next(
+            (
+                (one.exchange, key)
+                for one in chain.exits
+                for key in (one.routing_key, *_keys_of(chain, one.queue))
+                if key is not None and _reaches(params, one.exchange, key, destination)
+            ),
+            ("", destination),
+        )
+
+    def trials(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+        return [
+            (delay, target, target)
+            for delay in self.delays(params)
+            for target in self.targets(params)
+            if delay and self._has_route(params, delay, target)
+        ]
+
+    def _has_route(self, params: Params, delay: timedelta, target: str) -> bool:
+        try:
+            self.route(params, delay, target)
+        except ParamsError:
+            return False
+        return True
+
+    def probe_obstacle(self, params: Params, found: Definitions) -> str:
+        return (
+            "Probes are not available, because Delayboard binds no queue of its own behind delays "
+            "of others."
+        )
+
+    def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
+        chain = chain_of(params)
+        return (chain.phrase, *describe_observation(chain))
+
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        return reader_of(params).read(copy)
+
+    def read_copy(self, params: Params, copy: Copy) -> Reading | None:
+        """The route that the copy takes has its expiration."""
+        return self.read(params, copy)
+
+    def taps(self, params: Params) -> Sequence[Tap]:
+        return place_taps(chain_of(params))
+
+    def code_values(self, params: Params) -> Mapping[str, Any]:
+        return {"queue": next(iter(params.queues), params.name)}
+
+
+class RetryChain(DelayChain):
+    KIND = "retry_chain"
+    ATTEMPTS_COUNTED_BY = "x-death"
+
+
+delay_chain, retry_chain = DelayChain(), RetryChain()
+
+
+def _arrives(params: Params, route: Route, delay: timedelta, target: str) -> bool:
+    chain = chain_of(params)
+    ends = {queue.name for queue in params.in_force.queues} - set(chain.queues)
+    outcomes = walk(
+        params.in_force, route.exchange, route.routing_key, headers=route.headers, consumed=ends
+    ).outcomes
+    return [(one.ending, one.queue, one.after) for one in outcomes] == [
+        ("delivered", target, delay)
+    ]
+
+
+def _reaches(params: Params, exchange: str, key: str, queue: str) -> bool:
+    ends = {one.name for one in params.in_force.queues} - set(params.queues)
+    outcomes = walk(params.in_force, exchange, key, consumed=ends).outcomes
+    return any(one.queue == queue and len(one.hops) == 1 for one in outcomes)
+
+
+def _keys_of(chain: Chain, queue: str) -> Sequence[str]:
+    return [entry.routing_key for entry in chain.entries if entry.queue == queue]
