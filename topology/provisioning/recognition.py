@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from topology.definitions import (
     BrokerObject,
@@ -24,7 +25,9 @@ from topology.patterns.table import KINDS, PATTERNS
 from topology.provisioning.durations_in_names import untrue_names
 from topology.provisioning.plan import Change, Plan, compare, title
 from topology.snapshot import Snapshot
+from topology.structure.chain import as_document
 from topology.structure.find_chains import find_chains, make_chain
+from topology.structure.taps import describe_observation, place_taps
 
 _PLACES = {kind: place for place, kind in enumerate(PATTERNS)}
 
@@ -148,6 +151,36 @@ def recognize(snapshot: Snapshot) -> Recognition:
     found = tuple(replace(one, waiting=snapshot.sum_messages(one.delays)) for one in known.found)
     waiting = snapshot.sum_messages({name for one in found for name in one.delays})
     return replace(known, found=found, waiting=waiting)
+
+
+def describe_chains(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Every chain of a vhost as commands print it, with the pattern that declares the same.
+
+    `obstacles` are sentences on what is impossible for it; `observed` says by which means its
+    entries and exits can be seen: a tap, or only the firehose.
+    """
+    uses = {queue: one for one in recognize(snapshot).found for queue in one.queues}
+    documents = []
+    for chain in find_chains(snapshot.definitions, snapshot.consumed):
+        one = uses.get(chain.queues[0])
+        is_adoptable = one is not None and one.plan is not None
+        phases = {tap.phase for tap in place_taps(chain)}
+        obstacles = list(describe_observation(chain))
+        if not is_adoptable:
+            obstacles.append("It cannot be adopted: a name in it cannot be stored or read.")
+        documents.append(
+            {
+                **as_document(chain),
+                "pattern": one.use.kind if one and one.use.kind in PATTERNS else None,
+                "adoptable": is_adoptable,
+                "obstacles": obstacles,
+                "observed": {
+                    "entries": "tap" if "entry" in phases else "firehose",
+                    "exits": "tap" if "exit" in phases else "firehose",
+                },
+            }
+        )
+    return documents
 
 
 def departures(found: Found, snapshot: Snapshot) -> list[Departure]:

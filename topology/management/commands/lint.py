@@ -11,8 +11,6 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from topology.broker.errors import Unreachable
-from topology.broker.management.definitions_file import NotDefinitions, read_export
 from topology.content.text import count_of, visible
 from topology.findings import baseline, report
 from topology.findings.commands import Admin
@@ -22,7 +20,8 @@ from topology.findings.severity import Severity
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.input_file import is_file, read_json
-from topology.snapshot import Snapshot, version_numbers
+from topology.management.source import choose_vhost, read_snapshots
+from topology.snapshot import Snapshot
 
 SEVERITIES = [severity.key for severity in sorted(Severity, reverse=True)]
 
@@ -53,7 +52,7 @@ class Command(BoardCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         read, muted = _read_source(options)
-        snapshots = _chosen(read, options["vhost"])
+        snapshots = choose_vhost(read, options["vhost"])
         known = _known(options["baseline"])
         present = {vhost: find(snapshot) for vhost, snapshot in snapshots.items()}
         everything = {
@@ -102,44 +101,14 @@ class Command(BoardCommand):
 
 def _read_source(options: Mapping[str, Any]) -> tuple[dict[str, Snapshot], Collection[str]]:
     """Snapshots by vhost, and the keys of muted findings. Raises BadInput and Unreachable."""
-    source, version = options["source"], options["rabbitmq_version"]
-    if version and not version_numbers(version):
-        raise BadInput(f"“{version}” is no version of RabbitMQ. Give a number such as 4.3.")
-    if not is_file(source):
-        return _of_broker(source)
-    try:
-        return read_export(read_json(source), version), ()
-    except NotDefinitions as error:
-        raise BadInput(str(error)) from error
-
-
-def _of_broker(slug: str) -> tuple[dict[str, Snapshot], Collection[str]]:
-    """Raises BadInput and Unreachable."""
-    from topology import snapshots
+    read = read_snapshots(options["source"], options["rabbitmq_version"])
+    if is_file(options["source"]):
+        return read, ()
     from topology.models import Broker
     from topology.operations.finding_rows import find_mutes
 
-    broker = Broker.objects.filter(slug=slug).first()
-    if broker is None:
-        names = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
-        raise BadInput(f"“{slug}” is neither a file nor a broker. Existing brokers: {names}.")
-    known = snapshots.poll(broker, 60)
-    if known.snapshot is None or known.error:
-        raise Unreachable(known.error)
-    return {broker.vhost: known.snapshot}, find_mutes(broker, timezone.now())
-
-
-def _chosen(snapshots: dict[str, Snapshot], vhost: str | None) -> dict[str, Snapshot]:
-    """Raises BadInput."""
-    if vhost is None:
-        return snapshots
-    if vhost not in snapshots:
-        if names := ", ".join(f"“{name}”" for name in snapshots if name):
-            raise BadInput(f"The virtual host “{vhost}” is not in the source. It has {names}.")
-        raise BadInput(
-            "The file is the export of one virtual host and does not name it. Omit --vhost."
-        )
-    return {vhost: snapshots[vhost]}
+    broker = Broker.objects.get(slug=options["source"])
+    return read, find_mutes(broker, timezone.now())
 
 
 def _known(file: str | None) -> baseline.Known:
