@@ -137,7 +137,7 @@ def test_a_copy_is_read_by_the_queue_its_key_names_and_where_it_died(
     assert delay_queues.read(ORDERS, Copy("", key, headers)) == reading
 
 
-@pytest.mark.parametrize("attempt", ["2", True, None, -1, 0, 2.0, [2]])
+@pytest.mark.parametrize("attempt", ["two", True, None, -1, 0, 2.0, [2]])
 def test_an_odd_attempt_header_is_left_to_the_history(attempt: Any) -> None:
     reading = delay_queues.read(ORDERS, Copy("", "orders_dlq_10", {"attempt": attempt}))
     assert reading is not None

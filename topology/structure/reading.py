@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
 
+from topology.clients.attempts import count_failures
 from topology.deaths import Death, History, newest_death, read_history
 from topology.definitions import DELAY_HEADER, Queue
-from topology.message import ATTEMPT_HEADER, DEATH_HEADERS, Headers
+from topology.message import DEATH_HEADERS
 from topology.routing.matching.index import Index
 from topology.routing.outcome import RouteOutcome
 from topology.routing.walk import walk
@@ -39,30 +40,22 @@ class Reader:
     def read(self, copy: Copy) -> Reading | None:
         """None for a copy that is none of this chain, or is between two of its queues."""
         died = newest_death(copy.headers) or ("", "")
-        comes_out = died[1] == "expired" and died[0] in self._delays
         entering, arriving = self._split(copy)
-        if comes_out:
-            if entering is not None or not self._is_exit(died[0], copy):
+        if self._leaves(died, copy):
+            if entering is not None:
                 return None
             history = read_history(copy.headers)
-            return Reading(
-                "exit",
-                *self._name_end(arriving, history, copy),
-                self._find_delay(died[0], history),
-                self._count_attempt(history, copy.headers),
-                *died,
-            )
+            destination, queue = self._name_end(arriving, history, copy)
+            attempt = count_failures(copy.headers, destination) or self._count_trips(history) or 1
+            delay = self._find_delay(died[0], history)
+            return Reading("exit", destination, queue, delay, attempt, *died)
         if entering is not None:
             history = read_history(copy.headers)
-            trips = self._count_trips(history)
-            return Reading(
-                "entry",
-                self._name_end((entering,), history, copy)[0],
-                entering.hops[0].queue,
-                entering.after,
-                _read_attempt(copy.headers) or trips + 1,
-                *died,
-            )
+            destination, _ = self._name_end((entering,), history, copy)
+            failures = count_failures(copy.headers, destination)
+            attempt = failures or self._count_trips(history) + 1
+            queue = entering.hops[0].queue
+            return Reading("entry", destination, queue, entering.after, attempt, *died)
         if not arriving:
             return None
         destination, queue = self._name_end(arriving, History(), copy)
@@ -92,8 +85,16 @@ class Reader:
             consumed=self._ends,
         ).outcomes
 
-    def _is_exit(self, queue: str, copy: Copy) -> bool:
-        return copy.exchange == (self._delays[queue].dead_letter_exchange or "")
+    def _leaves(self, died: tuple[str, str], copy: Copy) -> bool:
+        """Whether it comes out of a delay queue, and was not published with an x-death of before:
+        consumers copy headers."""
+        queue, reason = died
+        waited = self._delays.get(queue)
+        if reason != "expired" or waited is None:
+            return False
+        key = waited.dead_letter_routing_key
+        is_way_out = copy.exchange == (waited.dead_letter_exchange or "")
+        return is_way_out and key in (None, copy.routing_key)
 
     def _name_end(
         self, arriving: Sequence[RouteOutcome], history: History, copy: Copy
@@ -124,9 +125,6 @@ class Reader:
         copy = Copy(death.exchange, death.routing_key, {}, death.original_expiration)
         entering, _ = self._split(copy)
         return entering.after if entering else _find_wait(self._delays[death.queue], None)
-
-    def _count_attempt(self, history: History, headers: Headers) -> int:
-        return _read_attempt(headers) or max(1, self._count_trips(history))
 
     def _count_trips(self, history: History) -> int:
         """How often it left the chain: queues that one trip passes count once."""
@@ -176,10 +174,3 @@ def _find_wait(queue: Queue, expiration: str | None) -> timedelta:
     if expiration is not None and expiration.isdecimal():
         stated.append(timedelta(milliseconds=int(expiration)))
     return min(stated) if stated else timedelta(0)
-
-
-def _read_attempt(headers: Headers) -> int:
-    """The consumer's own count; 0 where there is none."""
-    stated = headers.get(ATTEMPT_HEADER)
-    is_number = isinstance(stated, int) and not isinstance(stated, bool)
-    return max(0, stated) if is_number and isinstance(stated, int) else 0

@@ -17,6 +17,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
+from topology.clients.attempts import count_failures
 from topology.deaths import newest_death
 from topology.definitions import Binding, Definitions, is_own_queue, is_tap
 from topology.message import Route
@@ -159,9 +160,11 @@ class DelayLevels(Pattern, parts=(parameters, objects, recognition)):
             return Reading("publish", target, target, delay, 0, *death) if is_passing else None
         lowest = (units & -units).bit_length() - 1
         if copy.exchange in (next_name(params, lowest), delivery_name(params)):
-            return Reading("exit", target, target, delay, 1, *death)
+            attempt = count_failures(copy.headers, target) or 1
+            return Reading("exit", target, target, delay, attempt, *death)
         if level >= highest:
-            return Reading("entry", target, level_name(params, highest), delay, 1, *death)
+            attempt = count_failures(copy.headers, target) or 1
+            return Reading("entry", target, level_name(params, highest), delay, attempt, *death)
         return None
 
     def taps(self, params: Params) -> Sequence[Tap]:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from topology.clients.attempts import count_failures
 from topology.deaths import newest_death, read_history
 from topology.definitions import Definitions
-from topology.message import ATTEMPT_HEADER, Headers, Route
+from topology.message import ATTEMPT_HEADER, Route
 from topology.patterns.delay_queues import params as parameters
 from topology.patterns.delay_queues import recognize as recognition
 from topology.patterns.delay_queues.params import SECOND, Params, queue_name
@@ -73,14 +74,14 @@ class DelayQueues(Pattern, parts=(parameters, recognition)):
         last = newest_death(copy.headers) or ("", "")
         trips = sum(read_history(copy.headers).count(name, "expired") for name in names)
         if copy.routing_key in names:
-            attempt = _read_attempt(copy.headers) or trips + 1
+            attempt = count_failures(copy.headers, params.queue) or trips + 1
             return Reading(
                 "entry", params.queue, copy.routing_key, names[copy.routing_key], attempt, *last
             )
         if copy.routing_key != params.queue:
             return None
         if last[0] in names and last[1] == "expired":
-            attempt = _read_attempt(copy.headers) or trips
+            attempt = count_failures(copy.headers, params.queue) or trips
             return Reading("exit", params.queue, last[0], names[last[0]], attempt, *last)
         return Reading("publish", params.queue, params.queue, timedelta(0), 0, *last)
 
@@ -93,10 +94,3 @@ class DelayQueues(Pattern, parts=(parameters, recognition)):
 
 
 delay_queues = DelayQueues()
-
-
-def _read_attempt(headers: Headers) -> int:
-    """The consumer's own count; 0 where there is none."""
-    stated = headers.get(ATTEMPT_HEADER)
-    is_number = isinstance(stated, int) and not isinstance(stated, bool)
-    return max(0, stated) if is_number and isinstance(stated, int) else 0

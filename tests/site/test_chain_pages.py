@@ -1,0 +1,94 @@
+"""The pages of a chain of others that was adopted, in every shape."""
+
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+
+from tests.builders import make_broker
+from tests.site.page_setup import know, signed_in, text_of
+from tests.topology.builders import a_queue, a_snapshot
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange
+from topology.models import Broker, Role, Topology
+from topology.operations.export_topology import FORMATS
+from topology.operations.topology_rows import take_over
+from topology.provisioning.recognition import recognize
+
+pytestmark = pytest.mark.django_db
+
+BY_NAME = (
+    a_queue("mail", dlx="", key="mail.waiting"),
+    a_queue("mail.waiting", ttl=5000, dlx="", key="mail"),
+)
+BY_EXCHANGE = (
+    Exchange("delay"),
+    Exchange("work", "topic"),
+    a_queue("delay.5s", ttl=5000, dlx="work"),
+    a_queue("mail"),
+    a_queue("audit"),
+    Binding("delay", "delay.5s", "mail"),
+    Binding("work", "mail", "mail"),
+    Binding("work", "audit", "#"),
+)
+BY_EXPIRATION = (a_queue("mail", dlx="", key="dead"), a_queue("mail.delay", dlx="", key="mail"))
+TO_NOWHERE = (a_queue("mail.delay", ttl=5000, dlx="gone"),)
+LINKED = (
+    Exchange("far", "topic"),
+    Exchange("near", "topic"),
+    Exchange("out", "topic"),
+    a_queue("far", ttl=2000, dlx="near"),
+    a_queue("near", ttl=1000, dlx="out"),
+    a_queue("mail"),
+    Binding("far", "far", "1.#"),
+    Binding("far", "near", "0.#", destination_is_queue=False),
+    Binding("near", "near", "*.1.#"),
+    Binding("near", "out", "*.0.#", destination_is_queue=False),
+    Binding("out", "mail", "#.mail"),
+)
+NATIVE = (
+    a_queue("mail", type="quorum", **{"x_delayed_retry_type": "all", "x_delayed_retry_min": 1000}),
+)
+SHAPES = {
+    "by name": BY_NAME,
+    "by exchange": BY_EXCHANGE,
+    "by expiration": BY_EXPIRATION,
+    "to nowhere": TO_NOWHERE,
+    "linked": LINKED,
+    "native": NATIVE,
+}
+TABS = ("overview", "destinations", "definition", "comparison", "code", "settings")
+
+
+@pytest.fixture(params=sorted(SHAPES))
+def shape(request: pytest.FixtureRequest) -> tuple[BrokerObject, ...]:
+    return SHAPES[request.param]
+
+
+@pytest.fixture
+def adopted(shape: tuple[BrokerObject, ...]) -> Topology:
+    broker: Broker = make_broker()
+    know(broker, *shape)
+    (one,) = recognize(a_snapshot(Definitions.of(shape))).found
+    return take_over(None, broker, one.use.kind, one.use.params)
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_of_an_adopted_chain_is_shown(adopted: Topology, tab: str) -> None:
+    name = "topology" if tab == "overview" else f"topology_{tab}"
+    page = signed_in(Role.ADMIN).get(reverse(f"topology:{name}", args=[adopted.slug]))
+    assert page.status_code == 200
+    assert adopted.name in text_of(page)
+
+
+def test_an_adopted_chain_is_exported_and_on_every_list(adopted: Topology) -> None:
+    client = signed_in(Role.ADMIN)
+    for address in ("topologies", "publish", "scheduled", "retrying", "reports"):
+        assert client.get(f"/{address}/", follow=True).status_code == 200
+    for form in FORMATS:
+        address = reverse("topology:topology_export", args=[adopted.slug])
+        assert client.get(address, {"format": form}).status_code == 200
+    chosen = client.get("/publish/", {"topology": adopted.slug}, follow=True)
+    assert chosen.status_code == 200
+    for name in ("topology_edit", "patterns", "explain"):
+        given = {"topology_edit": [adopted.slug], "explain": [adopted.kind]}.get(name, [])
+        assert client.get(reverse(f"topology:{name}", args=given), follow=True).status_code == 200

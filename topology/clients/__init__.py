@@ -1,0 +1,1 @@
+"""How client libraries write what failed: one place for each thing that they write."""
