@@ -36,6 +36,7 @@ from topology.snapshot import QueueNumbers, Snapshot
 Found: TypeAlias = set[tuple[str, Evidence]]
 # The delay plugin is not in the packages.
 WITHOUT_PLUGIN = {"F30"}
+REFUSED = {"F31"} | WITHOUT_PLUGIN
 # What streams refuse, they accept from 3.12 on.
 ONLY_BEFORE_3_12 = {"F12"}
 
@@ -78,7 +79,7 @@ def test_a_broker_with_the_examples_has_the_findings_of_their_files(
     broker_node: PrivateNode, vhost: Vhost, kind: Literal["failing", "passing"]
 ) -> None:
     taken, refused = load(broker_node, vhost, kind)
-    assert refused == (WITHOUT_PLUGIN if kind == "failing" else set())
+    assert refused == (REFUSED if kind == "failing" else set())
     with Management(address_of(vhost)) as management:
         version = observe(management).version
         wanted = from_file(taken, kind, version)
@@ -93,7 +94,7 @@ def test_a_broker_with_the_examples_has_the_findings_of_their_files(
     reported = {rule_id for rule_id, evidence in wanted if names(evidence, rule_id)}
     late = set() if version.startswith("3.10") else ONLY_BEFORE_3_12
     if kind == "failing":
-        assert {rule.id for rule in RULES} - reported == WITHOUT_PLUGIN | late
+        assert {rule.id for rule in RULES} - reported == REFUSED | late
     else:
         assert reported == set()
 
@@ -246,6 +247,35 @@ def test_consumers_on_a_delay_queue_and_in_a_loop_are_found(
             return {"L04", "L07"} <= set(live(vhost))
 
         eventually(is_found, "both are found")
+
+
+@every_generation
+def test_a_rejected_message_stays_where_neither_a_ttl_nor_a_consumer_ends_its_wait(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    """F32: its own expiration went with the rejection."""
+    to_wait = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"}
+    to_work = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"}
+    declare(vhost, Queue("work", arguments=Arguments(to_wait)))
+    declare(vhost, Queue("wait", arguments=Arguments(to_work)))
+    with closing(pika.BlockingConnection(pika.URLParameters(vhost.amqp_url))) as connection:
+        channel = connection.channel()
+        channel.basic_consume(
+            "work", lambda channel, method, *rest: channel.basic_reject(method.delivery_tag, False)
+        )
+        channel.basic_publish("", "work", b"", pika.BasicProperties(expiration="500"))
+
+        def is_found() -> bool:
+            connection.process_data_events(0.2)
+            found = {one.rule.id: one for one in find(declare(vhost))}
+            return "F32" in found and found["F32"].severity == Severity.STUCK
+
+        eventually(is_found, "it is found")
+        (before,) = (one for one in find(declare(vhost)) if one.rule.id == "F32")
+    assert [evidence.object for evidence in before.evidence] == [("queue", "wait")]
+    request = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    (message,) = call_api(broker_node, "POST", f"queues/{vhost.name}/wait/get", request)
+    assert "expiration" not in message["properties"]
 
 
 @every_generation

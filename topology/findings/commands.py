@@ -15,12 +15,14 @@ from topology.definitions import ArgumentValue, Binding, Queue
 
 # Words that a person has to replace.
 VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY = "VIRTUAL_HOST", "TARGET_QUEUE", "TARGET_KEY"
-MAXIMUM_LENGTH = "MAXIMUM_LENGTH"
+MAXIMUM_LENGTH, TIME_TO_LIVE = "MAXIMUM_LENGTH", "TIME_TO_LIVE"
+_NUMBERS = (MAXIMUM_LENGTH, TIME_TO_LIVE)
 _BLANKS: Mapping[str, str] = {
     VIRTUAL_HOST: "the name of the virtual host",
     TARGET_QUEUE: "the name of the queue that gets these messages",
     TARGET_KEY: "the routing key of these messages",
     MAXIMUM_LENGTH: "the number of messages that the queue can hold, such as 100000",
+    TIME_TO_LIVE: "the milliseconds that a message waits, such as 30000",
 }
 LONGEST_NAME_BYTES = 255
 _DELETE = 'rabbitmqctl delete_queue -p "$VHOST"'
@@ -174,7 +176,8 @@ def set_policy(name: str, queue: str, **definition: ArgumentValue) -> Replacemen
         {key.replace("_", "-"): value for key, value in definition.items()}, ensure_ascii=False
     )
     # A number that a person has to choose is no text.
-    given = given.replace(f'"{MAXIMUM_LENGTH}"', MAXIMUM_LENGTH)
+    for number in _NUMBERS:
+        given = given.replace(f'"{number}"', number)
     pattern = f"^{re.escape(queue)}$"
     command = (
         f'rabbitmqctl set_policy -p "$VHOST" {quote(name)} {quote(pattern)} {quote(given)} '

@@ -13,6 +13,7 @@ from topology.definitions import (
     Exchange,
     Identity,
     Queue,
+    has_dead_letter_name,
     show_value,
 )
 from topology.findings.commands import (
@@ -25,6 +26,8 @@ from topology.findings.commands import (
 )
 from topology.findings.evidence import Evidence
 from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
+from topology.patterns.delay_queues.params import split_name
+from topology.patterns.hold_queues.recognize import is_held_for
 from topology.patterns.pattern import Use
 from topology.routing.context import Circumstances, merge_consumers
 from topology.routing.cycle import Reason
@@ -49,6 +52,15 @@ def state_unless(unknown: Collection[Unknown]) -> str:
     """The condition of a hit: what such a message may have that changes where it goes."""
     named = [_UNKNOWN[part] for part in ("keys", "headers") if part in unknown]
     return f"the message has {' or '.join(named)} for another queue" if named else ""
+
+
+def _is_named_delay(queue: Queue) -> bool:
+    """By the names of delay queues and hold queues, which have the TTL and the destination."""
+    named, exchange = split_name(queue.name), queue.dead_letter_exchange
+    if exchange is None or queue.message_ttl_ms is None:
+        return False
+    is_ours = named is not None and (exchange, queue.dead_letter_routing_key) == ("", named[0])
+    return is_ours or is_held_for(exchange, queue)
 
 
 @dataclass(frozen=True)
@@ -200,6 +212,26 @@ class Context:
             if hop.queue != death.queue.name
         }
         return frozenset(name for name in waits | self.level_queues if self._has_ttl(name))
+
+    def may_delay(self, queue: Queue) -> str | None:
+        """The condition on which it is a delay; "" for what surely is, None for any other.
+
+        A work queue with a TTL is none: its messages go to a queue for failed ones, or consumers
+        read it.
+        """
+        if queue.name in self.delays or _is_named_delay(queue):
+            return ""
+        if queue.message_ttl_ms is None or self.is_consumed(queue):
+            return None
+        ends = [
+            end.queue
+            for key in (self.keys(queue) or ())[:MOST_KEYS]
+            for end in self.die(queue, "expired", key).delivered
+        ]
+        if not ends or any(name == queue.name or has_dead_letter_name(name) for name in ends):
+            return None
+        is_known = self.numbers(queue).consumers is not None
+        return "" if is_known else f"consumers read “{queue.name}”"
 
     def _has_ttl(self, name: str) -> bool:
         queue = self.index.queues.get(name)

@@ -8,7 +8,13 @@ from datetime import timedelta
 import pytest
 
 from tests.topology.findings.examples import EXAMPLES
-from tests.topology.findings.examples.example import Example, binding, exchange, queue
+from tests.topology.findings.examples.example import (
+    Example,
+    binding,
+    exchange,
+    policy,
+    queue,
+)
 from topology.broker.management.definitions_file import read_export
 from topology.definitions import Arguments, Binding
 from topology.exports.raw_definitions import Raw
@@ -17,6 +23,7 @@ from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
 from topology.findings.severity import Severity
 from topology.findings.table import LIVE_RULES, RULES
+from topology.snapshot import QueueNumbers
 
 BY_ID = {rule.id: rule for rule in (*RULES, *LIVE_RULES)}
 
@@ -165,6 +172,87 @@ def test_dead_letters_whose_only_queue_does_not_last_are_found(
     ]
     assert all(gone in sentence for sentence in found)
     assert len(found) == bool(gone)
+
+
+WORK = queue("work")
+TO_WORK = {"dlx": "", "key": "work"}
+
+
+@pytest.mark.parametrize("rule", ["F19", "F20"])
+@pytest.mark.parametrize(
+    ("name", "consumers", "severity"),
+    [
+        ("work_dlq_5", None, Severity.TIMING),
+        ("delay.5000..work", None, Severity.TIMING),
+        ("hold", None, Severity.STYLE),
+        ("hold", 0, Severity.TIMING),
+        ("hold", 1, None),
+    ],
+)
+def test_a_delay_queue_that_nothing_returns_to_is_checked_too(
+    rule: str, name: str, consumers: int | None, severity: Severity | None
+) -> None:
+    """A file does not show whether consumers read a queue that has no name of a delay."""
+    given = {"max_length": 7} if rule == "F19" else {"priorities": 5}
+    wait = queue(name, ttl=5_000, **TO_WORK, **given, expires=60_000)
+    numbers = {name: QueueNumbers(consumers=consumers)}
+    found = findings_of(Example(queues=(wait, WORK), numbers=numbers), BY_ID[rule])
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    for one in found:
+        assert one.is_possible == (severity == Severity.STYLE)
+
+
+def test_a_work_queue_whose_messages_expire_to_dead_letters_is_no_delay_queue() -> None:
+    work = queue("work", ttl=5_000, dlx="", key="work.dead", max_length=7, priorities=5)
+    example = Example(queues=(work, queue("work.dead")))
+    assert findings_of(example, BY_ID["F19"], BY_ID["F20"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("at_work", "at_wait", "severities"),
+    [
+        (1, 0, [Severity.STUCK]),
+        (0, 0, [Severity.STYLE]),
+        (None, None, [Severity.STYLE]),
+        (1, 1, []),
+    ],
+)
+def test_messages_that_no_ttl_and_no_consumer_takes_back_are_stuck(
+    at_work: int | None, at_wait: int | None, severities: list[Severity]
+) -> None:
+    numbers = {
+        "work": QueueNumbers(consumers=at_work),
+        "wait": QueueNumbers(consumers=at_wait),
+    }
+    wait = queue("wait", dlx="", key="work")
+    found = findings_of(
+        Example(queues=(queue("work", dlx="", key="wait"), wait), numbers=numbers), BY_ID["F32"]
+    )
+    assert [one.severity for one in found] == severities
+    assert all(bool(one.commands) == (one.severity == Severity.STUCK) for one in found)
+
+
+def test_a_value_of_a_policy_that_is_refused_is_named_with_the_policy() -> None:
+    given = policy("times", "^work", message_ttl="30000")
+    (found,) = findings_of(Example(queues=(WORK,), policies=(given,)), BY_ID["F31"])
+    (evidence,) = found.evidence
+    assert (evidence.set_by, evidence.value) == ("policy times", "30000")
+    assert evidence.sentence == (
+        "RabbitMQ refuses the policy “times” because of message-ttl: it is text, not a whole "
+        "number."
+    )
+
+
+def test_a_queue_for_errors_may_get_events_that_the_work_queue_gets_too() -> None:
+    example = Example(
+        queues=(queue("orders"), queue("orders.errors")),
+        exchanges=(exchange("events", "topic"),),
+        bindings=(
+            binding("events", "orders", "orders.#"),
+            binding("events", "orders.errors", "orders.error"),
+        ),
+    )
+    assert findings_of(example, BY_ID["F33"]) == ()
 
 
 def test_a_binding_with_arguments_is_restored_with_them() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from topology.definitions import Exchange
+from topology.definitions import Exchange, has_dead_letter_name
 from topology.findings.context import Context, Death, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
 from topology.routing.matching.delayed_exchange import kind_of
-from topology.routing.matching.match import Unknown
+from topology.routing.matching.match import Unknown, match
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.walk import walk
 
@@ -143,5 +143,34 @@ def _make_hit(
     return Hit(there.dead_letter_exchange or "", evidence, repair, state_unless(unknown))
 
 
+def _find_returned_parking(context: Context) -> Iterator[Hit]:
+    """A queue for failed messages and the work queue that it is named after, which both get the
+    routing key that it is bound with, the work queue by a wildcard.
+
+    Not one for errors: they may be events that the work queue processes too.
+    """
+    for bound in sorted(context.index.definitions.bindings, key=lambda one: one.identity):
+        source = context.index.exchanges.get(bound.source)
+        if not bound.destination_is_queue or source is None or kind_of(source) != "topic":
+            continue
+        if "error" in bound.destination.lower() or set("*#") & set(bound.routing_key):
+            continue
+        if not has_dead_letter_name(bound.destination):
+            continue
+        reached = match(context.index, source.name, (bound.routing_key,), {}, context.version)
+        for name in reached.queues:
+            keys = [one.routing_key for one in context.index.definitions.leads(source.name, name)]
+            if has_dead_letter_name(bound.destination, name) and bound.routing_key not in keys:
+                sentence = (
+                    f"A message with the key “{bound.routing_key}” arrives in "
+                    f"“{bound.destination}” and in “{name}” again."
+                )
+                evidence = context.evidence_of(
+                    bound.identity, "routing_key", bound.routing_key, sentence
+                )
+                yield Hit(source.name, evidence)
+
+
 DUPLICATED = rule("F17", _find_duplicates)
+RETURNED_PARKING = rule("F33", _find_returned_parking)
 GIVEN_TO_OTHERS = rule("F18", _find_foreign_retries)

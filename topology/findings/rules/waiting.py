@@ -7,9 +7,13 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.delays import format_delay
-from topology.findings.context import Context
+from topology.findings.commands import TIME_TO_LIVE
+from topology.findings.context import Context, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
+from topology.findings.severity import Severity
+from topology.routing import sentences
+from topology.routing.outcome import RouteOutcome
 
 TTL, EXPIRES = "x-message-ttl", "x-expires"
 LIMITS = ("x-max-length", "x-max-length-bytes")
@@ -113,21 +117,64 @@ def _list_leased(context: Context) -> Iterator[tuple[Queue, int, int]]:
 def _find_bounded(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         limit = _dropping_limit(one)
-        if limit and one.name in context.delays:
-            sentence = f"When “{one.name}” is full, its oldest message dies before its time."
+        if limit and (unless := context.may_delay(one)) is not None:
+            is_newest = (
+                one.type == "classic" and one.arguments.text("x-overflow") == "reject-publish-dlx"
+            )
+            which = "each new" if is_newest else "its oldest"
+            sentence = f"When “{one.name}” is full, {which} message dies before its time."
             repair = context.redeclare(one, dict.fromkeys(LIMITS))
-            yield Hit("", context.evidence(one, limit, sentence), repair)
+            yield Hit("", context.evidence(one, limit, sentence), repair, unless)
 
 
 def _find_prioritised(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
-        if one.name in context.delays and one.arguments.number("x-max-priority") is not None:
+        is_prioritised = one.arguments.number("x-max-priority") is not None
+        if is_prioritised and (unless := context.may_delay(one)) is not None:
             sentence = (
                 f"An expired message of a low priority waits in “{one.name}” behind those of "
                 "higher ones."
             )
             repair = context.redeclare(one, {"x-max-priority": None})
-            yield Hit("", context.evidence(one, "x-max-priority", sentence), repair)
+            yield Hit("", context.evidence(one, "x-max-priority", sentence), repair, unless)
+
+
+def _find_without_end(context: Context) -> Iterator[Hit]:
+    """Where rejected messages wait in vain for a TTL: RabbitMQ removes that of a dead letter.
+
+    Definitions do not show whether a consumer reads the queue, and which of two queues is the
+    retry queue: it is a note until one has consumers and the other none.
+    """
+    seen = set()
+    for death in context.deaths:
+        for end in death.walk.delivered if death.reason == "rejected" else ():
+            one = context.index.queues[end.queue]
+            place = (one.name, death.queue.name)
+            if place not in seen and _leads_back_without_ttl(context, one, death.queue, end):
+                seen.add(place)
+                sentence = (
+                    f"A message that fails in “{death.queue.name}” remains in “{one.name}” until "
+                    "a consumer reads it."
+                )
+                is_stuck = context.is_consumed(death.queue) and not context.is_consumed(one)
+                repair = context.give_policy(one, message_ttl=TIME_TO_LIVE) if is_stuck else ()
+                yield Hit(
+                    "",
+                    context.evidence(one, "x-dead-letter-exchange", sentence),
+                    repair,
+                    state_unless(end.unless),
+                    Severity.STUCK if is_stuck else None,
+                )
+
+
+def _leads_back_without_ttl(context: Context, one: Queue, work: Queue, end: RouteOutcome) -> bool:
+    if one == work or one.message_ttl_ms is not None or context.is_consumed(one):
+        return False
+    if one.dead_letter_exchange is None or one.type == "stream" or end.why != sentences.WAITS:
+        return False
+    key = end.hops[-1].routing_key if one.dead_letter_routing_key is None else None
+    walked = context.die(one, "expired", key or one.dead_letter_routing_key or "")
+    return any(hop.queue == work.name for hop in walked.hops)
 
 
 def _find_shortened(context: Context) -> Iterator[Hit]:
@@ -149,4 +196,5 @@ EXPIRING_DEAD_LETTERS = rule("F07", _find_expiring_dead_letters)
 BOUNDED = rule("F19", _find_bounded)
 PRIORITISED = rule("F20", _find_prioritised)
 SHORTENED = rule("F21", _find_shortened)
+WITHOUT_END = rule("F32", _find_without_end)
 KEPT_FOR_A_TIME = rule("F29", _find_retention)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.topology.findings.examples import (
+    arguments,
     at_least_once,
     copies,
     cycles,
@@ -18,6 +19,7 @@ from tests.topology.findings.examples import (
 from tests.topology.findings.examples.example import Examples
 
 EXAMPLES: dict[str, Examples] = {
+    **arguments.EXAMPLES,
     **at_least_once.EXAMPLES,
     **copies.EXAMPLES,
     **cycles.EXAMPLES,

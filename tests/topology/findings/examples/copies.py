@@ -10,6 +10,19 @@ _WAITS = (
     queue("f17-work"),
 )
 
+
+def _parking(key: str) -> Example:
+    """A work queue with a wildcard, and its queue for failed messages with this key."""
+    return Example(
+        queues=(queue("f33-orders"), queue("f33-orders.parking")),
+        exchanges=(exchange("f33-events", "topic"),),
+        bindings=(
+            binding("f33-events", "f33-orders", "f33-orders.#"),
+            binding("f33-events", "f33-orders.parking", key),
+        ),
+    )
+
+
 EXAMPLES = {
     "F17": Examples(
         failing=Example(
@@ -54,5 +67,9 @@ EXAMPLES = {
                 binding("f18-events", "f18-shipping", "f18-order"),
             ),
         ),
+    ),
+    "F33": Examples(
+        failing=_parking("f33-orders.parked"),
+        passing=_parking("f33-parked"),
     ),
 }

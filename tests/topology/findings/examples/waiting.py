@@ -60,6 +60,15 @@ EXAMPLES = {
         failing=_cycle("f20", priorities=5),
         passing=_cycle("f20"),
     ),
+    "F32": Examples(
+        failing=Example(
+            queues=(
+                queue("f32-work", dlx="", key="f32-wait"),
+                queue("f32-wait", dlx="", key="f32-work"),
+            )
+        ),
+        passing=_cycle("f32"),
+    ),
     "F21": Examples(
         failing=Example(
             queues=(queue("f21-wait", ttl=60_000, dlx="", key="f21-work"), queue("f21-work")),
