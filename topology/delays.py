@@ -1,10 +1,13 @@
-"""Durations as people write them: "1h 30m", "250ms", "2d 4h" <-> timedelta."""
+"""Durations and relative times as people write them: "1h 30m", "5 minutes", "in 2 hours".
+
+The one parser of both: each field and option for them shows DURATION_HELP or MOMENT_HELP.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 UNITS_MS = {
@@ -16,7 +19,24 @@ UNITS_MS = {
     "s": 1000,
     "ms": 1,
 }
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|y|w|d|h|m|s)?", re.IGNORECASE)
+_WORDS = {
+    "y": "yr yrs year years",
+    "w": "wk wks week weeks",
+    "d": "day days",
+    "h": "hr hrs hour hours",
+    "m": "min mins minute minutes",
+    "s": "sec secs second seconds",
+    "ms": "msec msecs millisecond milliseconds",
+}
+_UNITS = {unit: unit for unit in UNITS_MS}
+_UNITS |= {word: unit for unit, words in _WORDS.items() for word in words.split()}
+EXAMPLES = "90s, 5 min, 1h 30m or 250ms"
+DURATION_HELP = f"A duration such as {EXAMPLES}; a number alone is seconds."
+MOMENT_HELP = "A time such as now, +2h, in 2 hours, 1 day ago or 2026-11-21 15:30 (UTC)."
+EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+# What is before and after the duration of a relative time, and its sign.
+_SHIFTS = (("+", "", 1), ("in ", "", 1), ("-", "", -1), ("", " ago", -1))
 _US, _SECOND_US = 1000, 1_000_000
 # From a duration on, the unit to which it is rounded.
 _STEPS_US = (
@@ -34,26 +54,26 @@ class DelayError(ValueError):
     """The text is not a duration; the message shows a valid one."""
 
 
+class MomentError(ValueError):
+    """The text is not a time; the message shows a valid one."""
+
+
 def parse_delay(text: str) -> timedelta:
-    """Read a duration such as "90", "1h 30m", "2.5s" or "250ms"; a bare number is seconds.
+    """Read a duration such as "90", "1h 30m", "5 min" or "250ms"; a number alone is seconds.
 
     A part of a millisecond is rounded up. Raises DelayError for anything else, for a negative one
     and for one past 100 years.
     """
     wanted = text.strip()
-    hint = f"“{text}” is not a duration. Enter a duration such as 90s, 5m, 1h 30m or 250ms."
+    hint = f"“{text}” is not a duration. Enter a duration such as {EXAMPLES}."
     if not wanted:
-        raise DelayError(
-            "The duration is missing. Enter a duration such as 90s, 5m, 1h 30m or 250ms."
-        )
+        raise DelayError(f"The duration is missing. Enter a duration such as {EXAMPLES}.")
     total_ms = Decimal(0)
     position = 0
     while position < len(wanted):
         part = _PART.match(wanted, position)
-        if part is None:
-            raise DelayError(hint)
-        unit = (part[2] or "s").lower()
-        if part[2] is None and part[0].strip() != wanted:
+        unit = _UNITS.get((part[2] or "s").lower()) if part else None
+        if part is None or unit is None or (not part[2] and part[0].strip() != wanted):
             raise DelayError(hint)
         total_ms += Decimal(part[1]) * UNITS_MS[unit]
         position = part.end()
@@ -62,6 +82,43 @@ def parse_delay(text: str) -> timedelta:
     if total_ms > 100 * 365 * UNITS_MS["d"]:
         raise DelayError(f"“{text}” is longer than a hundred years. Enter a shorter duration.")
     return timedelta(milliseconds=math.ceil(total_ms))
+
+
+def read_shift(text: str) -> timedelta | None:
+    """How far from now a relative time such as "+2h", "in 2 hours", "1 day ago" or "now" is.
+
+    None for any other text. Raises DelayError.
+    """
+    folded = text.strip().lower()
+    if folded == "now":
+        return timedelta(0)
+    for prefix, suffix, sign in _SHIFTS:
+        if folded.startswith(prefix) and folded.endswith(suffix):
+            span = folded.removeprefix(prefix).removesuffix(suffix)
+            # A number alone would be seconds, which nobody expects here.
+            if span.strip().isdecimal():
+                raise DelayError(f"“{text}” has no unit. {MOMENT_HELP}")
+            return sign * parse_delay(span)
+    return None
+
+
+def read_moment(text: str, now: datetime) -> datetime:
+    """A moment such as "now", "+2h", "1 day ago" or "2026-11-21T15:30"; without a zone it is UTC.
+
+    Raises MomentError.
+    """
+    wanted = text.strip()
+    try:
+        shift = read_shift(wanted)
+        moment = datetime.fromisoformat(wanted) if shift is None else now + shift
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        if not EARLIEST <= moment < LATEST:
+            raise OverflowError("this time is too close to the limits of the calendar")
+        return moment
+    except (ValueError, OverflowError) as error:
+        raise MomentError(
+            f"“{wanted}” is not a time. Enter a{MOMENT_HELP.removeprefix('A')}"
+        ) from error
 
 
 def format_delay(delay: timedelta) -> str:

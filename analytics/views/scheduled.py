@@ -21,6 +21,7 @@ from analytics.views.due_bars import due_bars, strip
 from analytics.views.due_calendar import due_calendar
 from analytics.views.streaming import download
 from topology import access, audit, redaction
+from topology.delays import MOMENT_HELP
 from topology.models import Broker, Role
 from topology.redaction import Redaction
 from topology.views.sorting import read_sort
@@ -56,6 +57,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "listing": shown,
         "sort": sort,
         "filters": filters,
+        "moment_help": MOMENT_HELP,
         "bars": due_bars(shown, filters),
         "strip": strip(shown, filters),
         "calendar": due_calendar(brokers, shown.topologies, filters, now) if not place else None,

@@ -11,7 +11,7 @@ from delayboard.publishing.body import FORMATS
 from delayboard.publishing.publish_job import HIGHEST_RATE, MOST_MESSAGES
 from topology.content.text import count_text
 from topology.delays import format_delay
-from topology.forms.fields import DelayField
+from topology.forms.fields import DelayField, MomentField
 from topology.models import Topology
 
 
@@ -44,15 +44,14 @@ class PublishFields(forms.Form):
     )
     delay = DelayField(
         nothing=timedelta(0),
-        help_text="For example 90s or 1h 30m. Empty: no delay.",
+        help_text="Empty: no delay.",
         widget=forms.TextInput(attrs={"list": "delays"}),
     )
-    due_at = forms.DateTimeField(
+    due_at = MomentField(
         required=False,
         label="Due time",
         help_text="A time instead of a delay.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}),
-        input_formats=("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M"),
     )
     target = forms.CharField(
         required=False,
@@ -79,7 +78,7 @@ class PublishFields(forms.Form):
     headers = HeaderRowsField(required=False)
     persistent = forms.BooleanField(required=False, initial=True)
     priority = forms.IntegerField(required=False, min_value=0, max_value=255)
-    expiration = DelayField(help_text="Message TTL, for example 30s. Empty: no TTL.")
+    expiration = DelayField(help_text="Empty: no TTL.")
     content_encoding = forms.CharField(required=False, max_length=255)
     correlation_id = forms.CharField(required=False, max_length=255)
     message_id = forms.CharField(

@@ -14,6 +14,7 @@ from delayboard.dead_letters.search.match import queue_names
 from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import Order, TargetMode
 from topology.content.text import fold
+from topology.delays import DURATION_HELP
 from topology.management.exit_codes import BadInput
 from topology.management.find_rows import find_topology
 from topology.models import Broker, Topology
@@ -57,16 +58,23 @@ def add_arguments(parser: CommandParser) -> None:
     to.add_argument("--key", metavar="K")
     to.add_argument("--to-first-queue", action="store_true", help="the queue of the first failure")
     to.add_argument("--through", metavar="TOPOLOGY", help="through its delay, with --delay")
-    to.add_argument("--delay", metavar="10m")
+    to.add_argument("--delay", metavar="10m", help=DURATION_HELP)
     to.add_argument("--to", metavar="QUEUE", help="destination after the delay")
     how = parser.add_argument_group("how")
     how.add_argument("--limit", metavar="N", help="replay at most so many messages")
     how.add_argument("--include-repeats", action="store_true", help="include possible repeats")
     how.add_argument("--rate", metavar="N", help="messages a second")
     how.add_argument("--order", choices=Order.values)
-    how.add_argument("--undo", metavar="30s", help="undo time before the first publish")
+    how.add_argument(
+        "--undo", metavar="30s", help=f"undo time before the first publish. {DURATION_HELP}"
+    )
     how.add_argument("--canary", metavar="N", help="publish and observe so many messages first")
-    how.add_argument("--canary-wait", metavar="60s")
+    how.add_argument(
+        "--canary-wait",
+        metavar="60s",
+        help="how long they are observed; default: one retry round of the target. After a shorter "
+        f"time the replay does not resume automatically. {DURATION_HELP}",
+    )
     how.add_argument(
         "--canary-go-on",
         action="store_true",

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db.models import Q, QuerySet
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.queries.filter import Filter, MomentError, read_moment
+from analytics.scheduled.queries.filter import Filter
 from delayboard.changes.check import ChangeVerdict, check, is_read
 from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import describe, request, undo
@@ -24,6 +24,7 @@ from topology.broker.errors import BrokerError
 from topology.content.export_format import compact_json, format_moment
 from topology.content.text import count_of
 from topology.database import paging
+from topology.delays import MOMENT_HELP, MomentError, read_moment
 from topology.management.command import command_error
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.models import Broker
@@ -62,9 +63,7 @@ def add_arguments(parser: CommandParser) -> None:
         "the task), or number of a message in the output of --json; for undo, the id of a change; "
         "for changes either; repeatable",
     )
-    parser.add_argument(
-        "--to", metavar="TIME", help="new due time, such as +2h or 2026-11-21T15:30"
-    )
+    parser.add_argument("--to", metavar="TIME", help=f"new due time. {MOMENT_HELP}")
     parser.add_argument(
         "--all",
         action="store_true",

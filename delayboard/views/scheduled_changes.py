@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
 from analytics.scheduled.queries import listing, search
-from analytics.scheduled.queries.filter import MomentError, parse, read_moment
+from analytics.scheduled.queries.filter import parse
 from delayboard.changes.check import ChangeVerdict, check, is_read, wait_queue
 from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import READ, undo
@@ -35,6 +35,7 @@ from topology import access, redaction
 from topology.broker.errors import BrokerError
 from topology.content.text import count_of
 from topology.database import paging
+from topology.delays import MOMENT_HELP, MomentError, read_moment
 from topology.models import Broker, Role, Work
 from topology.models.work import ENDED
 
@@ -59,6 +60,7 @@ def scheduled_change(request: HttpRequest) -> HttpResponse:
         rows = found
     text, is_moved = asked.get("to", ""), kind == ChangeKind.RESCHEDULE
     context: dict[str, Any] = {"kind": kind, "rows": rows, "to": text, "number": len(rows)}
+    context["moment_help"] = MOMENT_HELP
     try:
         to = read_moment(text, now) if is_moved and (text or request.method == "POST") else None
         if request.method == "POST":

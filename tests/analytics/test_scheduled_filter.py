@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.scheduled.queries.filter import (
-    EARLIEST,
-    LATEST,
-    Filter,
-    MomentError,
-    parse,
-    read_moment,
-    written_moment,
-)
+from analytics.scheduled.queries.filter import Filter, parse, written_moment
 from tests.analytics.builders import NOON
+from topology.delays import EARLIEST, LATEST, MomentError, read_moment
 
 HOUR = timedelta(hours=1)
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).map(str.strip)
@@ -30,6 +23,9 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).map(str.s
         ("+2h", NOON + 2 * HOUR),
         ("-1d", NOON - 24 * HOUR),
         ("+1h30m", NOON + 1.5 * HOUR),
+        ("in 2 hours", NOON + 2 * HOUR),
+        ("In 60 min", NOON + HOUR),
+        ("1 day ago", NOON - 24 * HOUR),
         ("2026-11-21", datetime(2026, 11, 21, tzinfo=UTC)),
         ("2026-11-21 15:30", datetime(2026, 11, 21, 15, 30, tzinfo=UTC)),
         ("2026-11-21T15:30:00.5Z", datetime(2026, 11, 21, 15, 30, 0, 500_000, tzinfo=UTC)),

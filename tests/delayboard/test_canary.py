@@ -151,12 +151,25 @@ def test_a_ladder_is_climbed_to_its_end(broker: Broker) -> None:
     )
 
 
-def test_they_are_watched_for_a_round_at_least(broker: Broker, known: Snapshot) -> None:
+def test_they_are_watched_for_the_typed_time_or_for_a_round(
+    broker: Broker, known: Snapshot
+) -> None:
     now = timezone.now()
-    batch = watching(broker, ItemState.DONE, canary_seconds=5)
-    assert canary.find_watch_end(batch, now) == now + 5 * SECOND
+    batch = watching(broker, ItemState.DONE, canary_seconds=20)
     batch.routes.update(after_ms=60_000)
+    assert canary.find_watch_end(batch, now) == now + 20 * SECOND
+    batch.canary_seconds = 0
     assert canary.find_watch_end(batch, now) == now + 60 * SECOND
+
+
+def test_after_less_than_a_round_a_user_resumes(broker: Broker, known: Snapshot) -> None:
+    watch(broker)
+    batch = watching(broker, ItemState.DONE, canary_goes_on=True, canary_seconds=20)
+    assert canary.check_canary(batch, timezone.now()).action == "go on"
+    batch.routes.update(after_ms=60_000)
+    judged = canary.check_canary(batch, timezone.now())
+    assert judged.action == "ask"
+    assert "time of 20s is shorter than one retry round of the target, 1m." in judged.why
 
 
 def test_when_one_of_the_first_died_again_it_stops(broker: Broker) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.replay.batch.options import (
@@ -147,10 +147,18 @@ optional = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.parametrize(("name", "value"), [("canary_seconds", "20 s"), ("canary_goes_on", "yes")])
+def test_an_option_of_a_canary_without_one_is_refused(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match="Enter a number of canary messages") as refused:
+        read_options({name: value})
+    assert list(refused.value.problems) == [name]
+
+
 @given(targets, optional)
 def test_options_come_back_from_texts_and_from_rows(
     target: dict[str, object], rest: dict[str, object]
 ) -> None:
     options = Options(**{**target, **rest})  # type: ignore[arg-type]
+    assume(options.canary or not (options.canary_seconds or options.canary_goes_on))
     assert read_options(format_options(options)) == options
     assert read_batch_options(ReplayBatch(**asdict(options))) == options

@@ -28,6 +28,7 @@ from delayboard.dead_letters.transfer.import_lines import import_messages
 from delayboard.dead_letters.transfer.parse_lines import LineError, read_line
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from tests.builders import make_broker
+from tests.commands import run
 from tests.delayboard.builders import a_message, parked
 from tests.topology.builders import NOON
 from topology.broker.properties.read import read_properties
@@ -338,6 +339,16 @@ def test_the_commands_move_parked_messages(
         "parked messages imported",
         "parked messages imported",
     ]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_an_export_of_nothing_says_so(broker: Broker, form: str) -> None:
+    parked(broker, a_message(b"1"))
+    assert run("export_dead_letters", broker.slug, "--q", "reason::(").code == 2
+    given = ("export_dead_letters", broker.slug, f"--format={form}", "--q", "reason:typo")
+    assert run(*given).err == "No parked message matches.\n"
+    assert run(*given[:-2]).err == ""
+    assert "not indexed yet, and may match" in run(*given[:-2], "--q", "word").err
 
 
 def test_a_command_says_what_is_wrong(broker: Broker, tmp_path: Path) -> None:

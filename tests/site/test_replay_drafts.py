@@ -123,7 +123,7 @@ def test_a_started_one_takes_no_other_options(broker: Broker) -> None:
     assert "Nothing was changed. Only a draft can be changed" in text
 
 
-def test_how_long_the_first_ones_are_watched_at_least_is_said(broker: Broker) -> None:
+def test_how_long_the_first_ones_are_watched_is_said(broker: Broker) -> None:
     know(
         broker,
         a_queue("orders", dlx="", key="wait"),
@@ -131,7 +131,7 @@ def test_how_long_the_first_ones_are_watched_at_least_is_said(broker: Broker) ->
         a_queue("dead"),
     )
     batch = a_batch(broker, some(broker))
-    assert "At least 1m 30s, the longest retry round of the target" in page(batch)
+    assert "0s means one retry round of the target, 1m 30s." in page(batch)
 
 
 def test_what_was_not_replayed_becomes_another_draft(broker: Broker) -> None:

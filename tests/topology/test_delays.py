@@ -61,6 +61,12 @@ def test_every_millisecond_is_read_back_as_it_was_written(ms: int) -> None:
         ("1w", 604_800_000),
         ("0s", 0),
         ("2.5s", 2500),
+        ("20 s", 20_000),
+        ("1 min", 60_000),
+        ("2 Hours 5 minutes", 7_500_000),
+        ("5 years", 157_680_000_000),
+        ("3 weeks 1 day", 1_900_800_000),
+        ("10 msec", 10),
     ],
 )
 def test_what_people_write_is_understood(text: str, ms: int) -> None:
@@ -68,10 +74,14 @@ def test_what_people_write_is_understood(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["five", "-5s", "5 5", "1h30", "5 years", "1,5s", "5s!", "s", "²", "1e3", "\t"]
+    "text",
+    [
+        *("five", "-5s", "5 5", "1h30", "5 year s", "1,5s", "5s!", "s", "²", "1e3", "\t"),
+        *("5 months", "in 2 hours", "1 hour and 5 minutes"),
+    ],
 )
 def test_anything_else_is_refused_with_an_example_of_a_good_one(text: str) -> None:
-    with pytest.raises(DelayError, match=r"Enter a duration such as 90s, 5m, 1h 30m or 250ms\."):
+    with pytest.raises(DelayError, match=r"Enter a duration such as 90s, 5 min, 1h 30m or 250ms\."):
         parse_delay(text)
 
 

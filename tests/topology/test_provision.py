@@ -19,12 +19,13 @@ from topology.broker.errors import Unreachable
 from topology.broker.management.client import Management
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.models import AuditEntry, Broker, Role, State, Topology
-from topology.operations import provision
+from topology.operations import edit_topology, provision
 from topology.operations.ownership import Refusal, alone_with, own, own_declared
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.params import level_name
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.quorum_retry import params as quorum_retry_params
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
@@ -125,6 +126,18 @@ def test_a_second_of_the_same_name_on_a_broker_is_refused_until_the_first_is_tor
     first.save()
     assert make_pair(broker).slug.startswith("orders-")
     assert Topology.objects.filter(broker=broker).count() == 2
+
+
+def test_a_second_pattern_of_one_name_says_which_it_is() -> None:
+    broker = make_broker()
+    pair = make_pair(broker)
+    params = delay_queues.parse({"queue": "orders", "delays": "10s, 1m"})
+    other = create_topology(None, broker, delay_queues.KIND, params)
+    assert (pair.name, other.name, other.title) == ("orders", "orders (Delay queues)", "orders")
+    with pytest.raises(Refusal, match="“orders” of this pattern already exists"):
+        create_topology(None, broker, delay_queues.KIND, params)
+    edited = edit_topology.edit(None, other, {**other.params, "delays": "10s"}, typed_name="")
+    assert not edited.refusals
 
 
 @pytest.mark.django_db(transaction=True)

@@ -8,12 +8,14 @@ from typing import Any
 
 from django import forms
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from topology.broker.properties.field_values import FieldError, write_table
-from topology.delays import DelayError, parse_delay
+from topology.delays import DURATION_HELP, EXAMPLES, DelayError, parse_delay, read_shift
 from topology.models import Broker
 
 LONGEST_DELAY = 40
+_MOMENTS = [f"%Y-%m-%d{parting}%H:%M{rest}" for parting in "T " for rest in (":%S", "")]
 
 
 class HeadersField(forms.CharField):
@@ -43,10 +45,13 @@ class HeadersField(forms.CharField):
 
 
 class DelayField(forms.Field):
-    """A duration such as 90s or 1h 30m, or `nothing` when empty."""
+    """A duration as `parse_delay` reads it, or `nothing` when empty."""
 
-    def __init__(self, *, nothing: timedelta | None = None, **options: Any) -> None:
-        super().__init__(required=False, **options)
+    def __init__(
+        self, *, nothing: timedelta | None = None, help_text: str = "", **options: Any
+    ) -> None:
+        help_text = f"{DURATION_HELP} {help_text}".rstrip()
+        super().__init__(required=False, help_text=help_text, **options)
         self._nothing = nothing
 
     def to_python(self, value: Any) -> timedelta | None:
@@ -54,13 +59,27 @@ class DelayField(forms.Field):
         if not text:
             return self._nothing
         if len(text) > LONGEST_DELAY:
-            raise forms.ValidationError(
-                "This is not a duration. Enter a duration such as 90s or 1h 30m."
-            )
+            raise forms.ValidationError(f"This is not a duration. Enter {EXAMPLES}.")
         try:
             return parse_delay(text)
         except DelayError as error:
             raise forms.ValidationError(str(error)) from error
+
+
+class MomentField(forms.DateTimeField):
+    """A date and time in the person's zone, as browsers send it, or a relative time."""
+
+    def __init__(self, **options: Any) -> None:
+        wrong = {"invalid": "Enter a time such as +2h, in 2 hours or 2026-11-21 15:30."}
+        super().__init__(input_formats=_MOMENTS, error_messages=wrong, **options)
+
+    def to_python(self, value: Any) -> Any:
+        text = value.strip() if isinstance(value, str) else ""
+        try:
+            shift = read_shift(text) if text else None
+            return super().to_python(value) if shift is None else timezone.now() + shift
+        except (DelayError, OverflowError) as error:
+            raise forms.ValidationError(self.error_messages["invalid"]) from error
 
 
 class BrokerChoice(forms.ModelChoiceField):

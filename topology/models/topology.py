@@ -92,6 +92,14 @@ class Topology(models.Model):
             return self.pattern.parse(self.params)
 
     @property
+    def title(self) -> str:
+        """What its pattern calls it; `name` differs if another topology of the broker had that."""
+        try:
+            return self.pattern.title(self.parsed)
+        except ParamsError:
+            return self.name
+
+    @property
     def tap_queue(self) -> str:
         return self.tap_name or TAP_PREFIX + self.slug
 

@@ -130,7 +130,7 @@ def _read_managed(broker: Broker) -> _Managed:
                 else [queue.name for queue in row.pattern.definitions(params).queues]
             )
             by_queue |= dict.fromkeys(names, row)
-    return _Managed({(row.kind, row.name): row for row in rows}, by_queue)
+    return _Managed({(row.kind, row.title): row for row in rows}, by_queue)
 
 
 def title(use: Use) -> str:

@@ -101,7 +101,7 @@ def _copy_with(topology: Topology, values: Mapping[str, str]) -> Topology:
     params = pattern.parse(values)
     if pattern.store(params) == pattern.store(topology.parsed):
         raise Refusal("The parameters are the same as before.")
-    if (name := pattern.title(params)) != topology.name:
+    if (name := pattern.title(params)) != topology.title:
         raise Refusal(
             f"The topology would be named “{name}”, and its objects with it. Create a new topology."
         )

@@ -19,6 +19,7 @@ from topology.patterns.table import KINDS
 from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType
 from topology.routing.forwarder import without_due_header
 
+LONGEST_NAME = 255
 User = AbstractBaseUser | AnonymousUser | None
 
 
@@ -52,14 +53,17 @@ def _new_row(
 ) -> Topology:
     pattern = KINDS[kind]
     stored = pattern.store(params)
-    name = pattern.title(params)
-    same = Topology.objects.filter(broker=broker, kind=kind, name=name)
+    name = title = pattern.title(params)
+    others = Topology.objects.filter(broker=broker).exclude(state=State.DELETED)
     taken = Topology.objects.filter
     with transaction.atomic():
         # Two at once wait for each other here, so that the second one sees the first.
         Broker.objects.select_for_update().get(pk=broker.pk)
-        if same.exclude(state=State.DELETED).exists():
+        if any(row.title == title for row in others.filter(kind=kind)):
             raise Refusal(f"The topology “{name}” of this pattern already exists on {broker.name}.")
+        if others.filter(name=name).exists():
+            kind_words = f" ({pattern.EXPLANATION.title})"
+            name = title[: LONGEST_NAME - len(kind_words)] + kind_words
         slug = new_slug(name, lambda slug: taken(slug=slug).exists(), longest=80)
         row = Topology.objects.create(
             broker=broker, slug=slug, kind=kind, name=name, params=stored, **values

@@ -10,17 +10,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
-from topology.delays import DelayError, parse_delay
+from topology.delays import MomentError, read_moment
 
 LONGEST_TEXT = 200
-EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 LONGEST_NAME = 255
 # The names in an address and of the command's options.
 NAMES = ("topology", "destination", "from", "until", "text")
-
-
-class MomentError(ValueError):
-    """The text is not a time; the message shows a valid one."""
 
 
 @dataclass(frozen=True)
@@ -111,34 +106,6 @@ def parse(values: Mapping[str, str], now: datetime) -> Filter:
         until_at=until_at,
         problems=problems,
     )
-
-
-def read_moment(text: str, now: datetime) -> datetime:
-    """A moment such as "now", "+2h", "-1d" or "2026-11-21T15:30"; without a zone it is UTC.
-
-    Raises MomentError.
-    """
-    wanted = text.strip()
-    try:
-        if wanted.lower() == "now":
-            return now
-        if wanted[:1] in ("+", "-"):
-            # A number alone would be seconds, which nobody expects here.
-            if wanted[1:].strip().isdecimal():
-                raise ValueError(wanted)
-            delay = parse_delay(wanted[1:])
-            moment = now + delay if wanted[0] == "+" else now - delay
-        else:
-            moment = datetime.fromisoformat(wanted)
-        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-        if not EARLIEST <= moment < LATEST:
-            raise OverflowError("this time is too close to the limits of the calendar")
-        return moment
-    except (ValueError, OverflowError, DelayError) as error:
-        raise MomentError(
-            f"“{wanted}” is not a time. "
-            "Enter a time such as now, +2h, -1d or 2026-11-21 15:30 (UTC)."
-        ) from error
 
 
 def written_moment(moment: datetime) -> str:

@@ -214,6 +214,10 @@ def _split_parts(text: str) -> Iterator[_Part]:
         )
         if not value:
             raise part.refused(f'the value is missing. Write {field}:"" for an empty one.')
+        if value.startswith(":"):
+            raise part.refused(
+                f'the value begins with a colon. Write {field}:"{value}" if it does.'
+            )
         yield part
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from delayboard.dead_letters.search import QueryError, matching
+from delayboard.dead_letters.search import QueryError, search_by
 from delayboard.dead_letters.transfer.export import FORMATS
 from topology import audit
+from topology.content.text import count_of
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput
 from topology.management.find_rows import find_broker
@@ -31,19 +32,30 @@ class Command(BoardCommand):
         broker = find_broker(options["broker"])
         query, form = options["q"], options["format"]
         try:
-            rows = matching(None, broker, query)
+            search = search_by(None, broker, query)
         except QueryError as error:
             raise BadInput(f"--q: {error}") from error
         audit.record(
             None, "parked messages exported", broker=broker, what=query, details={"format": form}
         )
-        _, write = FORMATS[form]
+        rows, (_, write) = search.messages(), FORMATS[form]
         out = getattr(sys.stdout, "buffer", None)
+        written = 0
         try:
             for line in write(rows, NOTHING):
+                written += 1
                 if out is None:
                     self.stdout.write(line.decode(), ending="")
                 else:
                     out.write(line)
         except BrokenPipeError:
             sys.stderr.close()
+            return
+        # The first line of CSV has the names.
+        if written == (form == "csv"):
+            self.stderr.write("No parked message matches.")
+        if omitted := search.not_indexed().count():
+            self.stderr.write(
+                f"{count_of(omitted, 'message', 'is')} not indexed yet, and may match. Export "
+                "again when the worker has indexed them."
+            )

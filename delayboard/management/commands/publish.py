@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from argparse import ArgumentTypeError
 from base64 import b64encode
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from topology import snapshots, work
 from topology.broker.errors import Unreachable, alarm_sentence
 from topology.broker.properties.field_values import FieldError
 from topology.content.text import count_text
+from topology.delays import DURATION_HELP, MOMENT_HELP, DelayError, parse_delay
 from topology.management.command import BoardCommand, command_error
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.models import Broker, WorkState
@@ -40,15 +42,15 @@ CHECK_SECONDS = 0.2
 REPORT_SECONDS = 1.0
 TEXTS = {
     "topology": "topology slug, as in its page's address",
-    "delay": "such as 90s or 1h 30m",
-    "due-at": "a time instead of a delay, such as 2026-11-24T15:30",
+    "delay": DURATION_HELP,
+    "due-at": f"a time instead of a delay. {MOMENT_HELP}",
     "target": "destination, if the topology needs one",
     "broker": "broker slug, without a topology",
     "exchange": "empty for the default exchange",
     "routing-key": "",
     "content-type": "",
     "headers": "a JSON object",
-    "expiration": "message TTL, such as 30s",
+    "expiration": f"message TTL. {DURATION_HELP}",
     "message-id": "",
     "correlation-id": "",
     "type": "",
@@ -72,7 +74,9 @@ class Command(BoardCommand):
         kinds = [kind for kind, _ in FORMATS]
         parser.add_argument("--body-format", choices=kinds, default="text")
         parser.add_argument("--dry-run", action="store_true", help="only predict the route")
-        parser.add_argument("--wait", type=float, help="seconds to wait for the arrival")
+        parser.add_argument(
+            "--wait", type=_read_duration, help=f"how long to wait for the arrival. {DURATION_HELP}"
+        )
         parser.add_argument("--count", type=int, help="so many messages; Ctrl-C stops the job")
         parser.add_argument("--rate", type=float, help="messages per second of --count")
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
@@ -200,9 +204,17 @@ def _describe(job: PublishJob) -> str:
     return found if found.endswith(".") else f"{found}."
 
 
-def wait_for(row: Publication, seconds: float) -> Track:
-    """Where the message is when it arrived, or when these seconds are over."""
-    until = time.monotonic() + seconds
+def _read_duration(text: str) -> timedelta:
+    """Raises ArgumentTypeError with a sentence."""
+    try:
+        return parse_delay(text)
+    except DelayError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def wait_for(row: Publication, longest: timedelta) -> Track:
+    """Where the message is when it arrived, or when this time is over."""
+    until = time.monotonic() + longest.total_seconds()
     while True:
         seen = track(row, datetime.now(UTC))
         if seen.is_settled or time.monotonic() >= until:

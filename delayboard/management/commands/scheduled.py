@@ -22,7 +22,7 @@ from analytics.scheduled.summaries import counts, summary
 from delayboard.management import scheduled_changes
 from topology.content.export_format import compact_json
 from topology.content.text import make_printable
-from topology.delays import format_delay
+from topology.delays import MOMENT_HELP, format_delay
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput
 from topology.management.find_rows import find_topology
@@ -48,9 +48,9 @@ class Command(BoardCommand):
         )
         parser.add_argument("--destination", default="")
         parser.add_argument(
-            "--from", default="", help="start time, such as now, --from=-1d or 2026-11-21T15:30"
+            "--from", default="", help=f"start time. {MOMENT_HELP} Write --from=-1d with “=”."
         )
-        parser.add_argument("--until", default="", help="end time (exclusive), such as +2h")
+        parser.add_argument("--until", default="", help=f"end time (exclusive). {MOMENT_HELP}")
         parser.add_argument("--text", default="", help="text in ids, headers or body")
         parser.add_argument("--overdue", action="store_true")
         parser.add_argument(

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from delayboard.dead_letters.replay.batch import options
 from delayboard.dead_letters.replay.batch.options import OptionError, Options
 from delayboard.models import Order, ReplayBatch, Source, TargetMode
-from topology.delays import format_delay
+from topology.delays import DURATION_HELP, format_delay
 from topology.models import State, Topology
 
 UNKNOWN_TOPOLOGY = "Select an applied topology of this broker."
@@ -77,6 +77,7 @@ def _form(
     return {
         "values": values,
         "problems": problems,
+        "duration_help": DURATION_HELP,
         "modes": [(str(mode), str(mode.label)) for mode in TargetMode],
         "orders": [(str(order), str(order.label)) for order in Order],
         "topologies": [

@@ -108,6 +108,7 @@ def test_states_and_repeats() -> None:
         ('x "open', "The quote at character 3 is not closed."),
         ('key:"open', "character 5"),
         ("key:", 'Write key:"" for an empty one.'),
+        ("reason::(", 'the value begins with a colon. Write reason:":("'),
         ("deaths:many", "In “deaths:many” a number is expected, such as deaths:>3."),
         ("body.x:>many", "a number is expected"),
         ("reason:>x", "reason is a text field, which allows no < or >"),

@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.content.text import count_text, is_encodable
 from topology.definitions import find_own_queue_problem
-from topology.delays import format_delay
+from topology.delays import EXAMPLES, format_delay
 from topology.forms.fields import DelayField
 from topology.routing.matching.match import MAXIMUM_KEY_BYTES
 
@@ -48,7 +48,7 @@ class Options:
     `exchange` and `key` are the target of the mode `typed`; in the mode `delay`, `key` is the
     destination of the delay, "" for the queue where each message first failed. `rate` None is
     unlimited, `limit` None is all messages. Without `canary_seconds` the first ones are observed
-    for one round of the longest retry.
+    for one round of the longest retry; after a shorter time a user resumes.
     """
 
     mode: TargetMode = TargetMode.DEFAULT
@@ -152,8 +152,8 @@ def _make_choice(kind: type[TargetMode | Order]) -> forms.Field:
 class OptionsForm(forms.Form):
     """The texts of the options by their names; what is missing or empty is as by default.
 
-    `delay`, `canary_seconds` and `undo_seconds` are durations such as 90, 5m or 1h 30m. `options`
-    is set when the form is valid.
+    `delay`, `canary_seconds` and `undo_seconds` are durations as `parse_delay` reads them.
+    `options` is set when the form is valid.
     """
 
     mode = _make_choice(TargetMode)
@@ -183,6 +183,9 @@ class OptionsForm(forms.Form):
             name: value for name, value in self.cleaned_data.items() if value not in ("", None)
         }
         self.options = Options(**found)
+        if not self.options.canary and (self.options.canary_seconds or self.options.canary_goes_on):
+            name = "canary_seconds" if self.options.canary_seconds else "canary_goes_on"
+            self.add_error(name, "Enter a number of canary messages, or leave this empty.")
         for name, why in _find_target_problems(self.options, self.errors).items():
             if name not in self.errors:
                 self.add_error(name, why)
@@ -254,7 +257,7 @@ def _find_delay_problems(options: Options) -> dict[str, str]:
     if options.topology_id is None:
         problems["topology_id"] = "Choose the topology whose delay they go through."
     if options.delay is None:
-        problems["delay"] = "Enter a delay, such as 30s, 5m or 1h 30m."
+        problems["delay"] = f"Enter a delay such as {EXAMPLES}."
     if options.exchange:
         problems["exchange"] = "A delay leads to a destination: type it as the key alone."
     elif options.key:

@@ -18,7 +18,7 @@ from delayboard.dead_letters.replay.check.default_target import (
 from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
 from topology.deaths import Death, read_history
 from topology.definitions import Definitions
-from topology.delays import format_delay
+from topology.delays import EXAMPLES, format_delay
 from topology.message import Headers, Route
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
@@ -198,7 +198,7 @@ def find_delay(broker: Broker, options: Options) -> Delay:
             {"topology_id": f"{row.name} is {row.get_state_display()}: apply it first."}
         )
     if options.delay is None:
-        raise OptionError({"delay": "Enter a delay, such as 30s, 5m or 1h 30m."})
+        raise OptionError({"delay": f"Enter a delay such as {EXAMPLES}."})
     try:
         return Delay(row, row.parsed, options.delay, options.key)
     except ParamsError as error:

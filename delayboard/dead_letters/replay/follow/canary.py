@@ -28,11 +28,14 @@ class CanaryResult:
 
 
 def find_watch_end(batch: ReplayBatch, now: datetime) -> datetime:
-    """So long the first ones are watched that were published just now. Raises BrokerError."""
+    """So long the first ones are watched that were published just now. Raises BrokerError.
+
+    As long as the user typed, else one retry round of the target.
+    """
+    if batch.canary_seconds:
+        return now + timedelta(seconds=batch.canary_seconds)
     scene = observers.make_scene(batch, snapshots.recent(batch.broker))
-    return now + max(
-        timedelta(seconds=batch.canary_seconds), observers.estimate_round(batch, scene)
-    )
+    return now + observers.estimate_round(batch, scene)
 
 
 def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
@@ -47,10 +50,11 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     if unconfirmed == number:
         return CanaryResult("ask", "The broker confirmed none of the first messages.")
     if batch.canary_until is not None and now < batch.canary_until:
-        span = format_delay(timedelta(seconds=batch.canary_seconds))
+        typed = timedelta(seconds=batch.canary_seconds)
+        span = format_delay(typed) if typed else "one retry round of the target"
         sentence = (
             f"Delayboard observes the first {number} messages until "
-            f"{batch.canary_until:%Y-%m-%d %H:%M:%S} UTC: {span}, and one round of retries."
+            f"{batch.canary_until:%Y-%m-%d %H:%M:%S} UTC: {span}."
         )
         return CanaryResult("wait", sentence)
     quiet = f"No death of the first {number} was observed."
@@ -63,6 +67,13 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
         scene = observers.make_scene(batch, snapshots.recent(batch.broker))
     except BrokerError as error:
         return CanaryResult("ask", f"{quiet} Whether deaths are observed is not known: {error}")
+    longest, typed = observers.estimate_round(batch, scene), timedelta(seconds=batch.canary_seconds)
+    if typed and typed < longest:
+        return CanaryResult(
+            "ask",
+            f"{quiet} The observation time of {format_delay(typed)} is shorter than one retry "
+            f"round of the target, {format_delay(longest)}. Resume the replay manually.",
+        )
     if blind := observers.explain_unobserved_deaths(batch, scene):
         return CanaryResult("ask", f"{quiet} {blind}")
     if (
