@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any
 
@@ -67,10 +68,28 @@ def test_only_what_is_flagged_and_not_surely_acknowledged_may_be_a_repeat(broker
     ParkSession.objects.filter(pk=before.pk).update(acked_to=one)
     now = a_session(broker)
     assert marked(now, of("b")) == [None]
-    assert marked(now, again(of("a")), again(of("b")), again(of("new"))) == [None, two, None]
+    flagged = [replace(of(name), redelivered=True) for name in ("a", "b", "new")]
+    assert marked(now, *flagged) == [None, two, None]
     assert marked(now, again(of("c"), tenant=1)) == [None]
-    assert marked(before, again(of("c"))) == [None]
     assert marked(now, again(of("c"))) == [three]
+
+
+@pytest.mark.django_db
+def test_what_a_queue_took_back_from_the_same_session_is_a_repeat_by_its_count(
+    broker: Broker,
+) -> None:
+    """However sure its ack seemed: a queue that does not answer seems to have had it."""
+    session = a_session(broker)
+    one, two = ParkingWriter(session).store_messages([of("a"), again(of("b"))])
+    ParkSession.objects.filter(pk=session.pk).update(acked_to=two)
+    only_flagged = replace(of("a"), redelivered=True)
+    assert marked(session, only_flagged, again(of("b")), of("a")) == [None, None, None]
+    twice = again(of("b"), **{"x-acquired-count": 1})
+    for now in (session, a_session(broker)):
+        assert marked(now, again(of("a")), again(of("a")), twice) == [one, None, two]
+    ParkedMessage.objects.update(parked_at=timezone.now() - timedelta(hours=2))
+    assert marked(session, again(of("a"))) == [one]
+    assert marked(a_session(broker), again(of("a"))) == [None]
 
 
 @pytest.mark.django_db
