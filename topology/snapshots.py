@@ -17,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 
 from topology.broker.address import Address
 from topology.broker.errors import BrokerError, Unreachable
+from topology.broker.failures import explain_timeout
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.management.refresh import refresh_objects
-from topology.broker.management.refusals import explain_timeout
 from topology.broker.time_limit import run_in_background
 from topology.definitions import BrokerObject
 from topology.delays import format_span

@@ -42,9 +42,7 @@ def test_a_feature_flag_that_is_off_is_named_with_what_switches_it_on(
 def test_a_certificate_of_an_unknown_authority_is_refused_until_it_is_given(odd: OddNode) -> None:
     (amqp_works, amqp), (api_works, api) = said(odd.secure)
     assert (amqp_works, api_works) == (False, False)
-    assert "is not trusted" in amqp
-    assert "Enter the CA certificate" in amqp
-    assert "Check the CA certificate" in api
+    assert all("is not trusted" in text and "Enter the CA" in text for text in (amqp, api))
     known = replace(odd.secure, ca_certificate=odd.certificate)
     assert [works for works, _ in said(known)] == [True, True]
     assert [works for works, _ in said(replace(odd.secure, verify_tls=False))] == [True, True]
@@ -54,7 +52,7 @@ def test_a_certificate_of_another_host_is_refused(odd: OddNode) -> None:
     other = replace(odd.secure, host="localhost", ca_certificate=odd.certificate)
     (works, sentence), _ = said(other)
     assert not works
-    assert "or correct the host name" in sentence
+    assert "is for another host" in sentence
 
 
 def test_no_tls_where_it_is_expected(odd: OddNode) -> None:
@@ -65,4 +63,4 @@ def test_no_tls_where_it_is_expected(odd: OddNode) -> None:
     (amqp_works, amqp), (api_works, api) = said(plain)
     assert (amqp_works, api_works) == (False, False)
     assert "heck port and TLS" in amqp
-    assert "http or https" in api
+    assert "needs TLS. Enter an address with https" in api

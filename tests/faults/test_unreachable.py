@@ -49,11 +49,9 @@ def test_a_wrong_password_is_said_and_never_shown(vhost: Vhost) -> None:
 
 def test_a_port_where_nothing_listens(vhost: Vhost) -> None:
     found = trials(replace(address_of(vhost), port=9, management_url="http://127.0.0.1:9"))
-    assert "Nothing listens at 127.0.0.1:9" in found["AMQP"].sentence
-    assert (
-        "The management API at http://127.0.0.1:9 does not answer"
-        in found["Management API"].sentence
-    )
+    dead = "Nothing listens at {}127.0.0.1:9. Check that RabbitMQ runs, and check the port."
+    assert found["AMQP"].sentence == dead.format("")
+    assert found["Management API"].sentence == dead.format("http://")
 
 
 def test_the_two_ports_mixed_up(vhost: Vhost, broker_node: PrivateNode) -> None:
@@ -72,8 +70,7 @@ def test_tls_where_there_is_none(vhost: Vhost) -> None:
     address = address_of(vhost)
     secure = address.management_url.replace("http://", "https://")
     found = trials(replace(address, tls=True, management_url=secure))
-    assert "Check that TLS is enabled" in found["AMQP"].sentence
-    assert "has no trusted TLS connection" in found["Management API"].sentence
+    assert all("Check that TLS is enabled" in trial.sentence for trial in found.values())
 
 
 def test_a_host_that_does_not_exist(vhost: Vhost) -> None:
@@ -84,8 +81,8 @@ def test_a_host_that_does_not_exist(vhost: Vhost) -> None:
             management_url="http://rabbit.invalid:15672",
         )
     )
-    assert "The host “rabbit.invalid” does not exist" in found["AMQP"].sentence
-    assert not found["Management API"].works
+    for trial in found.values():
+        assert trial.sentence == "The host “rabbit.invalid” does not exist. Check the host name."
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64])

@@ -45,6 +45,11 @@ def failed_connect(cause: BaseException) -> pe.AMQPConnectionError:
     return pe.AMQPConnectionError(workflow.AMQPConnectorSocketConnectError(cause))
 
 
+def lost(reason: str) -> pe.IncompatibleProtocolError:
+    """As pika words an alert that comes after the handshake of TLS 1.3."""
+    return pe.IncompatibleProtocolError(f"Stream connection lost: SSLError(1, '[SSL: {reason}] x')")
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "sentence"),
     [
@@ -83,8 +88,11 @@ def failed_connect(cause: BaseException) -> pe.AMQPConnectionError:
             Unreachable,
             "The host “broker.test” does not exist",
         ),
+        (failed_connect(socket.gaierror(-3, "x")), Unreachable, "name server did not answer"),
         (failed_connect(TimeoutError()), Unreachable, "does not answer"),
-        (failed_connect(untrusted()), Refused, r"is not trusted \(self-signed certificate\)"),
+        (lost("TLSV13_ALERT_CERTIFICATE_REQUIRED"), Unreachable, "requires a client certificate"),
+        (lost("SSLV3_ALERT_HANDSHAKE_FAILURE"), Unreachable, "refused the TLS connection"),
+        (failed_connect(untrusted()), Unreachable, r"is not trusted \(self-signed certificate\)"),
         (failed_connect(ssl.SSLError("wrong version")), Unreachable, "Check that TLS is enabled"),
         (
             pe.AMQPConnectionError(pe.ProbableAccessDeniedError()),
@@ -94,7 +102,7 @@ def failed_connect(cause: BaseException) -> pe.AMQPConnectionError:
         (ConnectionRefusedError(111, "x"), Unreachable, "Nothing listens"),
         (socket.gaierror(-2, "x"), Unreachable, "does not exist. Check the host name"),
         (ConnectionResetError(), Unreachable, "does not answer"),
-        (untrusted(), Refused, "Enter the CA certificate"),
+        (untrusted(), Unreachable, "Enter the CA certificate"),
         (ssl.SSLError("x"), Unreachable, "broker.test:5672 accepts no TLS connection"),
         (Conflict("said before"), Conflict, "said before"),
     ],

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import http.client
 import re
+import ssl
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
 import responses
+import urllib3
 from pika.exceptions import ChannelClosedByBroker
 
 from tests.topology.builders import MANAGEMENT, an_address
@@ -101,13 +104,27 @@ def test_every_status_has_its_error_whatever_the_body_is(
     sentence: str,
     body: str,
 ) -> None:
-    api.get(url("overview"), body, status=status, content_type="application/json")
+    api.get(url("queues", "/", "work"), body, status=status, content_type="application/json")
     if "reason" not in body:
         sentence = sentence.partition(": inequivalent")[0].partition(" .*")[0]
     with pytest.raises(error, match=sentence) as raised:
-        management.overview()
+        management.queue("work")
     assert type(raised.value) is error
     assert raised.value.retry_helps == (error is Unreachable)
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [(("overview",), "application/json"), (("queues", "/", "work"), "text/html")],
+)
+def test_a_404_of_another_server_is_no_missing_object(
+    api: responses.RequestsMock, management: Management, place: tuple[str, ...], kind: str
+) -> None:
+    """Other plugins of RabbitMQ answer with the same JSON on their ports."""
+    api.get(url(*place), '{"reason": "Not Found"}', status=404, content_type=kind)
+    look = management.overview if len(place) == 1 else lambda: management.queue("work")
+    with pytest.raises(Unreachable, match="has no management API"):
+        look()
 
 
 def test_a_queue_that_goes_while_it_is_looked_at_is_gone(
@@ -247,12 +264,30 @@ def test_a_list_of_something_else_than_tables_is_refused(
             call()
 
 
+def refused() -> requests.exceptions.ConnectionError:
+    """As requests and urllib3 wrap it."""
+    failed = urllib3.exceptions.NewConnectionError(cast(Any, None), "x")
+    failed.__cause__ = ConnectionRefusedError(111, "x")
+    return requests.exceptions.ConnectionError(
+        urllib3.exceptions.MaxRetryError(cast(Any, None), MANAGEMENT, failed)
+    )
+
+
+def answered(line: str) -> requests.exceptions.ConnectionError:
+    error = http.client.BadStatusLine(line)
+    return requests.exceptions.ConnectionError(urllib3.exceptions.ProtocolError("x", error))
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
         (requests.exceptions.ConnectTimeout(), "did not answer in time"),
         (requests.exceptions.ReadTimeout(), "did not answer in time"),
-        (requests.exceptions.SSLError(), "no trusted TLS connection"),
+        (requests.exceptions.SSLError(ssl.SSLError(1, "x")), "accepts no TLS connection"),
+        (refused(), "Nothing listens at .* Check that RabbitMQ runs, and check the port"),
+        (requests.exceptions.ConnectionError(ConnectionResetError()), "without an answer. Check"),
+        (answered("\x15\x03\x01"), "needs TLS. Enter an address with https"),
+        (answered("AMQP\x00"), "is for AMQP. Enter the port of the management API"),
         (
             requests.exceptions.ConnectionError(f"for ann:{PASSWORD}"),
             "does not answer. Check the address",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +23,7 @@ from topology.broker.errors import (
     alarm_sentence,
     refuse_unsupported,
 )
+from topology.broker.failures import explain_amqp
 
 CONNECT_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.8
@@ -137,11 +136,9 @@ def translate_errors(address: Address) -> Iterator[None]:
         raise explain_error(error, address) from error
     except AMQPConnectorException as error:
         # Not one of pika's AMQPErrors: the handshake itself did not come to an end.
-        raise _explain_handshake(address) from error
-    except ssl.SSLError as error:
-        raise _tls_error(error, address) from error
+        raise (explain_amqp(error, address) or _explain_handshake(address)) from error
     except (OSError, UnicodeError) as error:
-        raise _explain_silence(address, error) from error
+        raise (explain_amqp(error, address) or _explain_silence(address)) from error
 
 
 def explain_error(error: Exception, address: Address) -> BrokerError:
@@ -163,19 +160,18 @@ def explain_error(error: Exception, address: Address) -> BrokerError:
             return _explain_close(error.reply_code, str(error.reply_text), address)
         case pika.exceptions.ConnectionBlockedTimeout():
             return Blocked(alarm_sentence())
-        case pika.exceptions.IncompatibleProtocolError():
-            return Unreachable(
-                f"The server at {where} does not speak AMQP 0-9-1 "
-                f"{'over TLS' if address.tls else 'without TLS'}. Check port and TLS."
-            )
-    cause: Any = error
-    if isinstance(error, pika.exceptions.AMQPConnectionError) and error.args:
-        cause = getattr(error.args[0], "exception", error.args[0])
-    if isinstance(cause, pika.exceptions.AMQPError) and cause is not error:
-        return explain_error(cause, address)
-    if isinstance(cause, ssl.SSLError):
-        return _tls_error(cause, address)
-    return _explain_silence(address, cause)
+    if known := explain_amqp(error, address):
+        return known
+    if isinstance(error, pika.exceptions.IncompatibleProtocolError):
+        return Unreachable(
+            f"The server at {where} does not speak AMQP 0-9-1 "
+            f"{'over' if address.tls else 'without'} TLS. Check port and TLS."
+        )
+    inside: Any = error.args[0] if error.args else None
+    inside = getattr(inside, "exception", inside)
+    if isinstance(inside, pika.exceptions.AMQPError):
+        return explain_error(inside, address)
+    return _explain_silence(address)
 
 
 def _explain_close(code: int, text: str, address: Address) -> BrokerError:
@@ -202,18 +198,6 @@ def _explain_close(code: int, text: str, address: Address) -> BrokerError:
     return Unreachable(sentence)
 
 
-def _tls_error(error: ssl.SSLError, address: Address) -> BrokerError:
-    where = f"{address.host}:{address.port}"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return Refused(
-            f"The certificate of {where} is not trusted ({error.verify_message}). Enter the CA "
-            "certificate, or correct the host name."
-        )
-    return Unreachable(
-        f"{where} accepts no TLS connection. Check that TLS is enabled at this port."
-    )
-
-
 def _explain_handshake(address: Address) -> Unreachable:
     where = f"{address.host}:{address.port}"
     return Unreachable(
@@ -222,14 +206,8 @@ def _explain_handshake(address: Address) -> Unreachable:
     )
 
 
-def _explain_silence(address: Address, cause: object) -> Unreachable:
-    where = f"{address.host}:{address.port}"
-    if isinstance(cause, ConnectionRefusedError) or "refused" in str(cause):
-        return Unreachable(
-            f"Nothing listens at {where}. Check that RabbitMQ runs, and check the port."
-        )
-    if isinstance(cause, (socket.gaierror, UnicodeError)):
-        return Unreachable(f"The host “{address.host}” does not exist. Check the host name.")
+def _explain_silence(address: Address) -> Unreachable:
     return Unreachable(
-        f"RabbitMQ at {where} does not answer. Check the network and the load of RabbitMQ."
+        f"RabbitMQ at {address.host}:{address.port} does not answer. Check the network and the "
+        "load of RabbitMQ."
     )

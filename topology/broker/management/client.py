@@ -14,9 +14,10 @@ import requests
 import urllib3
 
 from topology.broker.address import Address
-from topology.broker.errors import Conflict, NotFound, Unreachable, Unsupported
+from topology.broker.errors import Conflict, NotFound, Unsupported
+from topology.broker.failures import explain_management
 from topology.broker.management.answers import Answer, BoundedAdapter, Limits, read_answer
-from topology.broker.management.refusals import explain_answer, explain_timeout, no_vhost
+from topology.broker.management.refusals import explain_answer, no_api, no_vhost
 from topology.broker.management.schema import read_object, read_objects
 from topology.broker.management.vhost_update import make_tracing_update
 from topology.definitions import Binding, Exchange, Queue
@@ -79,7 +80,11 @@ class Management:
         return version_numbers(str(self.overview().get("rabbitmq_version", "")))
 
     def overview(self) -> dict[str, Any]:
-        return read_object(self._call("GET", path("overview")))
+        """Raises Unreachable where the port is that of another plugin, which answers with 404."""
+        try:
+            return read_object(self._call("GET", path("overview")))
+        except NotFound as error:
+            raise no_api(self._address) from error
 
     def exchanges(self) -> list[dict[str, Any]]:
         return self._all("exchanges")
@@ -260,28 +265,19 @@ class Management:
                 method, url + where, json=body, timeout=timeout, allow_redirects=False, stream=True
             )
             answer = read_answer(response, url)
-        except requests.exceptions.SSLError as error:
-            raise Unreachable(
-                f"The management API at {url} has no trusted TLS connection. Check the CA "
-                "certificate, and that TLS is enabled."
-            ) from error
-        except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError) as error:
-            raise explain_timeout(self._address) from error
-        except urllib3.exceptions.HTTPError as error:
-            raise Unreachable(
-                f"The management API at {url} sent an incomplete answer. Check for a proxy between "
-                "Delayboard and RabbitMQ."
-            ) from error
-        except (requests.exceptions.RequestException, ValueError) as error:
+        except (
+            requests.exceptions.RequestException,
+            urllib3.exceptions.HTTPError,
+            ValueError,
+        ) as error:
             # A host name that none can have is a ValueError of the libraries below requests.
-            raise Unreachable(
-                f"The management API at {url} does not answer. Check the address (http or "
-                "https, port), and run `rabbitmq-plugins enable rabbitmq_management`."
-            ) from error
+            raise explain_management(error, self._address) from error
         self.heard = time.monotonic()
         return answer
 
     def _check(self, answer: Answer) -> None:
+        if answer.status == 404 and "json" not in answer.content_type:
+            raise no_api(self._address)
         if answer.status >= 300:
             raise explain_answer(answer.status, answer.reason, self._address)
 

@@ -41,10 +41,12 @@ def no_vhost(address: Address) -> Refused:
     )
 
 
-def explain_timeout(address: Address) -> Unreachable:
+def no_api(address: Address) -> Unreachable:
+    """For a 404 where the management API has none: it always has /api/overview, and answers with
+    JSON (3.10.8 to 4.3.6)."""
     return Unreachable(
-        f"The management API at {address.management_url} did not answer in time. Check the "
-        "network and the load of RabbitMQ."
+        f"The server at {address.management_url} has no management API. Check the address, and run "
+        "`rabbitmq-plugins enable rabbitmq_management`."
     )
 
 

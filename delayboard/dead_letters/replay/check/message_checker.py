@@ -20,7 +20,7 @@ from delayboard.dead_letters.replay.check.route_checker import RouteChecker
 from delayboard.dead_letters.replay.check.targets import Destination, Targets
 from delayboard.dead_letters.replay.check.verdict import Verdict, make_refused
 from topology import snapshots
-from topology.broker.management.refusals import explain_timeout
+from topology.broker.failures import explain_timeout
 from topology.broker.properties.read import read_properties
 from topology.message import Properties
 from topology.models import Broker
