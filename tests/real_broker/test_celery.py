@@ -7,19 +7,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from analytics.recorder.copies import Place, event_of_copy
-from tests.brokers import Vhost
+from delayboard.demo.node import PrivateNode
+from tests.brokers import Vhost, call_api
 from tests.builders import address_of, eventually
 from tests.faults.processes import kill
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Binding, Definitions, Queue
+from topology.exports.permissions import DESTINATION, of_consumer, of_publisher
 from topology.message import Message
 from topology.patterns.delay_levels.params import Params
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -81,6 +84,28 @@ def declared(vhost: Vhost) -> Definitions:
         return observe(management).declared
 
 
+# What Celery declares for itself (docs/guide/provision-a-topology.md).
+CELERY_OWN = r"(.*\.)?celery\.pidbox|celeryev.*"
+
+
+def limited(node: PrivateNode, vhost: Vhost) -> Vhost:
+    """As an account with the exported permissions of a publisher and consumer that declares, on
+    levels and the queue `orders`, none of which is there yet."""
+    params = Params("celery", destinations="exchanges")
+    found = delay_levels.definitions(params)
+    permissions = of_publisher(delay_levels, params, found, declares=True)
+    permissions.add(of_consumer(delay_levels, params, found, declares=True))
+    rights = {
+        kind: text.replace(DESTINATION, "orders").removesuffix(")$") + f"|{CELERY_OWN})$"
+        for kind, text in zip(("configure", "write", "read"), permissions.patterns(), strict=True)
+    }
+    account = {"password": "a-long-enough-password", "tags": "management"}
+    call_api(node, "PUT", "users/celery", account)
+    call_api(node, "PUT", f"permissions/{vhost.name}/celery", rights)
+    place = vhost.amqp_url.rpartition("@")[2]
+    return replace(vhost, amqp_url=f"amqp://celery:{account['password']}@{place}")
+
+
 @pytest.mark.parametrize("levels", ["quorum", "classic"])
 def test_a_worker_s_levels_are_recognised_whole_with_their_destination(
     vhost: Vhost, tmp_path: Path, levels: str
@@ -95,17 +120,18 @@ def test_a_worker_s_levels_are_recognised_whole_with_their_destination(
     assert use.claims == {t.identity for t in found if "celery_delayed" in str(t.identity)}
 
 
-def test_delayboard_publishes_for_a_worker_s_queue_as_celery_does(
-    vhost: Vhost, tmp_path: Path
+def test_delayboard_publishes_for_a_worker_s_queue_as_celery_does_with_least_permissions(
+    broker_node: PrivateNode, vhost: Vhost, tmp_path: Path
 ) -> None:
     noted = tmp_path / "noted"
-    with a_worker(vhost, "quorum", tmp_path), Management(address_of(vhost)) as management:
+    as_celery = limited(broker_node, vhost)
+    with a_worker(as_celery, "quorum", tmp_path), Management(address_of(vhost)) as management:
         found = observe(management).declared
         (use,) = delay_levels.recognize(found)
         management.declare_queue(COPIES)
         management.bind(Binding("celery_delayed_27", COPIES.name, "#"))
         with Consumer(address_of(vhost), COPIES.name) as consumer:
-            delay_a_note(vhost, noted)
+            delay_a_note(as_celery, noted)
             (copy,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
         route = delay_levels.route(use.params, DELAY, "orders")
         assert where(copy.message) == (route.exchange, route.routing_key)

@@ -74,7 +74,20 @@ def test_the_commands_print_and_plan(tmp_path: Path) -> None:
     assert run("import_topologies", other.slug, str(file))[0] == 1
     assert run("export_topology", pair.slug, "--format", "terraform")[1].startswith("terraform {")
     code, text, _ = run("export_topology", pair.slug, "--format", "permissions")
-    assert text.startswith("VHOST=nowhere\nrabbitmqctl set_permissions")
+    assert "\nVHOST=nowhere\nrabbitmqctl set_permissions" in text
+    assert "publisher '^$' '^(orders|orders-retry)$' '^$'\n" in text
+    _, declaring, _ = run("export_topology", pair.slug, "--format", "permissions-declaring")
+    assert "publisher '^(orders|orders-retry)$' '^(orders|orders-retry)$' '^(orders|" in declaring
+
+
+def test_the_permissions_of_delayboard_are_for_all_topologies_of_the_virtual_host() -> None:
+    pair = make_pair(make_broker())
+    make_pair(pair.broker, name="bills")
+    make_pair(make_broker(name="Other"), name="others")
+    text = export_topology(pair, "permissions", Definitions())
+    (line,) = [one for one in text.splitlines() if " delayboard '" in one]
+    assert "bills-retry" in line
+    assert "others" not in line
 
 
 @pytest.mark.parametrize("raw", [b"", b"[1", b"\xff", b"[]", b"[" * 100_000])

@@ -61,7 +61,7 @@ def test_a_fresh_answer_is_kept_for_all_who_look(broker: Broker) -> None:
 def test_a_broker_that_never_answered_has_an_error_and_no_snapshot(broker: Broker) -> None:
     found = snapshots.poll(broker)
     assert found.snapshot is None
-    assert "The management API at http://127.0.0.1:9 does not answer" in found.error
+    assert "Nothing listens at http://127.0.0.1:9" in found.error
     assert not found.is_reachable
 
 

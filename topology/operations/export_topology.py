@@ -6,10 +6,16 @@ import json
 
 from topology.definitions import Definitions
 from topology.exports.kubernetes import as_kubernetes
-from topology.exports.permissions import as_commands, of_consumer, of_delayboard, of_publisher
+from topology.exports.permissions import (
+    Permissions,
+    as_commands,
+    of_consumer,
+    of_delayboard,
+    of_publisher,
+)
 from topology.exports.raw_definitions import raw_definitions
 from topology.exports.terraform import as_terraform
-from topology.models import Topology
+from topology.models import State, Topology
 
 
 def export_topology(topology: Topology, form: str, found: Definitions) -> str:
@@ -26,23 +32,29 @@ def export_topology(topology: Topology, form: str, found: Definitions) -> str:
             return as_terraform(objects, vhost)
         case "kubernetes":
             return as_kubernetes(objects, vhost)
-    return _permissions(topology, found)
+    return _permissions(topology, found, declares=form == DECLARING)
 
 
-def _permissions(topology: Topology, found: Definitions) -> str:
+def _permissions(topology: Topology, found: Definitions, *, declares: bool) -> str:
+    """Those of Delayboard are for all topologies of the virtual host: a user has one set there."""
     pattern, params = topology.pattern, topology.parsed
+    delayboard = Permissions()
+    for row in {topology, *topology.broker.topologies.exclude(state=State.DELETED)}:
+        delayboard.add(of_delayboard(row.pattern, row.parsed, found, row.definitions))
     roles = (
-        ("publisher", of_publisher(pattern, params, found)),
-        ("consumer", of_consumer(pattern, params, found)),
-        ("delayboard", of_delayboard(pattern, params, found, topology.definitions)),
+        ("publisher", of_publisher(pattern, params, found, declares=declares)),
+        ("consumer", of_consumer(pattern, params, found, declares=declares)),
+        ("delayboard", delayboard),
     )
     return as_commands(roles, topology.broker.vhost)
 
 
+DECLARING = "permissions-declaring"
 # Name -> label, and end of the file name.
 FORMATS = {
     "definitions": ("RabbitMQ definitions", "json"),
     "terraform": ("Terraform", "tf"),
     "kubernetes": ("Kubernetes topology operator", "yaml"),
     "permissions": ("Least permissions", "sh"),
+    DECLARING: ("Least permissions for clients that declare", "sh"),
 }

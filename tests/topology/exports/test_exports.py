@@ -1,25 +1,19 @@
-"""A topology for RabbitMQ, Terraform, Kubernetes, and its least permissions."""
+"""A topology for RabbitMQ, Terraform and Kubernetes."""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 
 import pytest
 import yaml
 
-from tests.topology.builders import PAIR, PARAMS
 from topology.broker.management.definitions_file import read_export
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.exports.kubernetes import as_kubernetes
 from topology.exports.names import NotExportable
-from topology.exports.permissions import as_commands, of_consumer, of_delayboard, of_publisher
 from topology.exports.raw_definitions import raw_definitions
 from topology.exports.terraform import as_terraform
-from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import Pattern
-from topology.patterns.retry_pair.params import Params
-from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
 
 every_pattern = pytest.mark.parametrize("pattern", PATTERNS.values(), ids=list(PATTERNS))
@@ -162,37 +156,3 @@ def test_what_the_terraform_provider_cannot_hold_is_refused(
         as_terraform(Definitions.of([obj]), "/")
     with pytest.raises(NotExportable):
         as_terraform(Definitions(), "shop@eu")
-
-
-def test_the_least_permissions_on_a_retry_pair() -> None:
-    roles = (
-        ("publisher", of_publisher(retry_pair, PARAMS, PAIR)),
-        ("consumer", of_consumer(retry_pair, PARAMS, PAIR)),
-        ("delayboard", of_delayboard(retry_pair, PARAMS, PAIR, PAIR)),
-    )
-    assert as_commands(roles, "my shop").splitlines() == [
-        "VHOST='my shop'",
-        "rabbitmqctl set_permissions -p \"$VHOST\" publisher '^$' '^(orders-retry)$' '^$'",
-        "rabbitmqctl set_permissions -p \"$VHOST\" consumer '^$' '^$' '^(orders)$'",
-        "rabbitmqctl set_permissions -p \"$VHOST\" delayboard '^(orders|orders-retry)$' "
-        "'^(amq\\.default|orders|orders-retry)$' '^(orders|orders-retry)$'",
-        "rabbitmqctl set_user_tags delayboard monitoring",
-    ]
-
-
-def test_a_destination_that_is_not_bound_yet_is_for_a_person_to_name() -> None:
-    params = delay_levels.EXAMPLE
-    found = delay_levels.definitions(params)
-    _, write, _ = of_publisher(delay_levels, params, found).patterns()
-    assert "DESTINATION" in write
-    bound = found | delay_levels.route(params, delay_levels.longest(params), "sales").declares
-    _, write, _ = of_publisher(delay_levels, params, bound).patterns()
-    assert "sales" in write
-    assert "DESTINATION" not in write
-
-
-def test_names_are_no_expressions() -> None:
-    params = Params("a.b*(c)|$", timedelta(seconds=5))
-    read = of_consumer(retry_pair, params, Definitions()).patterns()[2]
-    assert re.fullmatch(read, "a.b*(c)|$")
-    assert not re.fullmatch(read, "axb*(c)|$")

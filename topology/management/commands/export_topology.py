@@ -19,8 +19,9 @@ PATIENCE_SECONDS = 10.0
 class Command(BoardCommand):
     help = (
         "Print a topology without its tap: as RabbitMQ definitions, for Terraform, for the "
-        "Kubernetes topology operator, or the least permissions on it. Exit code: 0 if it is "
-        "printed, 1 if the tool does not support it, 2 if the topology does not exist."
+        "Kubernetes topology operator, or the least permissions on it, also for clients that "
+        "declare it. Exit code: 0 if it is printed, 1 if the tool does not support it, 2 if the "
+        "topology does not exist."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -30,7 +31,7 @@ class Command(BoardCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         topology = find_topology(options["topology"])
         # Only permissions contain the names that are bound; without them the line has DESTINATION.
-        needs_broker = options["format"] == "permissions"
+        needs_broker = options["format"].startswith("permissions")
         known = snapshots.poll(topology.broker, PATIENCE_SECONDS) if needs_broker else None
         found = known.snapshot.definitions if known and known.snapshot else Definitions()
         try:
