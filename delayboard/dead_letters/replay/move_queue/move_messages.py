@@ -218,7 +218,9 @@ class _Run:
         if source.counts["done"] and not source.counts["unknown"]:
             self._lease.give_back(moved_counts.REFUSED_AGAIN, after=timedelta(0))
         else:
-            self._lease.pause_itself(moved_counts.explain_stuck(source.error))
+            self._lease.pause_itself(
+                moved_counts.explain_stuck(source.counts["unknown"], source.error)
+            )
 
     def _complete(self) -> None:
         batch = self._batch

@@ -33,11 +33,16 @@ def describe_refused(batch: ReplayBatch, error: str) -> str:
     return f"{stay} in “{batch.queue}”.{may}{_describe_first(error)}"
 
 
-def explain_stuck(error: str) -> str:
-    """Why a run rests of which nothing went, or something may have, for so long as messages without
-    a confirm may be held.
+def explain_stuck(unknown: int, error: str) -> str:
+    """Why a run rests of which nothing went for so long as refused ones may be held, or of which so
+    many may have arrived.
     """
-    return f"Messages without a confirm are back in the queue.{_describe_first(error)}"
+    back = (
+        f"{count_of(unknown, 'message', 'is')} back in the queue and may have arrived as well."
+        if unknown
+        else "RabbitMQ refused every message; they are back in the queue."
+    )
+    return f"{back}{_describe_first(error)}"
 
 
 def _describe_first(error: str) -> str:
