@@ -947,7 +947,12 @@ class Migration(migrations.Migration):
                 ("selected", models.PositiveIntegerField(default=0)),
                 ("done", models.PositiveIntegerField(default=0)),
                 ("returned", models.PositiveIntegerField(default=0)),
-                ("nacked", models.PositiveIntegerField(default=0)),
+                (
+                    "unknown",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Number of messages that may have arrived."
+                    ),
+                ),
                 ("failed", models.PositiveIntegerField(default=0)),
                 ("cancelled", models.PositiveIntegerField(default=0)),
                 ("excluded", models.PositiveIntegerField(default=0)),
@@ -1059,8 +1064,8 @@ class Migration(migrations.Migration):
                             ("publishing", "publishing"),
                             ("done", "done"),
                             ("returned", "returned (unroutable)"),
-                            ("nacked", "rejected by a queue"),
                             ("failed", "failed"),
+                            ("unknown", "may have arrived"),
                             ("cancelled", "cancelled"),
                             ("excluded", "excluded (possible repeat)"),
                         ],
@@ -1467,7 +1472,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="replayitem",
             index=models.Index(
-                condition=models.Q(("outcome__in", ("", "delayed")), ("state", "done")),
+                condition=models.Q(
+                    ("outcome__in", ("", "delayed")), ("state__in", ("done", "unknown"))
+                ),
                 fields=["batch", "position"],
                 name="items_to_follow",
             ),
@@ -1714,6 +1721,7 @@ class Migration(migrations.Migration):
                 ("unanswered", models.JSONField(default=list)),
                 ("published", models.PositiveIntegerField(default=0)),
                 ("returned", models.PositiveIntegerField(default=0)),
+                ("unknown", models.PositiveIntegerField(default=0)),
                 ("returned_why", models.TextField(blank=True)),
                 ("repeated", models.PositiveIntegerField(default=0)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
