@@ -30,6 +30,7 @@ UNKNOWN_BROKER = {
     "import_topologies": [NOBODY, "-"],
     "lint": [NOBODY, "--format=json"],
     "publish": [f"--broker={NOBODY}", "--routing-key=k", "--json"],
+    "recognize": [NOBODY, "--json"],
     "replay_dead_letters": [NOBODY, "--query=", "--json"],
     "run_parker": [NOBODY, "dead"],
     "walk": [NOBODY, "", "k", "--json"],

@@ -93,8 +93,8 @@ class Reader:
         if reason != "expired" or waited is None:
             return False
         key = waited.dead_letter_routing_key
-        is_way_out = copy.exchange == (waited.dead_letter_exchange or "")
-        return is_way_out and key in (None, copy.routing_key)
+        is_its_exit = copy.exchange == (waited.dead_letter_exchange or "")
+        return is_its_exit and key in (None, copy.routing_key)
 
     def _name_end(
         self, arriving: Sequence[RouteOutcome], history: History, copy: Copy

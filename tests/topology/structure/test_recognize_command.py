@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.commands import run
+from tests.topology.builders import a_queue
+from topology.definitions import Binding, Definitions, Exchange
+from topology.exports.raw_definitions import raw_definitions
+
+FOUND = Definitions.of(
+    [
+        Exchange("delay"),
+        a_queue("mail.5s", ttl=5000, dlx="", key="mail"),
+        a_queue("mail"),
+        Binding("delay", "mail.5s", "mail"),
+    ]
+)
+
+
+def test_the_chains_of_a_file_are_listed_without_a_database(tmp_path: Path) -> None:
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps(raw_definitions(FOUND)))
+    code, out, err = run("recognize", str(file), "--json")
+    assert (code, err) == (0, "")
+    (chain,) = json.loads(out)["chains"]
+    assert chain["phrase"] == "Messages wait 5s in mail.5s, then arrive in mail."
+    assert (chain["schedules"], chain["retries"], chain["adoptable"]) == (True, False, True)
+    assert (chain["pattern"], chain["destinations"]) == (None, ["mail"])
+    assert chain["observed"] == {"entries": "tap", "exits": "firehose"}
+    (entry,) = chain["entries"]
+    assert (entry["exchange"], entry["routing_key"]) == ("delay", "mail")
+    assert chain["exit"] == [{"queue": "mail.5s", "exchange": "", "routing_key": "mail"}]
+    assert run("recognize", str(file))[1].startswith("mail: Messages wait 5s")
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    code, _, err = run("recognize", str(tmp_path / "missing.json"))
+    assert code == 2
+    assert "cannot be read" in err
