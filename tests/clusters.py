@@ -129,10 +129,10 @@ class Cluster:
             return set()
         return {one["name"].partition("@")[0] for one in nodes if one["running"]}
 
-    def seen_by(self, name: str, vhost: Vhost) -> Vhost:
-        """The vhost at the addresses of this node."""
-        url = f"{self[name].amqp_url.rpartition('/')[0]}/{vhost.name}"
-        return replace(vhost, amqp_url=url, management_url=self[name].management_url)
+    def vhost_at(self, name: str) -> Vhost:
+        """The default vhost at the addresses of this node; it ends with the cluster."""
+        node = self[name]
+        return Vhost(node.amqp_url, node.management_url, "/", node.username, node.password)
 
     @contextmanager
     def cut_off(self, name: str) -> Iterator[None]:

@@ -63,8 +63,10 @@ class Snapshot:
     set, before the queue's own apply. `doubts` are sentences on what was not visible. `version` is
     the broker's, such as "3.10.8". `earlier` are the numbers at `earlier_at`, at most two minutes
     before; None when nothing was read then. `reports` are from the list of scheduled messages,
-    from recorders and from peeks. `intercepted` are the queues whose messages interceptions of
-    Delayboard take, by the names of these.
+    from recorders and from peeks. `nodes` are those of the cluster that the answers name: one that
+    is down and has no queue is missing, as is each without a queue if the account may not monitor.
+    `intercepted` are the queues whose messages interceptions of Delayboard take, by the names of
+    these.
     """
 
     version: str
@@ -77,6 +79,7 @@ class Snapshot:
     operator_policies: Mapping[str, str] = field(default_factory=dict)
     policy_arguments: Mapping[str, Arguments] = field(default_factory=dict)
     node: str = ""
+    nodes: frozenset[str] = frozenset()
     cluster: str = ""
     alarms: tuple[str, ...] = ()
     exchange_types: frozenset[str] = frozenset()

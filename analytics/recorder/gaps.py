@@ -81,8 +81,12 @@ def before_reading(topology: Topology, *, was_unread: bool = False) -> Loss | No
 def absence(topology: Topology) -> Loss | None:
     """What was lost when the tap was found absent and not read since."""
     absent = Recording.objects.filter(topology=topology, lost_since__isnull=False)
-    why = f"The tap queue “{topology.tap_queue}” did not exist."
-    return Loss(why) if absent.exists() else None
+    return Loss(_explain_absence(topology)) if absent.exists() else None
+
+
+def _explain_absence(topology: Topology) -> str:
+    """Of a queue on a node that is down RabbitMQ says NOT_FOUND too."""
+    return f"The tap queue “{topology.tap_queue}” did not exist, or its node was down."
 
 
 def note(topology: Topology, loss: Loss | None) -> None:
@@ -127,7 +131,7 @@ def _count_loss_while_away(topology: Topology, *, wait_seconds: float) -> Loss |
                 time.sleep(CHECK_SECONDS)
                 fill = read_fill(management.queue(topology.tap_queue))
     except NotFound:
-        return Loss(f"The tap queue “{topology.tap_queue}” did not exist.")
+        return Loss(_explain_absence(topology))
     except BrokerError as error:
         return Loss(f"The recorder did not read the tap, and the fill level is unknown: {error}")
     if fill.bound is None:

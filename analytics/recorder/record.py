@@ -32,13 +32,13 @@ from topology.broker.amqp.consumer import Consumer, Delivery, Start
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.models import Topology
-from topology.operations.replace_tap import read_streams
+from topology.operations.replace_tap import read_taps
 
 __all__ = ["Beat", "RecordingFailed", "record"]
 
 
 class RetiredTapMissing(Exception):
-    """Somebody deleted a retired stream before it was read to its end."""
+    """Somebody deleted a retired tap before it was read to its end."""
 
 
 # Each batch costs a sync of the disk and a transaction, however many copies it has. Of a queue,
@@ -52,6 +52,8 @@ LINGER_SECONDS = 0.2
 # By so much longer takes a batch when the process, or the machine under it, was stopped.
 DELAYED_SECONDS = 0.25
 BEAT_SECONDS = 0.5
+# So long the new tap is read before a retired one whose node is down is looked for again.
+AGAIN_SECONDS = 10.0
 LOCKED_WAIT_SECONDS = 0.2
 
 Beat: TypeAlias = Callable[[Mapping[str, object]], None]
@@ -67,21 +69,31 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     _settle_not_observed(_load_topology(topology_id))
     while not stop.is_set():
         topology = _load_topology(topology_id)
-        if not _reads_stream(topology):
+        kind = _next_type(topology)
+        if kind == "":
+            retired_taps.close_absent(topology)
+        elif kind == retired_taps.DOWN:
+            _record_queue(topology, stop, beat, until=monotonic() + AGAIN_SECONDS)
+        elif kind != "stream":
             _record_queue(topology, stop, beat)
-            continue
-        # Only one may write a stream's lines: another's would be the same ones again.
-        with take_lock(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
-            # Who held it before may have read a retired stream to its end.
-            topology = _load_topology(topology_id)
-            if is_ours and _reads_stream(topology):
-                _record_stream(topology, stop, beat)
-        if not is_ours:
-            stop.wait(LOCKED_WAIT_SECONDS)
+        else:
+            _record_stream_alone(topology, stop, beat)
 
 
-def _reads_stream(topology: Topology) -> bool:
-    return bool(topology.retired_tap) or topology.tap_type == "stream"
+def _next_type(topology: Topology) -> str:
+    """That of the tap to read now: of a retired one as `find_type` has it. Raises BrokerError."""
+    return retired_taps.find_type(topology) if topology.retired_tap else topology.tap_type
+
+
+def _record_stream_alone(topology: Topology, stop: Event, beat: Beat) -> None:
+    """Only one may write a stream's lines: another's would be the same ones again."""
+    with take_lock(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
+        # Who held it before may have read a retired stream to its end.
+        now = _load_topology(topology.pk)
+        if is_ours and now.retired_tap == topology.retired_tap:
+            _record_stream(now, stop, beat)
+    if not is_ours:
+        stop.wait(LOCKED_WAIT_SECONDS)
 
 
 def _load_topology(topology_id: int) -> Topology:
@@ -95,24 +107,36 @@ def _settle_not_observed(topology: Topology) -> None:
         settle_one(topology, topology.applied_at)
 
 
-def _record_queue(topology: Topology, stop: Event, beat: Beat) -> None:
-    log = _log_of(topology)
-    is_successor = bool(read_streams(topology))
-    loss = gaps.before_reading(topology, was_unread=is_successor)
-    recorder = QueueRecorder(topology, log, may_repeat=is_successor)
+def _record_queue(
+    topology: Topology, stop: Event, beat: Beat, *, until: float | None = None
+) -> None:
+    """The retired queue to its end, else the tap; the tap in any case with `until`.
 
-    def forget_stream(has_copies: bool) -> bool:
-        if recorder.may_repeat and recorder.backlog.is_caught_up:
+    That is when to stop, in monotonic seconds.
+    """
+    reads_retired = bool(topology.retired_tap) and until is None
+    source = topology.as_retired("classic") if reads_retired else topology
+    log = _log_of(source)
+    was_replaced = bool(topology.retired_tap or read_taps(topology))
+    loss = gaps.before_reading(source, was_unread=was_replaced and not reads_retired)
+    recorder = QueueRecorder(source, log, may_repeat=was_replaced)
+    end = retired_taps.End()
+
+    def is_over(has_copies: bool) -> bool:
+        if reads_retired:
+            return end.close(topology, recorder, has_copies)
+        if recorder.may_repeat and recorder.backlog.is_caught_up and until is None:
             retired_taps.delete_read(topology)
             recorder.may_repeat = False
-        return False
+        return until is not None and monotonic() > until
 
     try:
-        with Consumer(topology.broker.address, topology.tap_queue, prefetch=PREFETCH) as consumer:
-            gaps.note(topology, loss)
-            _follow(consumer, recorder, stop, beat, forget_stream)
+        with Consumer(source.broker.address, source.tap_queue, prefetch=PREFETCH) as consumer:
+            gaps.note(source, loss)
+            _follow(consumer, recorder, stop, beat, is_over)
     except NotFound:
-        gaps.tap_is_absent(topology)
+        if not reads_retired:
+            gaps.tap_is_absent(source)
         raise
     finally:
         log.close()
@@ -121,7 +145,7 @@ def _record_queue(topology: Topology, stop: Event, beat: Beat) -> None:
 def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
     """The stream that is the tap now, or the retired one to its end."""
     log = _log_of(topology)
-    source = topology.as_retired() if topology.retired_tap else topology
+    source = topology.as_retired("stream") if topology.retired_tap else topology
     try:
         recorder = StreamRecorder(source, log, _position(source))
         end = retired_taps.End()

@@ -1,8 +1,9 @@
-"""Reads a stream tap that was replaced to its end, and deletes it.
+"""Reads a tap that was replaced to its end, and deletes it.
 
-Nothing enters that stream any more: the change unbound it. What passed while both taps were bound
+Nothing enters that tap any more: the change unbound it. What passed while both taps were bound
 is in both, so that the copies which wait in the new queue are marked as redelivered, like those
-that come again after a crash, until none is left of them.
+that come again after a crash, until none is left of them. So are all of a retired queue, which is
+read later than the new one if its node is down.
 """
 
 from __future__ import annotations
@@ -14,20 +15,43 @@ from django.db import transaction
 
 from analytics.models import Gap, Recording
 from analytics.recorder import streams
-from analytics.recorder.batches import StreamRecorder
+from analytics.recorder.batches import Recorder, StreamRecorder
 from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.models import Topology
 from topology.operations import replace_tap
 
+# That of a tap that cannot be read at present, because its node is down.
+DOWN = "down"
+
+
+def find_type(topology: Topology) -> str:
+    """The queue type of the retired tap, DOWN, or "" when somebody deleted it; unbinds it.
+
+    Raises BrokerError.
+
+    RabbitMQ 4.3 takes a minute to refuse the consumer of one that is down. Before 4.0 its bindings
+    come back with its node.
+    """
+    with Management(topology.broker.address) as management:
+        # Asked for one that is down, 3.10 finds none and 4.3 says that it runs.
+        listed = management.queues()
+        found = next((one for one in listed if one.get("name") == topology.retired_tap), None)
+        if found is None:
+            return ""
+        if found.get("state") == DOWN:
+            return DOWN
+        replace_tap.unbind_retired(topology, management)
+    return str(found.get("type") or "classic")
+
 
 class End:
-    """Notices that a stream which nothing enters was read to its end."""
+    """Notices that a tap which nothing enters was read to its end."""
 
     def __init__(self) -> None:
         self._silent_since = monotonic()
 
-    def close(self, topology: Topology, recorder: StreamRecorder, has_copies: bool) -> bool:
-        """Whether all copies are in the log; then the classic queue is read instead.
+    def close(self, topology: Topology, recorder: Recorder, has_copies: bool) -> bool:
+        """Whether all copies are in the log; then the new tap is read instead.
 
         `has_copies`: some came just now, or could not be read. Raises BrokerError.
         """
@@ -35,22 +59,23 @@ class End:
             self._silent_since = monotonic()
         if monotonic() - self._silent_since < streams.SILENCE_SECONDS:
             return False
-        if not _is_read(topology, recorder.position.offset):
+        if not _is_read(topology, recorder):
             self._silent_since = monotonic()
             return False
         _close(topology)
         return True
 
 
-def _is_read(topology: Topology, offset: int) -> bool:
-    """Whether the newest copy of the stream is the one that was read last.
+def _is_read(topology: Topology, recorder: Recorder) -> bool:
+    """Whether the newest copy of a stream is the one that was read last, or a tap is empty.
 
     Silence alone is no proof: a stalled member of the stream sends nothing either. The count of
     an empty one is seconds old, but nothing has entered since the change.
     """
-    newest = streams.newest_offset(topology.as_retired())
-    if newest is not None:
-        return newest == offset
+    if isinstance(recorder, StreamRecorder):
+        newest = streams.newest_offset(topology.as_retired("stream"))
+        if newest is not None:
+            return newest == recorder.position.offset
     with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
         messages = management.queue(topology.retired_tap).get("messages")
     return bool(messages == 0)
@@ -63,7 +88,7 @@ def _close(topology: Topology) -> None:
 
 
 def close_absent(topology: Topology) -> None:
-    """Somebody deleted the stream before its last copy was read: write the gap down."""
+    """Somebody deleted the tap before its last copy was read: write the gap down."""
     with transaction.atomic():
         read = Recording.objects.filter(topology=topology).first()
         now = datetime.now(UTC)
@@ -72,7 +97,7 @@ def close_absent(topology: Topology) -> None:
             from_at=read.read_at if read else topology.applied_at or now,
             until_at=now,
             why=(
-                f"The stream “{topology.retired_tap}” was deleted before the recorder read it "
+                f"The tap “{topology.retired_tap}” was deleted before the recorder read it "
                 "completely."
             ),
         )
@@ -80,6 +105,6 @@ def close_absent(topology: Topology) -> None:
 
 
 def delete_read(topology: Topology) -> None:
-    """Delete the stream that was read to its end. Raises BrokerError."""
+    """Delete the tap that was read to its end. Raises BrokerError."""
     with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
-        replace_tap.delete_read_streams(topology, management)
+        replace_tap.delete_read_taps(topology, management)

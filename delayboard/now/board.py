@@ -185,6 +185,7 @@ def overview(
     found = [
         *problems.find_unroutable(missing, named),
         *find_outages(known, tasks, disk),
+        *problems.find_lost_taps(known, [one.topology for one in flows]),
         *problems.find_drifted(brokers),
         *problems.find_overdue(scope, [one.topology for one in flows if not one.unknown]),
         *problems.find_overdue_probes(brokers),

@@ -24,12 +24,15 @@ from topology.content.text import count_of, count_text
 from topology.findings.counts import Count as FindingCount
 from topology.findings.severity import Severity as FindingSeverity
 from topology.models import Broker, Drift, MissingBinding, State, Topology
+from topology.snapshots import Latest
 
 # So many destinations of a topology are named, more are counted.
 NAMED = 3
 Severity = Literal["error", "warning"]
 WORST = (FindingSeverity.LOSS.key, FindingSeverity.STUCK.key)
 
+# The states in which RabbitMQ lists a queue that lacks its node, or most of its nodes.
+_LOST = ("down", "minority")
 # Keys of problems that follow from what is observed, by the primary key of the topology.
 OVERDUE, BURNING = "overdue/{}", "burn/{}"
 # Less is shown on Scheduled alone: the recorder may be behind for a moment.
@@ -123,6 +126,38 @@ def find_unroutable(rows: Iterable[MissingBinding], named: int | None = NAMED) -
             )
             key = f"bindings/{topology.pk}"
             yield Problem("error", sentence, link, key, topology.pk, "Stuck", ProblemKind.STUCK)
+
+
+def find_lost_taps(
+    known: Mapping[Broker, Latest], topologies: Iterable[Topology]
+) -> Iterator[Problem]:
+    """The taps without the nodes that they are on, and what that does to who publishes.
+
+    Tried: docs/event-log.md, Which tap does no harm.
+    """
+    seen = {broker.pk: one.snapshot for broker, one in known.items() if not one.error}
+    for topology in topologies:
+        snapshot = seen.get(topology.broker_id)
+        tap = snapshot.numbers.get(topology.tap_queue) if snapshot and topology.has_tap else None
+        if snapshot is None or tap is None or tap.state not in _LOST:
+            continue
+        name, queue = topology.name, topology.tap_queue
+        if tap.state == "minority":
+            what = f"Publishers of {name} get no confirmation: most nodes of the tap “{queue}” are"
+        elif snapshot.version_tuple >= (4,):
+            what = (
+                f"Publishers of {name} are refused although their messages arrive: the node of the "
+                f"tap “{queue}” is"
+            )
+        else:
+            what = f"{name} is not recorded: the node of the tap “{queue}” is"
+        remedy = (
+            "Start the nodes." if tap.state == "minority" else "Replace the tap or start the node."
+        )
+        link = Link("View tap", "topology:topology", (topology.slug,))
+        sentence, key = f"{what} down. {remedy}", f"tap/{topology.pk}"
+        kind = ProblemKind.BROKER
+        yield Problem("error", sentence, link, key, topology.pk, "Tap down", kind)
 
 
 def find_drifted(brokers: Sequence[Broker]) -> Iterator[Problem]:

@@ -125,6 +125,42 @@ def test_the_page_changes_with_the_name_and_the_stream_tap_of_a_topology(
     assert board(broker).version != before
 
 
+@pytest.mark.parametrize(
+    ("version", "state", "sentence"),
+    [
+        ("3.10.8", "running", ""),
+        (
+            "3.10.8",
+            "down",
+            "orders is not recorded: the node of the tap “delayboard.tap.orders” is down. Replace "
+            "the tap or start the node.",
+        ),
+        (
+            "4.0.5",
+            "down",
+            "Publishers of orders are refused although their messages arrive: the node of the tap "
+            "“delayboard.tap.orders” is down. Replace the tap or start the node.",
+        ),
+        (
+            "4.3.6",
+            "minority",
+            "Publishers of orders get no confirmation: most nodes of the tap "
+            "“delayboard.tap.orders” are down. Start the nodes.",
+        ),
+    ],
+)
+def test_a_tap_without_its_nodes_is_a_problem(
+    broker: Broker, version: str, state: str, sentence: str
+) -> None:
+    tap = applied(broker, "orders").tap_queue
+    seen = know(broker, Queue(tap))
+    numbers = {tap: replace(seen.numbers[tap], state=state)}
+    known = snapshots._latest[broker.pk]
+    newer = replace(seen, version=version, numbers=numbers)
+    snapshots._latest[broker.pk] = replace(known, snapshot=newer)
+    assert [one.sentence for one in board(broker).troubles] == ([sentence] if sentence else [])
+
+
 def test_dead_letters_are_those_parked_and_those_in_marked_queues(broker: Broker) -> None:
     pair = applied(broker, "orders")
     parked(broker, a_message(b"1"), a_message(b"2"))

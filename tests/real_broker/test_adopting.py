@@ -27,7 +27,7 @@ from topology.broker.management.observe import observe
 from topology.models import Broker, State, Topology
 from topology.operations import adopt, provision
 from topology.operations.ownership import Refusal
-from topology.operations.replace_tap import read_streams, replace_tap
+from topology.operations.replace_tap import read_taps, replace_tap
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import Found, recognize
@@ -224,7 +224,7 @@ def test_a_stream_tap_of_an_adopted_topology_is_replaced_and_nothing_of_others_i
 
     def is_done() -> bool:
         pair.refresh_from_db()
-        return not read_streams(pair) and ScheduledMessage.objects.count() >= 2
+        return not read_taps(pair) and ScheduledMessage.objects.count() >= 2
 
     record_until(pair, is_done)
     sizes = set(ScheduledMessage.objects.values_list("size", flat=True))

@@ -27,7 +27,7 @@ from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import AuditEntry, Topology
 from topology.operations.provision import check, remove
-from topology.operations.replace_tap import read_streams, replace_tap
+from topology.operations.replace_tap import read_taps, replace_tap
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.generations(NEWEST, only=True)]
 STREAM, CLASSIC = "delayboard.tap.orders", "delayboard.tap.orders.classic"
@@ -71,7 +71,7 @@ def all_recorded(topology: Topology, number: int) -> None:
     def is_done() -> bool:
         follow_log(settings.EVENT_LOG)
         topology.refresh_from_db()
-        is_gone = not topology.retired_tap and not read_streams(topology)
+        is_gone = not topology.retired_tap and not read_taps(topology)
         return is_gone and ScheduledMessage.objects.count() >= number
 
     eventually(is_done, "all is recorded and the stream is deleted")
@@ -120,7 +120,7 @@ def test_a_stream_tap_is_replaced_while_messages_pass(
     assert not Gap.objects.exists()
     assert check(None, topology).holds
     assert {e[1] for e in topology.owned if e[0] == "queue"} == {"orders", "orders-retry", CLASSIC}
-    assert AuditEntry.objects.filter(action="stream tap replaced").exists()
+    assert AuditEntry.objects.filter(action="tap replaced").exists()
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("orders-retry", "orders", DECIMAL, b"does no harm now"))
     remove(None, topology, typed_name=topology.name)
@@ -164,7 +164,7 @@ def test_a_recorder_that_dies_after_the_last_copy_repeats_none_and_deletes_the_s
         with pytest.raises(Unreachable):
             record(topology.pk, stop=Event(), beat=lambda counters: None)
     topology.refresh_from_db()
-    assert (topology.retired_tap, read_streams(topology)) == ("", [STREAM])
+    assert (topology.retired_tap, read_taps(topology)) == ("", [STREAM])
     with running(keep_recording(topology)):
         all_recorded(topology, 10)
     assert names_of_taps(vhost) == {CLASSIC: "classic"}
@@ -182,6 +182,6 @@ def test_a_stream_that_somebody_deletes_before_it_is_read_leaves_a_gap(
     with running(keep_recording(topology)):
         all_recorded(topology, 5)
     (gap,) = Gap.objects.all()
-    assert gap.why == f"The stream “{STREAM}” was deleted before the recorder read it completely."
+    assert gap.why == f"The tap “{STREAM}” was deleted before the recorder read it completely."
     assert gap.from_at.timestamp() <= began <= gap.until_at.timestamp()
     assert Recording.objects.get().lost_since is None

@@ -12,7 +12,7 @@ from tests.topology.test_provision import takes_changes
 from topology.models import Broker, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
-BUTTON = "Replace stream tap"
+BUTTON = "Replace tap<"
 
 
 def signed_in(role: Role, broker: Broker | None = None) -> Client:
@@ -63,11 +63,11 @@ def test_one_that_is_not_applied_changes_its_row_alone(stream: Topology) -> None
     Topology.objects.update(state=State.PLANNED)
     address = reverse("topology:replace_tap", args=[stream.slug])
     page = signed_in(Role.OPERATOR).post(address, follow=True).content.decode()
-    assert f"{stream.name} now records into a classic queue." in page
+    assert f"{stream.name} now records into a bounded queue." in page
     stream.refresh_from_db()
-    assert (stream.tap_type, stream.tap_name, stream.retired_tap) == ("classic", "", "")
+    assert (stream.tap_type, stream.tap_name, stream.retired_tap) == ("", "", "")
     again = signed_in(Role.ADMIN).post(address, follow=True).content.decode()
-    assert "Stream tap not replaced. This topology has no stream tap." in again
+    assert "Tap not replaced. This topology has a tap that does no harm on this broker." in again
 
 
 def test_one_that_was_begun_is_applied_first(stream: Topology) -> None:
@@ -84,20 +84,20 @@ def test_a_stream_that_we_did_not_create_is_not_deleted(stream: Topology) -> Non
     takes_changes()
     address = reverse("topology:replace_tap", args=[stream.slug])
     page = signed_in(Role.OPERATOR).post(address, follow=True).content.decode()
-    assert f"Delayboard did not create the stream “{stream.tap_queue}”" in page
+    assert f"Delayboard did not create the stream tap “{stream.tap_queue}”" in page
     stream.refresh_from_db()
     assert stream.has_stream_tap
     assert not [call for call in responses.calls if call.request.method != "GET"]
 
 
-def test_a_new_topology_is_recorded_into_a_classic_queue_unless_a_stream_is_chosen() -> None:
+def test_the_tap_of_a_new_topology_is_chosen_when_it_is_applied_unless_it_is_a_stream() -> None:
     broker = make_broker()
     client = signed_in(Role.OPERATOR)
     address = reverse("topology:topology_add")
     form = client.get(address).content.decode()
-    assert '<option value="classic" selected>' in form
+    assert '<option value="" selected>bounded queue' in form
     assert "breaks a stream" in form
     for name, chosen in (("a", {}), ("b", {"tap_type": "stream"}), ("c", {"tap_type": ""})):
         client.post(address, {"broker": broker.slug, "name": name, "delay": "5s", **chosen})
     kinds = dict(Topology.objects.values_list("name", "tap_type"))
-    assert kinds == {"a": "classic", "b": "stream", "c": "classic"}
+    assert kinds == {"a": "", "b": "stream", "c": ""}

@@ -23,7 +23,7 @@ from topology.definitions import (
 )
 from topology.provisioning.apply import PlanConflict, apply_plan
 from topology.provisioning.plan import Change, Difference, ends, make_plan, title
-from topology.provisioning.taps import tap_definitions
+from topology.provisioning.taps import choose_tap, tap_definitions
 from topology.structure.copies import Tap
 
 
@@ -143,6 +143,34 @@ def test_a_tap_is_bounded_drops_its_oldest_and_never_refuses() -> None:
     assert queue.arguments == Arguments(
         {"x-queue-type": "classic", "x-max-length-bytes": 50_000_000, "x-overflow": "drop-head"}
     )
+
+
+def test_a_quorum_tap_keeps_what_was_delivered_often() -> None:
+    """From RabbitMQ 4.0 on a quorum queue without its own limit drops it after twenty times."""
+    (queue,) = tap_definitions("t", [Tap("x", "k", "entry")], "quorum").queues
+    assert queue.type == "quorum"
+    assert queue.arguments["x-overflow"] == "drop-head"
+    assert queue.arguments["x-max-length-bytes"] == 50_000_000
+    assert queue.arguments["x-delivery-limit"] == 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("nodes", "quorum_beside", "chosen"),
+    [
+        (0, True, "classic"),
+        (1, True, "classic"),
+        (2, False, "classic"),
+        (2, True, "quorum"),
+        (3, False, "quorum"),
+        (3, True, "quorum"),
+    ],
+)
+def test_a_tap_survives_a_node_where_a_cluster_can(
+    nodes: int, quorum_beside: bool, chosen: str
+) -> None:
+    kind = "quorum" if quorum_beside else "classic"
+    beside = Definitions.of([Queue("q", arguments=Arguments({"x-queue-type": kind}))])
+    assert choose_tap([f"rabbit@{n}" for n in range(nodes)], beside) == chosen
 
 
 def test_a_stream_tap_is_bounded_in_small_segments() -> None:

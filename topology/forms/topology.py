@@ -12,16 +12,17 @@ from topology.forms.fields import BrokerChoice
 from topology.models import Broker, Role
 from topology.patterns.pattern import Field, ParamsError
 from topology.patterns.table import KINDS
-from topology.provisioning.taps import DEFAULT_TAP, TapType
 
-TAPS: tuple[tuple[TapType, str], ...] = (
-    ("classic", "classic: a bounded queue that accepts all messages"),
+# The value is a type of tap; "" has the one chosen that does no harm on the broker.
+TAPS = (
+    ("", "bounded queue: accepts all messages"),
     ("stream", "stream: no duplicates after a crash, but refuses decimal headers"),
 )
 TAPS_HELP = (
     "Delayboard copies messages into this queue. A message with a decimal header (BigDecimal of "
     "Java) breaks a stream: RabbitMQ closes the publisher's connection, or the queue that "
-    "dead-letters it crashes. Choose a stream only if no publisher sends decimals."
+    "dead-letters it crashes. Choose a stream only if no publisher sends decimals. A bounded queue "
+    "is a quorum queue on a cluster, else a classic queue."
 )
 
 
@@ -82,11 +83,9 @@ class TopologyForm(ParametersForm):
     ) -> None:
         super().__init__(*args, kind=kind, **kwargs)
         self.fields["broker"] = BrokerChoice(access.visible_brokers(user, Role.OPERATOR))
-        self.fields["tap_type"] = forms.TypedChoiceField(
+        self.fields["tap_type"] = forms.ChoiceField(
             choices=TAPS,
             required=False,
-            empty_value=DEFAULT_TAP,
-            initial=DEFAULT_TAP,
             label="Recording",
             help_text=TAPS_HELP,
         )

@@ -47,7 +47,7 @@ class Topology(models.Model):
     taken over as others had made it, and this stays so whatever is created or recorded later.
 
     `tap_name` is the name of the tap queue where it differs from the usual one. `retired_tap` is
-    the stream that this queue replaced, until the recorder has read its last copy.
+    the tap that this queue replaced, until the recorder has read its last copy.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT, related_name="topologies")
@@ -149,9 +149,9 @@ class Topology(models.Model):
         """Whether its tap is, or will be, a stream, which can harm what it records."""
         return self.tap_type == "stream" and self.has_tap and self.state != State.DELETED
 
-    def as_retired(self) -> Topology:
-        """A copy whose tap is the retired stream: to read it, never to be saved."""
-        return self.with_tap("stream", self.retired_tap)
+    def as_retired(self, tap_type: TapType) -> Topology:
+        """A copy whose tap is the retired one: to read it, never to be saved."""
+        return self.with_tap(tap_type, self.retired_tap)
 
     def with_tap(self, tap_type: TapType, name: str) -> Topology:
         """A copy with another tap: to plan it, never to be saved."""

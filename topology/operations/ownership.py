@@ -16,7 +16,6 @@ from topology.broker.management.client import Management
 from topology.definitions import Definitions, Identity
 from topology.models import QueueReplacement, State, Topology
 from topology.provisioning.plan import Plan
-from topology.provisioning.taps import DEFAULT_TAP
 
 # Longer than any step takes; after it a claim counts as left by one who died.
 LONGEST_ACTION = timedelta(seconds=60)
@@ -100,12 +99,12 @@ def unconfirmed(topology: Topology, typed_name: str) -> str:
     return ""
 
 
-def begin(topology: Topology, plan: Plan) -> None:
+def begin(topology: Topology, plan: Plan, tap_type: str) -> None:
     with _locked(topology) as row:
         refuse_deleted(row)
         row.own([change.object.identity for change in plan.select("create")])
         row.state = State.APPLYING
-        row.tap_type = row.tap_type or DEFAULT_TAP
+        row.tap_type = tap_type
 
 
 def own_declared(

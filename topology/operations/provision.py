@@ -29,7 +29,7 @@ from topology.operations.topology_rows import User
 from topology.provisioning.apply import apply_plan
 from topology.provisioning.destinations import count_stuck
 from topology.provisioning.plan import Plan, conflict_sentences, make_plan
-from topology.provisioning.taps import DEFAULT_TAP, TapType
+from topology.provisioning.taps import DEFAULT_TAP, TapType, choose_tap
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
 from topology.provisioning.verify import Verification, verify
 from topology.snapshot import Snapshot
@@ -54,7 +54,17 @@ class Applied:
 
 
 def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
-    return make_plan(topology.definitions, snapshot)
+    return make_plan(topology.definitions_with(tap_type_for(topology, snapshot)), snapshot)
+
+
+def tap_type_for(topology: Topology, snapshot: Snapshot) -> str:
+    """That of its tap; of one without any, or to be chosen yet, the one that does no harm here."""
+    return topology.tap_type or safest_tap(topology, snapshot)
+
+
+def safest_tap(topology: Topology, snapshot: Snapshot) -> TapType:
+    """Raises ParamsError on a row that no longer reads."""
+    return choose_tap(snapshot.nodes, topology.pattern.definitions(topology.parsed))
 
 
 def obstacle_for(topology: Topology, snapshot: Snapshot) -> str:
@@ -94,7 +104,7 @@ def apply(user: User, topology: Topology) -> Applied:
         plan = plan_for(topology, snapshot)
         if wrong := refusal_of_plan(topology, snapshot, plan):
             raise Refusal(f"{wrong} Delayboard changed nothing.")
-        begin(topology, plan)
+        begin(topology, plan, tap_type_for(topology, snapshot))
         created = apply_plan(plan, management)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
@@ -103,8 +113,10 @@ def apply(user: User, topology: Topology) -> Applied:
     return Applied(created, plan)
 
 
-def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAULT_TAP) -> Applied:
+def start_recording(user: User, topology: Topology, *, tap_type: TapType | None = None) -> Applied:
     """Tap one that was adopted; nothing else of it is made, should it be incomplete.
+
+    Without a type it is the one that does no harm on this broker.
 
     Raises Refusal when it has a tap, can have none, is not applied, or lacks what the tap is
     bound to; BrokerError when the broker fails, and then it has no tap yet, what there is of one
@@ -113,8 +125,11 @@ def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAU
     with changing(user, topology, "recording enabled") as management:
         if not topology.is_recordable or topology.state != State.APPLIED:
             raise Refusal("This topology has no more messages to record.")
-        applied = create_owned(topology, topology.tap_with(tap_type), management)
-        Topology.objects.filter(pk=topology.pk).update(tap_type=tap_type, applied_at=timezone.now())
+        tapped = topology.tap_with(DEFAULT_TAP)
+        snapshot = snapshots.for_action(topology.broker, management, tapped)
+        chosen = tap_type or safest_tap(topology, snapshot)
+        applied = create_owned(topology, topology.tap_with(chosen), management, snapshot)
+        Topology.objects.filter(pk=topology.pk).update(tap_type=chosen, applied_at=timezone.now())
     return applied
 
 

@@ -1,26 +1,24 @@
-"""Replaces a stream tap by a bounded classic queue: for new messages at once, unread copies later.
+"""Replaces a tap that can harm what it records: for new messages at once, unread copies later.
 
-A queue cannot change its type, so the classic queue has another name. It is bound before the
-stream is unbound, so that no message passes unrecorded. The recorder reads the stream to its end
-and deletes it (analytics/recorder/retired_taps.py).
+A stream breaks by a decimal header; a classic tap on a cluster has RabbitMQ refuse publishes when
+its node is down. A queue cannot change its type, so the new one has another name. It is bound
+before the old one is unbound, so that no message passes unrecorded. The recorder reads the old one
+to its end and deletes it (analytics/recorder/retired_taps.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology import access, audit
+from topology import access, audit, snapshots
 from topology.access import User
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.definitions import TAP_PREFIX, is_tap
 from topology.models import Broker, Role, State, Topology
 from topology.operations.ownership import Refusal, alone_with, disown
-from topology.operations.provision import create_owned
-from topology.provisioning.taps import DEFAULT_TAP
-
-# No slug holds a dot, so that no other topology's tap has this name.
-SUFFIX = ".classic"
+from topology.operations.provision import create_owned, safest_tap
+from topology.snapshot import Snapshot
 
 
 def list_stream_taps(user: User, brokers: Iterable[Broker]) -> list[tuple[Topology, bool]]:
@@ -34,68 +32,97 @@ def list_stream_taps(user: User, brokers: Iterable[Broker]) -> list[tuple[Topolo
     return [(row, row.broker_id in operated) for row in rows if row.has_stream_tap]
 
 
-def replace_tap(user: User | None, topology: Topology) -> None:
-    """Replace stream tap from now on.
+def is_on_one_node(topology: Topology, snapshot: Snapshot) -> bool:
+    """Whether its tap is on one node of a cluster, and would do no harm on several.
 
-    Raises Refusal when it has no stream tap, is being applied, or the stream is not ours;
-    BrokerError when the broker fails: calling again completes it.
+    Raises ParamsError on a row that no longer reads.
+    """
+    is_classic = topology.tap_type == "classic" and topology.state == State.APPLIED
+    return is_classic and topology.has_tap and safest_tap(topology, snapshot) != "classic"
+
+
+def replace_tap(user: User | None, topology: Topology) -> str:
+    """Replace the tap from now on; returns a sentence on the new one.
+
+    Raises Refusal when the tap does no harm here, the topology is being applied, or the tap is not
+    ours; BrokerError when the broker fails: calling again completes it.
     """
     with (
-        audit.recorded(user, "stream tap replaced", broker=topology.broker, what=topology.name),
+        audit.recorded(user, "tap replaced", broker=topology.broker, what=topology.name),
         alone_with(topology),
     ):
-        if not topology.has_stream_tap:
-            raise Refusal("This topology has no stream tap.")
+        if not topology.has_tap:
+            raise Refusal("This topology has no tap.")
         if topology.state == State.PLANNED:
-            Topology.objects.filter(pk=topology.pk).update(tap_type=DEFAULT_TAP)
+            _refuse_harmless(topology, "")
+            Topology.objects.filter(pk=topology.pk).update(tap_type="")
         elif topology.state == State.APPLIED:
             with Management(topology.broker.address) as management:
                 _replace(topology, management)
         else:
             raise Refusal("The last apply did not finish. Apply the topology again first.")
     topology.refresh_from_db()
+    return f"{topology.name} now records into a {topology.tap_type or 'bounded'} queue."
+
+
+def _refuse_harmless(topology: Topology, chosen: str) -> None:
+    if topology.tap_type in (chosen, "quorum"):
+        raise Refusal("This topology has a tap that does no harm on this broker.")
 
 
 def _replace(topology: Topology, management: Management) -> None:
     """The row changes last: until then the warning stays, and the same button completes it."""
-    stream = topology.tap_queue
-    _refuse_foreign(topology, stream, management)
-    name = TAP_PREFIX + topology.slug + SUFFIX
-    create_owned(topology, topology.with_tap(DEFAULT_TAP, name).tap, management)
+    old = topology.tap_queue
+    _refuse_foreign(topology, old, management)
+    snapshot = snapshots.for_action(topology.broker, management, topology.tap)
+    chosen = safest_tap(topology, snapshot)
+    _refuse_harmless(topology, chosen)
+    if topology.retired_tap:
+        raise Refusal(
+            f"The worker still reads the tap “{topology.retired_tap}”, which was replaced before. "
+            "Wait until it is deleted."
+        )
+    # No slug holds a dot, so that no other topology's tap has this name.
+    name = f"{TAP_PREFIX}{topology.slug}.{chosen}"
+    create_owned(topology, topology.with_tap(chosen, name).tap, management)
     for binding in topology.tap.bindings:
         management.unbind(binding)
-    Topology.objects.filter(pk=topology.pk).update(
-        tap_type=DEFAULT_TAP, tap_name=name, retired_tap=stream
-    )
+    Topology.objects.filter(pk=topology.pk).update(tap_type=chosen, tap_name=name, retired_tap=old)
 
 
-def _refuse_foreign(topology: Topology, stream: str, management: Management) -> None:
-    if ("queue", stream) in topology.owned_identities:
+def _refuse_foreign(topology: Topology, tap: str, management: Management) -> None:
+    if ("queue", tap) in topology.owned_identities:
         return
     try:
-        management.queue(stream)
+        management.queue(tap)
     except NotFound:
         return
     raise Refusal(
-        f"Delayboard did not create the stream “{stream}”, so it does not delete it. Delete the "
-        "stream in the broker, then change the tap."
+        f"Delayboard did not create the {topology.tap_type} tap “{tap}”, so it does not delete it. "
+        "Delete the queue in the broker, then change the tap."
     )
 
 
+def unbind_retired(topology: Topology, management: Management) -> None:
+    """Unbind the retired tap once more: before 4.0 one that is down has bindings nobody sees."""
+    for binding in topology.as_retired("classic").tap.bindings:
+        management.unbind(binding)
+
+
 def close_retired(topology: Topology) -> None:
-    """The retired stream was read to its end; `delete_read_streams` then deletes it."""
+    """The retired tap was read to its end; `delete_read_taps` then deletes it."""
     Topology.objects.filter(pk=topology.pk, retired_tap=topology.retired_tap).update(retired_tap="")
 
 
-def read_streams(topology: Topology) -> list[str]:
-    """The streams of ours that were replaced and read to their end, and not deleted yet."""
+def read_taps(topology: Topology) -> list[str]:
+    """The taps of ours that were replaced and read to their end, and not deleted yet."""
     known = {topology.tap_queue, topology.retired_tap}
     names = (identity[1] for identity in topology.owned_identities if identity[0] == "queue")
     return sorted(name for name in names if is_tap(name) and name not in known)
 
 
-def delete_read_streams(topology: Topology, management: Management) -> None:
+def delete_read_taps(topology: Topology, management: Management) -> None:
     """Raises BrokerError; another call continues."""
-    for name in read_streams(topology):
+    for name in read_taps(topology):
         management.delete_queue(name, only_if_empty=False)
-        disown(topology, [obj.identity for obj in topology.with_tap("stream", name).tap])
+        disown(topology, [obj.identity for obj in topology.with_tap("classic", name).tap])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
@@ -11,11 +11,14 @@ from topology.message import Publish
 from topology.routing.walk import walk
 from topology.structure.copies import Tap
 
-TapType: TypeAlias = Literal["classic", "stream"]
+TapType: TypeAlias = Literal["classic", "quorum", "stream"]
 
 # A stream can close publishers' connections and crash queues, on every version (docs/event-log.md).
 DEFAULT_TAP: TapType = "classic"
-CLASSIC_BYTES = 50_000_000
+QUEUE_BYTES = 50_000_000
+# From 4.0 on a quorum queue drops what was delivered twenty times. No limit, -1, is refused by 3.10
+# and lets copies change their order, so that it is one that no recorder reaches.
+QUORUM_DELIVERIES = 1_000_000_000
 STREAM_BYTES = 500_000_000
 # The tap type of what was adopted and is not to be recorded: nothing of it is in the broker.
 NO_TAP = "none"
@@ -25,8 +28,14 @@ STREAM_SEGMENT_BYTES = 25_000_000
 ARGUMENTS: dict[TapType, dict[str, ArgumentValue]] = {
     "classic": {
         "x-queue-type": "classic",
-        "x-max-length-bytes": CLASSIC_BYTES,
+        "x-max-length-bytes": QUEUE_BYTES,
         "x-overflow": "drop-head",
+    },
+    "quorum": {
+        "x-queue-type": "quorum",
+        "x-max-length-bytes": QUEUE_BYTES,
+        "x-overflow": "drop-head",
+        "x-delivery-limit": QUORUM_DELIVERIES,
     },
     "stream": {
         "x-queue-type": "stream",
@@ -34,6 +43,18 @@ ARGUMENTS: dict[TapType, dict[str, ArgumentValue]] = {
         "x-stream-max-segment-size-bytes": STREAM_SEGMENT_BYTES,
     },
 }
+
+
+def choose_tap(nodes: Collection[str], definitions: Definitions) -> TapType:
+    """Which tap of a topology never changes the answer that a publisher gets.
+
+    RabbitMQ answers a publish for all queues on its way. A classic tap is on one node: without that
+    node 4.0 and later refuse the publish that the topology took (docs/event-log.md). A quorum
+    queue survives a node where there are three. Of two it survives none, as do the quorum queues
+    beside it, but classic ones would.
+    """
+    is_quorum = any(queue.type == "quorum" for queue in definitions.queues)
+    return "quorum" if len(nodes) > 2 or (len(nodes) == 2 and is_quorum) else "classic"
 
 
 def tap_definitions(queue: str, taps: Sequence[Tap], tap_type: TapType) -> Definitions:

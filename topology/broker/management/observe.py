@@ -127,11 +127,23 @@ def read_snapshot(
             queue.name: given for queue, raw in declared_queues if (given := _read_policy(raw))
         },
         node=str(overview.get("node", "")),
+        nodes=_nodes(overview, queues),
         cluster=str(overview.get("cluster_name", "")),
         alarms=tuple(alarms),
         exchange_types=frozenset(str(t.get("name")) for t in types if isinstance(t, Mapping)),
         doubts=doubts,
     )
+
+
+def _nodes(overview: Mapping[str, Any], queues: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """The nodes that listen, and those that queues are on."""
+    listeners = overview.get("listeners")
+    rows = listeners if isinstance(listeners, list) else []
+    named = [one.get("node") for one in [overview, *rows, *queues] if isinstance(one, Mapping)]
+    for one in queues:
+        members = one.get("members")
+        named += members if isinstance(members, list) else []
+    return frozenset(name for name in named if isinstance(name, str) and name)
 
 
 def _alternates(

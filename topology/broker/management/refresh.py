@@ -153,6 +153,7 @@ def _replace_in(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
         policies=merge(known.policies, near.policies),
         operator_policies=merge(known.operator_policies, near.operator_policies),
         policy_arguments=merge(known.policy_arguments, near.policy_arguments),
+        nodes=known.nodes | near.nodes,
         alarms=near.alarms,
         exchange_types=near.exchange_types,
         doubts=tuple(dict.fromkeys((*known.doubts, *near.doubts))),

@@ -8,12 +8,11 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
 from topology.broker.errors import BrokerError
-from topology.forms.topology import TAPS
 from topology.models import Role, Topology
 from topology.operations import provision, replace_queue, replace_tap
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import keep_bodies
-from topology.provisioning.taps import DEFAULT_TAP
+from topology.provisioning.taps import TapType
 from topology.views.topologies.shared import (
     return_to_page,
     show_failure,
@@ -36,15 +35,14 @@ def topology_replace(request: HttpRequest, topology: Topology) -> str:
 
 @topology_action("Recording not enabled.")
 def topology_record(request: HttpRequest, topology: Topology) -> str:
-    chosen = next((key for key, _ in TAPS if key == request.POST.get("tap_type")), DEFAULT_TAP)
+    chosen: TapType | None = "stream" if request.POST.get("tap_type") == "stream" else None
     provision.start_recording(request.user, topology, tap_type=chosen)
     return "Recording enabled. The list does not include messages that were already waiting."
 
 
-@topology_action("Stream tap not replaced.")
+@topology_action("Tap not replaced.")
 def topology_replace_tap(request: HttpRequest, topology: Topology) -> str:
-    replace_tap.replace_tap(request.user, topology)
-    return f"{topology.name} now records into a classic queue."
+    return replace_tap.replace_tap(request.user, topology)
 
 
 @require_POST

@@ -14,7 +14,7 @@ from topology.delays import format_span
 from topology.forms.topology import TAPS, TAPS_HELP
 from topology.graph.live_values import MARK_WORDS
 from topology.models import QueueReplacement, Role, Topology
-from topology.operations import provision, replace_queue
+from topology.operations import provision, replace_queue, replace_tap
 from topology.operations.export_topology import FORMATS
 from topology.operations.probes import probe_problem
 from topology.operations.restore_binding import obstacle_to
@@ -90,6 +90,7 @@ def _describe_state(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
     return {
         "obstacle": provision.obstacle_for(topology, snapshot),
         "plan": provision.plan_for(topology, snapshot),
+        "tap_is_on_one_node": replace_tap.is_on_one_node(topology, snapshot),
         "replacements": replacements,
         "replaceable": sum(not one.refusal for one in replacements),
         "teardown": teardown,
