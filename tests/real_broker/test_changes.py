@@ -78,6 +78,7 @@ def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
 
 
+@pytest.mark.usefixtures("least_account")
 @only_quorum
 @pytest.mark.generations("4.0", "4.3")
 def test_exactly_the_changed_messages_change_during_other_traffic(

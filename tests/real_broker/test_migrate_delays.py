@@ -140,6 +140,7 @@ def test_each_message_arrives_once_at_its_time_whatever_level_it_was_in(
     assert not MovedMessage.objects.exists()
 
 
+@pytest.mark.usefixtures("least_account")
 def test_what_is_moved_waits_in_the_target_only(
     vhost: Vhost, management: Management, source: Topology, target: Topology
 ) -> None:
@@ -304,6 +305,7 @@ def test_what_its_source_may_deliver_before_a_killed_migration_goes_on_is_marked
     assert (soon.properties.message_id, soon.headers[DOUBLED_HEADER]) == ("soon", "1")
 
 
+@pytest.mark.usefixtures("least_account")
 def test_malformed_messages_go_to_their_queue_and_stop_nothing(
     vhost: Vhost, management: Management, source: Topology, target: Topology
 ) -> None:
@@ -500,6 +502,7 @@ def test_a_pause_ends_a_pass_and_what_hinders_a_worker_is_shown(
     assert (done.moved, done.work.state) == (400, WorkState.DONE)
 
 
+@pytest.mark.usefixtures("least_account")
 def test_nservicebus_v1_moves_to_v2(vhost: Vhost, management: Management) -> None:
     """Levels of the two versions with the names and stamps of NServiceBus."""
     old, new = Params("nsb-v1"), Params("nsb-v2")
@@ -573,6 +576,7 @@ def test_messages_move_to_another_broker(
     assert all(timedelta(0) <= at - dues[name] <= SECOND for name, at, _ in got)
 
 
+@pytest.mark.usefixtures("least_account")
 def test_hold_queues_are_emptied_into_levels(
     vhost: Vhost, management: Management, source: Topology
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_probe_that_a_level_keeps_is_not_reported_as_a_stuck_message(
     assert (row.destination, row.stuck) == ("", 1)
 
 
+@pytest.mark.usefixtures("least_account")
 @pytest.mark.parametrize("make", [levels, hold])
 @newest_only
 def test_a_probe_takes_the_way_of_messages(
@@ -166,6 +167,7 @@ def test_a_probe_takes_the_way_of_messages(
     check_way(vhost, *make(vhost), event_log)
 
 
+@pytest.mark.usefixtures("least_account")
 @every_generation
 def test_a_probe_of_a_retry_pair_comes_past_its_work(vhost: Vhost, event_log: Path) -> None:
     check_way(vhost, *pair(vhost), event_log)
@@ -187,6 +189,7 @@ def test_taps_record_no_probes(vhost: Vhost, event_log: Path) -> None:
     assert [event for event in logged(event_log) if event.source == "tap"] == []
 
 
+@pytest.mark.usefixtures("least_account")
 @newest_only
 def test_a_topology_with_probes_is_deleted_with_their_queue(vhost: Vhost, event_log: Path) -> None:
     made, _ = pair(vhost)

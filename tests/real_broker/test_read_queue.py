@@ -106,6 +106,7 @@ def test_exactly_the_changed_messages_change_and_the_others_keep_order_and_time(
     assert AuditEntry.objects.filter(action="message cancelled").count() == 3
 
 
+@pytest.mark.usefixtures("least_account")
 def test_a_rescheduled_message_gets_a_hold_queue_of_its_own(vhost: Vhost, holds: Topology) -> None:
     with consuming(vhost, ["work"]) as arrived:
         rows = delay_all(holds, vhost, names=["a", "b", "c"])

@@ -81,6 +81,7 @@ def finish(row: QueueReplacement) -> None:
     eventually(is_done, "the queue is replaced", seconds=60)
 
 
+@pytest.mark.usefixtures("least_account")
 @pytest.mark.parametrize("why", ["drift", "edit"])
 def test_a_queue_is_replaced_under_traffic_with_a_kill_before_each_step(
     vhost: Vhost, why: str

@@ -89,6 +89,7 @@ def names_of_taps(vhost: Vhost) -> dict[str, str]:
     return {queue["name"]: queue["type"] for queue in found if "tap" in queue["name"]}
 
 
+@pytest.mark.usefixtures("least_account")
 @pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "unread"])
 def test_a_stream_tap_is_replaced_while_messages_pass(
     vhost: Vhost, topology: Topology, is_recorded: bool
