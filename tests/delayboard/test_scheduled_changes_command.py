@@ -17,6 +17,7 @@ from delayboard.changes.check import ChangeVerdict
 from delayboard.changes.point import Point
 from delayboard.changes.request import request
 from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
+from tests import commands
 from tests.builders import make_broker, make_user
 from topology.definitions import Binding
 from topology.models import AuditEntry, Role, State, Topology, Work
@@ -90,6 +91,17 @@ def test_a_message_is_named_as_json_prints_it_and_by_the_id_of_a_celery_task(
         text = run("cancel", "--id", name, "--dry-run")
         assert text.startswith("c1 for work: cancel takes effect at ")
         assert text.endswith("1 of 1 changes would be requested.\n")
+
+
+def test_some_changes_end_with_another_code_than_all_or_none(topology: Topology) -> None:
+    waiting(topology, "soon", timedelta(seconds=1))
+    waiting(topology, "m1", timedelta(minutes=6))
+    given = ("scheduled", "cancel", "--dry-run")
+    assert commands.run(*given, "--id", "m1").code == 0
+    assert commands.run(*given, "--id", "soon").code == 1
+    both = commands.run(*given, "--id", "soon", "--id", "m1")
+    assert both.code == 3
+    assert both.out.endswith("1 of 2 changes would be requested.\n")
 
 
 def test_a_name_that_means_two_messages_in_two_ways_changes_nothing(topology: Topology) -> None:

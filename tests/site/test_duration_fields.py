@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_type_hints
 
 import pytest
+from django import forms
 from django.core.management import load_command_class
+from django.utils import timezone
 
 from delayboard.forms.publish import PublishForm
 from topology.delays import DURATION_HELP, EXAMPLES, MOMENT_HELP
-from topology.forms.fields import DelayField
+from topology.forms.fields import DelayField, MomentField
 from topology.patterns.table import PATTERNS
 
 OF_DURATIONS = {
@@ -55,3 +57,14 @@ def test_parameters_of_patterns_state_their_forms(kind: str) -> None:
     }
     texts = {field.name: field.help for field in pattern.FIELDS}
     assert all(SHORTEST_EXAMPLES in texts[name] for name in durations & texts.keys())
+
+
+def test_a_time_of_a_form_is_relative_or_in_the_zone_of_the_user() -> None:
+    field, before = MomentField(), timezone.now()
+    assert timedelta(0) <= field.clean("in 2 hours") - before - timedelta(hours=2) < timedelta(1)
+    with timezone.override("Europe/Berlin"):
+        for text in ("2026-11-24T15:30", "2026-11-24 15:30:00"):
+            assert field.clean(text) == datetime(2026, 11, 24, 14, 30, tzinfo=UTC)
+    for text in ("soon", "+2", "in 5", "-9999999w"):
+        with pytest.raises(forms.ValidationError, match=r"Enter a time such as \+2h, in 2 hours"):
+            field.clean(text)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from django.core.management.base import CommandError, CommandParser
 
 from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.check.message_checker import BrokerUnknown
 from delayboard.dead_letters.replay.send import run_in_process
 from delayboard.dead_letters.search import QueryError
 from delayboard.management import replay_arguments, replay_output
@@ -19,7 +20,7 @@ from delayboard.models import ReplayBatch
 from delayboard.models.replay import BatchState
 from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.supervise import until_stopped
-from topology.broker.errors import BrokerError
+from topology.broker.errors import BrokerError, Unreachable
 from topology.content.text import count_of, count_text
 from topology.management.command import BoardCommand, command_error
 from topology.management.exit_codes import BadInput, ExitCode
@@ -172,6 +173,8 @@ def refusals(what: str) -> Iterator[None]:
         yield
     except QueryError as error:
         raise BadInput(f"{what}--query: {error}") from error
+    except BrokerUnknown as error:
+        raise command_error(Unreachable(str(error)), what) from error
     except (change_state.BatchError, BrokerError) as error:
         raise command_error(error, what) from error
 
