@@ -37,7 +37,7 @@ class BoardCommand(BaseCommand):
         try:
             options = vars(parser.parse_args(argv[2:]))
         except CommandError as error:
-            problem = str(error).removeprefix("Error: ")
+            problem = str(error).removeprefix("Error: ").rstrip(".")
             raise BadInput(
                 f"{problem[:1].upper()}{problem[1:]}. See manage.py {argv[1]} --help."
             ) from error
