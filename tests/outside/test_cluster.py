@@ -195,7 +195,7 @@ def prepared(cluster: Cluster) -> tuple[Topology, DeadLetterQueue]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("generation", ["3.10", "4.3"])
+@pytest.mark.parametrize("generation", [NEWEST])
 def test_a_node_that_goes_loses_no_message_and_changes_no_answer(
     tmp_path: Path, settings: Settings, generation: str, fault: str
 ) -> None:
