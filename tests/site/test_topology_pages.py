@@ -90,7 +90,7 @@ def test_a_planned_topology_is_edited_after_a_preview(pair: Topology) -> None:
         ({"name": "orders", "delay": "soon"}, "“soon” is not a duration."),
         ({"name": "other", "delay": "15s"}, "The topology would be named “other”"),
         ({"name": "orders", "delay": "15s"}, "The parameters are the same as before."),
-        ({"name": "orders", "delay": "9s"}, "does not answer"),
+        ({"name": "orders", "delay": "9s"}, "Nothing listens at"),
     ],
 )
 def test_an_edit_that_cannot_be_made_says_why(

@@ -151,5 +151,5 @@ def test_an_unknown_topology_and_a_silent_broker_are_no_answer(command: str) -> 
     assert errors == "The topology “nobody” does not exist. Existing topologies: orders.\n"
     code, text, errors = run(command, topology.slug, "--json")
     assert code == 2
-    assert "The management API" in json.loads(text)["error"]
+    assert "Nothing listens at" in json.loads(text)["error"]
     assert errors.count("\n") == 1
