@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 from topology import snapshots
 from topology.broker.management.client import Management
@@ -101,36 +102,40 @@ def list_unmanaged(broker: Broker, found: Sequence[Found]) -> list[Found]:
     return [one for one in found if managed.of(one.use) is None]
 
 
-@dataclass(frozen=True)
 class _Managed:
-    """The topologies of a broker, by kind and title and by the queues of their definitions."""
+    """The topologies of a broker."""
 
-    by_name: Mapping[tuple[str, str], Topology]
-    by_queue: Mapping[str, Topology]
+    def __init__(self, rows: Sequence[Topology]) -> None:
+        self._rows = rows
+        self._by_name = {(row.kind, row.title): row for row in rows}
 
     def of(self, use: Use) -> Topology | None:
         """The one that this use is. A chain is known by its delay queues: what it is called, and
         whether it retries, follows from what is around them."""
         if isinstance(use.params, ChainParams):
-            rows = (self.by_queue.get(name) for name in use.params.queues)
+            rows = (self._by_queue.get(name) for name in use.params.queues)
             return next(filter(None, rows), None)
-        return self.by_name.get((use.kind, title(use)))
+        return self._by_name.get((use.kind, title(use)))
+
+    @cached_property
+    def _by_queue(self) -> Mapping[str, Topology]:
+        """By the delay queues of chains, and all queues of others."""
+        found: dict[str, Topology] = {}
+        for row in self._rows:
+            with suppress(ParamsError):
+                params = row.parsed
+                names = (
+                    params.queues
+                    if isinstance(params, ChainParams)
+                    else [queue.name for queue in row.pattern.definitions(params).queues]
+                )
+                found |= dict.fromkeys(names, row)
+        return found
 
 
 def _read_managed(broker: Broker) -> _Managed:
     """Read in full, because a broker's names may be invalid for the database."""
-    rows = list(Topology.objects.filter(broker=broker).exclude(state=State.DELETED))
-    by_queue: dict[str, Topology] = {}
-    for row in rows:
-        with suppress(ParamsError):
-            params = row.parsed
-            names = (
-                params.queues
-                if isinstance(params, ChainParams)
-                else [queue.name for queue in row.pattern.definitions(params).queues]
-            )
-            by_queue |= dict.fromkeys(names, row)
-    return _Managed({(row.kind, row.title): row for row in rows}, by_queue)
+    return _Managed(list(Topology.objects.filter(broker=broker).exclude(state=State.DELETED)))
 
 
 def title(use: Use) -> str:

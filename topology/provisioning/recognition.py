@@ -19,7 +19,7 @@ from topology.definitions import (
 )
 from topology.patterns.chain import params as chains
 from topology.patterns.chain.pattern import delay_chain, retry_chain
-from topology.patterns.names import visibility_problem
+from topology.patterns.names import control_problem, visibility_problem
 from topology.patterns.pattern import Use
 from topology.patterns.table import KINDS, PATTERNS
 from topology.provisioning.durations_in_names import untrue_names
@@ -323,7 +323,11 @@ def _find_chain_uses(
         claims.update(("exchange", name) for name in own)
         claims.update(one.identity for one in inner if one.source in own or one.destination in left)
         kind = retry_chain.KIND if chain.retries else delay_chain.KIND
-        is_odd = any(visibility_problem(queue.name) for queue in chain.definitions.queues)
+        objects = chain.definitions
+        names = {queue.name for queue in objects.queues} | {one.name for one in objects.exchanges}
+        is_odd = any(map(visibility_problem, names)) or any(
+            control_problem(binding.routing_key) for binding in inner
+        )
         params = None if is_odd else chains.claim(chain, declared)
         yield Use(kind, chain.name, params, frozenset(claims - taken), chain.missing)
 
