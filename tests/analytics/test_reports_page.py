@@ -331,8 +331,10 @@ def test_an_operator_sets_and_deletes_a_target_and_a_viewer_only_sees_it(
 
 
 def test_the_table_of_topologies_has_their_targets_and_who_missed_them(
-    viewer: Client, broker: Broker
+    viewer: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The messages of DAY are kept, however long ago it is.
+    monkeypatch.setenv("KEEP_LEFT_DAYS", "0")
     names = ("orders", "mails", "bills")
     a_computed_day(*({"broker": "main", "topology": f"s-{name}"} for name in names))
     made = {
