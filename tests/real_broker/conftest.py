@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +8,7 @@ from pytest_django import Settings
 
 from analytics import launch
 from delayboard.demo.node import PrivateNode
+from tests.brokers import call_api
 from tests.real_broker.least_account import limit_account
 
 
@@ -19,7 +20,18 @@ def event_log(tmp_path: Path, settings: Settings) -> Path:
 
 
 @pytest.fixture
-def least_account(broker_node: PrivateNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def accounts_go(broker_node: PrivateNode) -> Iterator[None]:
+    """Other tests use the same node, and look who may enter it."""
+    yield
+    for user in call_api(broker_node, "GET", "users"):
+        if user["name"] != broker_node.username:
+            call_api(broker_node, "DELETE", f"users/{user['name']}")
+
+
+@pytest.fixture
+def least_account(
+    broker_node: PrivateNode, accounts_go: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Delayboard's account has the permissions that are exported for it."""
     limit_account(broker_node, monkeypatch)
 

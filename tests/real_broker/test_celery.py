@@ -120,6 +120,7 @@ def test_a_worker_s_levels_are_recognised_whole_with_their_destination(
     assert use.claims == {t.identity for t in found if "celery_delayed" in str(t.identity)}
 
 
+@pytest.mark.usefixtures("accounts_go")
 def test_delayboard_publishes_for_a_worker_s_queue_as_celery_does_with_least_permissions(
     broker_node: PrivateNode, vhost: Vhost, tmp_path: Path
 ) -> None:

@@ -47,7 +47,9 @@ WANT_OF_PERMISSION = "(?i)refused|permission|not authori[sz]ed"
 
 
 @pytest.fixture
-def least(broker_node: PrivateNode, vhost: Vhost) -> Callable[[tuple[str, str, str]], Vhost]:
+def least(
+    broker_node: PrivateNode, vhost: Vhost, accounts_go: None
+) -> Callable[[tuple[str, str, str]], Vhost]:
     """Give a user these permissions, and return the vhost as that user sees it."""
     password = "a long enough password"
     call_api(broker_node, "PUT", f"users/{USER}", {"password": password, "tags": "monitoring"})

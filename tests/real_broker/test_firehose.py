@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,16 +40,7 @@ from topology.patterns.delay_levels.pattern import delay_levels
 from topology.provisioning import firehose as taps
 from topology.provisioning.firehose import TRACE_EXCHANGE
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def accounts_go(broker_node: PrivateNode) -> Iterator[None]:
-    """Other tests use the same node, and look who may enter it."""
-    yield
-    for user in call_api(broker_node, "GET", "users"):
-        if user["name"] != broker_node.username:
-            call_api(broker_node, "DELETE", f"users/{user['name']}")
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("accounts_go")]
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def test_the_four_mistakes_among_200_queues_are_shown_to_an_account_that_may_onl
 
     eventually(is_complete, "the page is complete")
     assert time.monotonic() - began < 60
-    assert "<strong>101</strong><span>recognized topologies" in text
+    assert "<strong>102</strong><span>recognized topologies" in text
     assert "<strong>0</strong><span>dead letters without a consumer" in text
     titles = [
         "Dead-letter exchange missing",

@@ -203,18 +203,19 @@ QUORUM_RETRY: Parts = (
 # What is found besides the levels; True where parameters would make it again.
 WANTED = {
     ("retry_pair", "orders"): True,
-    ("retry_pair", "mail"): False,
+    ("retry_chain", "mail"): True,
     ("retry_loop", "service"): True,
     ("retry_ladder", "steps"): True,
     ("delay_queues", "mails"): True,
-    ("delay_queues", "calls.waiting"): False,
+    ("delay_chain", "calls.waiting"): True,
     ("busy_wait", "hooks"): True,
     ("hold_queues", "shop"): True,
     ("delay_levels", "nsb.delay-level"): True,
     ("delay_levels", "nsb.v2.delay-level"): True,
     ("delay_levels", "celery_delayed"): True,
     ("delay_levels", "team_celery_delayed"): True,
-    ("delay_levels", "late"): False,
+    ("delay_chain", "late.one"): True,
+    ("delay_chain", "b_inner_exch"): True,
 }
 
 
@@ -265,11 +266,11 @@ def test_all_of_it_is_found_by_how_it_is_built(
     newest = {("quorum_retry", "fragile"): True} if is_newest(broker_node) else {}
     reported = {name: one.use.params is not None for name, one in found.items()}
     assert reported == WANTED | newest
-    assert "or both form a busy wait" in found["delay_queues", "calls.waiting"].use.remarks[0]
-    for name in ("mail", "orders"):
-        assert found["retry_pair", name].queues[0] == name
-    for name in ("nsb.v2.delay-level", "nsb.delay-level", "celery_delayed", "late"):
+    assert found["retry_pair", "orders"].queues[0] == "orders"
+    assert found["retry_chain", "mail"].queues == ("mail.waiting",)
+    for name in ("nsb.v2.delay-level", "nsb.delay-level", "celery_delayed"):
         assert found["delay_levels", name].use.missing == ()
+    assert found["delay_chain", "b_inner_exch"].use.missing
 
 
 def test_it_is_shown_adopted_where_it_can_be_and_the_broker_is_left_as_it_was(

@@ -338,8 +338,8 @@ class _Vhost:
     def _entries(
         self, queue: Queue, feeding: Mapping[tuple[str, str], set[str]]
     ) -> Iterator[Entry]:
-        """By each binding, and by the queue's name where nothing else leads into it or dead
-        letters of others come so."""
+        """By each binding, and by the queue's name where nothing else leads into it, or where
+        other queues dead-letter to it by name."""
         bindings = bindings_into(self.found, queue.name)
         for one in bindings:
             failing = tuple(sorted(feeding.get((one.source, queue.name), ())))
