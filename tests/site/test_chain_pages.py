@@ -12,6 +12,7 @@ from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.models import Broker, Role, Topology
 from topology.operations.export_topology import FORMATS
 from topology.operations.topology_rows import take_over
+from topology.patterns.comparison import find_better
 from topology.provisioning.recognition import recognize
 
 pytestmark = pytest.mark.django_db
@@ -89,6 +90,25 @@ def test_an_adopted_chain_is_exported_and_on_every_list(adopted: Topology) -> No
         assert client.get(address, {"format": form}).status_code == 200
     chosen = client.get("/publish/", {"topology": adopted.slug}, follow=True)
     assert chosen.status_code == 200
-    for name in ("topology_edit", "patterns", "explain"):
-        given = {"topology_edit": [adopted.slug], "explain": [adopted.kind]}.get(name, [])
+    for name in ("patterns", "explain"):
+        given = {"explain": [adopted.kind]}.get(name, [])
         assert client.get(reverse(f"topology:{name}", args=given), follow=True).status_code == 200
+
+
+def test_a_chain_has_no_parameters_to_edit_and_is_not_created(adopted: Topology) -> None:
+    client = signed_in(Role.ADMIN)
+    address = reverse("topology:topology_edit", args=[adopted.slug])
+    assert client.get(address).status_code == 404
+    definition = reverse("topology:topology_definition", args=[adopted.slug])
+    assert "Edit parameters" not in text_of(client.get(definition))
+    explanation = text_of(client.get(reverse("topology:explain", args=[adopted.kind])))
+    assert "Plan topology" not in explanation
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [("by name", "retry_ladder"), ("by expiration", "delay_levels"), ("by exchange", "")],
+)
+def test_a_better_pattern_is_advised_where_there_is_one(name: str, better: str) -> None:
+    (one,) = recognize(a_snapshot(Definitions.of(SHAPES[name]))).found
+    assert find_better(one.use.kind, one.use.params, (4, 0)).kind == better

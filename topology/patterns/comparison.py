@@ -12,6 +12,8 @@ from typing import Any
 from topology.delays import format_delay
 from topology.patterns.busy_wait.params import KIND as BUSY_WAIT
 from topology.patterns.busy_wait.params import Params as WaitParams
+from topology.patterns.chain.params import chain_of
+from topology.patterns.chain.pattern import DelayChain, RetryChain
 from topology.patterns.delay_levels.params import KIND as DELAY_LEVELS
 from topology.patterns.delay_levels.params import Params as LevelParams
 from topology.patterns.delay_queues.params import KIND as DELAY_QUEUES
@@ -38,9 +40,10 @@ AT_MOST_ONCE = (
     "Classic levels dead-letter at most once. RabbitMQ drops a message whose next queue is not "
     "available, and a message to a destination without a binding."
 )
+DELAY_CHAIN, RETRY_CHAIN = DelayChain.KIND, RetryChain.KIND
 _HOUR = timedelta(hours=1)
 _ZERO = timedelta(0)
-_RETRIES = (RETRY_LOOP, RETRY_PAIR, RETRY_LADDER, DELAY_QUEUES)
+_RETRIES = (RETRY_LOOP, RETRY_PAIR, RETRY_LADDER, DELAY_QUEUES, RETRY_CHAIN)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def find_better(kind: str, params: Any, version: tuple[int, ...]) -> Verdict:
             "A quorum queue of this RabbitMQ version delays the retry itself: one queue, no "
             "exchange, no x-death to count. It parks a message after the last retry.",
         )
-    if kind in (RETRY_LOOP, RETRY_PAIR):
+    if kind in (RETRY_LOOP, RETRY_PAIR, RETRY_CHAIN):
         return Verdict(
             RETRY_LADDER,
             "RabbitMQ never ends the retries of this topology: only its consumer can. A retry "
@@ -119,6 +122,12 @@ def find_better(kind: str, params: Any, version: tuple[int, ...]) -> Verdict:
             "Quorum levels dead-letter at least once. Classic levels lose a message whose next "
             "queue is not available.",
         )
+    if kind == DELAY_CHAIN and not all(queue.message_ttl for queue in chain_of(params).waiting):
+        return Verdict(
+            DELAY_LEVELS,
+            "Messages of this topology have their own expirations, and one waits behind another "
+            "with a longer one. Delay levels accept any delay, and no message delays another.",
+        )
     return Verdict("", _WHY_BEST.get(kind, KINDS[kind].EXPLANATION.cost))
 
 
@@ -131,6 +140,7 @@ _WHY_BEST: Mapping[str, str] = {
     "Every other retry pattern needs more writes.",
     DELAY_LEVELS: "Quorum levels accept any delay with a fixed number of queues, and lose no "
     "message.",
+    DELAY_CHAIN: "For a few fixed delays, one queue for each costs fewer writes than delay levels.",
     HOLD_QUEUES: "For a few fixed delays, one queue for each costs fewer writes than delay levels.",
 }
 

@@ -95,9 +95,14 @@ class Chain:
         return found
 
     @property
+    def waiting(self) -> tuple[Queue, ...]:
+        """Its delay queues."""
+        return tuple(map(self.queue, self.queues))
+
+    @property
     def delays(self) -> tuple[timedelta, ...]:
         """The TTLs of its queues, the shortest first; empty where only messages state one."""
-        stated = {self.queue(name).message_ttl for name in self.queues}
+        stated = {queue.message_ttl for queue in self.waiting}
         return tuple(sorted(ttl for ttl in stated if ttl is not None))
 
     @property
@@ -122,7 +127,7 @@ class Chain:
     @property
     def _time(self) -> str:
         delays = self.delays
-        own = any(self.queue(name).message_ttl_ms is None for name in self.queues)
+        own = any(queue.message_ttl_ms is None for queue in self.waiting)
         if not delays:
             return "as long as their own expiration states"
         shown = [format_delay(one) for one in delays]

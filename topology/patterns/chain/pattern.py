@@ -7,6 +7,7 @@ under Scheduled, or failed ones, which are listed under Retrying.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -160,6 +161,11 @@ class DelayChain(Pattern, parts=(parameters,)):
 class RetryChain(DelayChain):
     KIND = "retry_chain"
     ATTEMPTS_COUNTED_BY = "x-death"
+    EXPLANATION = replace(
+        DelayChain.EXPLANATION,
+        title="Retry chain",
+        summary="Retry queues that others declared, in a shape that is no pattern of Delayboard.",
+    )
 
 
 delay_chain, retry_chain = DelayChain(), RetryChain()

@@ -49,7 +49,9 @@ def topology_add(request: HttpRequest) -> HttpResponse:
 
 @with_topology(Role.OPERATOR)
 def topology_edit(request: HttpRequest, topology: Topology) -> HttpResponse:
-    """GET with parameters previews the change, POST applies it."""
+    """GET with parameters previews the change, POST applies it; a chain of others has none."""
+    if not topology.pattern.FIELDS:
+        raise Http404
     given = request.POST or request.GET or None
     form = ParametersForm(given, kind=topology.kind, initial=topology.params)
     found = None
