@@ -33,6 +33,8 @@ OURS = frozenset({"topology", "analytics", "delayboard"})
 ACCOUNTS = frozenset({"django.contrib.auth", "django.contrib.sessions", "axes"})
 # It migrates any database itself.
 MIGRATING = "run"
+# They take a file of definitions, or a broker.
+FOR_FILES = frozenset({"lint", "recognize"})
 MIGRATE_FIRST = "The database is not migrated. Run manage.py migrate first."
 
 
@@ -110,9 +112,9 @@ def needs_database(arguments: Sequence[str]) -> bool:
 
 
 def checks_file(arguments: Sequence[str]) -> bool:
-    """Whether it is `lint` with a file, which must start fast and without a database."""
+    """Whether it examines a file, which must start fast and without a database."""
     given = [one for one in arguments[2:] if one == "-" or not one.startswith("-")]
-    return arguments[1:2] == ["lint"] and bool(given) and is_file(given[0])
+    return {*arguments[1:2]} <= FOR_FILES and bool(given) and is_file(given[0])
 
 
 def prepare_database() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from delayboard import run_command
 from tests.commands import run
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Definitions, Exchange
@@ -38,3 +39,8 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     code, _, err = run("recognize", str(tmp_path / "missing.json"))
     assert code == 2
     assert "cannot be read" in err
+
+
+def test_a_file_needs_no_database() -> None:
+    assert not run_command.needs_database(["manage.py", "recognize", "export.json", "--json"])
+    assert run_command.needs_database(["manage.py", "recognize", "rabbit"])
