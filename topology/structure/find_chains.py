@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 
-from topology.definitions import BrokerObject, Definitions, Queue, has_dead_letter_name
+from topology.definitions import Binding, BrokerObject, Definitions, Queue, has_dead_letter_name
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.index import Index
 from topology.routing.matching.message_keys import MessageKeys
@@ -94,6 +94,7 @@ class _Vhost:
         self._message_keys = MessageKeys(self._index)
         self._reached: dict[tuple[str, Sequence[str] | None], _Reached] = {}
         self._behind: dict[str, _Reached] = {}
+        self._splits: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
         if timed is not None:
             named = (found.queue(name) for name in timed)
             self.timed = {queue.name: queue for queue in named if queue is not None}
@@ -205,16 +206,15 @@ class _Vhost:
                 or _has_delayed_retry(queue)
             ):
                 continue
-            ends = {name for name in self.behind(queue) if name != queue.name}
-            work = [name for name in ends if not has_dead_letter_name(name)]
-            if not work or ends & self.timed.keys():
-                continue
+            ends = self.behind(queue).keys() - {queue.name}
             comes_back = any(
-                name in self.consumed and queue.name in self.behind(self._index.queues[name])
-                for name in ends
+                queue.name in self.behind(self._index.queues[name])
+                for name in ends & self.consumed
                 if _dead_letters(self._index.queues[name])
             )
-            if comes_back or _DELAY_NAME.search(queue.name):
+            if not (comes_back or _DELAY_NAME.search(queue.name)) or ends & self.timed.keys():
+                continue
+            if not all(map(has_dead_letter_name, ends)):
                 yield queue
 
     def _exclude_work_queues(self) -> None:
@@ -239,11 +239,11 @@ class _Vhost:
         groups = _Groups(self.timed)
         first: dict[object, str] = {}
         for name, queue in self.timed.items():
-            for other in self.behind(queue).keys() & self.timed.keys():
+            for other in self._split(queue)[1]:
                 groups.join(name, other)
         for name, queue in self.timed.items():
             exit_of = (queue.dead_letter_exchange, queue.dead_letter_routing_key)
-            key = (frozenset(finals[name]) or exit_of, name in fed)
+            key = (finals[name] or exit_of, name in fed)
             groups.join(name, first.setdefault(key, name))
         made = [self._make(names, finals, feeding) for names in groups.all()]
         made += [_make_native(q) for q in self.found.queues if _has_delayed_retry(q)]
@@ -254,49 +254,55 @@ class _Vhost:
         finals = self._find_finals()
         return self._make(self.timed, finals, self._find_feeding(finals))
 
-    def _find_finals(self) -> Mapping[str, AbstractSet[str]]:
+    def _split(self, queue: Queue) -> tuple[frozenset[str], frozenset[str]]:
+        """The work queues and the delay queues that its dead letters may reach.
+
+        Queues with one exit share the answer: thousands may lead to thousands.
+        """
+        reached = self.behind(queue)
+        known = self._splits.get(id(reached))
+        if known is None:
+            delays = frozenset(reached.keys() & self.timed.keys())
+            known = self._splits[id(reached)] = (frozenset(reached.keys() - delays), delays)
+        return known
+
+    def _find_finals(self) -> Mapping[str, frozenset[str]]:
         """Where messages of each delay queue finally arrive, over as many delays as it takes."""
-        finals: dict[str, AbstractSet[str]] = {}
+        finals: dict[str, frozenset[str]] = {}
         for name in self.timed:
-            ends: set[str] = set()
+            ends: dict[int, frozenset[str]] = {}
             waiting, seen = [name], {name}
             while waiting:
-                reached = self.behind(self.timed[waiting.pop()])
-                for other in reached:
-                    if other not in self.timed:
-                        ends.add(other)
-                    elif other not in seen:
-                        seen.add(other)
-                        waiting.append(other)
-            finals[name] = ends
+                work, delays = self._split(self.timed[waiting.pop()])
+                ends[id(work)] = work
+                waiting.extend(delays - seen)
+                seen |= delays
+            finals[name] = _join(ends.values())
         return finals
 
     def _find_feeding(
-        self, finals: Mapping[str, AbstractSet[str]]
+        self, finals: Mapping[str, frozenset[str]]
     ) -> Mapping[tuple[str, str], set[str]]:
         """The queues whose dead letters enter, by the exchange of the last binding and the delay
-        queue. Where a dead letter may have any key, it is those that lead back."""
-        back: dict[str, set[str]] = defaultdict(set)
-        for name, ends in finals.items():
-            for end in ends:
-                back[end].add(name)
+        queue. Of many it is those that lead back, and of many more none."""
         feeding: dict[tuple[str, str], set[str]] = defaultdict(set)
         for work in self.found.queues:
             if work.name in self.timed or not _dead_letters(work):
                 continue
-            reached = self.behind(work)
-            entered: Iterable[str] = reached.keys() & self.timed.keys()
-            if len(reached) > MOST_WAITS:
-                entered = reached.keys() & back.get(work.name, set())
+            entered: Collection[str] = self._split(work)[1]
+            if len(entered) > MOST_WAITS:
+                entered = [name for name in entered if work.name in finals[name]]
+            if len(entered) > MOST_WAITS:
+                continue
             for name in entered:
-                for exchange in reached[name]:
+                for exchange in self.behind(work)[name]:
                     feeding[exchange, name].add(work.name)
         return feeding
 
     def _make(
         self,
         members: Iterable[str],
-        finals: Mapping[str, AbstractSet[str]],
+        finals: Mapping[str, frozenset[str]],
         feeding: Mapping[tuple[str, str], set[str]],
     ) -> Chain:
         queues = sorted(
@@ -304,7 +310,10 @@ class _Vhost:
             key=lambda queue: (queue.message_ttl or timedelta(0), queue.name),
         )
         names = tuple(queue.name for queue in queues)
-        destinations = tuple(sorted(set().union(*(finals[name] for name in names))))
+        own = frozenset(names)
+        destinations = tuple(
+            sorted(_join({id(f): f for f in map(finals.get, names) if f}.values()))
+        )
         entries = tuple(entry for queue in queues for entry in self._entries(queue, feeding))
         exits = tuple(
             Exit(q.name, q.dead_letter_exchange or "", q.dead_letter_routing_key) for q in queues
@@ -314,11 +323,9 @@ class _Vhost:
         published = [
             entry for entry in entries if not entry.failing and entry.exchange not in for_failed
         ]
-        is_named = any(
-            _RETRY_NAME.search(name)
-            for entry in published
-            for name in (entry.queue, entry.exchange, *(one.exchange for one in exits))
-        )
+        named = {name for entry in published for name in (entry.queue, entry.exchange)}
+        named |= {one.exchange for one in exits} if published else set()
+        is_named = any(map(_RETRY_NAME.search, named))
         return Chain(
             name=destinations[0] if len(destinations) == 1 else _choose_name(exits, names),
             queues=names,
@@ -331,7 +338,7 @@ class _Vhost:
             links=tuple(
                 (queue.name, other)
                 for queue in queues
-                for other in sorted(self.behind(queue).keys() & set(names) - {queue.name})
+                for other in sorted((self._split(queue)[1] & own) - {queue.name})
             ),
         )
 
@@ -356,9 +363,7 @@ class _Vhost:
         while waiting:
             seen.add(name := waiting.pop())
             there = self.found.exchange(name)
-            further = {
-                b.destination for b in self.found.leaving(name) if not b.destination_is_queue
-            }
+            further = {one.destination for one in self._onward.get(name, ())}
             if there is not None and (alternate := there.arguments.text("alternate-exchange")):
                 further.add(alternate)
             waiting |= further - seen
@@ -383,19 +388,35 @@ class _Vhost:
             further = set(self._leading.get(exchange.name, ())) | (
                 {alternate} if alternate else set()
             )
-            for one in self.found.leaving(exchange.name):
-                if not one.destination_is_queue and self._leads_to(one.destination, names):
-                    further.add(one.destination)
-                elif not alternate and one.destination not in names:
-                    continue
-                # All of an exchange with an alternate one: it gets what none of them takes.
-                objects.add(one)
+            onward = self._onward.get(exchange.name, ())
+            leading = {one for one in onward if self._leads_to(one.destination, names)}
+            further |= {one.destination for one in leading}
+            objects |= leading
+            if alternate:
+                # It gets what none of the bindings takes.
+                objects.update(self.found.leaving(exchange.name))
+            elif len(names) < len(self.found.leaving(exchange.name)):
+                objects.update(b for name in names for b in self.found.leads(exchange.name, name))
+            else:
+                leaving = self.found.leaving(exchange.name)
+                objects.update(
+                    b for b in leaving if b.destination_is_queue and b.destination in names
+                )
             waiting.extend(further - seen)
             seen |= further
         return Definitions.of(objects)
 
     def _leads_to(self, exchange: str, names: AbstractSet[str]) -> bool:
         return not names.isdisjoint(self.reach(exchange, None))
+
+    @cached_property
+    def _onward(self) -> Mapping[str, Sequence[Binding]]:
+        """The bindings between exchanges, by their source."""
+        found: dict[str, list[Binding]] = defaultdict(list)
+        for one in self.found.bindings:
+            if not one.destination_is_queue:
+                found[one.source].append(one)
+        return found
 
     @cached_property
     def _leading(self) -> Mapping[str, AbstractSet[str]]:
@@ -408,6 +429,11 @@ class _Vhost:
             if alternate := exchange.arguments.text("alternate-exchange"):
                 found[alternate].add(exchange.name)
         return found
+
+
+def _join(sets: Collection[frozenset[str]]) -> frozenset[str]:
+    """One set of all; a single one stays the same object."""
+    return next(iter(sets)) if len(sets) == 1 else frozenset().union(*sets)
 
 
 def _dead_letters(queue: Queue) -> bool:
