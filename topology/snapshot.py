@@ -21,7 +21,8 @@ class QueueNumbers:
     older than the snapshot. Rates are messages per second. `published` counts all publishes since
     RabbitMQ began to count; it and `publish_rate` do not include messages from other queues.
     `consumed` counts all deliveries to consumers since then, without redeliveries. `reductions`
-    counts the work of the queue's process, and `still_ms` is how long there was none.
+    counts the work of the queue's process, and `still_ms` is how long there was none. `probes` are
+    probes of Delayboard that should have left it.
     """
 
     messages: int | None = None
@@ -38,6 +39,7 @@ class QueueNumbers:
     consumed: int | None = None
     reductions: int | None = None
     still_ms: int = 0
+    probes: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,13 @@ def count_stuck_in(queue: Queue, numbers: QueueNumbers | None) -> int | None:
     """Messages past their time that the queue keeps, because nobody behind it takes them.
 
     Only at-least-once dead-lettering keeps them, and counts them as neither ready nor
-    unacked. None where that cannot be, or where a number is not known.
+    unacked. None where that cannot be, or where a number is not known. Probes are no messages.
     """
     if queue.arguments.text("x-dead-letter-strategy") != "at-least-once" or numbers is None:
         return None
     if numbers.messages is None or numbers.ready is None or numbers.unacked is None:
         return None
-    return max(0, numbers.messages - numbers.ready - numbers.unacked)
+    return max(0, numbers.messages - numbers.ready - numbers.unacked - numbers.probes)
 
 
 def has_stuck(queue: Queue, numbers: QueueNumbers | None) -> bool:

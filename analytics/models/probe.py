@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.db import models
@@ -56,6 +57,14 @@ class Probe(models.Model):
     @classmethod
     def in_flight(cls, topology: Topology) -> QuerySet[Probe]:
         return cls.objects.filter(topology=topology, arrived_at=None, abandoned_at=None)
+
+    @classmethod
+    def late(cls, topologies: Collection[Topology], at: datetime) -> list[Probe]:
+        """Those in flight that should have arrived by then: a queue may keep them."""
+        rows = cls.objects.filter(
+            topology__in=topologies, arrived_at=None, abandoned_at=None, sent_at__lt=at
+        )
+        return [one for one in rows.select_related("topology") if one.due_at < at]
 
     @classmethod
     def overdue(cls) -> QuerySet[Probe]:

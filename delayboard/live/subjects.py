@@ -30,6 +30,8 @@ from delayboard.publishing.track import track
 from topology import access, snapshots
 from topology.database import paging
 from topology.models import Broker, Role
+from topology.operations.queue_reports import with_reports
+from topology.snapshots import Latest
 
 STATE_SECONDS = 0.7
 NOW_SECONDS = 1.0
@@ -99,9 +101,13 @@ def _broker(broker: Broker | None, poll_seconds: float) -> Subject | None:
     return Subject(
         f"brokers/{broker.slug}",
         broker,
-        lambda: broker_state(snapshots.fresh(broker, age)),
+        lambda: broker_state(_with_reports(broker, snapshots.fresh(broker, age))),
         poll_seconds,
     )
+
+
+def _with_reports(broker: Broker, known: Latest) -> Latest:
+    return replace(known, snapshot=known.snapshot and with_reports(broker, known.snapshot))
 
 
 def _of_row(

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from analytics.consumption import ConsumptionMeter
+from analytics.probes.kept_probes import find_kept_probes
 from analytics.scheduled.summaries.blocked import find_blocked
 from delayboard.worker.stream_taps import StreamTaps
 from topology import snapshots
@@ -43,7 +44,11 @@ class BrokerCheck:
         for broker, known in zip(brokers, snapshots.fresh_all(brokers, AGE), strict=True):
             if known.snapshot is not None and not known.error:
                 now = timezone.now()
-                reports = [*find_blocked(broker, now), *self._streams.find_behind(broker, now)]
+                reports = [
+                    *find_blocked(broker, now),
+                    *self._streams.find_behind(broker, now),
+                    *find_kept_probes(broker, now),
+                ]
                 replace_counted(broker, reports, now + REPORTED_FOR)
                 found = self._finder.find(broker.pk, with_reports(broker, known.snapshot))
                 self._meter.read(broker, known.snapshot)

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from analytics.models import Probe
+from delayboard.live import subjects
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import task_key
 from delayboard.worker.check_brokers import BrokerCheck
@@ -17,7 +19,10 @@ from tests.topology.builders import a_queue, a_snapshot
 from topology import snapshots
 from topology.definitions import BrokerObject, Definitions
 from topology.models import Broker, Drift, FindingPeriod, State, Topology
-from topology.snapshot import Report
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels.params import Params as Levels
+from topology.patterns.delay_levels.params import level_name
+from topology.snapshot import QueueNumbers, Report
 from topology.snapshots import Latest
 
 LOST = a_queue("lost", dlx="not-there")
@@ -106,3 +111,45 @@ def test_the_worker_records_topologies_that_differ(
     answer(monkeypatch, LOST)
     assert BrokerCheck().check(alive=lambda: None) == {"findings": 1, "drifted": 1}
     assert Drift.objects.get().topology == pair
+
+
+def test_a_probe_that_a_level_keeps_is_in_no_finding_and_no_mark(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels = Levels("own", "shop", 5)
+    made = create_topology(None, broker, "delay_levels", levels, tap_type="classic")
+    made.state = State.APPLIED
+    made.save()
+    last = level_name(levels, 1)
+    sent_at = datetime.now(UTC) - timedelta(minutes=5)
+    Probe.objects.create(
+        topology=made,
+        message_id="kept",
+        delay=timedelta(seconds=6),
+        created_at=sent_at,
+        sent_at=sent_at,
+    )
+
+    def check(stuck: int) -> tuple[list[str], str, str]:
+        """The findings of stuck messages, and the number and mark of the level on a page."""
+        snapshot = a_snapshot(
+            made.definitions, {last: QueueNumbers(messages=stuck, ready=0, unacked=0)}
+        )
+        earlier_at = snapshot.taken_at - timedelta(minutes=1)
+        known = Latest(
+            replace(snapshot, earlier=snapshot.numbers, earlier_at=earlier_at), datetime.now(UTC)
+        )
+        monkeypatch.setattr(snapshots, "fresh_all", lambda brokers, age: [known for _ in brokers])
+        BrokerCheck().check(alive=lambda: None)
+        found = FindingPeriod.objects.filter(rule="L02", resolved_at=None)
+        subject = subjects.find("brokers", broker.slug, 2.0)
+        assert subject is not None
+        page = subject.read()
+        titles = list(found.values_list("title", flat=True))
+        return titles, page["cells"][f"queue/{last}/stuck"], page["marks"][f"queue/{last}"]
+
+    assert check(stuck=1) == ([], "0", "waiting")
+    assert check(stuck=2)[1:] == ("1", "stuck")
+    Probe.objects.update(arrived_at=datetime.now(UTC))
+    titles, *shown = check(stuck=1)
+    assert (len(titles), shown) == (1, ["1", "stuck"])

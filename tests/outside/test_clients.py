@@ -29,8 +29,6 @@ ROUNDS = 2
 # A clock's rounding, and what a busy machine takes.
 EARLY_MS, LATE_MS = 2, 5000
 HOUR_MS = 3_600_000
-# The rule does not see that RabbitMQ routes rascal's dead letters by CC too.
-FALSE_FINDINGS = {"rascal": {"F02"}}
 
 
 @pytest.fixture
@@ -59,7 +57,7 @@ def test_a_client_s_route_findings_and_dead_letters(
     arrives_as_logged(client, snapshot, written, delay)
     findings = Finder().find(broker.pk, snapshot)
     severe = {one.rule.id for one in findings if one.severity >= Severity.STUCK}
-    assert severe <= FALSE_FINDINGS.get(name, set())
+    assert severe == set()
     if dead is not None:
         goes_and_comes_back(vhost, broker, operator, client, dead)
 

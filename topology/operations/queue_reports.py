@@ -12,7 +12,10 @@ from django.utils import timezone
 
 from topology.content.text import make_encodable
 from topology.models import Broker, QueueReport
-from topology.snapshot import Report, Snapshot
+from topology.snapshot import QueueNumbers, Report, Snapshot
+
+# Not a rule: how many probes of Delayboard a queue may keep.
+PROBES = "probes"
 
 
 def with_reports(broker: Broker, snapshot: Snapshot) -> Snapshot:
@@ -23,7 +26,16 @@ def with_reports(broker: Broker, snapshot: Snapshot) -> Snapshot:
         (row.rule, row.queue): Report(row.rule, row.queue, row.number, row.sentence)
         for row in rows.order_by("-is_peeked", "queue")
     }
-    return replace(snapshot, reports=tuple(reports.values())) if reports else snapshot
+    if not reports:
+        return snapshot
+    numbers = {
+        queue: replace(snapshot.numbers.get(queue, QueueNumbers()), probes=one.number)
+        for (rule, queue), one in reports.items()
+        if rule == PROBES
+    }
+    return replace(
+        snapshot, reports=tuple(reports.values()), numbers={**snapshot.numbers, **numbers}
+    )
 
 
 def replace_counted(broker: Broker, reports: Iterable[Report], until_at: datetime) -> None:

@@ -43,6 +43,20 @@ def stray_probe(pattern: Pattern, params: Any, probe: str, route: Route, snapsho
     return ""
 
 
+def find_last_wait(pattern: Pattern, params: Any, probe: str, delay: timedelta) -> str:
+    """The queue that a probe leaves last, before it arrives in its own; "" for none."""
+    route = pattern.probe_route(params, delay, probe)
+    found = pattern.definitions(params) | probe_definitions(pattern, params, probe)
+    walked = walk(
+        found | route.declares,
+        route.exchange,
+        route.routing_key,
+        headers={**route.headers, PROBE_HEADER: probe},
+    )
+    ways = (end.hops for end in walked.delivered if end.queue == probe)
+    return next((hops[-2].queue for hops in ways if len(hops) > 1), "")
+
+
 def shortest_delay(pattern: Pattern, params: Any) -> timedelta:
     """A delay to try the route with."""
     return min(pattern.delays(params), default=timedelta(seconds=1))

@@ -208,18 +208,14 @@ def _is_worth_storing(check: DestinationCheck, row: MissingBinding, *, is_owned:
     return bool(row.stuck or row.waiting) or is_owned or (is_young and row.pk is not None)
 
 
-def _count_late_probes(check: DestinationCheck) -> int:
-    """The probes that should have arrived: a level keeps them too, and no list has them."""
-    probes = Probe.in_flight(check.topology).filter(sent_at__lt=check.at)
-    return sum(probe.due_at < check.at for probe in probes)
-
-
 def _unknown(check: DestinationCheck, named: Iterable[MissingBinding]) -> MissingBinding | None:
     """The row of what is stuck beyond the messages that are listed; None where nothing is."""
     row = check.before.get("")
     if check.stuck is None:
         return row
-    surplus = check.total - sum(one.stuck for one in named) - _count_late_probes(check)
+    # A level keeps probes too, and no list has them.
+    probes = len(Probe.late([check.topology], check.at))
+    surplus = check.total - sum(one.stuck for one in named) - probes
     if surplus <= 0:
         return None
     row = row or MissingBinding(topology=check.topology, destination="", since_at=check.at)

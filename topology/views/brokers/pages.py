@@ -15,6 +15,7 @@ from topology.forms.broker import BrokerForm
 from topology.graph.live_values import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
 from topology.operations import connect
+from topology.operations.queue_reports import with_reports
 from topology.views.brokers.broker_overview import make_overview
 from topology.views.brokers.queues import queue_page
 from topology.views.findings.results import findings_line
@@ -80,7 +81,11 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
         {
             "broker": broker,
             "latest": known,
-            "page": queue_page(known.snapshot, search, number) if known.snapshot else None,
+            "page": (
+                queue_page(with_reports(broker, known.snapshot), search, number)
+                if known.snapshot
+                else None
+            ),
             "search": search,
             "mark_words": MARK_WORDS,
             "topologies": topologies,

@@ -21,6 +21,7 @@ from topology.graph.vhost.build import REST, Card, Overview, members, overview
 from topology.graph.vhost.owners import Group, Survey, name_of, part, survey
 from topology.graph.vhost.svg import arrange_cards, describe_objects, draw_cards
 from topology.models import Broker, Role, State, Topology
+from topology.operations.queue_reports import with_reports
 from topology.patterns.table import KINDS
 from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import Snapshot
@@ -94,7 +95,7 @@ def _survey(broker: Broker, snapshot: Snapshot) -> Surveyed:
     def survey_vhost() -> Surveyed:
         uses = {_key(found): found for found in recognize(snapshot).found}
         groups = [_group(key, found, snapshot) for key, found in uses.items()]
-        return survey(snapshot, groups), uses
+        return survey(with_reports(broker, snapshot), groups), uses
 
     return _kept.get(broker.pk, snapshot, survey_vhost)
 

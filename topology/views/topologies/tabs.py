@@ -17,6 +17,7 @@ from topology.models import QueueReplacement, Role, Topology
 from topology.operations import provision, replace_queue, replace_tap
 from topology.operations.export_topology import FORMATS
 from topology.operations.probes import probe_problem
+from topology.operations.queue_reports import with_reports
 from topology.operations.restore_binding import obstacle_to
 from topology.patterns.client_code import list_examples
 from topology.patterns.comparison import find_better
@@ -49,12 +50,13 @@ topology_settings = _tab("settings")
 
 def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpResponse:
     known = snapshots.fresh(topology.broker)
+    seen = known.snapshot and with_reports(topology.broker, known.snapshot)
     context = {
         **head_context(request, topology),
         "tab": tab,
         "latest": known,
         "diagram": (
-            draw(topology, known.snapshot, all_levels=request.GET.get("levels") == "all")
+            draw(topology, seen, all_levels=request.GET.get("levels") == "all")
             if tab == "overview"
             else None
         ),
@@ -71,8 +73,9 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         "exports": [(form, label) for form, (label, _) in FORMATS.items()],
         "replacing": QueueReplacement.open_of(topology).select_related("work"),
     }
-    if known.snapshot:
+    if known.snapshot and seen:
         context |= _describe_state(topology, known.snapshot)
+        context["queues"] = queue_lines(seen, provision.queues_of(topology, seen))
         if tab == "settings":
             context["probe_problem"] = probe_problem(topology, known.snapshot)
         version = known.snapshot.version_tuple
@@ -96,7 +99,6 @@ def _describe_state(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "teardown": teardown,
         "deletes": [title(obj) for obj in teardown.deletes],
         "keeps": [title(obj) for obj in teardown.keeps],
-        "queues": queue_lines(snapshot, provision.queues_of(topology, snapshot)),
         "destinations": provision.destinations_of(topology, snapshot),
         "missing": [(row, obstacle_to(row, snapshot)) for row in topology.missing_bindings.all()],
         "owned": topology.owned_identities,
