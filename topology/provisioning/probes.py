@@ -53,8 +53,8 @@ def find_last_wait(pattern: Pattern, params: Any, probe: str, delay: timedelta) 
         route.routing_key,
         headers={**route.headers, PROBE_HEADER: probe},
     )
-    ways = (end.hops for end in walked.delivered if end.queue == probe)
-    return next((hops[-2].queue for hops in ways if len(hops) > 1), "")
+    paths = (end.hops for end in walked.delivered if end.queue == probe)
+    return next((hops[-2].queue for hops in paths if len(hops) > 1), "")
 
 
 def shortest_delay(pattern: Pattern, params: Any) -> timedelta:
