@@ -120,7 +120,8 @@ def _actions_on_objects(
         if topology.state == State.APPLIED:
             query = {"topology": topology.slug}
             yield Place(Link(f"Publish through {name}", "publish", query=query), note)
-        yield Place(Link(f"Edit topology {name}", "topology:topology_edit", arguments), note)
+        if topology.pattern.FIELDS:
+            yield Place(Link(f"Edit topology {name}", "topology:topology_edit", arguments), note)
         settings = Link(
             f"Delete topology {name}", "topology:topology_settings", arguments, fragment="deletion"
         )

@@ -12,16 +12,19 @@ from tests.builders import make_broker, make_pair
 from tests.commands import run
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, BrokerObject, Definitions, Queue
-from topology.models import State, Topology
+from topology.models import Broker, State, Topology
 from topology.operations.edit_topology import preview_edit
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait import params as busy_wait
+from topology.patterns.chain.params import claim
+from topology.patterns.chain.pattern import delay_chain
 from topology.patterns.table import PATTERNS
 from topology.provisioning.edit import Edit, plan_edit
 from topology.provisioning.plan import make_plan
 from topology.provisioning.replacement import plan_replacements
 from topology.snapshot import QueueNumbers
+from topology.structure.find_chains import make_chain
 
 NONE = QueueNumbers(messages=0, consumers=0)
 ONE = QueueNumbers(messages=1, consumers=0)
@@ -219,3 +222,11 @@ def test_a_forwarder_keeps_its_parameters() -> None:
     row.state = State.APPLIED
     with pytest.raises(Refusal, match="with a forwarder cannot be edited"):
         preview_edit(row, busy_wait.store(params))
+
+
+def test_what_was_adopted_as_others_declare_it_has_no_parameters() -> None:
+    found = Definitions.of([a_queue("w", ttl=9, dlx="", key="end"), Queue("end")])
+    chain = claim(make_chain("end", ["w"], found), found)
+    row = Topology(broker=Broker(), kind="delay_chain", params=delay_chain.store(chain))
+    with pytest.raises(Refusal, match="This topology has no parameters"):
+        preview_edit(row, {})

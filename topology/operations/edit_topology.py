@@ -89,9 +89,20 @@ def _carry_out(
     return found
 
 
+def refuse_without_parameters(topology: Topology) -> None:
+    """Raises Refusal for a chain of others, which is as its application declares it."""
+    if not topology.pattern.FIELDS:
+        raise Refusal(
+            "This topology has no parameters: Delayboard reads it from the objects that its "
+            "application declares. Change it there, then delete the topology here and adopt it "
+            "again."
+        )
+
+
 def _copy_with(topology: Topology, values: Mapping[str, str]) -> Topology:
     """A copy with these parameters. Raises ParamsError, Refusal."""
     refuse_deleted(topology)
+    refuse_without_parameters(topology)
     refuse_replacing(topology)
     if topology.state == State.APPLYING:
         raise Refusal("The last apply did not finish. Apply the topology again first.")

@@ -42,6 +42,7 @@ class Command(TopologyCommand):
 
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
         refuse_deleted(topology)
+        edit_topology.refuse_without_parameters(topology)
         values = {**topology.params, **_read(topology, options["values"])}
         if options["dry_run"]:
             found = edit_topology.preview_edit(topology, values)
