@@ -228,6 +228,7 @@ def count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
     """Messages in its delays; of one that retries within its work queue, in that one."""
     try:
         queues = provision.queues_of(topology, snapshot)
+        waits = topology.pattern.delay_queues(topology.parsed, queues)
         work = topology.pattern.targets(topology.parsed)
         forwarders = {forwarder.queue for forwarder in topology.forwarders}
     except ParamsError:
@@ -236,8 +237,7 @@ def count_queued(topology: Topology, snapshot: Snapshot) -> int | None:
     names = [
         queue.name
         for queue in queues
-        if (queue.name in work if is_inside else queue.message_ttl_ms is not None)
-        or queue.name in forwarders
+        if (queue.name in work if is_inside else queue in waits) or queue.name in forwarders
         if not is_tap(queue.name)
     ]
     return snapshot.sum_messages(names)

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from delayboard.dead_letters.retrying import count_queued
 from tests.topology.builders import (
     EVERYTHING,
     PAIR,
@@ -12,14 +13,18 @@ from tests.topology.builders import (
     a_snapshot,
 )
 from topology.definitions import Binding, Definitions, Queue
+from topology.models import Broker, Topology
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.chain.params import claim
+from topology.patterns.chain.pattern import delay_chain
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
 from topology.provisioning.verify import Verification, verify
 from topology.snapshot import QueueNumbers
+from topology.structure.find_chains import make_chain
 
 
 def verdict(there: Definitions, numbers: dict[str, QueueNumbers] | None = None) -> Verification:
@@ -156,3 +161,21 @@ def test_a_destination_that_is_bound_again_holds() -> None:
     )
     assert reported.holds
     assert "A route to destination “sales” exists again." in [c.sentence for c in reported.checks]
+
+
+def test_a_work_queue_with_a_ttl_is_no_delay_queue_of_a_chain_and_one_without_is() -> None:
+    work = a_queue("mail", ttl=60_000, dlx="", key="mail.dead")
+    found = Definitions.of([a_queue("mail.delay", dlx="", key="mail"), work])
+    numbers = {
+        "mail": QueueNumbers(messages=7, consumers=1),
+        "mail.delay": QueueNumbers(messages=3, consumers=0),
+    }
+    snapshot = a_snapshot(found, numbers)
+    params = claim(make_chain("mail", ["mail.delay"], found), found)
+    checks = verify(delay_chain, params, found, snapshot).checks
+    assert [(one.holds, one.sentence) for one in checks[1:]] == [
+        (True, "The delay queue mail.delay has no consumers.")
+    ]
+    row = Topology(broker=Broker(), kind="delay_chain", params=delay_chain.store(params))
+    row.tap_type = "none"
+    assert count_queued(row, snapshot) == 3

@@ -306,7 +306,8 @@ def unbind(
 
 def _count_waiting(topology: Topology, management: Management, snapshot: Snapshot) -> str:
     """A sentence about what waits in its delay queues; "" when nothing does."""
-    waits = [q.name for q in topology.definitions.queues if q.message_ttl_ms is not None]
+    found = topology.pattern.delay_queues(topology.parsed, topology.definitions.queues)
+    waits = [queue.name for queue in found]
     numbers = _count_messages(topology, management, snapshot, waits).numbers
     total = sum(numbers[name].messages or 0 for name in waits if name in numbers)
     return f"{total} messages wait in the delay queues." if total else ""

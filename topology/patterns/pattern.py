@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
@@ -222,6 +222,10 @@ class Pattern(ABC):
     def members(self, params: Any, found: Definitions) -> Sequence[Queue]:
         """Queues of it in `found` that come and go with use, beside its definitions."""
         return ()
+
+    def delay_queues(self, params: Any, found: Iterable[Queue]) -> list[Queue]:
+        """Those of these queues of it that messages leave when their delay ends."""
+        return [queue for queue in found if queue.message_ttl_ms is not None]
 
     def target_problem(self, params: Any, target: str, found: Definitions) -> str:
         """Why messages for this target would go astray in this vhost; "" when they would not."""

@@ -79,9 +79,9 @@ def verify(
     checks.extend(_reaches(pattern, params, wanted, snapshot, problems))
     if not checks:
         checks = [
-            Check(True, "The topology defines no routing key, so Delayboard cannot probe it.")
+            Check(True, "The topology defines no route that Delayboard can trace to its end.")
         ]
-    waiting = sorted(queue.name for queue in wanted.queues if queue.message_ttl_ms is not None)
+    waiting = sorted(queue.name for queue in pattern.delay_queues(params, wanted.queues))
     checks.extend(_no_consumer(name, snapshot) for name in waiting)
     who = OTHERS_FORWARDER if is_read_by_others else OUR_FORWARDER
     checks.extend(_waits(forwarder.queue, snapshot, who) for forwarder in forwarders)

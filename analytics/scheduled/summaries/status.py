@@ -19,7 +19,6 @@ from analytics.scheduled.rows.due_counts import MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.completeness import LONG_SECONDS, Doubt, Lost, Seen, find_doubt
 from analytics.scheduled.summaries.counts import Scope
-from topology.definitions import is_tap
 from topology.models import State, Topology
 from topology.operations import provision
 from topology.patterns.pattern import ParamsError
@@ -182,13 +181,10 @@ def _depth(topology: Topology, snapshot: Snapshot) -> tuple[int | None, int]:
     """Messages in its delay queues, None where one is not counted; how many enter meanwhile."""
     try:
         queues = provision.queues_of(topology, snapshot)
+        waits = topology.pattern.delay_queues(topology.parsed, queues)
     except ParamsError:
         return None, 0
-    names = [
-        queue.name
-        for queue in queues
-        if queue.message_ttl_ms is not None and not is_tap(queue.name)
-    ]
+    names = [queue.name for queue in waits]
     depth = snapshot.sum_messages(names) if names else 0
     if depth is None:
         return None, 0

@@ -6,7 +6,7 @@ under Scheduled, or failed ones, which are listed under Retrying.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -97,6 +97,12 @@ class DelayChain(Pattern, parts=(parameters,)):
 
     def targets(self, params: Params) -> Sequence[str]:
         return chain_of(params).destinations
+
+    def delay_queues(self, params: Params, found: Iterable[Queue]) -> list[Queue]:
+        """Some have no TTL, and a work queue of it may have one."""
+        if chain_of(params).is_native:
+            return []
+        return [queue for queue in found if queue.name in params.queues]
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
         ends = chain_of(params).destinations

@@ -49,8 +49,9 @@ def find_delay_queues(broker: Broker) -> set[str]:
     found: set[str] = set()
     for topology in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         with suppress(ParamsError):
-            queues = topology.pattern.definitions(topology.parsed).queues
-            found |= {queue.name for queue in queues if queue.message_ttl_ms is not None}
+            pattern, params = topology.pattern, topology.parsed
+            queues = pattern.delay_queues(params, pattern.definitions(params).queues)
+            found |= {queue.name for queue in queues}
     return found
 
 
