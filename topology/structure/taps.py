@@ -12,26 +12,57 @@ from topology.structure.copies import Tap
 def place_taps(chain: Chain) -> Sequence[Tap]:
     """Beside the bindings into delay queues, and beside those of destinations at exits.
 
-    Behind a queue that dead-letters at least once no tap is bound: alone at the exchange it would
-    let the queue drop what it must keep (tried: 3 of 3 kept without a tap, none with one).
+    None at the entries if one is the default exchange, and none at the exits if one cannot be
+    tapped: of a part alone, what is listed would be called complete, and what left unseen overdue.
+    The firehose sees all of it then. Behind a queue that dead-letters at least once no tap is
+    bound: alone at the exchange it would let the queue drop what it must keep (tried: 3 of 3 kept
+    without a tap, none with one).
     """
     if chain.is_native:
         return ()
-    taps = {
+    entries = {} if _list_named(chain) else _place_at_entries(chain)
+    return (*entries, *_place_at_exits(chain))
+
+
+def _place_at_entries(chain: Chain) -> dict[Tap, None]:
+    return {
         Tap(entry.exchange, entry.routing_key, "entry", entry.arguments): None
         for entry in chain.entries
         if entry.exchange
     }
-    entered = {tap.exchange for tap in taps}
-    if not any(stores_stuck_messages(chain.queue(name)) for name in chain.queues):
-        for exit in chain.exits:
-            taps |= {
-                Tap(one.source, one.routing_key, "exit", one.arguments): None
-                for name in chain.destinations
-                for one in bindings_into(chain.definitions, name)
-                if one.source == exit.exchange and one.source not in entered
-            }
-    return tuple(taps)
+
+
+def _place_at_exits(chain: Chain) -> dict[Tap, None]:
+    if _keeps_stuck(chain):
+        return {}
+    entered = {entry.exchange for entry in chain.entries}
+    leading_on = {first for first, _ in chain.links}
+    taps: dict[Tap, None] = {}
+    for exit in chain.exits:
+        found = {
+            Tap(one.source, one.routing_key, "exit", one.arguments): None
+            for name in chain.destinations
+            for one in bindings_into(chain.definitions, name)
+            if one.source == exit.exchange and one.source not in entered
+        }
+        if not found and exit.queue not in leading_on:
+            return {}
+        taps |= found
+    return taps
+
+
+def _keeps_stuck(chain: Chain) -> bool:
+    return any(stores_stuck_messages(chain.queue(name)) for name in chain.queues)
+
+
+def _list_named(chain: Chain) -> Sequence[str]:
+    """The delay queues into which messages are published by name, and not only expire."""
+    expired_into = {second for _, second in chain.links}
+    return [
+        entry.queue
+        for entry in chain.entries
+        if not entry.exchange and (entry.failing or entry.queue not in expired_into)
+    ]
 
 
 def describe_observation(chain: Chain) -> Sequence[str]:
@@ -40,20 +71,19 @@ def describe_observation(chain: Chain) -> Sequence[str]:
         return (
             "RabbitMQ keeps failed messages in the queue itself, so no copy of them can be taken.",
         )
-    taps = place_taps(chain)
-    by_name = [entry.queue for entry in chain.entries if not entry.exchange]
     sentences = []
-    if by_name:
+    if by_name := _list_named(chain):
         sentences.append(
             f"No tap observes what is published to “{by_name[0]}” through the default exchange. "
-            "Enable the firehose of the virtual host to list these messages."
+            "Enable the firehose of the virtual host to list the messages of this topology."
         )
-    if not any(tap.phase == "exit" for tap in taps):
-        why = (
-            "they pass the default exchange"
-            if all(not one.exchange for one in chain.exits)
-            else "a tap there could let RabbitMQ drop messages"
-        )
+    if not _place_at_exits(chain):
+        if _keeps_stuck(chain):
+            why = "a tap there could let RabbitMQ drop messages"
+        elif any(not one.exchange for one in chain.exits):
+            why = "they pass the default exchange"
+        else:
+            why = "no binding of their exchange is passed by deliveries alone"
         sentences.append(
             f"Deliveries are not observed by a tap, because {why}. Enable the firehose of the "
             "virtual host to measure lateness."

@@ -13,15 +13,24 @@ from tests.real_broker.proof.strategies import make_case
 from tests.topology.pattern_cases import CASES
 from tests.topology.structure.exits import leave
 from tests.topology.test_patterns import copy_of, routes, standing
-from topology.definitions import Arguments, BrokerObject, Definitions, Queue
+from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.table import PATTERNS
 from topology.routing.walk import walk
 from topology.structure.chain import Chain
 from topology.structure.copies import Copy
 from topology.structure.find_chains import find_chains, make_chain
 from topology.structure.reading import Reader
+from topology.structure.taps import describe_observation, place_taps
 
 SECOND = timedelta(seconds=1)
+TTL = {"x-message-ttl": 1000}
+# An exchange before delays, and one behind them.
+MAIL: tuple[BrokerObject, ...] = (
+    Exchange("later"),
+    Exchange("done"),
+    Queue("mail"),
+    Binding("done", "mail", "mail"),
+)
 # Delays in an exchange, and in the work queue itself, which no copy shows.
 UNREAD = {"delayed_exchange", "quorum_retry"}
 
@@ -113,3 +122,27 @@ def test_a_stored_chain_reads_what_the_found_one_reads() -> None:
                 chain.links,
             )
             assert Reader(again).read(copy) == Reader(chain).read(copy)
+
+
+def test_a_chain_of_which_taps_would_see_a_part_is_observed_by_the_firehose_alone() -> None:
+    """A tap of a part made the list complete without the rest, and the rest overdue for ever."""
+    bound, named = Binding("later", "w1", "a"), holding("w2", "", "mail", **TTL)
+    first = holding("w1", "done", "mail", **TTL)
+    whole = only(*MAIL, bound, first)
+    assert [tap.phase for tap in place_taps(whole)] == ["entry", "exit"]
+    assert not describe_observation(whole)
+    part = only(*MAIL, bound, first, named)
+    assert place_taps(part) == ()
+    unseen, unmeasured = describe_observation(part)
+    assert "“w2”" in unseen
+    assert "they pass the default exchange" in unmeasured
+
+
+def test_a_delay_queue_that_only_another_expires_into_needs_no_tap_of_its_own() -> None:
+    chain = only(
+        *MAIL,
+        Binding("later", "w1", "a"),
+        holding("w1", "", "w2", **TTL),
+        holding("w2", "done", "mail", **TTL),
+    )
+    assert [tap.phase for tap in place_taps(chain)] == ["entry", "exit"]
