@@ -181,7 +181,9 @@ class _Reach:
         left, _ = found.without_taps().without_probes().without_interceptions()
         self._whole = left | self._own
         trials = pattern.trials(params, found)
-        targets = list(dict.fromkeys(target for _, target, _ in trials)) or [MADE_UP]
+        tried = dict.fromkeys(target for _, target, _ in trials)
+        # Where messages state their delays, as in a chain of others, none is tried.
+        targets = [*tried] or [*pattern.targets(params)] or [MADE_UP]
         self.delays = _list_delays(pattern, params)
         self._routes = list[tuple[Route, timedelta]]()
         for delay, target in product(self.delays, targets):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.topology.builders import PAIR, PARAMS
+from tests.topology.builders import PAIR, PARAMS, a_queue
 from tests.topology.test_patterns import for_all, kind, routes, standing
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.exports.permissions import (
@@ -19,6 +19,8 @@ from topology.exports.permissions import (
     of_delayboard,
     of_publisher,
 )
+from topology.patterns.chain.params import claim
+from topology.patterns.chain.pattern import delay_chain
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.delay_queues.pattern import delay_queues
@@ -29,6 +31,7 @@ from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair.params import Params
 from topology.patterns.retry_pair.pattern import retry_pair
+from topology.structure.find_chains import make_chain
 
 __all__ = ("kind",)
 SECONDS_20 = timedelta(seconds=20)
@@ -246,3 +249,12 @@ def test_names_are_no_expressions() -> None:
     read = of_consumer(retry_pair, params, Definitions()).patterns()[2]
     assert re.fullmatch(read, "a.b*(c)|$")
     assert not re.fullmatch(read, "axb*(c)|$")
+
+
+def test_who_states_delays_in_messages_may_publish_into_a_chain_of_others() -> None:
+    """No delay of it is on offer, so that no route was computed and nothing was permitted."""
+    found = Definitions.of([a_queue("mail.delay", dlx="", key="mail"), Queue("mail")])
+    params = claim(make_chain("mail", ["mail.delay"], found), found)
+    publisher = of_publisher(delay_chain, params, found)
+    assert may(publisher, "write", "amq.default")
+    assert of_consumer(delay_chain, params, found).read == {"mail"}
