@@ -6,7 +6,7 @@ The bounds are the requirement; they are measured from outside.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from tests.faults.every_page import QUERIES, WITHOUT_BROKER, addresses
 from tests.faults.freezing import answered_before, frozen
 from tests.stopwatch import Stopwatch, stopwatch
 from topology import snapshots
+from topology.broker.amqp.connection import CLOSE_SECONDS, open_connection
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import BrokerError
@@ -189,6 +190,18 @@ def test_a_publish_and_a_look_that_are_caught_in_the_middle_end_in_time(
         with pytest.raises(BrokerError, match=sentence):
             act()
         assert watches.pop().seconds < ACTION_SECONDS
+
+
+def test_a_connection_of_a_node_that_does_not_close_it_is_cut(
+    vhost: Vhost, broker_node: PrivateNode
+) -> None:
+    """Long before its silence would end it: one that answers heartbeats alone has no other end."""
+    with ExitStack() as stack:
+        closing = open_connection(address_of(vhost), "test", heartbeat=60)
+        with stopwatch() as watch, closing as connection:
+            connection.channel()
+            stack.enter_context(frozen(broker_node))
+        assert watch.seconds < 2 * CLOSE_SECONDS
 
 
 def test_a_live_page_says_that_it_is_stale_and_recovers(

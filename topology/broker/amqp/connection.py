@@ -30,6 +30,8 @@ HANDSHAKE_SECONDS = 2.8
 HEARTBEAT_SECONDS = 6
 BLOCKED_SECONDS = 10.0
 CHECK_SECONDS = 0.25
+# A node that answers heartbeats may not answer for a channel that waits for a paused other one.
+CLOSE_SECONDS = 5.0
 
 
 class RawProperties(pika.spec.BasicProperties):
@@ -108,18 +110,25 @@ class _Watch:
         if received != self._heard:
             self._heard, self._heard_at = received, time.monotonic()
         elif time.monotonic() - self._heard_at > self._patience:
-            self._connection._terminate_stream(
-                pika.exceptions.AMQPHeartbeatTimeout(f"no data for {self._patience:g} s")
-            )
+            _cut(self._connection, f"no data for {self._patience:g} s")
             return
         if self._connection.is_open:
             self._connection._adapter_call_later(CHECK_SECONDS, self.check)
 
 
+def _cut(bare: Any, why: str) -> None:
+    bare._terminate_stream(pika.exceptions.AMQPHeartbeatTimeout(why))
+
+
 def close_quietly(connection: pika.BlockingConnection) -> None:
-    """Close what may be broken already: the outcome of the work was decided before."""
+    """Close what may be broken already: the outcome of the work was decided before.
+
+    What RabbitMQ does not close within CLOSE_SECONDS is cut.
+    """
+    bare = connection._impl
     try:
         if connection.is_open:
+            bare._adapter_call_later(CLOSE_SECONDS, lambda: _cut(bare, "it does not close"))
             connection.close()
     except (pika.exceptions.AMQPError, OSError):
         return
