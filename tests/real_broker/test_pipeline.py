@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
+from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost
 from tests.builders import address_of, declare_in, eventually
+from tests.faults.freezing import frozen
+from tests.stopwatch import stopwatch
 from tests.topology.numbers import Numbers
 from topology.broker.amqp import pipeline as wiring
 from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.fast_consumer import Intake, intake
 from topology.broker.amqp.pipeline import Answer, pipeline
-from topology.broker.errors import BrokerError, NotFound
+from topology.broker.errors import BrokerError, NotFound, OutcomeUnknown
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue
@@ -42,6 +45,19 @@ def test_each_of_many_is_confirmed_and_there(vhost: Vhost) -> None:
         moved(source, wire, 500)
     assert source.kinds() == {"confirmed": 5000}
     assert depth(vhost, "q") == 5000
+
+
+def test_a_connection_on_which_nothing_is_answered_counts_as_broken(
+    vhost: Vhost, broker_node: PrivateNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before its silence ends it; while a node of a cluster is paused, 3.10 never answers."""
+    monkeypatch.setattr(wiring, "LONGEST_SILENCE_SECONDS", 0.5)
+    declare_in(vhost, Queue("q"))
+    with pipeline(address_of(vhost), "test") as wire, frozen(broker_node):
+        wire.publish(Publish("", "q"), 1)
+        with stopwatch() as watch, pytest.raises(OutcomeUnknown, match="did not confirm"):
+            eventually(lambda: wire.answers(0.1), "it is answered")
+    assert watch.seconds < 5.0
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_063, 131_064, 131_065, 1_000_000])

@@ -18,12 +18,21 @@ from topology.broker.amqp.declare import declare
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.frames import Unpublishable, publish_frames, send, wait, wait_for_any
 from topology.broker.amqp.returns import match_returned
-from topology.broker.errors import NACKED, BrokerError, NotFound, unroutable_sentence
+from topology.broker.errors import (
+    NACKED,
+    BrokerError,
+    NotFound,
+    OutcomeUnknown,
+    unroutable_sentence,
+)
 from topology.definitions import Definitions
 from topology.message import Publish
 
 # So many bytes are gathered before they are handed to the socket.
 GATHERED = 64 * 1024
+# So long RabbitMQ may answer nothing: a cluster needs a minute and a quarter by default to take a
+# silent node for dead (net_ticktime). 3.10 never answers what such a node's queues had to take.
+LONGEST_SILENCE_SECONDS = 120.0
 
 Token = TypeVar("Token")
 
@@ -83,6 +92,7 @@ class Pipeline(Generic[Token]):
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
         self._broken: BrokerError | None = None
+        self._heard_at = 0.0
         self._open()
 
     @property
@@ -119,7 +129,7 @@ class Pipeline(Generic[Token]):
         """What was answered; waits up to that long for the first, and is [] if there is none.
 
         Raises BrokerError when the connection is broken and all answers were handed out: nothing
-        is known of what is still on the way.
+        is known of what is still on the way. One on which answers are overdue counts as broken.
         """
         self._read_answers(seconds)
         if self._broken is not None and not self._answered:
@@ -132,8 +142,17 @@ class Pipeline(Generic[Token]):
             try:
                 with translate_errors(self._address):
                     self._await(seconds)
+                self._check_silence()
             except BrokerError as error:
                 self._broken = error
+
+    def _check_silence(self) -> None:
+        """What is not sent yet, as over a slow network, has no answer yet."""
+        is_sending = self._connection._impl._get_write_buffer_size() > 0
+        if self._answered or is_sending or not self._in_flight:
+            self._heard_at = time.monotonic()
+        elif time.monotonic() - self._heard_at > LONGEST_SILENCE_SECONDS:
+            raise OutcomeUnknown(UNKNOWN)
 
     def wait_beside(self, intake: Intake, seconds: float) -> None:
         """Send, and wait for an answer or for a message of the intake, whichever comes first."""
@@ -206,6 +225,8 @@ class Pipeline(Generic[Token]):
             self._answer(flight, Answer("failed", str(error)))
             return
         self._published += 1
+        if not self._in_flight:
+            self._heard_at = time.monotonic()
         self._in_flight[self._published] = flight
         self._gathered += frames
         self._gathered_bytes += sum(map(len, frames))
