@@ -93,9 +93,8 @@ def refuse_without_parameters(topology: Topology) -> None:
     """Raises Refusal for a chain of others, which is as its application declares it."""
     if not topology.pattern.FIELDS:
         raise Refusal(
-            "This topology has no parameters: Delayboard reads it from the objects that its "
-            "application declares. Change it there, then delete the topology here and adopt it "
-            "again."
+            "This topology has no parameters, because it consists of objects that others declared. "
+            "Change the objects in the broker or in the application that declares them."
         )
 
 
