@@ -98,7 +98,8 @@ class NackCheck:
         asked = [
             one.queue.name for one in queues if one.queue.type == "classic" or one.rejects_when_full
         ]
-        ready = live_depths(self._broker.address, asked) if asked else {}
+        address = self._broker.address
+        ready = live_depths(address, asked, in_all=LOOK_SECONDS) if asked else {}
         self._queues |= dict.fromkeys(wanted)
         for one in queues:
             name = one.queue.name

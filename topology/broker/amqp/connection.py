@@ -116,6 +116,12 @@ class _Watch:
             self._connection._adapter_call_later(CHECK_SECONDS, self.check)
 
 
+def cut_after(connection: pika.BlockingConnection, seconds: float) -> None:
+    """Cut it then, whatever it waits for: a broker with heartbeats may answer nothing else."""
+    bare = connection._impl
+    bare._adapter_call_later(seconds, lambda: _cut(bare, f"no answer for {seconds:g} s"))
+
+
 def _cut(bare: Any, why: str) -> None:
     bare._terminate_stream(pika.exceptions.AMQPHeartbeatTimeout(why))
 
@@ -125,10 +131,9 @@ def close_quietly(connection: pika.BlockingConnection) -> None:
 
     What RabbitMQ does not close within CLOSE_SECONDS is cut.
     """
-    bare = connection._impl
     try:
         if connection.is_open:
-            bare._adapter_call_later(CLOSE_SECONDS, lambda: _cut(bare, "it does not close"))
+            cut_after(connection, CLOSE_SECONDS)
             connection.close()
     except (pika.exceptions.AMQPError, OSError):
         return

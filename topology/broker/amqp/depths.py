@@ -9,7 +9,7 @@ import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
 from topology.broker.address import Address
-from topology.broker.amqp.connection import open_connection
+from topology.broker.amqp.connection import cut_after, open_connection
 from topology.broker.errors import Unreachable
 
 NOT_FOUND = 404
@@ -19,13 +19,19 @@ UNANSWERED_SECONDS = 0.25
 PATIENCE_SECONDS = 10.0
 
 
-def live_depths(address: Address, queues: Iterable[str]) -> dict[str, int]:
+def live_depths(
+    address: Address, queues: Iterable[str], *, in_all: float | None = None
+) -> dict[str, int]:
     """Ready messages by queue, one passive declare each; queues that no longer exist are omitted.
 
-    Messages held by at-least-once dead-lettering are not ready and not counted. Raises BrokerError.
+    Messages held by at-least-once dead-lettering are not ready and not counted. Raises BrokerError,
+    also when it takes longer than `in_all` seconds: in the first minute after a node died, 4.3
+    answers nothing of its classic queues.
     """
     depths = {}
     with open_connection(address, "counting") as connection:
+        if in_all is not None:
+            cut_after(connection, in_all)
         channel = connection.channel()
         for name in queues:
             try:
