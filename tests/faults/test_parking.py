@@ -71,13 +71,13 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
 def watched(vhost: Vhost, kind: str) -> DeadLetterQueue:
     with Management(address_of(vhost)) as management:
         management.declare_queue(Queue(DEAD, arguments=Arguments({"x-queue-type": kind})))
-    return confirmed(vhost)
+    return confirmed(make_broker(vhost))
 
 
-def confirmed(vhost: Vhost) -> DeadLetterQueue:
+def confirmed(broker: Broker) -> DeadLetterQueue:
     now = timezone.now()
     return DeadLetterQueue.objects.create(
-        broker=make_broker(vhost),
+        broker=broker,
         queue=DEAD,
         is_confirmed=True,
         decided_at=now,
@@ -176,7 +176,7 @@ def a_replay_leaves_out(repeats: int, broker: Broker) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_broker_that_dies_in_the_middle_loses_nothing(node: PrivateNode, kind: str) -> None:
     vhost = vhost_of(node, kind)
-    row = confirmed(vhost)
+    row = confirmed(make_broker(vhost))
     send(vhost, MANY)
     with forked("run_parker", row.broker.slug, DEAD):
         eventually(partial(has, 200), "it is at work", seconds=PATIENCE)

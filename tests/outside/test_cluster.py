@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -12,29 +13,36 @@ from pathlib import Path
 
 import pika
 import pytest
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 from pika.exceptions import NackError
 from pytest_django import Settings
 
 from analytics.models import Gap
-from delayboard.models import BatchState, DeadLetterQueue, ParkedMessage
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.models import BatchState, DeadLetterQueue, ParkedMessage, ReplayBatch, TargetMode
 from delayboard.now.board import overview
 from delayboard.now.problems import Problem
 from delayboard.worker.supervise import keep_running
 from delayboard.worker.tasks import parker_of, recorder_of
 from tests.analytics.builders import logged
 from tests.brokers import NEWEST, SUITES, Vhost
-from tests.builders import address_of, applied_topology, eventually, make_broker, running
+from tests.builders import address_of, applied_topology, eventually, make_broker, make_user, running
 from tests.clusters import NAMES, Cluster
+from tests.delayboard.builders import a_route
 from tests.faults import replays
+from tests.faults import test_parking as parking
 from tests.faults.freezing import frozen
+from topology import work
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.pipeline import CONFIRMED, pipeline
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
-from topology.broker.properties.read import build_properties
+from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Arguments, Queue
-from topology.message import Publish
-from topology.models import Broker, Topology
+from topology.message import REPLAY_HEADER, Publish
+from topology.models import Broker, Role, Topology
 from topology.operations.replace_tap import read_taps, replace_tap
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
@@ -47,6 +55,12 @@ MESSAGES = 3000
 # The number of the first message that only tries whether RabbitMQ confirms.
 TRIALS = 1000
 SECOND = timedelta(seconds=1)
+# A publisher of the tests waits so many seconds for answers, longer than any that came.
+LONGEST_ANSWER = 40.0
+# So many seconds a partition lasts: longer than nodes and connections wait for a sign of life.
+PARTITION = 28.0
+# Its mark of what may have arrived before.
+AGAIN = "published-again"
 
 
 @pytest.fixture(autouse=True)
@@ -158,17 +172,49 @@ def struck(cluster: Cluster, fault: str) -> Iterator[None]:
 
 
 def send(vhost: Vhost, topology: Topology, first: int, number: int) -> Counter[str]:
-    """Publish numbered messages by way of the shortest delay to the dead letters; the answers."""
+    """Publish numbered messages by way of the shortest delay to the dead letters; the answers.
+
+    As a careful application does: what is refused or has no answer may have arrived, and is
+    published again with a mark, over a new connection, until everything is confirmed.
+    """
     route = topology.pattern.route(topology.parsed, SECOND, "dead")
     answers: Counter[str] = Counter()
-    with pipeline(address_of(vhost), "test") as channel:
-        for each in range(first, first + number):
-            stated = build_properties(message_id=f"m{each}", delivery_mode=2)
-            body = b"%04d" % each
-            channel.publish(Publish(route.exchange, route.routing_key, stated, body), each)
-        while channel.in_flight:
-            answers.update(answer.kind for _, answer in channel.answers(1.0))
+    unconfirmed = set(range(first, first + number))
+    headers: dict[str, bool] = {}
+    until = time.monotonic() + PATIENCE
+    while unconfirmed:
+        assert time.monotonic() < until, f"{len(unconfirmed)} were never confirmed: {answers}"
+        with pipeline(address_of(vhost), "test") as channel:
+            for each in sorted(unconfirmed):
+                stated = build_properties(headers, message_id=f"m{each}", delivery_mode=2)
+                body = b"%04d" % each
+                channel.publish(Publish(route.exchange, route.routing_key, stated, body), each)
+            waits_until = time.monotonic() + LONGEST_ANSWER
+            while channel.in_flight and time.monotonic() < waits_until:
+                answered = channel.answers(1.0)
+                answers.update(answer.kind for _, answer in answered)
+                unconfirmed -= {each for each, answer in answered if answer == CONFIRMED}
+            answers.update(answer.kind for _, answer in channel.abandon())
+        headers = {AGAIN: True}
     return answers
+
+
+def unmarked_lines(folder: Path) -> Counter[str]:
+    """How often the log has a message that neither RabbitMQ nor its publisher marked."""
+    return Counter(
+        event.message_id
+        for event in logged(folder)
+        if event.kind == "scheduled" and not event.redelivered and AGAIN not in event.headers_json
+    )
+
+
+def unmarked_rows(parked: Iterable[ParkedMessage]) -> Counter[str]:
+    """The same of what is parked."""
+    return Counter(
+        one.message_id
+        for one in parked
+        if one.repeat_of_id is None and AGAIN not in read_properties(bytes(one.properties)).headers
+    )
 
 
 def prepared(cluster: Cluster) -> tuple[Topology, DeadLetterQueue]:
@@ -181,25 +227,21 @@ def prepared(cluster: Cluster) -> tuple[Topology, DeadLetterQueue]:
         for binding in topology.pattern.route(topology.parsed, SECOND, "dead").declares.bindings:
             management.bind(binding)
     reach_by(broker, cluster.vhost_at("one"))
-    now = timezone.now()
-    watched = DeadLetterQueue.objects.create(
-        broker=broker,
-        queue="dead",
-        is_confirmed=True,
-        decided_at=now,
-        parks_automatically=True,
-        watched_at=now,
-    )
+    watched = parking.confirmed(broker)
     return Topology.objects.get(pk=topology.pk), watched
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("generation", [NEWEST])
+@pytest.mark.parametrize("generation", ["3.10", NEWEST])
 def test_a_node_that_goes_loses_no_message_and_changes_no_answer(
     tmp_path: Path, settings: Settings, generation: str, fault: str
 ) -> None:
-    """While messages are recorded and parked, and while they are replayed."""
+    """While messages are recorded and parked, and while they are replayed.
+
+    3.10 itself refuses what a new channel publishes just after its queue's node was killed, and
+    never answers some of what is published while that is paused, with and without a tap.
+    """
     with Cluster(tmp_path / "cluster", generation) as cluster:
         vhost = cluster.vhost_at("one")
         topology, watched = prepared(cluster)
@@ -214,33 +256,138 @@ def test_a_node_that_goes_loses_no_message_and_changes_no_answer(
             with struck(cluster, fault):
                 answers += send(vhost, topology, third, third)
             answers += send(vhost, topology, 2 * third, third)
-            assert answers == {CONFIRMED.kind: MESSAGES}
+            assert answers[CONFIRMED.kind] == MESSAGES
+            if generation == NEWEST:
+                assert answers == {CONFIRMED.kind: MESSAGES}
             rows = ParkedMessage.objects.values("message_id").distinct()
             eventually(lambda: rows.count() == MESSAGES, "all are parked", seconds=PATIENCE)
 
-            def recorded() -> Counter[str]:
+            def recorded() -> set[str]:
                 events = logged(settings.EVENT_LOG)
-                return Counter(e.message_id for e in events if e.kind == "scheduled")
+                return {one.message_id for one in events if one.kind == "scheduled"}
 
-            eventually(lambda: set(recorded()) == everything, "all are recorded", seconds=PATIENCE)
-        unmarked = Counter(
-            event.message_id
-            for event in logged(settings.EVENT_LOG)
-            if event.kind == "scheduled" and not event.redelivered
-        )
-        assert set(unmarked.values()) == {1}
+            eventually(lambda: recorded() == everything, "all are recorded", seconds=PATIENCE)
         assert not Gap.objects.exists()
-        parked = list(ParkedMessage.objects.filter(repeat_of=None))
-        assert Counter(one.message_id for one in parked) == Counter(everything)
+        parked = {one.message_id: one for one in ParkedMessage.objects.filter(repeat_of=None)}
+        assert parked.keys() == everything
+        # One of which the first copy was lost on its way has only a marked one.
+        again = answers.total() - MESSAGES
+        for unmarked in (
+            unmarked_lines(settings.EVENT_LOG),
+            unmarked_rows(ParkedMessage.objects.all()),
+        ):
+            assert set(unmarked.values()) == {1}
+            assert len(unmarked) >= MESSAGES - again
 
-        batch = replays.a_replay(vhost, 0, of=parked)
+        batch = replays.a_replay(vhost, 0, of=list(parked.values()))
         with replays.replaying():
             eventually(partial(replays.has_done, batch, third), "it is at work", seconds=PATIENCE)
             with struck(cluster, fault):
                 pass
             eventually(partial(replays.has, batch, BatchState.DONE), "it ends", seconds=PATIENCE)
-        replays.lost_nothing(batch, replays.arrived(vhost))
+        arrived = replays.arrived(vhost)
+        replays.lost_nothing(batch, arrived)
         replays.adds_up(batch)
+        assert arrived.keys() <= everything
+        assert replays.fresh(batch).failed == replays.fresh(batch).returned == 0
+
+
+def ends(batch: ReplayBatch) -> None:
+    """Within a lease, or another worker would publish the same messages again."""
+    ended = partial(replays.has, batch, BatchState.DONE)
+    with replays.replaying():
+        eventually(ended, "it ends", seconds=work.LEASE.total_seconds())
+
+
+def outcomes(batch: ReplayBatch) -> dict[str, int]:
+    """How many messages ended how; the page says nothing else."""
+    replays.adds_up(batch)
+    return {state: number for state, number in replays.fresh(batch).counts().items() if number}
+
+
+def taken_out(vhost: Vhost, queue: str) -> list[tuple[str, str]]:
+    """The message id and the replay id of all that comes from a queue until nothing comes."""
+    came = []
+    with Consumer(address_of(vhost), queue) as consumer:
+        while found := consumer.batch(limit=1000, limit_bytes=10**8, wait=5.0):
+            for one in found:
+                properties = one.message.properties
+                name = one.message.headers.get(REPLAY_HEADER)
+                came.append((properties.message_id or "", str(name)))
+            consumer.ack_through(found[-1])
+    return came
+
+
+@pytest.mark.long
+def test_a_replay_that_a_dead_tap_has_refused_is_neither_denied_nor_repeated_unmarked(
+    tmp_path: Path,
+) -> None:
+    """RabbitMQ nacks every message for the classic tap alone, and the real queue has them all."""
+    number = 50
+    with Cluster(tmp_path / "cluster", NEWEST) as cluster:
+        vhost = cluster.vhost_at("one")
+        broker = make_broker(cluster.vhost_at("two"))
+        topology = levels(broker, "classic", "classic")
+        with Management(broker.address) as management:
+            quorum = Arguments({"x-queue-type": "quorum"})
+            management.declare_queue(Queue(replays.TARGET, arguments=quorum))
+            route = topology.pattern.route(topology.parsed, SECOND, replays.TARGET)
+            for binding in route.declares.bindings:
+                management.bind(binding)
+        reach_by(broker, vhost)
+        broker = Broker.objects.get(pk=broker.pk)
+        cluster["two"].kill()
+        messages = replays.parked_messages(broker, number)
+
+        first = replays.a_replay(
+            vhost,
+            0,
+            a_route(route.exchange, route.routing_key),
+            of=messages,
+            exchange=route.exchange,
+            key=route.routing_key,
+            mode=TargetMode.TYPED,
+        )
+        ends(first)
+        assert outcomes(first) == {"unknown": number}
+        assert {"It may have arrived" in one.error for one in first.items.all()} == {True}
+        client = Client()
+        client.force_login(make_user("ada", Role.ADMIN))
+        client.post(reverse("replay_rest", args=[first.pk]))
+        second = ReplayBatch.objects.latest("pk")
+        assert (second.state, second.selected) == (BatchState.DRAFT, number), second.state_why
+        change_state.start(None, second, despite_verdict=True)
+        ends(second)
+        assert outcomes(second) == {"unknown": number}
+        assert replays.fresh(second).doubled == number
+        came = taken_out(vhost, replays.TARGET)
+        assert Counter(name for name, _ in came) == {f"m{each}": 2 for each in range(number)}
+        assert len(set(came)) == number
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("generation", SUITES)
+def test_what_a_partition_has_parked_twice_is_marked(tmp_path: Path, generation: str) -> None:
+    """The queue's leader takes back what it had given to the node that it lost."""
+    number = 10_000
+    with Cluster(tmp_path / "cluster", generation) as cluster:
+        broker = make_broker(cluster.vhost_at("one"))
+        with Management(broker.address) as management:
+            quorum = Arguments({"x-queue-type": "quorum"})
+            management.declare_queue(Queue("dead", arguments=quorum))
+        reach_by(broker, cluster.vhost_at("two"))
+        watched = parking.confirmed(Broker.objects.get(pk=broker.pk))
+        parking.send(cluster.vhost_at("one"), number)
+        with running(partial(keep_running, parker_of(watched))):
+            eventually(lambda: ParkedMessage.objects.count() > number // 20, "it is at work")
+            with cluster.cut_off("two"):
+                time.sleep(PARTITION)
+            cluster.heal()
+            eventually(lambda: parking.distinct() == number, "all are parked", seconds=PATIENCE)
+            eventually(
+                lambda: parking.is_empty(cluster.vhost_at("one")), "it is empty", seconds=PATIENCE
+            )
+        parking.all_is_there_and_adds_up(number)
 
 
 @pytest.mark.long
