@@ -11,6 +11,7 @@ from pika.adapters.utils import connection_workflow as workflow
 
 from tests.topology.builders import an_address
 from topology.broker.amqp.connection import (
+    CLOSE_SECONDS,
     RawProperties,
     close_quietly,
     parameters,
@@ -157,11 +158,22 @@ class Channel:
         self.published.append((*args, properties.raw, mandatory))
 
 
+class Bare:
+    """The connection below pika's blocking one."""
+
+    def __init__(self) -> None:
+        self.timers: list[float] = []
+
+    def _adapter_call_later(self, seconds: float, call: object) -> None:
+        self.timers.append(seconds)
+
+
 class Connection:
     is_open = True
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self._impl = Bare()
         self.opened = 0
 
     def channel(self) -> Channel:
@@ -228,4 +240,6 @@ def test_pika_refuses_a_long_key_before_anything_is_sent() -> None:
 
 
 def test_closing_what_is_broken_is_no_error() -> None:
-    close_quietly(Connection(Channel()))  # type: ignore[arg-type]
+    connection = Connection(Channel())
+    close_quietly(connection)  # type: ignore[arg-type]
+    assert connection._impl.timers == [CLOSE_SECONDS]
