@@ -104,7 +104,11 @@ def kill_the_command(source: Topology, target: Topology, *, kills: int, longest:
     died = 0
     for _ in range(kills):
         with forked(*command) as migration:
-            eventually(MovedMessage.objects.exists, "a message is begun")
+            # One that comes after all were moved begins none, and ends.
+            eventually(
+                lambda: MovedMessage.objects.exists() or migration.process.exitcode is not None,
+                "a message is begun, or none is left",
+            )
             time.sleep(random.uniform(0, longest))
             died += migration.process.exitcode is None
         Work.objects.update(leased_until_at=datetime.now(UTC))
