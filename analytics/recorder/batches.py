@@ -135,6 +135,7 @@ class Recorder:
             message.headers,
             message.properties.expiration,
             int(delivery.received_at.timestamp() * 1000),
+            message.body,
         )
         return self.topology.pattern.read_copy(self._params, copy)
 

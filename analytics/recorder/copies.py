@@ -109,7 +109,7 @@ def event_of_copy(
         routing_key=bounded(message.routing_key),
         queue=bounded(reading.queue),
         destination=bounded(reading.destination),
-        message_id=bounded(properties.message_id or ""),
+        message_id=bounded(properties.message_id or reading.message_id),
         correlation_id=bounded(properties.correlation_id or ""),
         content_id=content_of(message),
         requested_delay_ms=milliseconds(reading.delay),

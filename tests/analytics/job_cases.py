@@ -143,6 +143,9 @@ def of_the_firehose() -> list[MessageEvent]:
         an_exit("h4", event_id="trace:h4", **of | {"source": "import"}),
         *a_trip("h1", **none),
         an_event(kind="published", message_id="h2", **none),
+        # Kept by consumers: its exit looks like that of a message without a delay.
+        an_entry("h5", attempt=0, **of),
+        an_exit("h5", attempt=0, requested_delay_ms=0, **of),
     ]
 
 

@@ -183,7 +183,7 @@ def test_a_delivery_of_the_firehose_is_measured_or_has_its_one_reason(result: Re
         ("", 5000, "no_entry"): 1,
         ("", 5000, "two_clocks"): 1,
     }
-    assert retries_of(result, "held")["messages"] == 4
+    assert retries_of(result, "held")["messages"] == 5
 
 
 def test_a_trace_proves_messages_retries_and_deaths_by_its_deliveries(result: Result) -> None:

@@ -49,7 +49,8 @@ class Chain:
     its routes need: the delay queues, the exchanges and bindings before and behind them, failing
     queues and destinations. `links` are the pairs of its queues of which the first may expire into
     the second. A quorum queue with RabbitMQ's delayed retry is a chain of its own:
-    then the queue, its destination and the failing queue are one.
+    then the queue, its destination and the failing queue are one. `held_by` is the library whose
+    consumers take its messages and hold them until they are due, "" where RabbitMQ keeps them.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Chain:
     retries: bool
     definitions: Definitions
     links: tuple[tuple[str, str], ...] = ()
+    held_by: str = ""
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -114,6 +116,11 @@ class Chain:
                 "RabbitMQ)."
             )
         where = _list_names(self.queues)
+        if self.held_by:
+            return (
+                f"Workers of {self.held_by} hold new and failed messages of {where} until they are "
+                f"due, then publish them to {_list_names(self.destinations)}."
+            )
         to = _list_names(self.destinations) or "no queue"
         if self.retries and not self.schedules:
             failing = _list_names(self.failing or self.destinations)

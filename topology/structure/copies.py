@@ -16,7 +16,8 @@ Phase = Literal["entry", "exit", "publish"]
 class Copy:
     """A tapped copy of a message: the exchange and key of its publish, and its headers.
 
-    `at_ms` is when the copy was made, in UTC milliseconds; 0 when unknown.
+    `at_ms` is when the copy was made, in UTC milliseconds; 0 when unknown. `body` is read only for
+    delays that consumers keep.
     """
 
     exchange: str
@@ -24,6 +25,7 @@ class Copy:
     headers: Headers
     expiration: str | None = None
     at_ms: int = 0
+    body: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ class Reading:
 
     `entry`: it entered a delay; `exit`: it left one; `publish`: it was published without a delay.
     `attempt` numbers the trips through the delay from 1, and the exit of a trip has the number of
-    its entry, so that the two can be paired; 0 for a `publish`. `death_queue` and `death_reason`
-    are those of the death that led here, "" after a publish.
+    its entry, so that the two can be paired; 0 for a `publish`, and for new messages where only
+    retries are numbered. `death_queue` and `death_reason` are those of the death that led here, ""
+    after a publish. `message_id` is the id in the body, where the library states no other.
     """
 
     phase: Phase
@@ -43,6 +46,7 @@ class Reading:
     attempt: int
     death_queue: str = ""
     death_reason: str = ""
+    message_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A delay queue is one that messages leave by expiring, towards a dead-letter exchange: it has a TTL,
 or its messages have expirations of their own, and nobody consumes from it. Without a dead-letter
-exchange a TTL deletes messages: that is retention, no delay.
+exchange a TTL deletes messages: that is retention, no delay. One more kind is a queue whose
+consumers keep the delay (held.py).
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 
+from topology.clients.dramatiq import find_held
 from topology.definitions import Binding, BrokerObject, Definitions, Queue, has_dead_letter_name
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.index import Index
 from topology.routing.matching.message_keys import MessageKeys
 from topology.structure.chain import DELAYED_RETRY, Chain, Entry, Exit, bindings_into
+from topology.structure.held import make_held
 
 # A queue with more ways to wait is none that somebody built for retries.
 MOST_WAITS = 50
@@ -47,6 +50,10 @@ def make_chain(name: str, queues: Iterable[str], found: Definitions) -> Chain:
     """
     if (native := found.queue(name)) is not None and _has_delayed_retry(native):
         return _make_native(native)
+    queues = tuple(queues)
+    held = find_held(found)
+    if len(queues) == 1 and queues[0] in held:
+        return replace(make_held(queues[0], held[queues[0]], found), name=name)
     return replace(
         _Vhost(found.without_taps().without_probes(), frozenset(), queues).chain(), name=name
     )
@@ -95,6 +102,7 @@ class _Vhost:
         self._reached: dict[tuple[str, Sequence[str] | None], _Reached] = {}
         self._behind: dict[str, _Reached] = {}
         self._splits: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
+        self._held = find_held(found)
         if timed is not None:
             named = (found.queue(name) for name in timed)
             self.timed = {queue.name: queue for queue in named if queue is not None}
@@ -203,6 +211,7 @@ class _Vhost:
                 "x-message-ttl" in queue.arguments
                 or not _dead_letters(queue)
                 or queue.name in self.consumed
+                or queue.name in self._held
                 or _has_delayed_retry(queue)
             ):
                 continue
@@ -247,6 +256,7 @@ class _Vhost:
             groups.join(name, first.setdefault(key, name))
         made = [self._make(names, finals, feeding) for names in groups.all()]
         made += [_make_native(q) for q in self.found.queues if _has_delayed_retry(q)]
+        made += [make_held(name, work, self.found) for name, work in self._held.items()]
         return _name_apart(sorted(made, key=lambda one: (one.name, not one.retries, one.queues)))
 
     def chain(self) -> Chain:

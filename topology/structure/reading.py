@@ -15,6 +15,7 @@ from topology.routing.outcome import RouteOutcome
 from topology.routing.walk import walk
 from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading
+from topology.structure.held import read_held
 
 # Routes of so many exchanges, keys and headers are kept: a queue of its own for each delay and key
 # needs as many.
@@ -39,6 +40,8 @@ class Reader:
 
     def read(self, copy: Copy) -> Reading | None:
         """None for a copy that is none of this chain, or is between two of its queues."""
+        if self._chain.held_by:
+            return read_held(self._chain, copy)
         died = newest_death(copy.headers) or ("", "")
         entering, arriving = self._split(copy)
         if self._leaves(died, copy):

@@ -49,16 +49,13 @@ def pair(events: DataFrame) -> DataFrame:
     destination_id (a hash; of a text the aggregation would sort), key (null once it has left).
     """
     trip = ["broker", "topology", "queue", "key", "attempt"]
-    is_entry = f.col("kind") == "scheduled"
-    sides = events.where(
-        f.col("kind").isin("scheduled", "delivered") & (is_entry | is_trip())
-    ).select(
+    sides = events.where(is_entry() | (f.col("kind") == "delivered") & is_trip()).select(
         *trip,
         "requested_delay_ms",
         "recorded_us",
         "caught_up",
         "event_id",
-        is_entry.alias("is_entry"),
+        is_entry().alias("is_entry"),
         "has_id",
         clock().alias("clock"),
         is_taken().alias("is_taken"),
@@ -73,6 +70,11 @@ def pair(events: DataFrame) -> DataFrame:
         .withColumn("number", f.row_number().over(in_burst))
     )
     return _joined(numbered, [*trip, "burst", "number"])
+
+
+def is_entry() -> Column:
+    """What began to wait, if its exit can be told from deliveries of messages without a delay."""
+    return (f.col("kind") == "scheduled") & (f.col("attempt") > 0)
 
 
 def is_trip() -> Column:

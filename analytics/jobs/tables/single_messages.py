@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from analytics.jobs.schema import MESSAGE, release_id
 from analytics.jobs.tables import trails
-from analytics.jobs.tables.accuracy import clock, compute_lateness, is_taken, is_trip
+from analytics.jobs.tables.accuracy import clock, compute_lateness, is_entry, is_taken, is_trip
 from analytics.jobs.tables.retries import COUNTED_KINDS, counted_at_us, counts_between
 
 
@@ -67,7 +67,7 @@ def _narrow(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     """Observed events -> those with an id as numbers: an exchange copies every text of a row."""
     return observed.where(f.col("has_id") & f.col("kind").isin(*COUNTED_KINDS)).select(
         *(*MESSAGE, "attempt", "recorded_us", "requested_delay_ms", "caught_up"),
-        (f.col("kind") == "scheduled").alias("is_entry"),
+        is_entry().alias("is_entry"),
         (f.col("kind") == "delivered").alias("is_exit"),
         (f.col("kind") == "published").alias("is_publish"),
         (f.col("kind") == "died").alias("is_end"),

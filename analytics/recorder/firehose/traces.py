@@ -166,7 +166,7 @@ def _owner(
         headers = {name: value for name, value in headers.items() if name not in DEATH_HEADERS}
     expiration = message.properties.expiration
     at_ms = int(at.timestamp() * 1000)
-    copy = Copy(message.exchange, message.routing_key, headers, expiration, at_ms)
+    copy = Copy(message.exchange, message.routing_key, headers, expiration, at_ms, message.body)
     # A message in the delay of one topology may also pass another that has no delay for it.
     phases: tuple[Phase, ...] = ("exit" if trace.is_delivery else "entry", "publish")
     if _is_unique(trace):

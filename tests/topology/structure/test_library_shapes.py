@@ -124,7 +124,10 @@ DRAMATIQ: Shape = (
         a_queue("orders.DQ", dlx="", key="orders.XQ"),
         a_queue("orders.XQ", ttl=604_800_000),
     ],
-    set(),
+    {
+        "Workers of dramatiq hold new and failed messages of orders.DQ until they are due, then "
+        "publish them to orders."
+    },
 )
 # A work queue whose old messages become dead letters.
 RETENTION: Shape = (

@@ -112,6 +112,18 @@ class DelayChain(Pattern, parts=(parameters,)):
             return f"Messages of this topology go to {', '.join(ends[:5])}. Enter one of them."
         return ""
 
+    def change_obstacle(self, params: Params) -> str:
+        held_by = chain_of(params).held_by
+        if held_by:
+            return (
+                f"The workers of {held_by} hold waiting messages in their memory, where Delayboard "
+                "cannot change them."
+            )
+        return ""
+
+    def numbers_retries(self, params: Params) -> bool:
+        return bool(chain_of(params).held_by)
+
     def exit_of(self, params: Params, destination: str) -> tuple[str, str]:
         """That of the first delay queue from which the destination is reached."""
         chain = chain_of(params)
