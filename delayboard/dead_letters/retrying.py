@@ -23,6 +23,7 @@ from analytics.scheduled.queries.listing import Place
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.status import TopologyDoubt
+from topology.clients.attempts import count_failures
 from topology.deaths import REASONS, read_history
 from topology.definitions import is_tap
 from topology.message import DEATH_HEADERS
@@ -165,9 +166,17 @@ def _page(
 def _retry(row: ScheduledMessage, line: Line) -> Retry:
     failed = _describe_failures(line)
     # Consumers that republish a failed message leave no death to count.
-    by_consumer = row.topology and row.topology.pattern.ATTEMPTS_COUNTED_BY == "consumer"
-    tried = row.attempt > 1 or bool(failed) or bool(by_consumer)
+    tried = (
+        row.attempt > 1
+        or bool(failed)
+        or _numbers_retries(row.topology)
+        or count_failures(line.headers, row.destination) > 0
+    )
     return Retry(line, row.attempt if tried else 0, _count_rounds(row.topology), failed)
+
+
+def _numbers_retries(topology: Topology | None) -> bool:
+    return topology is not None and topology.pattern.numbers_retries(topology.parsed)
 
 
 def _count_rounds(topology: Topology | None) -> int | None:

@@ -14,12 +14,16 @@ from analytics.scheduled.rows.due_counts import change
 from delayboard.dead_letters import retrying
 from delayboard.dead_letters.retrying import RetryList
 from tests.builders import make_broker
-from tests.topology.builders import a_snapshot
+from tests.topology.builders import a_queue, a_snapshot
+from topology.definitions import Definitions
 from topology.models import Broker, State, Topology
 from topology.operations.topology_rows import create_topology
+from topology.patterns.chain.params import claim
+from topology.patterns.chain.pattern import retry_chain
 from topology.patterns.table import PATTERNS
 from topology.redaction import NOTHING
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.structure.find_chains import find_chains
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC)
@@ -99,6 +103,18 @@ def test_a_message_says_its_round_and_why_it_is_here(broker: Broker) -> None:
         (1, None, ""),
         (3, None, ""),
     ]
+
+
+def test_a_first_retry_that_its_client_counts_is_no_first_attempt(broker: Broker) -> None:
+    waits(a_topology(broker), 1, {"x-retry-count": 1})
+    queues = [a_queue(name, dlx="", key="orders.XQ") for name in ("orders", "orders.DQ")]
+    (chain,) = find_chains(Definitions.of(queues))
+    held = claim(chain, Definitions.of(queues))
+    topology = create_topology(None, broker, retry_chain.KIND, held)
+    Topology.objects.filter(pk=topology.pk).update(state=State.APPLIED, applied_at=NOW)
+    for attempt in (0, 1):
+        waits(topology, 2 + attempt, attempt=attempt)
+    assert [one.round for one in desk(broker).retries] == [1, 0, 1]
 
 
 def test_pages_of_several_topologies_follow_each_other_in_due_order(
