@@ -176,7 +176,11 @@ def _retry(row: ScheduledMessage, line: Line) -> Retry:
 
 
 def _numbers_retries(topology: Topology | None) -> bool:
-    return topology is not None and topology.pattern.numbers_retries(topology.parsed)
+    """Whether each attempt from 1 on is a retry, so that the first is of no new message."""
+    if topology is None:
+        return False
+    pattern = topology.pattern
+    return pattern.ATTEMPTS_COUNTED_BY == "consumer" or pattern.is_held(topology.parsed)
 
 
 def _count_rounds(topology: Topology | None) -> int | None:

@@ -17,14 +17,14 @@ from topology.models import Broker, Topology
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.chain.params import claim
-from topology.patterns.chain.pattern import delay_chain
+from topology.patterns.chain.pattern import delay_chain, retry_chain
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
 from topology.provisioning.verify import Verification, verify
 from topology.snapshot import QueueNumbers
-from topology.structure.find_chains import make_chain
+from topology.structure.find_chains import find_chains, make_chain
 
 
 def verdict(there: Definitions, numbers: dict[str, QueueNumbers] | None = None) -> Verification:
@@ -179,3 +179,12 @@ def test_a_work_queue_with_a_ttl_is_no_delay_queue_of_a_chain_and_one_without_is
     row = Topology(broker=Broker(), kind="delay_chain", params=delay_chain.store(params))
     row.tap_type = "none"
     assert count_queued(row, snapshot) == 3
+
+
+@pytest.mark.parametrize("consumers", [0, 1])
+def test_a_queue_whose_workers_hold_its_messages_needs_a_worker(consumers: int) -> None:
+    there = Definitions.of(a_queue(n, dlx="", key="orders.XQ") for n in ("orders", "orders.DQ"))
+    (chain,) = find_chains(there)
+    numbers = {queue.name: QueueNumbers(consumers=consumers) for queue in there.queues}
+    found = verify(retry_chain, claim(chain, there), there, a_snapshot(there, numbers))
+    assert found.holds == bool(consumers)

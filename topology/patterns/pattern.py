@@ -211,9 +211,9 @@ class Pattern(ABC):
         """CHANGE_OBSTACLE, or that of a use with these parameters."""
         return self.CHANGE_OBSTACLE
 
-    def numbers_retries(self, params: Any) -> bool:
-        """Whether each attempt from 1 on is a retry; else the first may be of a new message."""
-        return self.ATTEMPTS_COUNTED_BY == "consumer"
+    def is_held(self, params: Any) -> bool:
+        """Whether consumers take messages before they are due, and hold them until then."""
+        return False
 
     def exit_of(self, params: Any, destination: str) -> tuple[str, str]:
         """The exchange and key with which messages for a destination leave the delays."""

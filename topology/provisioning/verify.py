@@ -82,7 +82,8 @@ def verify(
             Check(True, "The topology defines no route that Delayboard can trace to its end.")
         ]
     waiting = sorted(queue.name for queue in pattern.delay_queues(params, wanted.queues))
-    checks.extend(_no_consumer(name, snapshot) for name in waiting)
+    check_consumers = _has_consumer if pattern.is_held(params) else _no_consumer
+    checks.extend(check_consumers(name, snapshot) for name in waiting)
     who = OTHERS_FORWARDER if is_read_by_others else OUR_FORWARDER
     checks.extend(_waits(forwarder.queue, snapshot, who) for forwarder in forwarders)
     return Verification(make_plan(wanted, snapshot), tuple(checks))
@@ -170,6 +171,16 @@ def _no_consumer(name: str, snapshot: Snapshot) -> Check:
             "before they are due.",
         )
     return Check(True, f"The delay queue {name} has no consumers.")
+
+
+def _has_consumer(name: str, snapshot: Snapshot) -> Check:
+    """Of a queue whose consumers hold messages until they are due."""
+    numbers = snapshot.numbers.get(name)
+    if numbers is None:
+        return Check(False, f"The queue {name} does not exist.")
+    if not numbers.consumers:
+        return Check(False, f"No worker reads {name}, so nothing publishes its messages when due.")
+    return Check(True, f"Workers read {name}.")
 
 
 def _waits(name: str, snapshot: Snapshot, who: tuple[str, str]) -> Check:

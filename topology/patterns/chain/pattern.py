@@ -121,7 +121,7 @@ class DelayChain(Pattern, parts=(parameters,)):
             )
         return ""
 
-    def numbers_retries(self, params: Params) -> bool:
+    def is_held(self, params: Params) -> bool:
         return bool(chain_of(params).held_by)
 
     def exit_of(self, params: Params, destination: str) -> tuple[str, str]:
