@@ -25,7 +25,7 @@ from topology.patterns.table import KINDS, PATTERNS
 from topology.provisioning.durations_in_names import untrue_names
 from topology.provisioning.plan import Change, Plan, compare, title
 from topology.snapshot import Snapshot
-from topology.structure.chain import as_document
+from topology.structure.chain import Chain, as_document
 from topology.structure.find_chains import find_chains, make_chain
 from topology.structure.taps import describe_observation, place_taps
 
@@ -233,7 +233,13 @@ def _structure(
     overlapping: list[Use] = []
     claims = _Claims()
     named: set[tuple[str, str]] = set()
+    structure = find_chains(definitions, consumed)
+    whole = {
+        name for one in structure if one.destinations and not one.missing for name in one.queues
+    }
     for use in _list_candidates(definitions, declared):
+        if _leads_elsewhere(use, definitions, whole):
+            continue
         is_known, shared = (use.kind, use.name) in named, claims.taken(use)
         if not shared or (not is_known and claims.may_share(use, shared)):
             chosen.append(use)
@@ -241,7 +247,7 @@ def _structure(
             named.add((use.kind, use.name))
         elif not is_known:
             overlapping.append(use)
-    chosen += _find_chain_uses(definitions, declared, consumed, claims.kinds.keys())
+    chosen += _find_chain_uses(structure, definitions, declared, claims.kinds.keys())
     claimed = {one for use in (*chosen, *overlapping) for one in use.claims}
     taken = claims.kinds.keys() | claimed
     chosen.sort(key=_place)
@@ -296,14 +302,30 @@ def _find_served(
     return tuple(one for _, one in sorted(served.items()))
 
 
+def _leads_elsewhere(use: Use, definitions: Definitions, whole: Set[str]) -> bool:
+    """Whether a delay queue of it, in a chain that works, has another exit than the pattern says:
+    of the pattern it has the names alone."""
+    if not use.missing or use.params is None:
+        return False
+    for wanted in KINDS[use.kind].definitions(use.params).queues:
+        there = definitions.queue(wanted.name)
+        if there is not None and there.name in whole and _exit_of(there) != _exit_of(wanted):
+            return True
+    return False
+
+
+def _exit_of(queue: Queue) -> tuple[str | None, str | None]:
+    return queue.dead_letter_exchange, queue.dead_letter_routing_key
+
+
 def _find_chain_uses(
+    found_chains: Iterable[Chain],
     definitions: Definitions,
     declared: Definitions,
-    consumed: frozenset[str],
     taken: Set[Identity],
 ) -> Iterator[Use]:
     """The chains, or what patterns leave of them, with the exchanges that serve nothing else."""
-    for found in find_chains(definitions, consumed):
+    for found in found_chains:
         left = [name for name in found.queues if ("queue", name) not in taken]
         if not left:
             continue

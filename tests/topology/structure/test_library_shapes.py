@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.topology.builders import a_queue
+from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange
+from topology.provisioning.recognition import recognize
 from topology.structure.find_chains import find_chains
 
 Shape = tuple[Sequence[BrokerObject], set[str]]
@@ -145,6 +146,15 @@ SHAPES = {
 def test_the_chains_of_a_library_are_found_and_said_in_one_sentence(name: str) -> None:
     objects, phrases = SHAPES[name]
     assert {chain.phrase for chain in find_chains(Definitions.of(objects))} == phrases
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_a_library_declared_is_adopted_as_it_is(name: str) -> None:
+    """Sneakers names its retry queue as a retry pair does, and dead-letters elsewhere."""
+    found = recognize(a_snapshot(Definitions.of(SHAPES[name][0]))).found
+    assert bool(found) == bool(SHAPES[name][1])
+    plans = [one.plan for one in found]
+    assert {change.sign for plan in plans if plan for change in plan.changes} <= {"present"}
 
 
 def test_consumers_show_what_names_leave_open() -> None:
