@@ -9,12 +9,16 @@ import pytest
 
 from tests.builders import make_broker, make_pair
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import Binding, Definitions, Queue
+from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Drift, State, Topology
 from topology.operations import provision
 from topology.operations.drift import DriftCheck
+from topology.operations.topology_rows import create_topology
+from topology.patterns.chain.params import claim
+from topology.patterns.chain.pattern import retry_chain
 from topology.provisioning.plan import Plan
 from topology.snapshot import Snapshot
+from topology.structure.find_chains import find_chains
 
 pytestmark = pytest.mark.django_db
 
@@ -51,6 +55,23 @@ def test_missing_and_changed_objects_are_counted(pair: Topology) -> None:
 def test_bindings_of_others_are_no_drift(pair: Topology) -> None:
     others = Definitions.of([Queue("audit"), Binding("orders", "audit", "")])
     assert sentence(pair, pair.definitions | others) == ""
+
+
+def test_a_queue_that_rabbitmq_deleted_because_nobody_used_it_is_no_drift() -> None:
+    """Symfony Messenger and Laravel declare it again with the next delay."""
+    wait = a_queue("wait", ttl=5000, dlx="", key="mail", x_expires=15_000)
+    found = Definitions.of(
+        [Exchange("delays"), Binding("delays", "wait", "w"), wait, Queue("mail")]
+    )
+    (chain,) = find_chains(found)
+    made = create_topology(None, make_broker(), retry_chain.KIND, claim(chain, found))
+    made.tap_type = "none"
+    assert provision.plan_for(made, a_snapshot(Definitions())).select("create")
+    made.state = State.APPLIED
+    made.save()
+    gone = found.without([wait.identity]).without(one.identity for one in found.bindings)
+    assert sentence(made, gone) == ""
+    assert " is missing since 2026-" in sentence(made, gone.without([("exchange", "delays")]))
 
 
 def test_the_first_time_stays_while_the_difference_changes(pair: Topology) -> None:
