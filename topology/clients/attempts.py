@@ -1,17 +1,32 @@
 """How often a message failed, as its client counts it.
 
 A consumer that publishes a failed message again begins a new x-death from RabbitMQ 4.0 on, so that
-only its own counter goes on. Tried with the libraries as packages (tests/outside).
+only its own counter goes on. Tried with the libraries as packages, and with services to the letter
+of the sources of others (tests/outside).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
 from topology.message import ATTEMPT_HEADER, Headers
 
-# Header -> the library that counts failures in it: our examples, golevelup, Celery, taskiq (text).
-COUNTERS = (ATTEMPT_HEADER, "x-retry-count", "retries", "_retries")
+# Header -> the library that counts failures in it: our examples, golevelup, Celery, taskiq (text),
+# NServiceBus (text), MassTransit.
+COUNTERS = (
+    ATTEMPT_HEADER,
+    "x-retry-count",
+    "retries",
+    "_retries",
+    "NServiceBus.Retries",
+    "MT-Redelivery-Count",
+)
+# Symfony Messenger, where Symfony's serializer and not PHP's writes the stamps.
+REDELIVERY_STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
+# It keeps the last ten.
+_LONGEST_STAMPS = 10_000
 
 
 def count_failures(headers: Headers, queue: str) -> int:
@@ -19,10 +34,30 @@ def count_failures(headers: Headers, queue: str) -> int:
     for name in COUNTERS:
         if number := _read_number(headers.get(name)):
             return number
-    rascal = headers.get("rascal")
-    recovery = rascal.get("recovery") if isinstance(rascal, Mapping) else None
-    own = recovery.get(queue) if isinstance(recovery, Mapping) else None
-    return _read_number(own.get("forwarded")) if isinstance(own, Mapping) else 0
+    return _read_number(
+        _find(headers, "rascal", "recovery", queue, "forwarded")
+        or _find(headers, "laravel", "attempts")
+        or _read_stamps(headers.get(REDELIVERY_STAMP))
+    )
+
+
+def _find(headers: Headers, *path: str) -> Any:
+    """The value on this path of tables; None where there is none."""
+    found: Any = headers
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _read_stamps(value: object) -> Any:
+    """The count of the last stamp."""
+    if not isinstance(value, str) or len(value) > _LONGEST_STAMPS:
+        return None
+    try:
+        stamps = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return _find(stamps[-1], "retryCount") if isinstance(stamps, list) and stamps else None
 
 
 def _read_number(value: object) -> int:

@@ -1,0 +1,36 @@
+"""The number of failures in the headers that client libraries write."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from topology.clients.attempts import REDELIVERY_STAMP, count_failures
+
+
+def stamps(*counts: object) -> dict[str, Any]:
+    return {REDELIVERY_STAMP: json.dumps([{"retryCount": count} for count in counts])}
+
+
+@pytest.mark.parametrize(
+    ("headers", "failures"),
+    [
+        ({"NServiceBus.Retries": "2"}, 2),
+        ({"MT-Redelivery-Count": 3}, 3),
+        ({"laravel": {"attempts": 1}}, 1),
+        ({"laravel": {"attempts": 0}}, 0),
+        ({"rascal": {"recovery": {"orders": {"forwarded": 4}}}}, 4),
+        ({"rascal": {"recovery": {"others": {"forwarded": 4}}}}, 0),
+        (stamps(1, 2), 2),
+        (stamps(), 0),
+        (stamps("2"), 2),
+        ({"laravel": [1], "rascal": "x", REDELIVERY_STAMP: "["}, 0),
+        ({REDELIVERY_STAMP: "[" * 9000}, 0),
+        ({REDELIVERY_STAMP: "[1]"}, 0),
+        ({REDELIVERY_STAMP: 5, "MT-Redelivery-Count": True}, 0),
+    ],
+)
+def test_each_library_s_own_count_is_read(headers: dict[str, Any], failures: int) -> None:
+    assert count_failures(headers, "orders") == failures
