@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 
 from topology.clients.attempts import count_failures
 from topology.deaths import Death, History, newest_death, read_history
-from topology.definitions import DELAY_HEADER, Queue
-from topology.message import DEATH_HEADERS
+from topology.definitions import DELAY_HEADER, Definitions, Queue
 from topology.routing.matching.index import Index
 from topology.routing.outcome import RouteOutcome
 from topology.routing.walk import walk
@@ -21,7 +21,8 @@ from topology.structure.held import read_held
 # needs as many.
 MOST_ROUTES = 4096
 # What routing reads besides the arguments of headers exchanges.
-_ROUTING_HEADERS = frozenset({"CC", "BCC", DELAY_HEADER})
+_COPY_HEADERS = frozenset({"CC", "BCC"})
+_ROUTING_HEADERS = _COPY_HEADERS | {DELAY_HEADER}
 
 
 class Reader:
@@ -29,12 +30,13 @@ class Reader:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._index = Index(chain.definitions)
+        # Dead letters pass internal exchanges, to which nobody can publish.
+        self._index = Index(_open(chain.definitions))
         self._delays = {name: chain.queue(name) for name in chain.queues}
         ends = {queue.name for queue in chain.definitions.queues} - self._delays.keys()
         self._ends = frozenset(ends)
         bound = {name for one in chain.definitions.bindings for name in one.arguments}
-        self._read = (bound | _ROUTING_HEADERS) - DEATH_HEADERS
+        self._read = (bound | _ROUTING_HEADERS) - {"x-death"}
         self._route = lru_cache(MOST_ROUTES)(self._walk)
         self._rounds = [frozenset(group) for group in self._group_linked()]
 
@@ -43,14 +45,16 @@ class Reader:
         if self._chain.held_by:
             return read_held(self._chain, copy)
         died = newest_death(copy.headers) or ("", "")
-        entering, arriving = self._split(copy)
-        if self._leaves(died, copy):
-            if entering is not None:
+        waited = self._find_left(died, copy)
+        entering, arriving = self._split(copy, waited)
+        if waited is not None:
+            # RabbitMQ may route a copy to its destination, and another one into a delay again.
+            if entering is not None and not arriving:
                 return None
             history = read_history(copy.headers)
             destination, queue = self._name_end(arriving, history, copy)
             attempt = count_failures(copy.headers, destination) or self._count_trips(history) or 1
-            delay = self._find_delay(died[0], history)
+            delay = self._find_delay(waited, history)
             return Reading("exit", destination, queue, delay, attempt, *died)
         if entering is not None:
             history = read_history(copy.headers)
@@ -64,40 +68,46 @@ class Reader:
         destination, queue = self._name_end(arriving, History(), copy)
         return Reading("publish", destination, queue, timedelta(0), 0, *died)
 
-    def _split(self, copy: Copy) -> tuple[RouteOutcome | None, Sequence[RouteOutcome]]:
-        """The way of its copy that waits longest, and the others."""
-        stated = tuple(
-            (name, repr(copy.headers[name])) for name in self._read if name in copy.headers
-        )
-        outcomes = self._route(copy.exchange, copy.routing_key, copy.expiration, _Key(copy, stated))
-        entering = [one for one in outcomes if one.hops and one.hops[0].queue in self._delays]
-        if entering:
-            return max(entering, key=lambda one: one.after), ()
-        return None, [one for one in outcomes if one.hops]
+    def _split(
+        self, copy: Copy, waited: Queue | None = None
+    ) -> tuple[RouteOutcome | None, Sequence[RouteOutcome]]:
+        """The way of its copy that enters and waits longest, and those that do not enter.
+
+        `waited` is the delay queue that it left. With a key of that queue, RabbitMQ routes by no
+        CC, which stays in the headers from 4.0 on (tried).
+        """
+        has_key = waited is not None and waited.dead_letter_routing_key is not None
+        names = self._read - _COPY_HEADERS if has_key else self._read
+        headers = {name: copy.headers[name] for name in names if name in copy.headers}
+        outcomes = self._route(copy.exchange, copy.routing_key, copy.expiration, _Key(headers))
+        passing = [one for one in outcomes if one.hops]
+        entering = [one for one in passing if one.hops[0].queue in self._delays]
+        arriving = [one for one in passing if one.hops[0].queue not in self._delays]
+        # Of queues behind a fanout the first by name, as at the exit.
+        return min(entering, key=lambda one: (-one.after, one.queue), default=None), arriving
 
     def _walk(
         self, exchange: str, routing_key: str, expiration: str | None, key: _Key
     ) -> Sequence[RouteOutcome]:
-        headers = {name: value for name, value in key.headers.items() if name in self._read}
         return walk(
             self._index,
             exchange,
             routing_key,
-            headers=headers,
+            headers=key.headers,
             expiration=expiration,
             consumed=self._ends,
         ).outcomes
 
-    def _leaves(self, died: tuple[str, str], copy: Copy) -> bool:
-        """Whether it comes out of a delay queue, and was not published with an x-death of before:
+    def _find_left(self, died: tuple[str, str], copy: Copy) -> Queue | None:
+        """The delay queue that it comes out of; None if it was published with an x-death of before:
         consumers copy headers."""
         queue, reason = died
         waited = self._delays.get(queue)
         if reason != "expired" or waited is None:
-            return False
+            return None
         key = waited.dead_letter_routing_key
         is_its_exit = copy.exchange == (waited.dead_letter_exchange or "")
-        return is_its_exit and key in (None, copy.routing_key)
+        return waited if is_its_exit and key in (None, copy.routing_key) else None
 
     def _name_end(
         self, arriving: Sequence[RouteOutcome], history: History, copy: Copy
@@ -114,15 +124,15 @@ class Reader:
         key = waited.dead_letter_routing_key if waited else None
         return (copy.routing_key if key is None else key), ""
 
-    def _find_delay(self, queue: str, history: History) -> timedelta:
-        """How long it waited: by the queue it left, or by the route from its entry."""
-        deaths = [death for death in history.deaths if death.queue in self._delays]
-        linked = next(group for group in self._rounds if queue in group)
-        first = next((one for one in deaths if one.queue in linked), None)
-        if first is not None and len(linked) > 1:
-            return self._find_delay_of_entry(first)
-        own = next((one.original_expiration for one in deaths if one.queue == queue), None)
-        return _find_wait(self._delays[queue], own)
+    def _find_delay(self, left: Queue, history: History) -> timedelta:
+        """How long it waited: in the queues of one trip, or by the route from its entry where it
+        did not pass all of them as often."""
+        linked = next(group for group in self._rounds if left.name in group)
+        deaths = [one for one in history.deaths if one.queue in linked and one.reason == "expired"]
+        if len({one.count for one in deaths}) > 1:
+            return self._find_delay_of_entry(deaths[0])
+        waits = (_find_wait(self._delays[one.queue], one.original_expiration) for one in deaths)
+        return sum(waits, timedelta(0))
 
     def _find_delay_of_entry(self, death: Death) -> timedelta:
         copy = Copy(death.exchange, death.routing_key, {}, death.original_expiration)
@@ -155,19 +165,25 @@ class Reader:
 
 
 class _Key:
-    """The headers of a copy, equal to others that routing cannot tell apart."""
+    """The headers that route a copy, equal to others that routing cannot tell apart."""
 
     __slots__ = ("_stated", "headers")
 
-    def __init__(self, copy: Copy, stated: tuple[tuple[str, str], ...]) -> None:
-        self.headers: Mapping[str, object] = copy.headers
-        self._stated = stated
+    def __init__(self, headers: Mapping[str, object]) -> None:
+        self.headers = headers
+        self._stated = tuple((name, repr(value)) for name, value in headers.items())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Key) and self._stated == other._stated
 
     def __hash__(self) -> int:
         return hash(self._stated)
+
+
+def _open(found: Definitions) -> Definitions:
+    """The same without an internal exchange."""
+    public = frozenset(replace(exchange, internal=False) for exchange in found.exchanges)
+    return replace(found, exchanges=public)
 
 
 def _find_wait(queue: Queue, expiration: str | None) -> timedelta:

@@ -23,6 +23,7 @@ from topology.definitions import Binding, Definitions, Exchange
 from topology.message import Publish
 from topology.routing.consumer import Consumer
 from topology.routing.cycle import published_deaths
+from topology.structure.copies import Copy
 
 # Definitions that one request brings: a broker needs seconds for some hundred quorum queues.
 CASES_AT_ONCE = 25
@@ -33,13 +34,15 @@ QUIET_SECONDS = 0.02
 class Seen:
     """When each message was published and taken for good (monotonic seconds), by queue.
 
-    `deliveries` counts those too that were not taken for good.
+    `deliveries` counts those too that were not taken for good. `copies` are how they came, by
+    queue and message.
     """
 
     published: dict[str, float] = field(default_factory=dict)
     returned: set[str] = field(default_factory=set)
     taken: dict[str, list[tuple[str, float]]] = field(default_factory=lambda: defaultdict(list))
     deliveries: Counter[str] = field(default_factory=Counter)
+    copies: dict[tuple[str, str], list[Copy]] = field(default_factory=lambda: defaultdict(list))
     last_at: float = 0.0
 
 
@@ -147,7 +150,11 @@ class Players(threading.Thread):
             self._seen.last_at = time.monotonic()
             self._seen.deliveries[queue] += 1
             if self._does(queue, properties) == "acks":
-                self._seen.taken[queue].append((body.decode(), self._seen.last_at))
+                name = body.decode()
+                self._seen.taken[queue].append((name, self._seen.last_at))
+                headers = read_properties(properties.raw).headers
+                copy = Copy(method.exchange, method.routing_key, headers)
+                self._seen.copies[queue, name].append(copy)
             self._come.append((channel, queue, method, properties))
 
         channel.basic_consume(queue, come)

@@ -31,9 +31,12 @@ def leave(chain: Chain, found: Definitions, outcome: RouteOutcome, entry: Copy) 
     last = found.queue(waited[-1].queue)
     assert last is not None
     key = last.dead_letter_routing_key
+    # From 4.0 on CC stays, though the queue has a key of its own.
     headers = {**entry.headers, "x-death": deaths[::-1]}
-    if key is not None:
-        headers.pop("CC", None)
+    for which, death in (("first", deaths[0]), ("last", deaths[-1])):
+        names = ("queue", "reason", "exchange")
+        headers |= {f"x-{which}-death-{name}": death[name] for name in names}
+    headers.pop("BCC", None)
     return Copy(
         last.dead_letter_exchange or "", waited[-1].routing_key if key is None else key, headers
     )

@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from tests.real_broker.proof.case import Case
 from tests.real_broker.proof.strategies import make_case
 from tests.topology.pattern_cases import CASES
 from tests.topology.structure.exits import leave
 from tests.topology.test_patterns import copy_of, routes, standing
 from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.table import PATTERNS
+from topology.routing.outcome import RouteOutcome
 from topology.routing.walk import walk
 from topology.structure.chain import Chain
-from topology.structure.copies import Copy
+from topology.structure.copies import Copy, Reading
 from topology.structure.find_chains import find_chains, make_chain
 from topology.structure.reading import Reader
 from topology.structure.taps import describe_observation, place_taps
 
-SECOND = timedelta(seconds=1)
+SECOND, MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
 TTL = {"x-message-ttl": 1000}
 # An exchange before delays, and one behind them.
 MAIL: tuple[BrokerObject, ...] = (
@@ -78,7 +80,7 @@ def test_structure_reads_the_copies_of_every_pattern_as_the_pattern_means_them(k
 
 
 def test_what_structure_says_of_a_publish_is_what_the_route_simulation_says() -> None:
-    read = 0
+    read = left = 0
     for seed in range(300):
         case = make_case(Random(seed))
         found = case.definitions
@@ -107,7 +109,47 @@ def test_what_structure_says_of_a_publish_is_what_the_route_simulation_says() ->
             if reading is not None and entering:
                 assert reading.delay == max(one.after for one in entering), case
                 read += 1
+                for one in entering:
+                    if one.ending == "delivered" and one.after == reading.delay:
+                        assert leaves(chain, case, one, reading), case
+                        left += 1
     assert read > 30
+    assert left > 20
+
+
+def leaves(chain: Chain, case: Case, outcome: RouteOutcome, entry: Reading) -> bool:
+    """Whether its copy reads as the exit of this entry. An expiration of 0 takes a millisecond."""
+    copy = Copy(case.exchange, case.routing_key, case.headers, case.expiration)
+    left = leave(chain, case.definitions, outcome, copy)
+    out = Reader(chain).read(left) if left else None
+    return out is not None and out.phase == "exit" and abs(out.delay - entry.delay) <= MILLISECOND
+
+
+def test_an_exit_through_an_internal_exchange_has_its_destination() -> None:
+    chain = only(
+        Exchange("done", internal=True),
+        Queue("mail"),
+        Binding("done", "mail", "order"),
+        holding("w1", "done", "order", **TTL),
+    )
+    death = {"queue": "w1", "reason": "expired", "count": 1, "exchange": "", "routing-keys": ["w1"]}
+    left = Reader(chain).read(Copy("done", "order", {"x-death": [death]}))
+    assert left is not None
+    assert (left.phase, left.destination) == ("exit", "mail")
+
+
+def test_cc_keys_that_stay_in_a_dead_letter_route_it_no_more() -> None:
+    """From 4.0 on they stay although the delay queue has a routing key; it is no entry again."""
+    chain = only(
+        *MAIL, Exchange("wait"), Binding("wait", "w1", "w1"), holding("w1", "done", "mail", **TTL)
+    )
+    death = {"queue": "w1", "reason": "expired", "count": 1, "exchange": "wait"}
+    headers = {"CC": ["w1"], "x-death": [{**death, "routing-keys": ["mail", "w1"]}]}
+    by_name = only(*MAIL, holding("w1", "", "mail", **TTL))
+    for found, exchange in ((chain, "done"), (by_name, "")):
+        left = Reader(found).read(Copy(exchange, "mail", headers))
+        assert left is not None
+        assert (left.phase, left.destination, left.delay) == ("exit", "mail", SECOND)
 
 
 def test_a_stored_chain_reads_what_the_found_one_reads() -> None:
