@@ -27,6 +27,9 @@ Each is a service as its library's users write it. What they declare and write i
   dot between; by the second RabbitMQ takes it from the exchange `retry` into its queue. The header
   `rascal.recovery.QUEUE.forwarded` counts; `rascal.error.message` is the failure. What is given up
   is published into its queue with `immediateNack`, and rejected from there. CC stays in it.
+- amqplib: our own program, since the library declares nothing by itself: a loop of the fanout
+  exchanges `orders` and `retry`, and a queue with a TTL for each delay; x-death. `parking` gets
+  what is given up.
 - golevelup: direct exchanges `orders`, `delay` and `failed`, a queue with a TTL for each delay. A
   retry is published into `delay` with `x-retry-count`; what is given up is rejected into `failed`.
 """
@@ -40,6 +43,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -66,7 +70,10 @@ class Client:
 
     `queue` is what it consumes, `delayed` its publish with a delay in ms, `dead` the queue of what
     it gives up, "" when it acks that. `holding` is a queue from which its worker takes a delayed
-    message before it is due, "" when RabbitMQ delays. A retry waits `wait_ms`.
+    message before it is due, "" when RabbitMQ delays. A retry waits `wait_ms`. `title`, `package`,
+    `declares` and `counts` are for the table of docs/clients.md; a service to the letter of a
+    library's sources has the name of its class in `library`, and no package. `delays_ms` and
+    `retries`: what it can be asked for; a retry waits the first of these, or a second.
     """
 
     file: str
@@ -75,12 +82,34 @@ class Client:
     dead: str = ""
     holding: str = ""
     wait_ms: int = 400
+    title: str = ""
+    package: str = ""
+    declares: str = ""
+    counts: str = "x-death"
+    library: str = ""
+    delays_ms: tuple[int, ...] = (1000, 2000)
+    retries: bool = True
+
+    @property
+    def retry_ms(self) -> int:
+        return next(iter(self.delays_ms), 1000)
 
     @property
     def command(self) -> list[str]:
         if self.file.endswith(".js"):
             return node(f"clients/{self.file}")
-        return [sys.executable, "-m", f"tests.outside.clients.{self.file.removesuffix('.py')}"]
+        module = f"tests.outside.clients.{self.file.removesuffix('.py')}"
+        return [sys.executable, "-m", module, f"--library={self.library}"]
+
+    @property
+    def version(self) -> str:
+        """That of its package, as it is installed here."""
+        if self.file.endswith(".js"):
+            text = (MODULES / self.package / "package.json").read_text(encoding="utf-8")
+            return f"{self.package} {json.loads(text)['version']}"
+        if self.package:
+            return f"{self.package} {metadata.version(self.package)}"
+        return "its public source"
 
 
 def node(file: str, *arguments: str) -> list[str]:
@@ -106,37 +135,162 @@ CLIENTS = {
         lambda delay: Question("", f"{PREFIX}.orders.DQ"),
         f"{PREFIX}.orders.XQ",
         f"{PREFIX}.orders.DQ",
+        title="dramatiq",
+        package="dramatiq",
+        declares="`QUEUE.DQ`, whose messages its workers hold",
+        counts="`options.retries` in the body",
     ),
     "taskiq": Client(
         "with_taskiq.py",
         f"{PREFIX}.orders",
         lambda delay: Question("", f"{PREFIX}.delay", expiration=str(delay)),
+        title="taskiq",
+        package="taskiq-aio-pika",
+        declares="one delay queue, messages with expirations",
+        counts="header `_retries`",
     ),
     "faststream": Client(
         "with_faststream.py",
         f"{PREFIX}.orders",
         lambda delay: Question("", f"{PREFIX}.delay", expiration=str(delay)),
         f"{PREFIX}.errors",
+        title="FastStream",
+        package="faststream",
+        declares="the queues of the application: a TTL queue behind a direct exchange",
     ),
     "kombu": Client(
         "with_kombu.py",
         f"{PREFIX}.orders",
         lambda delay: Question(f"{PREFIX}.delay", str(delay)),
         f"{PREFIX}.failed",
+        title="kombu",
+        package="kombu",
+        declares="fanout exchange, TTL queue, back by the default exchange",
     ),
-    "celery": Client("with_celery.py", f"{PREFIX}.orders", _celery, wait_ms=1000),
+    "celery": Client(
+        "with_celery.py",
+        f"{PREFIX}.orders",
+        _celery,
+        wait_ms=1000,
+        title="Celery",
+        package="celery",
+        declares="28 quorum levels (native delayed delivery)",
+        counts="header `retries`",
+    ),
     "rascal": Client(
         "with_rascal.js",
         RASCAL,
         lambda delay: Question("delay", RASCAL_KEY, {"CC": ["delay.1m", f"{RASCAL}.{RASCAL_KEY}"]}),
         "dead_letters:registration_service",
+        title="rascal",
+        package="rascal",
+        declares="its shipped example, routed by CC",
+        counts="header `rascal.recovery.QUEUE.forwarded`",
+        delays_ms=(1000,),
     ),
     "golevelup": Client(
         "with_golevelup.js",
         f"{PREFIX}.orders",
         lambda delay: Question(f"{PREFIX}.delay", str(delay)),
         f"{PREFIX}.failed",
+        title="golevelup",
+        package="@golevelup/nestjs-rabbitmq",
+        declares="direct exchange, a TTL queue for each delay, work exchange",
+        counts="header `x-retry-count`",
     ),
+    "amqplib": Client(
+        "with_amqplib.js",
+        f"{PREFIX}.orders",
+        lambda delay: Question("", f"{PREFIX}.delay.{delay}"),
+        f"{PREFIX}.parking",
+        title="amqplib",
+        package="amqplib",
+        declares="a retry loop of fanout exchanges, a TTL queue for each delay",
+    ),
+}
+
+
+def _from_source(library: str, queue: str, title: str, **values: Any) -> Client:
+    """A service of with_public_source.py, which nobody asks for a publish."""
+    return Client(
+        "with_public_source.py",
+        queue,
+        lambda delay: Question("", queue),
+        title=title,
+        library=library,
+        **values,
+    )
+
+
+_NO_DELAYS: Any = {"delays_ms": ()}
+FROM_SOURCES = {
+    one.library: one
+    for one in (
+        _from_source(
+            "SpringAmqp",
+            f"{PREFIX}.in",
+            "Spring AMQP",
+            declares="dead-letter exchange, TTL queue, back by the exchange",
+            **_NO_DELAYS,
+        ),
+        _from_source(
+            "SpringCloudStream",
+            f"{PREFIX}.billing",
+            "Spring Cloud Stream",
+            declares="`dlqTtl`, `dlqDeadLetterExchange` empty",
+            **_NO_DELAYS,
+        ),
+        _from_source(
+            "Symfony",
+            "messages",
+            "Symfony Messenger",
+            declares="a queue `delay_…` for each delay and destination",
+            counts="header of RedeliveryStamp (Symfony's serializer)",
+        ),
+        _from_source(
+            "Laravel",
+            "default",
+            "Laravel (vyuldashev)",
+            declares="a queue `QUEUE.delay.MS` for each delay",
+            counts="header `laravel.attempts`",
+            # RabbitMQ deletes a queue that is unused for twice its delay.
+            delays_ms=(4000, 5000),
+        ),
+        _from_source(
+            "Sneakers",
+            f"{PREFIX}-work",
+            "Sneakers",
+            declares="`maxretry`: retry and requeue exchanges",
+            **_NO_DELAYS,
+        ),
+        _from_source(
+            "EasyNetQ",
+            "Orders.Sent_billing",
+            "EasyNetQ",
+            declares="scheduler with dead-letter exchange and TTL",
+            counts="none: it retries nothing",
+            retries=False,
+        ),
+        _from_source(
+            "NServiceBus",
+            f"{PREFIX}.sales",
+            "NServiceBus",
+            declares="28 quorum levels (from 7.0 on)",
+            counts="header `NServiceBus.Retries`",
+        ),
+    )
+}
+# They keep no delay in a queue; `dead` is where failures end.
+WITHOUT_DELAYS = {
+    one.library: one
+    for one in (
+        _from_source(
+            "MassTransit", f"{PREFIX}-orders", "MassTransit", dead=f"{PREFIX}-orders_error"
+        ),
+        _from_source(
+            "Wolverine", f"{PREFIX}-orders", "Wolverine", dead="wolverine-dead-letter-queue"
+        ),
+    )
 }
 
 

@@ -20,7 +20,10 @@ DELAYED, FAILING, HOPELESS = "delayed", "failing", "hopeless"
 
 @dataclass(frozen=True)
 class Order:
-    """Messages to publish: one with each of the delays, others fail `rounds` times, or always."""
+    """Messages to publish: one with each of the delays, others fail `rounds` times, or always.
+
+    `library` is the one that with_public_source.py plays.
+    """
 
     url: str
     prefix: str
@@ -30,6 +33,7 @@ class Order:
     rounds: int
     wait_ms: int
     is_consuming: bool
+    library: str
 
     @property
     def at_once(self) -> list[str]:
@@ -51,11 +55,12 @@ def read_order() -> Order:
     parser.add_argument("--hopeless", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--wait-ms", type=int, default=400)
+    parser.add_argument("--library", default="")
     parser.add_argument("--idle", action="store_true", help="publish only")
     asked = parser.parse_args()
     delays = tuple(int(word) for word in asked.delays_ms.split(",") if word)
     counts = (asked.failing, asked.hopeless, asked.rounds, asked.wait_ms)
-    return Order(asked.url, asked.prefix, delays, *counts, not asked.idle)
+    return Order(asked.url, asked.prefix, delays, *counts, not asked.idle, asked.library)
 
 
 def now_ms() -> int:
