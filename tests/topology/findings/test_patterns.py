@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.topology.builders import a_snapshot
+from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.findings.find import find
 from topology.findings.severity import Severity
@@ -67,3 +67,22 @@ def test_a_loop_through_another_exchange_than_a_fanout_may_end_for_some_keys() -
     assert made != applied("retry_loop")
     titles = [one.title for one in find(a_snapshot(made, version="4.3.6"))]
     assert "Retries without an end" not in titles
+
+
+@pytest.mark.parametrize("key", ["mail", None])
+def test_a_loop_back_by_a_key_of_the_retry_queue_has_no_end_whatever_keys_come(
+    key: str | None,
+) -> None:
+    """As kombu's users build it: a topic exchange before it, and back by the default exchange."""
+    made = Definitions.of(
+        [
+            Exchange("mail", "topic"),
+            Exchange("retry", "fanout"),
+            a_queue("mail", dlx="retry"),
+            a_queue("wait", ttl=1000, dlx="", **({"key": key} if key else {})),
+            Binding("mail", "mail", "order.#"),
+            Binding("retry", "wait", ""),
+        ]
+    )
+    titles = [one.title for one in find(a_snapshot(made, version="4.3.6"))]
+    assert ("Retries without an end" in titles) == (key is not None)

@@ -98,18 +98,22 @@ def _find_endless_retries(context: Context) -> Iterator[Hit]:
 
 
 def _ignores_keys(context: Context, death: Death) -> bool:
-    """Whether a message takes the same way back to its queue with any routing key: only fanout
-    exchanges lead there, each straight to queues.
-    """
+    """Whether a message takes the same way back to its queue with any routing key."""
     passed = {hop.queue for outcome in death.back() for hop in outcome.hops}
-    found = (context.index.queues[name] for name in passed)
-    names = {one.dead_letter_exchange for one in found} - {None}
-    exchanges = [context.index.exchanges.get(name or "") for name in names]
-    return all(
-        one is not None
-        and one.type == "fanout"
-        and all(leads.destination_is_queue for leads in context.index.definitions.leaving(one.name))
-        for one in exchanges
+    return all(_leads_alike(context, context.index.queues[name]) for name in passed)
+
+
+def _leads_alike(context: Context, queue: Queue) -> bool:
+    """Whether its dead letters go one way with any key: by the queue's own key, or a fanout
+    exchange, straight to queues."""
+    name, has_key = queue.dead_letter_exchange, queue.dead_letter_routing_key is not None
+    if name is None or (name == "" and has_key):
+        return True
+    exchange = context.index.exchanges.get(name)
+    return (
+        exchange is not None
+        and exchange.type in (("direct", "fanout", "topic") if has_key else ("fanout",))
+        and all(one.destination_is_queue for one in context.index.definitions.leaving(name))
     )
 
 
