@@ -49,6 +49,11 @@ LINKED = (
 NATIVE = (
     a_queue("mail", type="quorum", **{"x_delayed_retry_type": "all", "x_delayed_retry_min": 1000}),
 )
+HELD = (
+    a_queue("mail", dlx="", key="mail.XQ"),
+    a_queue("mail.DQ", dlx="", key="mail.XQ"),
+    a_queue("mail.XQ", ttl=604_800_000),
+)
 SHAPES = {
     "by name": BY_NAME,
     "by exchange": BY_EXCHANGE,
@@ -56,6 +61,7 @@ SHAPES = {
     "to nowhere": TO_NOWHERE,
     "linked": LINKED,
     "native": NATIVE,
+    "held by workers": HELD,
 }
 TABS = ("overview", "destinations", "definition", "comparison", "code", "settings")
 
@@ -107,7 +113,12 @@ def test_a_chain_has_no_parameters_to_edit_and_is_not_created(adopted: Topology)
 
 @pytest.mark.parametrize(
     ("name", "better"),
-    [("by name", "retry_ladder"), ("by expiration", "delay_levels"), ("by exchange", "")],
+    [
+        ("by name", "retry_ladder"),
+        ("by expiration", "delay_levels"),
+        ("by exchange", ""),
+        ("held by workers", ""),
+    ],
 )
 def test_a_better_pattern_is_advised_where_there_is_one(name: str, better: str) -> None:
     (one,) = recognize(a_snapshot(Definitions.of(SHAPES[name]))).found

@@ -78,6 +78,8 @@ class Cost:
 
 def find_better(kind: str, params: Any, version: tuple[int, ...]) -> Verdict:
     """Which pattern serves better than this use, by its parameters, applied or not."""
+    if KINDS[kind].is_held(params):
+        return Verdict("", "The library keeps these delays itself, and can use no queue for them.")
     if kind in _RETRIES and version >= DELAYED_RETRY:
         return Verdict(
             QUORUM_RETRY,

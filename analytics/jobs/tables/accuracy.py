@@ -73,7 +73,7 @@ def pair(events: DataFrame) -> DataFrame:
 
 
 def is_entry() -> Column:
-    """What began to wait, if its exit can be told from deliveries of messages without a delay."""
+    """What began to wait, if its exit can be known from deliveries of messages without a delay."""
     return (f.col("kind") == "scheduled") & (f.col("attempt") > 0)
 
 

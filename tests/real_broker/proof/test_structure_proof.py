@@ -45,7 +45,8 @@ def gather_claims(number: int) -> list[Claim]:
 
 
 def _list_claims() -> Iterator[Claim]:
-    """What is no delay queue is consumed. A publish with deaths of before is no first trip."""
+    """What is no delay queue is consumed. A publish with deaths of before is no first trip, and
+    structure reads by no version: what BCC and cycles do differs before 4.0."""
     number = 0
     while True:
         case = make_case(Random()).named(f"c{number}-")
@@ -59,11 +60,10 @@ def _list_claims() -> Iterator[Claim]:
         copy = Copy(case.exchange, case.routing_key, case.headers, case.expiration)
         for chain in chains:
             entry = Reader(chain).read(copy)
-            arrives = any(
-                (one.queue, one.after) == (entry.destination, entry.delay)
+            arrives = entry is not None and all(
+                (entry.destination, entry.delay)
+                in [(one.queue, one.after) for one in walked.delivered]
                 for walked in walks
-                for one in walked.delivered
-                if entry is not None
             )
             if entry is not None and entry.phase == "entry" and arrives:
                 number += 1

@@ -172,6 +172,15 @@ class DelayChain(Pattern, parts=(parameters,)):
     def taps(self, params: Params) -> Sequence[Tap]:
         return place_taps(chain_of(params))
 
+    def consumer_example(self, params: Params) -> str:
+        held_by = chain_of(params).held_by
+        if held_by:
+            return (
+                f"# The due time is in the body, as {held_by} writes it: publish by the library.\n"
+                "actor.send_with_options(args=(order,), delay=60_000)\n"
+            )
+        return super().consumer_example(params)
+
     def code_values(self, params: Params) -> Mapping[str, Any]:
         return {"queue": next(iter(params.queues), params.name)}
 
