@@ -20,6 +20,7 @@ from topology.views.diagram import draw_example
 
 SECOND = timedelta(seconds=1)
 NONE = timedelta(0)
+MASS = "MT-Redelivery-Count"
 LATER = Params("later", "direct", (("k", "work"), ("other", "other")))
 OWN = delayed_exchange.definitions(LATER)
 QUEUES = Definitions.of([Queue("work"), Queue("other")])
@@ -99,6 +100,9 @@ def test_delayboard_does_not_publish_where_it_could_not_tell_what_became_of_it()
         ("later", "k", {"x-delay": True}, Reading("publish", "k", "work", NONE, 0)),
         ("later", "k", {"x-delay": "soon"}, Reading("publish", "k", "work", NONE, 0)),
         ("", "work", {"x-delay": -1000}, None),
+        # MassTransit counts what the plugin does not.
+        ("later", "k", {"x-delay": 1000, MASS: 2}, Reading("entry", "k", "", SECOND, 2)),
+        ("later", "k", {"x-delay": -1000, MASS: 2}, Reading("exit", "k", "work", SECOND, 2)),
     ],
 )
 def test_the_header_tells_whether_a_copy_goes_in_or_came_out(

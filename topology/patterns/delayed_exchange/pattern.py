@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from topology.clients.attempts import count_failures
 from topology.definitions import (
     DELAY_HEADER,
     DELAYED_TYPE,
@@ -120,7 +121,7 @@ class DelayedExchange(Pattern, parts=(parameters, recognition)):
     def read(self, params: Params, copy: Copy) -> Reading | None:
         """The header shows it: positive before the delay, negative after it.
 
-        The plugin counts no rounds, so each trip is the first.
+        The plugin counts no rounds: each trip is the first, unless its client counts failures.
         """
         if copy.exchange != params.name:
             return None
@@ -128,10 +129,11 @@ class DelayedExchange(Pattern, parts=(parameters, recognition)):
         queue = queues[0] if len(queues) == 1 else ""
         ms = _stated_ms(copy.headers)
         delay = timedelta(milliseconds=abs(ms))
+        attempt = count_failures(copy.headers, queue) or 1
         if ms > 0:
-            return Reading("entry", copy.routing_key, "", delay, 1)
+            return Reading("entry", copy.routing_key, "", delay, attempt)
         if ms < 0:
-            return Reading("exit", copy.routing_key, queue, delay, 1)
+            return Reading("exit", copy.routing_key, queue, delay, attempt)
         return Reading("publish", copy.routing_key, queue, timedelta(0), 0)
 
     def taps(self, params: Params) -> Sequence[Tap]:
