@@ -73,7 +73,8 @@ class Client:
     message before it is due, "" when RabbitMQ delays. A retry waits `wait_ms`. `title`, `package`,
     `declares` and `counts` are for the table of docs/clients.md; a service to the letter of a
     library's sources has the name of its class in `library`, and no package. `delays_ms` and
-    `retries`: what it can be asked for; a retry waits the first of these, or a second.
+    `retries`: what it can be asked for; a retry waits the first of these, or a second. With
+    `new_delays_ms` it declares a queue of its own for a delay that it did not have before.
     """
 
     file: str
@@ -88,6 +89,7 @@ class Client:
     counts: str = "x-death"
     library: str = ""
     delays_ms: tuple[int, ...] = (1000, 2000)
+    new_delays_ms: tuple[int, ...] = ()
     retries: bool = True
 
     @property
@@ -246,6 +248,7 @@ FROM_SOURCES = {
             "Symfony Messenger",
             declares="a queue `delay_…` for each delay and destination",
             counts="header of RedeliveryStamp (Symfony's serializer)",
+            new_delays_ms=(3000,),
         ),
         _from_source(
             "Laravel",
@@ -255,6 +258,7 @@ FROM_SOURCES = {
             counts="header `laravel.attempts`",
             # RabbitMQ deletes a queue that is unused for twice its delay.
             delays_ms=(4000, 5000),
+            new_delays_ms=(3000,),
         ),
         _from_source(
             "Sneakers",

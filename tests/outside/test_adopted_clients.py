@@ -90,11 +90,12 @@ def test_what_a_client_delays_is_adopted_and_listed_as_it_logs_it(
         admin = User.objects.create_superuser("ada", password="a long enough password")
         firehose.switch_on(admin, broker)
         stack.enter_context(recording(broker))
+        orders["delays_ms"] = delays = (*client.delays_ms, *client.new_delays_ms)
         written = stack.enter_context(running(client, vhost, **orders, failing=failing))
-        written.await_ends(len(client.delays_ms) + failing)
+        written.await_ends(len(delays) + failing)
         lines = written.of("published", "retrying")
         due = [line for line in lines if line.due_at_ms is not None]
-        assert len(due) == len(client.delays_ms) + failing * ROUNDS
+        assert len(due) == len(delays) + failing * ROUNDS
         rows = eventually(lambda: listed(len(due)), "all are listed")
     assert_equal(rows, due)
 

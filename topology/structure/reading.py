@@ -15,11 +15,15 @@ from topology.routing.outcome import RouteOutcome
 from topology.routing.walk import walk
 from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading
+from topology.structure.find_chains import make_chain
 from topology.structure.held import read_held
+from topology.structure.named_queues import extend, find_templates
 
 # Routes of so many exchanges, keys and headers are kept: a queue of its own for each delay and key
 # needs as many.
 MOST_ROUTES = 4096
+# Queues that clients declare for each delay; a reader is kept for each of so many.
+MOST_NEW_QUEUES = 256
 # What routing reads besides the arguments of headers exchanges.
 _COPY_HEADERS = frozenset({"CC", "BCC"})
 _ROUTING_HEADERS = _COPY_HEADERS | {DELAY_HEADER}
@@ -39,11 +43,15 @@ class Reader:
         self._read = (bound | _ROUTING_HEADERS) - {"x-death"}
         self._route = lru_cache(MOST_ROUTES)(self._walk)
         self._rounds = [frozenset(group) for group in self._group_linked()]
+        self._templates = find_templates(chain)
+        self._reader_with = lru_cache(MOST_NEW_QUEUES)(self._make_reader_with)
 
     def read(self, copy: Copy) -> Reading | None:
         """None for a copy that is none of this chain, or is between two of its queues."""
         if self._chain.held_by:
             return read_held(self._chain, copy)
+        if self._templates and (other := self._find_reader(copy)) is not None:
+            return other.read(copy)
         died = newest_death(copy.headers) or ("", "")
         waited = self._find_left(died, copy)
         entering, arriving = self._split(copy, waited)
@@ -67,6 +75,21 @@ class Reader:
             return None
         destination, queue = self._name_end(arriving, History(), copy)
         return Reading("publish", destination, queue, timedelta(0), 0, *died)
+
+    def _find_reader(self, copy: Copy) -> Reader | None:
+        """That with a queue which is new since the chain was read: it enters it, or left it."""
+        died, reason = newest_death(copy.headers) or ("", "")
+        names = (copy.routing_key, died if reason == "expired" else "")
+        new = (self._reader_with(name) for name in names if name and name not in self._delays)
+        return next((reader for reader in new if reader is not None), None)
+
+    def _make_reader_with(self, name: str) -> Reader | None:
+        for template in self._templates:
+            if (queue := template.make(name)) is not None:
+                found = extend(self._chain, template, queue)
+                queues = (*self._chain.queues, name)
+                return Reader(make_chain(self._chain.name, queues, found))
+        return None
 
     def _split(
         self, copy: Copy, waited: Queue | None = None

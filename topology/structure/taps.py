@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from topology.routing.walk import stores_stuck_messages
 from topology.structure.chain import Chain, bindings_into
 from topology.structure.copies import Tap
+from topology.structure.named_queues import find_templates
 
 
 def place_taps(chain: Chain) -> Sequence[Tap]:
@@ -20,7 +21,8 @@ def place_taps(chain: Chain) -> Sequence[Tap]:
     """
     if chain.is_native:
         return ()
-    entries = {} if _list_named(chain) else _place_at_entries(chain)
+    is_part = _list_named(chain) or _list_bound_by_name(chain)
+    entries = {} if is_part else _place_at_entries(chain)
     return (*entries, *_place_at_exits(chain))
 
 
@@ -65,6 +67,17 @@ def _list_named(chain: Chain) -> Sequence[str]:
     ]
 
 
+def _list_bound_by_name(chain: Chain) -> Sequence[str]:
+    """Those that a client declares for each delay and binds by their names: a tap has the keys of
+    those that exist."""
+    names = {template.queue.name for template in find_templates(chain)}
+    return [
+        entry.queue
+        for entry in chain.entries
+        if entry.exchange and entry.routing_key == entry.queue and entry.queue in names
+    ]
+
+
 def describe_observation(chain: Chain) -> Sequence[str]:
     """What taps cannot see of it, and the switch that would observe more: one sentence each."""
     if chain.is_native:
@@ -76,6 +89,12 @@ def describe_observation(chain: Chain) -> Sequence[str]:
         sentences.append(
             f"No tap observes what is published to “{by_name[0]}” through the default exchange. "
             "Enable the firehose of the virtual host to list the messages of this topology."
+        )
+    elif bound := _list_bound_by_name(chain):
+        sentences.append(
+            f"The client declares a queue such as “{bound[0]}” for each delay, so no tap observes "
+            "them all. Enable the firehose of the virtual host to list the messages of this "
+            "topology."
         )
     if not _place_at_exits(chain):
         if _keeps_stuck(chain):

@@ -20,6 +20,7 @@ from topology.patterns.texts import refuse
 from topology.routing.walk import walk
 from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading, Tap
+from topology.structure.named_queues import find_templates
 from topology.structure.taps import describe_observation, place_taps
 
 _ZERO = timedelta(0)
@@ -98,11 +99,23 @@ class DelayChain(Pattern, parts=(parameters,)):
     def targets(self, params: Params) -> Sequence[str]:
         return chain_of(params).destinations
 
+    def members(self, params: Params, found: Definitions) -> Sequence[Queue]:
+        """What the client declared for other delays since it was adopted."""
+        known = set(params.queues)
+        templates = find_templates(chain_of(params))
+        return [
+            queue
+            for queue in found.queues
+            if queue.name not in known and any(one.fits(queue) for one in templates)
+        ]
+
     def delay_queues(self, params: Params, found: Iterable[Queue]) -> list[Queue]:
         """Some have no TTL, and a work queue of it may have one."""
         if chain_of(params).is_native:
             return []
-        return [queue for queue in found if queue.name in params.queues]
+        there = list(found)
+        new = set(self.members(params, Definitions.of(there)))
+        return [queue for queue in there if queue.name in params.queues or queue in new]
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
         ends = chain_of(params).destinations
