@@ -40,7 +40,8 @@ class Reader:
         ends = {queue.name for queue in chain.definitions.queues} - self._delays.keys()
         self._ends = frozenset(ends)
         bound = {name for one in chain.definitions.bindings for name in one.arguments}
-        self._read = (bound | _ROUTING_HEADERS) - {"x-death"}
+        self._read = tuple((bound | _ROUTING_HEADERS) - {"x-death"})
+        self._read_by_key = tuple(name for name in self._read if name not in _COPY_HEADERS)
         self._route = lru_cache(MOST_ROUTES)(self._walk)
         self._rounds = [frozenset(group) for group in self._group_linked()]
         self._templates = find_templates(chain)
@@ -100,19 +101,14 @@ class Reader:
         CC, which stays in the headers from 4.0 on (tried).
         """
         has_key = waited is not None and waited.dead_letter_routing_key is not None
-        names = self._read - _COPY_HEADERS if has_key else self._read
+        names = self._read_by_key if has_key else self._read
         headers = {name: copy.headers[name] for name in names if name in copy.headers}
-        outcomes = self._route(copy.exchange, copy.routing_key, copy.expiration, _Key(headers))
-        passing = [one for one in outcomes if one.hops]
-        entering = [one for one in passing if one.hops[0].queue in self._delays]
-        arriving = [one for one in passing if one.hops[0].queue not in self._delays]
-        # Of queues behind a fanout the first by name, as at the exit.
-        return min(entering, key=lambda one: (-one.after, one.queue), default=None), arriving
+        return self._route(copy.exchange, copy.routing_key, copy.expiration, _Key(headers))
 
     def _walk(
         self, exchange: str, routing_key: str, expiration: str | None, key: _Key
-    ) -> Sequence[RouteOutcome]:
-        return walk(
+    ) -> tuple[RouteOutcome | None, Sequence[RouteOutcome]]:
+        outcomes = walk(
             self._index,
             exchange,
             routing_key,
@@ -120,6 +116,11 @@ class Reader:
             expiration=expiration,
             consumed=self._ends,
         ).outcomes
+        passing = [one for one in outcomes if one.hops]
+        entering = [one for one in passing if one.hops[0].queue in self._delays]
+        arriving = [one for one in passing if one.hops[0].queue not in self._delays]
+        # Of queues behind a fanout the first by name, as at the exit.
+        return min(entering, key=lambda one: (-one.after, one.queue), default=None), arriving
 
     def _find_left(self, died: tuple[str, str], copy: Copy) -> Queue | None:
         """The delay queue that it comes out of; None if it was published with an x-death of before:
