@@ -168,6 +168,8 @@ def describe_chains(snapshot: Snapshot) -> list[dict[str, Any]]:
         obstacles = list(describe_observation(chain))
         if not is_adoptable:
             obstacles.append("It cannot be adopted: a name in it cannot be stored or read.")
+        elif one and (obstacle := KINDS[one.use.kind].change_obstacle(one.use.params)):
+            obstacles.append(obstacle)
         documents.append(
             {
                 **as_document(chain),

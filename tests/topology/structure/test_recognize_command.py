@@ -5,9 +5,10 @@ from pathlib import Path
 
 from delayboard import run_command
 from tests.commands import run
-from tests.topology.builders import a_queue
+from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange
 from topology.exports.raw_definitions import raw_definitions
+from topology.provisioning.recognition import describe_chains
 
 FOUND = Definitions.of(
     [
@@ -33,6 +34,13 @@ def test_the_chains_of_a_file_are_listed_without_a_database(tmp_path: Path) -> N
     assert (entry["exchange"], entry["routing_key"]) == ("delay", "mail")
     assert chain["exit"] == [{"queue": "mail.5s", "exchange": "", "routing_key": "mail"}]
     assert run("recognize", str(file))[1].startswith("mail: Messages wait 5s")
+
+
+def test_what_cannot_be_changed_is_an_obstacle() -> None:
+    queues = [a_queue(name, dlx="", key="mail.XQ") for name in ("mail", "mail.DQ")]
+    (chain,) = describe_chains(a_snapshot(Definitions.of(queues)))
+    assert chain["adoptable"]
+    assert "memory, where Delayboard cannot change them" in " ".join(chain["obstacles"])
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
