@@ -289,10 +289,20 @@ WITHOUT_DELAYS = {
     one.library: one
     for one in (
         _from_source(
-            "MassTransit", f"{PREFIX}-orders", "MassTransit", dead=f"{PREFIX}-orders_error"
+            "MassTransit",
+            f"{PREFIX}-orders",
+            "MassTransit",
+            dead=f"{PREFIX}-orders_error",
+            declares="`ENDPOINT_error`, `ENDPOINT_skipped`; delays in the delayed-message plugin",
+            counts="header `MT-Redelivery-Count`",
         ),
         _from_source(
-            "Wolverine", f"{PREFIX}-orders", "Wolverine", dead="wolverine-dead-letter-queue"
+            "Wolverine",
+            f"{PREFIX}-orders",
+            "Wolverine",
+            dead="wolverine-dead-letter-queue",
+            declares="`wolverine-dead-letter-queue`; delays in the database of its inbox",
+            counts="–",
         ),
     )
 }

@@ -182,6 +182,7 @@ def test_a_library_without_delays_in_queues_has_no_chain_and_its_failures_are_pr
         written.await_ends(1)
         snapshot = eventually(lambda: consumed(vhost, client), "the consumer is reported")
     assert describe_chains(snapshot) == []
+    compare_row(client, ["No chain."], "–", "–")
     assert recognize(snapshot).found == ()
     first = candidates(snapshot, ())[0]
     assert (first.queue, first.has_telling_name) == (client.dead, True)
