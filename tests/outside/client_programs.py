@@ -247,7 +247,15 @@ FROM_SOURCES = {
             "messages",
             "Symfony Messenger",
             declares="a queue `delay_…` for each delay and destination",
-            counts="header of RedeliveryStamp (Symfony's serializer)",
+            counts="RedeliveryStamp in the body (PHP's serializer)",
+            new_delays_ms=(3000,),
+        ),
+        _from_source(
+            "SymfonyJson",
+            "messages",
+            "Symfony Messenger, JSON",
+            declares="the same, with Symfony's serializer",
+            counts="header of RedeliveryStamp",
             new_delays_ms=(3000,),
         ),
         _from_source(

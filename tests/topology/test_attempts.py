@@ -14,6 +14,13 @@ def stamps(*counts: object) -> dict[str, Any]:
     return {REDELIVERY_STAMP: json.dumps([{"retryCount": count} for count in counts])}
 
 
+def test_the_last_stamp_in_a_body_of_php_counts() -> None:
+    stamp = r"O:1:\"RedeliveryStamp\":1:{s:65:\"\0Symfony\\RedeliveryStamp\0retryCount\";i:%d;}"
+    body = f"{stamp % 1}{stamp % 2}".encode()
+    assert count_failures({}, "orders", body) == 2
+    assert count_failures({}, "orders", b"RedeliveryStamp") == 0
+
+
 @pytest.mark.parametrize(
     ("headers", "failures"),
     [

@@ -8,6 +8,7 @@ of the sources of others (tests/outside).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,14 +24,19 @@ COUNTERS = (
     "NServiceBus.Retries",
     "MT-Redelivery-Count",
 )
-# Symfony Messenger, where Symfony's serializer and not PHP's writes the stamps.
-REDELIVERY_STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
+# Symfony Messenger: Symfony's serializer writes stamps into headers, PHP's into the body.
+_STAMP = "Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
+REDELIVERY_STAMP = f"X-Message-Stamp-{_STAMP}"
+_STAMP_IN_BODY = re.compile(rb'RedeliveryStamp\\0retryCount\\";i:([0-9]{1,6});')
 # It keeps the last ten.
 _LONGEST_STAMPS = 10_000
 
 
-def count_failures(headers: Headers, queue: str) -> int:
-    """Failures so far in this queue; 0 where the client counts none."""
+def count_failures(headers: Headers, queue: str, body: bytes = b"") -> int:
+    """Failures so far in this queue; 0 where the client counts none.
+
+    `body`: of messages whose library may count there.
+    """
     for name in COUNTERS:
         if number := _read_number(headers.get(name)):
             return number
@@ -38,6 +44,7 @@ def count_failures(headers: Headers, queue: str) -> int:
         _find(headers, "rascal", "recovery", queue, "forwarded")
         or _find(headers, "laravel", "attempts")
         or _read_stamps(headers.get(REDELIVERY_STAMP))
+        or _read_last(_STAMP_IN_BODY.findall(body))
     )
 
 
@@ -58,6 +65,10 @@ def _read_stamps(value: object) -> Any:
     except (ValueError, RecursionError):
         return None
     return _find(stamps[-1], "retryCount") if isinstance(stamps, list) and stamps else None
+
+
+def _read_last(counts: list[bytes]) -> Any:
+    return int(counts[-1]) if counts else None
 
 
 def _read_number(value: object) -> int:

@@ -62,13 +62,13 @@ class Reader:
                 return None
             history = read_history(copy.headers)
             destination, queue = self._name_end(arriving, history, copy)
-            attempt = count_failures(copy.headers, destination) or self._count_trips(history) or 1
+            attempt = self._count_failures(copy, destination) or self._count_trips(history) or 1
             delay = self._find_delay(waited, history)
             return Reading("exit", destination, queue, delay, attempt, *died)
         if entering is not None:
             history = read_history(copy.headers)
             destination, _ = self._name_end((entering,), history, copy)
-            failures = count_failures(copy.headers, destination)
+            failures = self._count_failures(copy, destination)
             attempt = failures or self._count_trips(history) + 1
             queue = entering.hops[0].queue
             return Reading("entry", destination, queue, entering.after, attempt, *died)
@@ -76,6 +76,10 @@ class Reader:
             return None
         destination, queue = self._name_end(arriving, History(), copy)
         return Reading("publish", destination, queue, timedelta(0), 0, *died)
+
+    def _count_failures(self, copy: Copy, queue: str) -> int:
+        """Symfony's queues come and go: only such a chain reads bodies."""
+        return count_failures(copy.headers, queue, copy.body if self._templates else b"")
 
     def _find_reader(self, copy: Copy) -> Reader | None:
         """That with a queue which is new since the chain was read: it enters it, or left it."""

@@ -9,6 +9,7 @@ they fail a message into their error queues.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ class Service:
     def __init__(self, channel: Any, order: Order) -> None:
         self.channel, self.order, self.name = channel, order, order.prefix
         self.due: dict[str, int] = {}
+        self.failures = 0
 
     def declare(self) -> None:
         """Declare what is there before the first message."""
@@ -39,7 +41,7 @@ class Service:
         """Publish a message that shall wait."""
         raise NotImplementedError
 
-    def count(self, headers: Mapping[str, Any]) -> int:
+    def count(self, headers: Mapping[str, Any], body: bytes) -> int:
         """Return how often this message failed before."""
         deaths = [one for one in headers.get("x-death", []) if one["queue"] == self.queue]
         return sum(one["count"] for one in deaths if one["reason"] == "rejected")
@@ -60,7 +62,14 @@ class Service:
         )
 
     def publish(self, exchange: str, key: str, kind: str, properties: pika.BasicProperties) -> None:
-        self.channel.basic_publish(exchange, key, kind.encode(), properties, mandatory=True)
+        body = self.encode(kind, self.failures)
+        self.channel.basic_publish(exchange, key, body, properties, mandatory=True)
+
+    def encode(self, kind: str, failures: int) -> bytes:
+        return kind.encode()
+
+    def decode(self, body: bytes) -> str:
+        return body.decode()
 
     def run(self) -> None:
         self.declare()
@@ -86,8 +95,8 @@ class Service:
     def work(
         self, channel: Any, method: Any, properties: pika.BasicProperties, body: bytes
     ) -> None:
-        kind, name = body.decode(), str(properties.message_id or properties.correlation_id)
-        failures = self.count(properties.headers or {})
+        kind, name = self.decode(body), str(properties.message_id or properties.correlation_id)
+        failures = self.count(properties.headers or {}, body)
         write("attempt", name, failures + 1, self.due.get(name))
         if not self.order.fails(kind, failures + 1):
             channel.basic_ack(method.delivery_tag)
@@ -97,7 +106,9 @@ class Service:
             write("gave up", name, failures + 1)
         else:
             self.due[name] = now_ms() + self.order.wait_ms
+            self.failures = failures + 1
             self.retry(kind, failures + 1, method.delivery_tag, properties)
+            self.failures = 0
             write("retrying", name, failures + 1, self.due[name])
 
 
@@ -137,10 +148,10 @@ class SpringCloudStream(Service):
 
 
 class Symfony(Service):
-    """symfony/amqp-messenger, Connection.php and AmqpStamp.php, with Symfony's serializer: a retry
-    has the headers of the failed message and the stamps in JSON."""
+    """symfony/amqp-messenger, Connection.php, AmqpStamp.php and, by default, PhpSerializer.php. A
+    retry has the headers of the failed message, and the stamps in the body."""
 
-    STAMP: ClassVar = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
+    SPACE: ClassVar = "Symfony\\Component\\Messenger\\"
     queue = "messages"
     sent_to = ("messages", "")
 
@@ -159,18 +170,52 @@ class Symfony(Service):
         self.wait(name, ms, "messages", "")
         self.publish("delays", name, kind, properties)
 
-    def count(self, headers: Mapping[str, Any]) -> int:
-        stamps = json.loads(headers.get(self.STAMP, "[]"))
-        return stamps[-1]["retryCount"] if stamps else 0
+    def encode(self, kind: str, failures: int) -> bytes:
+        """What addslashes(serialize(envelope)) returns."""
+        stamp, envelope = f"{self.SPACE}Stamp\\RedeliveryStamp", f"{self.SPACE}Envelope"
+        count = _text(f"\0{stamp}\0retryCount")
+        each = "".join(
+            f'i:{n};O:{len(stamp)}:"{stamp}":1:{{{count}i:{n + 1};}}' for n in range(failures)
+        )
+        stamps = f"a:1:{{{_text(stamp)}a:{failures}:{{{each}}}}}" if failures else "a:0:{}"
+        message = f'O:9:"App\\Order":1:{{{_text("kind")}{_text(kind)}}}'
+        whole = (
+            f'O:{len(envelope)}:"{envelope}":2:{{{_text(f"{chr(0)}{envelope}{chr(0)}stamps")}'
+            f"{stamps}{_text(f'{chr(0)}{envelope}{chr(0)}message')}{message}}}"
+        )
+        for character in "\\\"'":
+            whole = whole.replace(character, f"\\{character}")
+        return whole.replace("\0", "\\0").encode()
+
+    def decode(self, body: bytes) -> str:
+        return str(re.findall(r'kind\\";s:\d+:\\"(\w+)\\"', body.decode())[0])
+
+    def count(self, headers: Mapping[str, Any], body: bytes) -> int:
+        counts = re.findall(r'retryCount\\";i:(\d+)', body.decode())
+        return int(counts[-1]) if counts else 0
 
     def retry(self, kind: str, failures: int, tag: int, properties: pika.BasicProperties) -> None:
         name = f"delay_messages_messages_{self.order.wait_ms}_retry"
         self.wait(name, self.order.wait_ms, "", "messages")
+        self.publish("delays", name, kind, properties)
+        self.channel.basic_ack(tag)
+
+
+class SymfonyJson(Symfony):
+    """The same with Symfony's serializer, Serializer.php: the stamps are headers in JSON."""
+
+    STAMP: ClassVar = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
+    encode, decode = Service.encode, Service.decode
+
+    def count(self, headers: Mapping[str, Any], body: bytes) -> int:
+        stamps = json.loads(headers.get(self.STAMP, "[]"))
+        return stamps[-1]["retryCount"] if stamps else 0
+
+    def retry(self, kind: str, failures: int, tag: int, properties: pika.BasicProperties) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         stamps = [{"retryCount": n, "redeliveredAt": at} for n in range(1, failures + 1)]
         properties.headers = {**(properties.headers or {}), self.STAMP: json.dumps(stamps)}
-        self.publish("delays", name, kind, properties)
-        self.channel.basic_ack(tag)
+        super().retry(kind, failures, tag, properties)
 
 
 class Laravel(Service):
@@ -195,7 +240,7 @@ class Laravel(Service):
         self.declare_queue(name, dlx="", key="default", ttl=ms, expires=2 * ms)
         self.publish("", name, kind, properties)
 
-    def count(self, headers: Mapping[str, Any]) -> int:
+    def count(self, headers: Mapping[str, Any], body: bytes) -> int:
         return int(headers["laravel"]["attempts"])
 
     def retry(self, kind: str, failures: int, tag: int, properties: pika.BasicProperties) -> None:
@@ -289,7 +334,7 @@ class NServiceBus(Service):
         first = self.level(seconds.bit_length() - 1)
         self.publish(first, f"{bits}.{self.queue}", kind, properties)
 
-    def count(self, headers: Mapping[str, Any]) -> int:
+    def count(self, headers: Mapping[str, Any], body: bytes) -> int:
         return int(headers.get(self.RETRIES, 0))
 
     def retry(self, kind: str, failures: int, tag: int, properties: pika.BasicProperties) -> None:
@@ -339,12 +384,16 @@ class Wolverine(Service):
         self.channel.basic_reject(tag, requeue=False)
 
 
+def _text(value: str) -> str:
+    return f's:{len(value)}:"{value}";'
+
+
 def main() -> None:
     order = read_order()
     connection = pika.BlockingConnection(pika.URLParameters(order.url))
     channel = connection.channel()
     channel.confirm_delivery()
-    services = {service.__name__: service for service in Service.__subclasses__()}
+    services = {one.__name__: one for one in (*Service.__subclasses__(), SymfonyJson)}
     services[order.library](channel, order).run()
 
 
