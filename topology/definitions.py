@@ -20,6 +20,8 @@ TAP_PREFIX = "delayboard.tap."
 # delay levels by the end of the key, so that none of others matches.
 PROBE_PREFIX = "delayboard-probe-"
 INTERCEPTION_PREFIX = "delayboard.intercept."
+# Of the exchanges that every vhost has; RabbitMQ refuses to declare others of this name.
+PREDECLARED_PREFIX = "amq."
 # Ten years: no broker declares a queue with more (rabbit_misc:check_expiry).
 MAXIMUM_TTL_MS = 315_360_000_000
 # The archived plugin's exchange and the header that it waits by.
@@ -141,6 +143,11 @@ class Exchange:
     @property
     def identity(self) -> Identity:
         return ("exchange", self.name)
+
+    @property
+    def is_predeclared(self) -> bool:
+        """Whether every vhost has it: nobody declares it, people only bind to it."""
+        return self.name.startswith(PREDECLARED_PREFIX)
 
 
 @dataclass(frozen=True)

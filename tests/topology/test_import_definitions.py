@@ -9,16 +9,19 @@ import pytest
 
 from tests.builders import make_broker, make_pair
 from tests.commands import run
+from tests.topology.builders import a_queue
 from topology.broker.management.definitions_file import NotDefinitions
-from topology.definitions import Definitions, Queue
+from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.exports.raw_definitions import raw_definitions
 from topology.models import AuditEntry, State, Topology
 from topology.operations.export_topology import export_topology
 from topology.operations.import_definitions import import_definitions
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
+from topology.patterns.chain.params import claim
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
+from topology.structure.find_chains import find_chains
 
 pytestmark = pytest.mark.django_db
 
@@ -103,3 +106,27 @@ def test_unknown_names_are_bad_input(tmp_path: Path) -> None:
     assert run("import_topologies", "nobody", "x.json")[0] == 2
     code, _, errors = run("import_topologies", make_broker().slug, str(tmp_path / "none.json"))
     assert (code, errors.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("form", ["definitions", "terraform", "kubernetes"])
+def test_an_exchange_that_every_vhost_has_is_bound_and_not_declared(form: str) -> None:
+    """RabbitMQ's trace exchange is internal too, which two of the tools refuse."""
+    objects = Definitions.of(
+        [
+            Exchange("amq.direct"),
+            a_queue("later", ttl=5000, dlx="amq.direct", key="mail"),
+            Binding("amq.direct", "mail", "mail"),
+            a_queue("mail"),
+        ]
+    )
+    (chain,) = find_chains(objects)
+    row = create_topology(None, make_broker(), "delay_chain", claim(chain, objects))
+    written = export_topology(row, form, Definitions())
+    declared = {
+        "definitions": '"exchanges": []',
+        "terraform": 'source = "amq.direct"',
+        "kubernetes": 'source: "amq.direct"',
+    }
+    assert declared[form] in written
+    assert 'rabbitmq_exchange"' not in written
+    assert 'kind: "Exchange"' not in written

@@ -260,3 +260,19 @@ def test_what_two_loops_share_is_counted_once_in_the_total_and_said_to_be_shared
     assert [found.shared for found in seen.found] == [("b_input_q",), ("a_input_q",)]
     assert seen.waiting == 4
     assert recognize(a_snapshot(both)).waiting is None
+
+
+def test_bindings_of_an_exchange_that_every_vhost_has_belong_to_the_chain_that_uses_them() -> None:
+    found = of(
+        Exchange("amq.direct"),
+        Exchange("amq.topic", "topic"),
+        a_queue("later", ttl=5000, dlx="amq.direct", key="mail"),
+        a_queue("mail"),
+        Binding("amq.topic", "later", "later.#"),
+        back := Binding("amq.direct", "mail", "mail"),
+        others := Binding("amq.direct", "bills", "bill"),
+        a_queue("bills"),
+    )
+    recognition = recognize(a_snapshot(found))
+    assert back not in recognition.foreign
+    assert others in recognition.foreign

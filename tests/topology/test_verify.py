@@ -12,7 +12,7 @@ from tests.topology.builders import (
     a_queue,
     a_snapshot,
 )
-from topology.definitions import Binding, Definitions, Queue
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.models import Broker, Topology
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
@@ -173,7 +173,7 @@ def test_a_work_queue_with_a_ttl_is_no_delay_queue_of_a_chain_and_one_without_is
     snapshot = a_snapshot(found, numbers)
     params = claim(make_chain("mail", ["mail.delay"], found), found)
     checks = verify(delay_chain, params, found, snapshot).checks
-    assert [(one.holds, one.sentence) for one in checks[1:]] == [
+    assert [(one.holds, one.sentence) for one in checks] == [
         (True, "The delay queue mail.delay has no consumers.")
     ]
     row = Topology(broker=Broker(), kind="delay_chain", params=delay_chain.store(params))
@@ -188,3 +188,53 @@ def test_a_queue_whose_workers_hold_its_messages_needs_a_worker(consumers: int) 
     numbers = {queue.name: QueueNumbers(consumers=consumers) for queue in there.queues}
     found = verify(retry_chain, claim(chain, there), there, a_snapshot(there, numbers))
     assert found.holds == bool(consumers)
+
+
+def verify_chain(*objects: BrokerObject) -> Verification:
+    found = Definitions.of(objects)
+    (chain,) = find_chains(found)
+    numbers = {queue.name: QueueNumbers(consumers=0) for queue in found.queues}
+    return verify(delay_chain, claim(chain, found), found, a_snapshot(found, numbers))
+
+
+def test_what_was_not_tried_of_a_chain_of_others_names_the_queue_and_the_argument() -> None:
+    reported = verify_chain(a_queue("mail.delay", dlx="", key="mail"), a_queue("mail"))
+    assert reported.holds
+    assert reported.untried == (
+        "No route through “mail.delay” was traced, because the queue has no x-message-ttl, so each "
+        "message states its own delay. A queue with a TTL for each delay would have a route.",
+    )
+
+
+def test_a_chain_whose_messages_bring_their_keys_is_not_tried() -> None:
+    """As rascal does with CC."""
+    reported = verify_chain(
+        Exchange("delay", "topic"),
+        Exchange("retry", "topic"),
+        a_queue("delay:1m", ttl=60_000, dlx="retry"),
+        a_queue("save"),
+        Binding("delay", "delay:1m", "delay.1m"),
+        Binding("retry", "save", "save.#"),
+    )
+    assert reported.untried == (
+        "No route through “delay:1m” was traced, because the exchange “retry” has no queue for the "
+        "key “delay.1m”. Its messages keep their own routing keys (or CC header), because the "
+        "queue has no x-dead-letter-routing-key.",
+    )
+
+
+def test_the_delays_of_a_chain_whose_queues_are_linked_are_tried_by_each_entry() -> None:
+    reported = verify_chain(
+        Exchange("long"),
+        Exchange("short"),
+        a_queue("wait-1h", ttl=3_600_000, dlx="short", key="k"),
+        a_queue("wait-1m", ttl=60_000, dlx="", key="work"),
+        a_queue("work"),
+        Binding("long", "wait-1h", "k"),
+        Binding("short", "wait-1m", "k"),
+    )
+    assert reported.untried == ()
+    assert [one.sentence for one in reported.checks if one.holds][:2] == [
+        "A probe would arrive in work after 1m.",
+        "A probe would arrive in work after 1h 1m.",
+    ]

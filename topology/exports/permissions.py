@@ -31,6 +31,8 @@ from topology.definitions import (
 )
 from topology.delays import milliseconds
 from topology.message import Route
+from topology.patterns.chain.params import Params as ChainParams
+from topology.patterns.chain.params import chain_of
 from topology.patterns.pattern import MADE_UP, ParamsError, Pattern
 from topology.routing.walk import walk
 
@@ -74,6 +76,8 @@ class Permissions:
     def declare(self, objects: Iterable[BrokerObject]) -> None:
         for obj in objects:
             match obj:
+                case Exchange(is_predeclared=True):
+                    pass
                 case Queue():
                     self._create(obj.name, obj.dead_letter_exchange)
                 case Exchange():
@@ -112,7 +116,7 @@ def of_publisher(
     """
     reach = _Reach(pattern, params, found)
     permissions = reach.permit_routes()
-    for exchange in reach.entries:
+    for exchange in {*reach.entries, *_list_published(params)}:
         permissions.publish(exchange)
     if declares:
         permissions.declare(reach.objects)
@@ -123,12 +127,15 @@ def of_consumer(
     pattern: Pattern, params: Any, found: Definitions, *, declares: bool = False
 ) -> Permissions:
     """To consume, ack and reject, and to publish what failed where the consumer does so: again with
-    a delay, or for good to a queue for people."""
+    a delay, or for good to a queue for people. Of a chain of others nothing shows who publishes
+    into it, so the consumer may."""
     reach = _Reach(pattern, params, found)
     permissions = Permissions()
     permissions.consume(reach.ends)
     if pattern.ATTEMPTS_COUNTED_BY == "consumer":
         permissions.add(reach.permit_routes())
+    for exchange in _list_published(params):
+        permissions.publish(exchange)
     # Otherwise the topology itself puts aside what failed too often.
     gives_up = (
         pattern.ATTEMPTS_COUNTED_BY in ("consumer", "x-death") and pattern.rounds(params) is None
@@ -204,10 +211,13 @@ class _Reach:
 
     def _find_ends(self, named: set[str]) -> list[str]:
         """Those that the pattern names, else those of the routes without a delay."""
-        for route, delay in self._routes:
-            if not named and not delay:
-                walked = walk(self._whole | route.declares, route.exchange, route.routing_key)
-                named = {one.queue for one in walked.delivered}
+        if not named:
+            walks = (
+                walk(self._whole | route.declares, route.exchange, route.routing_key)
+                for route, delay in self._routes
+                if not delay
+            )
+            named = {one.queue for walked in walks for one in walked.delivered}
         return sorted(named) or [MADE_UP]
 
     def _find_upstream(self) -> Definitions:
@@ -284,6 +294,24 @@ class _Reach:
         for binding in route.declares.bindings:
             permissions.publish("" if binding.destination_is_queue else binding.destination)
         return permissions
+
+
+def _list_published(params: Any) -> set[str]:
+    """The exchanges by which clients publish into a chain of others, also between its queues."""
+    if not isinstance(params, ChainParams):
+        return set()
+    chain = chain_of(params)
+    found = {entry.exchange for entry in chain.entries if not entry.failing}
+    while (
+        before := {
+            one.source
+            for one in chain.definitions.bindings
+            if not one.destination_is_queue and one.destination in found
+        }
+        - found
+    ):
+        found |= before
+    return found
 
 
 def _stand_for_all(obj: BrokerObject, delay: timedelta | None) -> BrokerObject:

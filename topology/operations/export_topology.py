@@ -24,7 +24,8 @@ def export_topology(topology: Topology, form: str, found: Definitions) -> str:
     `found` is what the broker has, for the names of free destinations. Raises NotExportable, and
     ParamsError for a row that no longer reads.
     """
-    objects, vhost = topology.pattern.definitions(topology.parsed), topology.broker.vhost
+    whole, vhost = topology.pattern.definitions(topology.parsed), topology.broker.vhost
+    objects = whole.without(one.identity for one in whole.exchanges if one.is_predeclared)
     match form:
         case "definitions":
             return json.dumps(raw_definitions(objects), indent=2, ensure_ascii=False) + "\n"

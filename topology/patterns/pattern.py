@@ -248,6 +248,12 @@ class Pattern(ABC):
         work = self.targets(params)[0]
         return [(delay, work, work) for delay in self.delays(params)]
 
+    def untried(self, params: Any, found: Definitions) -> Sequence[str]:
+        """What `trials` leaves out, and why: one sentence each."""
+        if self.trials(params, found):
+            return ()
+        return ("No route was traced, because the topology defines none to its end.",)
+
     def probe_obstacle(self, params: Any, found: Definitions) -> str:
         """Why no probe can take the way of its messages past real consumers; "" when one can."""
         work = self.targets(params)[0]

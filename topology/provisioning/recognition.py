@@ -260,7 +260,7 @@ def _structure(
         for obj in declared.without_taps().without_probes()
         if obj.identity not in known
         # What is bound to an exchange that every vhost has is somebody's.
-        and not (isinstance(obj, Exchange) and obj.name.startswith("amq."))
+        and not (isinstance(obj, Exchange) and obj.is_predeclared)
     )
     found = [_make_found(use, definitions, declared) for use in chosen]
     return Recognition(_add_shared_delays(found), tuple(foreign), tuple(overlapping), served)
@@ -337,7 +337,7 @@ def _find_chain_uses(
         own = {
             exchange.name
             for exchange in chain.definitions.exchanges
-            if not exchange.name.startswith("amq.")
+            if not exchange.is_predeclared
             and all(
                 one in inner or is_tap(one.destination)
                 for one in definitions.leaving(exchange.name)
@@ -345,7 +345,11 @@ def _find_chain_uses(
         }
         claims: set[Identity] = {("queue", name) for name in left}
         claims.update(("exchange", name) for name in own)
-        claims.update(one.identity for one in inner if one.source in own or one.destination in left)
+        # Of an exchange that every vhost has, only the bindings are somebody's.
+        bound = own | {one.name for one in chain.definitions.exchanges if one.is_predeclared}
+        claims.update(
+            one.identity for one in inner if one.source in bound or one.destination in left
+        )
         kind = retry_chain.KIND if chain.retries else delay_chain.KIND
         objects = chain.definitions
         names = {queue.name for queue in objects.queues} | {one.name for one in objects.exchanges}

@@ -40,8 +40,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
+    """`untried` are the routes that were not traced, each with the reason."""
+
     plan: Plan
     checks: tuple[Check, ...]
+    untried: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -77,16 +80,13 @@ def verify(
     else:
         checks = [_probe(pattern, params, *probe, snapshot) for probe in probes]
     checks.extend(_reaches(pattern, params, wanted, snapshot, problems))
-    if not checks:
-        checks = [
-            Check(True, "The topology defines no route that Delayboard can trace to its end.")
-        ]
     waiting = sorted(queue.name for queue in pattern.delay_queues(params, wanted.queues))
     check_consumers = _has_consumer if pattern.is_held(params) else _no_consumer
     checks.extend(check_consumers(name, snapshot) for name in waiting)
     who = OTHERS_FORWARDER if is_read_by_others else OUR_FORWARDER
     checks.extend(_waits(forwarder.queue, snapshot, who) for forwarder in forwarders)
-    return Verification(make_plan(wanted, snapshot), tuple(checks))
+    untried = tuple(pattern.untried(params, snapshot.definitions))
+    return Verification(make_plan(wanted, snapshot), tuple(checks), untried)
 
 
 def _reaches(

@@ -31,7 +31,8 @@ from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair.params import Params
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.structure.find_chains import make_chain
+from topology.patterns.table import KINDS
+from topology.structure.find_chains import find_chains, make_chain
 
 __all__ = ("kind",)
 SECONDS_20 = timedelta(seconds=20)
@@ -258,3 +259,77 @@ def test_who_states_delays_in_messages_may_publish_into_a_chain_of_others() -> N
     publisher = of_publisher(delay_chain, params, found)
     assert may(publisher, "write", "amq.default")
     assert of_consumer(delay_chain, params, found).read == {"mail"}
+
+
+def adopt(kind: str, *objects: BrokerObject) -> tuple[Pattern, Any, Definitions]:
+    """The only chain of others in a vhost with these objects."""
+    found = Definitions.of(objects)
+    (chain,) = find_chains(found)
+    return KINDS[kind], claim(chain, found), found
+
+
+def test_a_consumer_may_publish_what_failed_into_a_chain_that_clients_publish_into() -> None:
+    """As rascal does: to the exchange `delay`, to whichever of its queues the message was for."""
+    pattern, params, found = adopt(
+        "retry_chain",
+        Exchange("service", "topic"),
+        Exchange("delay", "topic"),
+        Exchange("retry", "topic"),
+        Queue("save"),
+        Queue("delete"),
+        a_queue("delay:1m", ttl=60_000, dlx="retry"),
+        Binding("service", "save", "user.created.#"),
+        Binding("delay", "delay:1m", "delay.1m"),
+        Binding("retry", "save", "save.#"),
+        Binding("retry", "delete", "delete.#"),
+    )
+    consumer = of_consumer(pattern, params, found)
+    assert (consumer.write, consumer.read) == ({"delay", "amq.default"}, {"save", "delete"})
+    assert of_publisher(pattern, params, found).write == {"service", "delay", "amq.default"}
+
+
+def test_a_consumer_whose_rejects_enter_a_chain_needs_no_right_to_publish_there() -> None:
+    pattern, params, found = adopt(
+        "retry_chain",
+        a_queue("work", dlx="failed", key="k"),
+        Exchange("failed"),
+        a_queue("wait", ttl=60_000, dlx="", key="work"),
+        Binding("failed", "wait", "k"),
+    )
+    assert "failed" not in of_consumer(pattern, params, found).write
+
+
+def test_a_publisher_may_enter_a_chain_between_its_queues() -> None:
+    """The exit of one delay is the entry of another, where shorter delays are published."""
+    pattern, params, found = adopt(
+        "delay_chain",
+        Exchange("long"),
+        Exchange("short"),
+        a_queue("wait-1h", ttl=3_600_000, dlx="short", key="k"),
+        a_queue("wait-1m", ttl=60_000, dlx="", key="work"),
+        Queue("work"),
+        Binding("long", "wait-1h", "k"),
+        Binding("short", "wait-1m", "k"),
+    )
+    assert {"long", "short"} <= of_publisher(pattern, params, found).write
+
+
+def test_of_an_exchange_that_every_vhost_has_only_the_bindings_are_permitted() -> None:
+    pattern, params, found = adopt(
+        "delay_chain",
+        Exchange("amq.direct"),
+        a_queue("wait", ttl=60_000, dlx="amq.direct", key="k"),
+        Queue("work"),
+        Binding("amq.direct", "work", "k"),
+    )
+    declaring = of_publisher(pattern, params, found, declares=True)
+    assert declaring.configure == {"wait", "work"}
+    assert all(may_create(declaring, one) for one in found if not isinstance(one, Exchange))
+
+
+def test_the_consumer_of_hold_queues_reads_the_queues_of_all_keys() -> None:
+    found = Definitions.of(
+        [Exchange("orders"), Queue("a"), Queue("b"), *(Binding("orders", n, n) for n in "ab")]
+    )
+    params = Holds("orders", ("a", "b"))
+    assert of_consumer(hold_queues, params, found).read == {"a", "b"}

@@ -15,6 +15,7 @@ from topology.management.topology_command import (
 )
 from topology.models import Topology
 from topology.operations import provision
+from topology.provisioning.verify import Verification
 
 
 class Command(TopologyCommand):
@@ -30,8 +31,22 @@ class Command(TopologyCommand):
         lines = (
             *plan_lines(verdict.plan),
             *(f"{'ok' if one.holds else 'FAILED'}: {one.sentence}" for one in verdict.checks),
-            "All checks passed." if verdict.holds else "At least one check failed.",
+            *(f"not tried: {sentence}" for sentence in verdict.untried),
+            _sum_up(verdict),
         )
         checks = [{"holds": one.holds, "sentence": one.sentence} for one in verdict.checks]
-        fields = {"holds": verdict.holds, "checks": checks, "changes": plan_fields(verdict.plan)}
+        fields = {
+            "holds": verdict.holds,
+            "checks": checks,
+            "not_tried": list(verdict.untried),
+            "changes": plan_fields(verdict.plan),
+        }
         return Result(verdict.holds, lines, fields)
+
+
+def _sum_up(verdict: Verification) -> str:
+    if not verdict.holds:
+        return "At least one check failed."
+    if verdict.untried:
+        return "All checks passed, but not every route was tried."
+    return "All checks passed."
