@@ -29,6 +29,8 @@ from topology.definitions import is_tap
 from topology.message import DEATH_HEADERS
 from topology.models import Broker, State, Topology
 from topology.operations import provision
+from topology.patterns.chain.params import Params as ChainParams
+from topology.patterns.chain.params import chain_of
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import find_retry_kinds
 from topology.redaction import HIDDEN, Redaction
@@ -234,7 +236,14 @@ def _depths(
 
 
 def waits_in_work_queue(topology: Topology) -> bool:
-    return topology.pattern.ATTEMPTS_COUNTED_BY == "queue"
+    """Whether RabbitMQ itself delays the retries of a quorum queue, whoever declared it."""
+    if topology.pattern.ATTEMPTS_COUNTED_BY == "queue":
+        return True
+    try:
+        params = topology.parsed
+    except ParamsError:
+        return False
+    return isinstance(params, ChainParams) and chain_of(params).is_native
 
 
 def count_queued(topology: Topology, snapshot: Snapshot) -> int | None:

@@ -69,6 +69,16 @@ def test_a_difference_is_told_by_how_many_it_is_at_least(
     assert (doubt.missing, doubt.departed) == (missing, gone)
 
 
+def test_an_empty_list_of_what_nobody_observes_is_doubted_though_its_queues_are_empty() -> None:
+    doubt = find_doubt(seen(listed=0, queued=0, sees_entries=False))
+    assert doubt is not None
+    assert "shows only messages published by Delayboard" in doubt.why[0]
+    assert (doubt.verdict, doubt.sentence) == ("may be incomplete", "")
+    missing = find_doubt(seen(listed=0, queued=1, sees_entries=False))
+    assert missing is not None
+    assert missing.verdict == "is incomplete"
+
+
 def test_what_is_long_overdue_and_in_no_queue_is_told_however_much_moves() -> None:
     doubt = find_doubt(seen(listed=45, overdue=40, long_overdue=40, queued=7, moved=500))
     assert doubt is not None

@@ -20,6 +20,10 @@ from topology.models import Broker, State, Topology
 from topology.operations.topology_rows import create_topology
 from topology.patterns.chain.params import claim
 from topology.patterns.chain.pattern import retry_chain
+
+
+from topology.operations.topology_rows import create_topology, take_over
+from topology.patterns.chain.params import claim
 from topology.patterns.table import PATTERNS
 from topology.redaction import NOTHING
 from topology.snapshot import QueueNumbers, Snapshot
@@ -176,6 +180,14 @@ def test_a_quorum_retry_waits_inside_its_queue(broker: Broker) -> None:
     (depth,) = desk(broker, a_snapshot(topology.definitions, numbers)).depths
     assert (depth.queued, depth.sees_entries) == (4, False)
     assert "inside the queue" in depth.description
+
+
+def test_a_delayed_retry_of_others_waits_inside_its_queue_too(broker: Broker) -> None:
+    found = Definitions.of([a_queue("jobs", type="quorum", x_delayed_retry_type="all")])
+    (chain,) = find_chains(found)
+    take_over(None, broker, "retry_chain", claim(chain, found))
+    (depth,) = desk(broker, a_snapshot(found, {"jobs": QueueNumbers(messages=4)})).depths
+    assert (depth.queued, depth.sees_entries, depth.is_inside) == (4, False, True)
 
 
 def test_what_was_torn_down_is_left_out(broker: Broker) -> None:

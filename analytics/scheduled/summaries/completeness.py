@@ -83,6 +83,16 @@ class Doubt:
             return f"At least {self.departed} of the listed messages already left."
         return ""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing shows that a message is missing: only that nobody would see it."""
+        return not (self.sees_entries or self.missing or self.departed)
+
+    @property
+    def verdict(self) -> str:
+        """What is claimed."""
+        return "may be incomplete" if self.is_open else "is incomplete"
+
 
 Reason = tuple[datetime | None, str]
 
@@ -130,7 +140,8 @@ def _now_failing(seen: Seen) -> list[Reason]:
             "This topology has no entry tap, a queue for copies of all messages that enter a "
             "delay. So the list shows only messages published by Delayboard."
         )
-        return [(None, only)] if seen.queued != seen.listed else []
+        # As many in the list as in the queues are all; none in both show nothing of later ones.
+        return [(None, only)] if not seen.listed or seen.queued != seen.listed else []
     reasons: list[Reason] = []
     if seen.silent_since is not None:
         why = "The recorder does not read the tap, so the list misses later entries and deliveries."

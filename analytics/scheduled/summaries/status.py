@@ -45,7 +45,7 @@ class TopologyDoubt:
     def sentence(self) -> str:
         """All of it in words."""
         since = f" since {self.doubt.since:%Y-%m-%d %H:%M:%S} UTC" if self.doubt.since else ""
-        parts = (f"The list is incomplete{since}.", self.doubt.sentence, *self.doubt.why)
+        parts = (f"The list {self.doubt.verdict}{since}.", self.doubt.sentence, *self.doubt.why)
         return " ".join(part for part in parts if part)
 
     @property
@@ -64,11 +64,13 @@ class TopologyDoubt:
 def doubts(
     scope: Scope, topologies: Iterable[Topology], latest: Mapping[int, Latest]
 ) -> list[TopologyDoubt]:
-    """The doubtful among the topologies that were applied; `latest` is by broker."""
+    """The doubtful among the topologies that were applied, those that are certainly incomplete
+    first; `latest` is by broker."""
     applied = [one for one in topologies if one.state in (State.APPLIED, State.APPLYING)]
     known = _Known(scope, applied)
     found = [(one, find_doubt(known.seen(one, latest.get(one.broker_id)))) for one in applied]
-    return [TopologyDoubt(one, doubt) for one, doubt in found if doubt is not None]
+    doubtful = [TopologyDoubt(one, doubt) for one, doubt in found if doubt is not None]
+    return sorted(doubtful, key=lambda one: one.doubt.is_open)
 
 
 class _Known:
