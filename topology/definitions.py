@@ -385,3 +385,16 @@ def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+# What every vhost has beside the default exchange, and no export lists.
+PREDECLARED = Definitions.of(
+    [
+        Exchange("amq.direct"),
+        Exchange("amq.fanout", "fanout"),
+        Exchange("amq.headers", "headers"),
+        Exchange("amq.match", "headers"),
+        Exchange("amq.rabbitmq.trace", "topic"),
+        Exchange("amq.topic", "topic"),
+    ]
+)

@@ -32,9 +32,10 @@ from tests.builders import (
 from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.definitions import Binding, Definitions, Exchange, Queue
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.findings.find import find
 from topology.models import AuditEntry, Probing, Topology
+from topology.operations import adopt
 from topology.operations.drift import DriftCheck
 from topology.operations.ownership import Refusal
 from topology.operations.probes import start_probes, stop_probes
@@ -74,6 +75,22 @@ def hold(vhost: Vhost) -> tuple[Topology, str]:
     broker = make_broker(vhost)
     params = Hold("orders", ("made",), (DELAY,))
     return applied_topology(create_topology(None, broker, "hold_queues", params)), "work"
+
+
+def chain(vhost: Vhost) -> tuple[Topology, str]:
+    """As rascal declares it."""
+    wait = Arguments({"x-message-ttl": 500, "x-dead-letter-exchange": "retry"})
+    declare_in(
+        vhost,
+        *(Exchange(name, "topic") for name in ("delay", "retry")),
+        Queue("delay:500ms", arguments=wait),
+        Queue("save"),
+        Binding("delay", "delay:500ms", "delay.500ms"),
+        Binding("retry", "save", "save.#"),
+    )
+    broker = make_broker(vhost)
+    made, _ = adopt.adopt(None, broker, "retry_chain", "save")
+    return made, "save"
 
 
 def probing(topology: Topology) -> Callable[[Event], None]:
@@ -173,6 +190,12 @@ def test_a_probe_of_a_retry_pair_comes_past_its_work(vhost: Vhost, event_log: Pa
     check_way(vhost, *pair(vhost), event_log)
     actions = AuditEntry.objects.filter(action__startswith="probes ").order_by("pk")
     assert [row.action for row in actions] == ["probes enabled", "probes disabled"]
+
+
+@pytest.mark.usefixtures("least_account")
+@every_generation
+def test_a_probe_of_an_adopted_chain_comes_past_its_work(vhost: Vhost, event_log: Path) -> None:
+    check_way(vhost, *chain(vhost), event_log)
 
 
 @newest_only

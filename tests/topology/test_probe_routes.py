@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import Arguments, Binding, Definitions, Exchange
+from topology.definitions import (
+    PREDECLARED,
+    Arguments,
+    Binding,
+    BrokerObject,
+    Definitions,
+    Exchange,
+)
 from topology.message import PROBE_HEADER
+from topology.patterns.chain.params import claim
+from topology.patterns.chain.pattern import delay_chain
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues.params import Params as Hold
@@ -22,6 +31,7 @@ from topology.patterns.table import PATTERNS
 from topology.provisioning.probes import probe_definitions, stray_probe
 from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import walk
+from topology.structure.find_chains import find_chains
 
 PROBE = "delayboard-probe-shop"
 MINUTE = timedelta(minutes=1)
@@ -54,6 +64,59 @@ def bound_levels(params: Levels) -> Definitions:
     return made | Definitions.of([*ends, a_queue("shop"), a_queue("orders"), *behind])
 
 
+def a_chain(*objects: BrokerObject) -> tuple[Any, Definitions]:
+    """The parameters of the chain of these objects, and all of them."""
+    found = Definitions.of(objects)
+    (chain,) = find_chains(found)
+    return claim(chain, found), PREDECLARED | found
+
+
+def kept_key(entry: str, exit: str, key: str = "work", **arguments: str) -> tuple[Any, Definitions]:
+    """A minute in `wait`, entered and left by exchanges of these types with the message's key."""
+    bound = Arguments(arguments)
+    return a_chain(
+        Exchange("later", entry),
+        Exchange("work", exit),
+        a_queue("wait", ttl=60_000, dlx="work"),
+        a_queue("work"),
+        Binding("later", "wait", key, arguments=bound),
+        Binding("work", "work", key, arguments=bound),
+    )
+
+
+LINKED = a_chain(
+    Exchange("later"),
+    Exchange("soon", TOPIC),
+    Exchange("work"),
+    a_queue("wait", ttl=50_000, dlx="soon"),
+    a_queue("wait-10s", ttl=10_000, dlx="work"),
+    a_queue("work"),
+    Binding("later", "wait", "work"),
+    Binding("soon", "wait-10s", "work"),
+    Binding("work", "work", "work"),
+)
+# Messages enter the first by its name, and leave the second to the queue named as their key.
+BY_NAME = a_chain(
+    a_queue("work-wait", ttl=60_000, dlx="work"),
+    Exchange("work"),
+    a_queue("work"),
+    Binding("work", "work", "work-wait"),
+)
+TO_NAME = a_chain(
+    Exchange("later"),
+    a_queue("work-wait", ttl=60_000, dlx=""),
+    a_queue("work"),
+    Binding("later", "work-wait", "work"),
+)
+CHAINS = [
+    kept_key(DIRECT, DIRECT),
+    kept_key(TOPIC, TOPIC, "work.#"),
+    kept_key(FANOUT, TOPIC),
+    kept_key(HEADERS, HEADERS, **{"x-match": "all", "kind": "created"}),
+    BY_NAME,
+    TO_NAME,
+    LINKED,
+]
 ROUTED: list[tuple[str, Pattern, Any, Definitions]] = [
     ("pair", retry_pair, Pair("orders"), retry_pair.definitions(Pair("orders"))),
     *[("levels", delay_levels, params, bound_levels(params)) for params in LEVELS],
@@ -65,6 +128,7 @@ ROUTED: list[tuple[str, Pattern, Any, Definitions]] = [
         orders(HEADERS, **{"x-match": "all", "kind": "created"}),
     ),
     ("hold", hold_queues, replace(HOLD, exchange=""), Definitions()),
+    *[("chain", delay_chain, params, found) for params, found in CHAINS],
 ]
 
 
@@ -79,7 +143,8 @@ def test_a_probe_arrives_in_its_queue_alone_after_its_delay(
     assert stray_probe(pattern, params, PROBE, route, a_snapshot(found)) == ""
     taps = tap_definitions("delayboard.tap.shop", pattern.taps(params), "classic")
     whole = found | probe_definitions(pattern, params, PROBE) | route.declares
-    walked = walk(whole, route.exchange, route.routing_key, headers={PROBE_HEADER: PROBE})
+    headers = {**route.headers, PROBE_HEADER: PROBE}
+    walked = walk(whole, route.exchange, route.routing_key, headers=headers)
     assert [(one.ending, one.queue, one.after) for one in walked.outcomes] == [
         ("delivered", PROBE, delay)
     ]
@@ -92,7 +157,7 @@ def test_the_bindings_of_a_probe_take_no_real_message(
     case: tuple[str, Pattern, Any, Definitions],
 ) -> None:
     name, pattern, params, found = case
-    target = {"pair": "orders", "levels": "shop", "hold": "created"}[name]
+    target = {"pair": "orders", "levels": "shop", "hold": "created", "chain": "work"}[name]
     if name == "hold" and not params.exchange:
         found |= Definitions.of([a_queue("created")])
     route = pattern.route(params, pattern.achievable(params, MINUTE), target)
@@ -114,6 +179,55 @@ def test_where_a_probe_would_reach_real_consumers_one_sentence_says_so(kind: str
     assert sentence.startswith("Probes are not available, because ")
     assert sentence.endswith(".")
     assert ". " not in sentence
+
+
+WAIT: dict[str, Any] = {"ttl": 60_000, "dlx": "work"}
+
+
+@pytest.mark.parametrize(
+    ("wait", "exit", "sentence"),
+    [
+        (
+            WAIT | {"key": "work"},
+            DIRECT,
+            "the queue “wait” sends every message to real queues by its x-dead-letter-routing-key "
+            "“work”; without this argument messages keep their own keys.",
+        ),
+        (
+            {"dlx": "work"},
+            DIRECT,
+            "the queue “wait” has no x-message-ttl and each message states its own delay; a queue "
+            "with a TTL for each delay could be probed.",
+        ),
+        (
+            WAIT,
+            FANOUT,
+            "the exchange “work” behind the queue “wait” routes a probe to real queues too; a "
+            "direct or topic exchange would tell them apart.",
+        ),
+    ],
+)
+def test_what_keeps_probes_from_a_chain_of_others_is_named(
+    wait: dict[str, Any], exit: str, sentence: str
+) -> None:
+    params, found = a_chain(
+        Exchange("later"),
+        Exchange("work", exit),
+        a_queue("wait", **wait),
+        a_queue("work"),
+        Binding("later", "wait", "work"),
+        Binding("work", "work", "work"),
+    )
+    problem = delay_chain.probe_obstacle(params, found)
+    assert problem == f"Probes are not available, because {sentence}"
+
+
+def test_a_queue_with_a_delayed_retry_of_others_has_no_probes() -> None:
+    params, found = a_chain(a_queue("jobs", type="quorum", x_delayed_retry_type="all"))
+    assert delay_chain.probe_obstacle(params, found) == (
+        "Probes are not available, because RabbitMQ delays failed messages in “jobs” itself "
+        "(x-delayed-retry-type), and only its consumer can fail one."
+    )
 
 
 def test_a_binding_that_takes_everything_is_found_by_the_walk() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from topology.definitions import Arguments, Definitions, Queue
+from topology.definitions import PREDECLARED, Arguments, Definitions, Queue
 from topology.message import PROBE_HEADER, Route
 from topology.patterns.pattern import Pattern
 from topology.routing.walk import walk
@@ -46,7 +46,8 @@ def stray_probe(pattern: Pattern, params: Any, probe: str, route: Route, snapsho
 def find_last_wait(pattern: Pattern, params: Any, probe: str, delay: timedelta) -> str:
     """The queue that a probe leaves last, before it arrives in its own; "" for none."""
     route = pattern.probe_route(params, delay, probe)
-    found = pattern.definitions(params) | probe_definitions(pattern, params, probe)
+    own = probe_definitions(pattern, params, probe)
+    found = PREDECLARED | pattern.definitions(params) | own
     walked = walk(
         found | route.declares,
         route.exchange,

@@ -8,19 +8,11 @@ from typing import Any
 
 from topology.broker.management.observe import read_snapshot
 from topology.broker.management.policies import name_policies, put_in_force
+from topology.definitions import PREDECLARED
 from topology.snapshot import Snapshot
 
 LONGEST_NAME_BYTES = 255
 _KINDS = ("queues", "exchanges", "bindings", "policies", "parameters")
-# What every vhost has and no export lists.
-_PREDECLARED = (
-    ("amq.direct", "direct"),
-    ("amq.fanout", "fanout"),
-    ("amq.headers", "headers"),
-    ("amq.match", "headers"),
-    ("amq.rabbitmq.trace", "topic"),
-    ("amq.topic", "topic"),
-)
 
 
 class NotDefinitions(ValueError):
@@ -123,7 +115,7 @@ def _operator_policies(parameters: Iterable[Mapping[str, Any]]) -> list[Mapping[
 def _add_predeclared(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     there = {raw.get("name") for raw in exchanges}
     return [
-        {"name": name, "type": kind, "durable": True}
-        for name, kind in _PREDECLARED
-        if name not in there
+        {"name": one.name, "type": one.type, "durable": True}
+        for one in PREDECLARED.exchanges
+        if one.name not in there
     ]

@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.message import Route
 from topology.patterns.chain import params as parameters
 from topology.patterns.chain.params import Params, chain_of, reader_of
+from topology.patterns.chain.probes import bind_probe, describe_probe_obstacle, find_probe_route
+from topology.patterns.chain.routes import describe_obstacle, list_routes, trace
 from topology.patterns.pattern import ParamsError, Pattern, Use
 from topology.patterns.texts import refuse
-from topology.routing.matching.index import Index
-from topology.routing.outcome import RouteOutcome
-from topology.routing.walk import walk
-from topology.structure.chain import DELAYED_RETRY, Chain, Entry
+from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading, Tap
 from topology.structure.named_queues import find_templates
 from topology.structure.taps import describe_observation, place_taps
@@ -64,7 +62,7 @@ class DelayChain(Pattern, parts=(parameters,)):
         refuse({"target": self.target_problem(params, target, Definitions())})
         if delay <= _ZERO:
             return Route("", target)
-        for route, end in _list_routes(params):
+        for route, end in list_routes(params):
             if (end.queue, end.after) == (target, delay):
                 return route
         offered = self.delays(params)
@@ -87,7 +85,7 @@ class DelayChain(Pattern, parts=(parameters,)):
         chain = chain_of(params)
         linked = {name for pair in chain.links for name in pair}
         found = {chain.queue(name).message_ttl for name in chain.queues if name not in linked}
-        found |= {end.after for _, end in _list_routes(params)}
+        found |= {end.after for _, end in list_routes(params)}
         return tuple(sorted(ttl for ttl in found if ttl)) or (_ZERO,)
 
     def longest(self, params: Params) -> timedelta:
@@ -150,23 +148,26 @@ class DelayChain(Pattern, parts=(parameters,)):
         )
 
     def trials(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-        return sorted({(end.after, end.queue, end.queue) for _, end in _list_routes(params)})
+        return sorted({(end.after, end.queue, end.queue) for _, end in list_routes(params)})
 
     def untried(self, params: Params, found: Definitions) -> Sequence[str]:
         """Each delay queue that none of its routes passes."""
-        passed = {hop.queue for _, end in _list_routes(params) for hop in end.hops}
+        passed = {hop.queue for _, end in list_routes(params) for hop in end.hops}
         return [
             f"No route through “{queue.name}” was traced, because "
-            + _describe_obstacle(params, queue)
+            + describe_obstacle(params, queue)
             for queue in chain_of(params).waiting
             if queue.name not in passed
         ]
 
     def probe_obstacle(self, params: Params, found: Definitions) -> str:
-        return (
-            "Probes are not available, because Delayboard binds no queue of its own behind delays "
-            "of others."
-        )
+        return describe_probe_obstacle(params, self.delays(params))
+
+    def probe_bindings(self, params: Params, probe: str) -> Sequence[Binding]:
+        return bind_probe(params, probe)
+
+    def probe_route(self, params: Params, delay: timedelta, probe: str) -> Route:
+        return find_probe_route(params, delay, probe)
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         chain = chain_of(params)
@@ -208,73 +209,8 @@ class RetryChain(DelayChain):
 delay_chain, retry_chain = DelayChain(), RetryChain()
 
 
-@lru_cache(maxsize=256)
-def _list_routes(params: Params) -> Sequence[tuple[Route, RouteOutcome]]:
-    """The publishes that one queue alone gets after a delay: by each entry, else into its delay
-    queue by name."""
-    chain = chain_of(params)
-    traced = (
-        (route, _trace(params, route))
-        for entry in chain.entries
-        for route in (_publish_by(entry), Route("", entry.queue))
-    )
-    return [
-        (route, ends[0])
-        for route, ends in traced
-        if [one.ending for one in ends] == ["delivered"]
-        and ends[0].after
-        and ends[0].queue in chain.destinations
-    ]
-
-
-def _publish_by(entry: Entry) -> Route:
-    headers = {name: value for name, value in entry.arguments.items() if name != "x-match"}
-    return Route(entry.exchange, entry.routing_key, headers=headers)
-
-
-def _trace(params: Params, route: Route) -> Sequence[RouteOutcome]:
-    index, ends = _index(params)
-    return walk(
-        index, route.exchange, route.routing_key, headers=route.headers, consumed=ends
-    ).outcomes
-
-
-@lru_cache(maxsize=256)
-def _index(params: Params) -> tuple[Index, frozenset[str]]:
-    """Its objects, and the queues where messages arrive."""
-    names = frozenset(queue.name for queue in params.in_force.queues)
-    return Index(params.in_force), names - set(params.queues)
-
-
-def _describe_obstacle(params: Params, queue: Queue) -> str:
-    """Why no route through this delay queue is known: the end of a sentence, and what helps."""
-    chain = chain_of(params)
-    if chain.is_native:
-        return f"RabbitMQ delays failed messages in the queue itself ({DELAYED_RETRY})."
-    if queue.message_ttl_ms is None:
-        return (
-            "the queue has no x-message-ttl, so each message states its own delay. A queue with a "
-            "TTL for each delay would have a route."
-        )
-    entry = next((one for one in chain.entries if one.queue == queue.name), None)
-    if entry is None:
-        return "nothing leads into it."
-    ends = _trace(params, _publish_by(entry))
-    if len(ends) > 1:
-        return (
-            f"its messages arrive in {len(ends)} queues. A direct exchange with a key for each "
-            "queue would tell them apart."
-        )
-    return (
-        f"{ends[0].why}. Its messages keep their own routing keys (or CC header), because the "
-        "queue has no x-dead-letter-routing-key."
-        if queue.dead_letter_routing_key is None
-        else f"{ends[0].why}."
-    )
-
-
 def _reaches(params: Params, exchange: str, key: str, queue: str) -> bool:
-    outcomes = _trace(params, Route(exchange, key))
+    outcomes = trace(params, Route(exchange, key))
     return any(one.queue == queue and len(one.hops) == 1 for one in outcomes)
 
 
