@@ -10,7 +10,13 @@ from django.db.models import Count, Max, Min
 
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
-from delayboard.delay_migration.places import OTHERS, REASONS, list_places
+from delayboard.delay_migration.places import (
+    CHAIN_KINDS,
+    OTHERS,
+    REASONS,
+    find_chain_obstacle,
+    list_places,
+)
 from delayboard.delay_migration.steps import Step, list_steps
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
@@ -80,7 +86,9 @@ def describe_too_long(target: Topology, delay: timedelta) -> str:
 
 def refuse_unfit(source: Topology, target: Topology) -> None:
     """Raises Refusal where nothing can be moved from the one to the other."""
-    if source.kind not in (LEVELS, HOLDS, *REASONS):
+    if source.kind in CHAIN_KINDS and (obstacle := find_chain_obstacle(source.parsed)):
+        raise Refusal(obstacle)
+    if source.kind not in (LEVELS, HOLDS, *CHAIN_KINDS, *REASONS):
         raise Refusal(OTHERS)
     for topology in (source, target):
         if topology.state == State.DELETED:

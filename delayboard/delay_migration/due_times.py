@@ -9,6 +9,7 @@ publish, or by a wrong clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -25,8 +26,13 @@ WRONG_STAMP = (
     "The publish time of a message does not fit the queue in which it waits, so the message cannot "
     "be moved. The source delivers it."
 )
+COPIES = (
+    "A message with a CC or BCC header cannot be moved, because RabbitMQ would route it in the "
+    "target by these keys too. The source delivers it."
+)
+NO_TTL = "A message without an expiration is never due, because its queue has no x-message-ttl."
 # RabbitMQ takes 2^32 - 1 ms at most.
-LONGEST_TTL = 10
+LONGEST_TTL, LONGEST_EXPIRATION = 10, timedelta(milliseconds=2**32 - 1)
 _SECOND = timedelta(seconds=1)
 
 
@@ -42,6 +48,10 @@ class WrongStamp(Undated):
     """The publish time does not fit the queue. Where RabbitMQ is late, a right one does not fit
     either, so that only the source can deliver the message.
     """
+
+
+class Unmovable(WrongStamp):
+    """Delay levels cannot deliver the message as its source does."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +82,21 @@ def due_in_level(
     return Due(destination, _fit(due_at, recorded_at, now + below, now + below + wait))
 
 
-def due_in_hold_queue(
-    destination: str,
-    wait: timedelta,
+def due_in_delay_queue(
+    find_destination: Callable[[Message], str],
+    ttl: timedelta | None,
     message: Message,
     now: datetime,
     recorded_at: datetime | None = None,
 ) -> Due:
-    """The same of a message in a hold queue of this destination; its own TTL may be shorter."""
-    wait = min(wait, _read_expiration(message) or wait)
+    """The same of a message in a delay queue with this TTL; its own may be shorter."""
+    destination = find_destination(message)
+    if message.headers.keys() & {"CC", "BCC"}:
+        raise Unmovable(COPIES)
+    stated = [one for one in (ttl, _read_expiration(message)) if one]
+    if not stated:
+        raise Unmovable(NO_TTL)
+    wait = min(stated)
     due_at = _read_due(message, wait, recorded_at)
     return Due(destination, _fit(due_at, recorded_at, now, now + wait))
 

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from pathlib import Path
 from threading import Event
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from analytics.models import DueCount, Recording
+from analytics.models import DueCount, Recording, ScheduledMessage
 from analytics.scheduled.rows import due_counts
 from delayboard.changes.request import request, undo
 from delayboard.delay_migration import move_messages
@@ -28,15 +29,18 @@ from delayboard.delay_migration.places import Place
 from delayboard.delay_migration.recorded_queue import WINDOW
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ChangeKind, DelayMigration, MovedMessage, ScheduledChange
-from tests.brokers import Vhost, vhost_on
+from tests.analytics.builders import follow_log
+from tests.brokers import Vhost, every_generation, vhost_on
 from tests.builders import (
     address_of,
     applied_levels,
     applied_topology,
+    declare_in,
     eventually,
     make_broker,
 )
 from tests.real_broker.changing import consuming, store
+from tests.real_broker.holding import recording
 from tests.real_broker.refusing import refuse_beside
 from tests.site.page_setup import signed_in
 from topology.broker.amqp.consumer import Consumer, getter
@@ -45,9 +49,10 @@ from topology.broker.amqp.pipeline import pipeline
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
-from topology.definitions import Binding, Exchange, Queue
+from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Message, Publish
 from topology.models import AuditEntry, Broker, Role, Topology, Work, WorkState
+from topology.operations import adopt, provision
 from topology.operations.ownership import Refusal
 from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
@@ -594,6 +599,71 @@ def test_hold_queues_are_emptied_into_levels(
     late = at - datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(seconds=20)
     assert name == "held"
     assert timedelta(0) <= late <= SECOND
+
+
+def adopt_golevelup(vhost: Vhost, broker: Broker, ttl_ms: int) -> Topology:
+    """The chain that golevelup declares: new and failed messages wait by the same exchange."""
+    wait = {
+        "x-message-ttl": ttl_ms,
+        "x-dead-letter-exchange": "orders",
+        "x-dead-letter-routing-key": "order",
+    }
+    declare_in(
+        vhost,
+        Exchange("orders"),
+        Exchange("delay"),
+        Queue(f"delay.{ttl_ms}", arguments=Arguments(wait)),
+        Binding("orders", "work", "order"),
+        Binding("delay", f"delay.{ttl_ms}", str(ttl_ms)),
+    )
+    return adopt.adopt(None, broker, "delay_chain", "work")[0]
+
+
+@every_generation
+def test_a_chain_of_others_is_emptied_into_levels(
+    vhost: Vhost, management: Management, source: Topology, event_log: Path
+) -> None:
+    """golevelup states no publish time: what the tap saw is moved, each at its time."""
+    ttl = timedelta(seconds=10)
+    chain = adopt_golevelup(vhost, source.broker, 10_000)
+    provision.start_recording(None, chain)
+    dues = {}
+    with recording(source.broker, chain):
+        with pipeline(address_of(vhost), "test") as channel:
+            for number in range(50):
+                name = f"m{number}"
+                properties = build_properties({}, message_id=name, delivery_mode=2)
+                channel.publish(Publish("delay", "10000", properties, b"{}"), name)
+                dues[name] = datetime.now(UTC) + ttl
+                channel.answers(5)
+
+        def is_listed() -> bool:
+            follow_log(event_log)
+            return ScheduledMessage.objects.filter(topology=chain).count() == 50
+
+        eventually(is_listed, "all are recorded")
+    assert migrate(chain, source, owner="test").moved == 50
+    got = arrived(vhost, 50)
+    assert Counter(name for name, *_ in got) == dict.fromkeys(dues, 1)
+    late = [at - dues[name] for name, at, _ in got]
+    assert timedelta(milliseconds=-100) <= min(late)
+    assert max(late) <= SECOND
+
+
+def test_a_chain_that_counts_attempts_by_its_dead_letters_is_not_migrated(
+    vhost: Vhost, management: Management, source: Topology
+) -> None:
+    back = {"x-message-ttl": 60_000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "w"}
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "w-wait"}
+    declare_in(
+        vhost,
+        Queue("w", arguments=Arguments(dead)),
+        Queue("w-wait", arguments=Arguments(back)),
+    )
+    chain = adopt.adopt(None, source.broker, "retry_chain", "w")[0]
+    assert "Dead letters of “w” wait in “w-wait”" in migration_page(chain, source)
+    with pytest.raises(Refusal, match="x-death counts their attempts"):
+        migrate(chain, source, owner="test")
 
 
 def migration_page(source: Topology, target: Topology) -> str:
