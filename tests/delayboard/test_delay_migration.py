@@ -11,7 +11,8 @@ from delayboard.delay_migration.due_times import (
     DELAY_HEADER,
     Malformed,
     Undated,
-    due_in_hold_queue,
+    Unmovable,
+    due_in_delay_queue,
     due_in_level,
     remaining_delay,
 )
@@ -121,10 +122,30 @@ def test_a_stamp_that_does_not_fit_the_queue_makes_no_message_early_or_late(hour
     stamp = SENT + timedelta(hours=hours)
     wrong = message("", {PUBLISHED_AT_HEADER: int(stamp.timestamp() * 1000)})
     with pytest.raises(Undated, match="does not fit the queue"):
-        due_in_hold_queue("created", 600 * SECOND, wrong, SENT)
+        due_in_delay_queue(to_created, 600 * SECOND, wrong, SENT)
     recorded_at = SENT + 400 * SECOND
-    due = due_in_hold_queue("created", 600 * SECOND, wrong, SENT, recorded_at)
+    due = due_in_delay_queue(to_created, 600 * SECOND, wrong, SENT, recorded_at)
     assert due.at == recorded_at
+
+
+def to_created(message: Message) -> str:
+    return "created"
+
+
+def test_of_a_queue_without_a_ttl_the_expiration_says_the_delay() -> None:
+    stated = {PUBLISHED_AT_HEADER: int(SENT.timestamp() * 1000)}
+    held = Message("", "", build_properties(stated, expiration="9000"), b"")
+    assert due_in_delay_queue(to_created, None, held, SENT).at == SENT + 9 * SECOND
+    forever = Message("", "", build_properties(stated), b"")
+    with pytest.raises(Unmovable, match="its queue has no x-message-ttl"):
+        due_in_delay_queue(to_created, None, forever, SENT)
+
+
+def test_a_message_with_further_keys_stays() -> None:
+    """As those of rascal: the target would route it by them too."""
+    stated = {PUBLISHED_AT_HEADER: int(SENT.timestamp() * 1000), "CC": ["delay.1m"]}
+    with pytest.raises(Unmovable, match="CC or BCC"):
+        due_in_delay_queue(to_created, 9 * SECOND, message("", stated), SENT)
 
 
 @pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=2))])
@@ -144,7 +165,7 @@ def test_a_task_of_celery_states_its_due_time(zone: timezone) -> None:
 def test_a_ttl_of_its_own_shortens_the_wait_in_a_hold_queue(own: str, wait: int) -> None:
     stated = {PUBLISHED_AT_HEADER: int(SENT.timestamp() * 1000)}
     held = Message("", "", build_properties(stated, expiration=own or None), b"")
-    assert due_in_hold_queue("created", 30 * SECOND, held, SENT).at == SENT + wait * SECOND
+    assert due_in_delay_queue(to_created, 30 * SECOND, held, SENT).at == SENT + wait * SECOND
 
 
 def test_without_a_header_the_key_says_the_delay_and_an_amqp_timestamp_is_never_early() -> None:
@@ -158,7 +179,7 @@ def test_without_a_header_the_key_says_the_delay_and_an_amqp_timestamp_is_never_
 
 def test_hold_queues_say_the_delay_by_their_ttl() -> None:
     ours = message("", {PUBLISHED_AT_HEADER: int(SENT.timestamp() * 1000)})
-    due = due_in_hold_queue("created", 30 * SECOND, ours, SENT + 12 * SECOND)
+    due = due_in_delay_queue(to_created, 30 * SECOND, ours, SENT + 12 * SECOND)
     assert (due.destination, due.at) == ("created", SENT + 30 * SECOND)
 
 

@@ -43,13 +43,14 @@ from tests.real_broker.changing import consuming, store
 from tests.real_broker.holding import recording
 from tests.real_broker.refusing import refuse_beside
 from tests.site.page_setup import signed_in
+from tests.topology.builders import a_queue
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
-from topology.definitions import Arguments, Binding, Exchange, Queue
+from topology.definitions import Binding, Exchange, Queue
 from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Message, Publish
 from topology.models import AuditEntry, Broker, Role, Topology, Work, WorkState
 from topology.operations import adopt, provision
@@ -603,16 +604,12 @@ def test_hold_queues_are_emptied_into_levels(
 
 def adopt_golevelup(vhost: Vhost, broker: Broker, ttl_ms: int) -> Topology:
     """The chain that golevelup declares: new and failed messages wait by the same exchange."""
-    wait = {
-        "x-message-ttl": ttl_ms,
-        "x-dead-letter-exchange": "orders",
-        "x-dead-letter-routing-key": "order",
-    }
+    wait = a_queue(f"delay.{ttl_ms}", ttl=ttl_ms, dlx="orders", key="order")
     declare_in(
         vhost,
         Exchange("orders"),
         Exchange("delay"),
-        Queue(f"delay.{ttl_ms}", arguments=Arguments(wait)),
+        wait,
         Binding("orders", "work", "order"),
         Binding("delay", f"delay.{ttl_ms}", str(ttl_ms)),
     )
@@ -653,12 +650,8 @@ def test_a_chain_of_others_is_emptied_into_levels(
 def test_a_chain_that_counts_attempts_by_its_dead_letters_is_not_migrated(
     vhost: Vhost, management: Management, source: Topology
 ) -> None:
-    back = {"x-message-ttl": 60_000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "w"}
-    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "w-wait"}
     declare_in(
-        vhost,
-        Queue("w", arguments=Arguments(dead)),
-        Queue("w-wait", arguments=Arguments(back)),
+        vhost, a_queue("w", dlx="", key="w-wait"), a_queue("w-wait", ttl=60_000, dlx="", key="w")
     )
     chain = adopt.adopt(None, source.broker, "retry_chain", "w")[0]
     assert "Dead letters of “w” wait in “w-wait”" in migration_page(chain, source)
