@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.template import Context
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from analytics.models import Probe, ScheduledMessage, Slo
+from analytics.models import Firehose, Probe, ScheduledMessage, Slo
+from analytics.observation import untapped
 from analytics.results.read import budgets_of, last_day
 from analytics.results.sections.section import percent
 from analytics.results.slo import attainment
@@ -21,6 +23,7 @@ from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from delayboard.changes.check import find_obstacles
 from delayboard.changes.outgoing import CHANGE_HEADER, headers_of
+from delayboard.dead_letters.retrying import waits_in_work_queue
 from delayboard.live.changed_rows import make_message_version
 from delayboard.models import BackgroundTask, ChangeState, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import task_key
@@ -31,7 +34,10 @@ from topology import access, snapshots
 from topology.content.text import count_text, format_bytes
 from topology.database import paging
 from topology.delays import format_delay, format_ms, format_span
-from topology.models import Broker, State, Topology
+from topology.models import Broker, Role, State, Topology
+from topology.patterns.chain.params import Params as ChainParams
+from topology.patterns.chain.params import chain_of
+from topology.structure.taps import describe_observation
 
 register = template.Library()
 
@@ -51,6 +57,53 @@ def forwarder(topology: Topology) -> dict[str, Any]:
         else None
     )
     return {"needs_one": needs_one, "background_task": background_task, "topology": topology}
+
+
+@register.inclusion_tag("delayboard/_observation.html", takes_context=True)
+def observation(context: Context, topology: Topology) -> dict[str, Any]:
+    """By which means an adopted or incompletely tapped topology is observed, and the switches."""
+    missing = untapped(topology)
+    if topology.state != State.APPLIED or not (missing or topology.is_adopted):
+        return {}
+    broker, user = topology.broker, context["request"].user
+    has_firehose = Firehose.objects.filter(broker=broker).exists()
+    is_inside = waits_in_work_queue(topology)
+    could = {tap.phase for tap in topology.pattern.taps(topology.parsed) if not tap.destination}
+    params = topology.parsed
+    uses_firehose = has_firehose and bool(missing) and not is_inside
+    return {
+        "request": context["request"],
+        "csrf_token": context.get("csrf_token"),
+        "topology": topology,
+        "means": [
+            (label, _name_means(phase, missing, has_firehose=has_firehose, is_inside=is_inside))
+            for label, phase in (("Entries", "entry"), ("Deliveries", "exit"))
+        ],
+        "why": (
+            describe_observation(chain_of(params))
+            if isinstance(params, ChainParams) and not uses_firehose
+            else ()
+        ),
+        "can_record": topology.is_recordable,
+        "may_operate": access.may(user, broker, Role.OPERATOR),
+        "needs_firehose": not (has_firehose or is_inside) and could != {"entry", "exit"},
+        "uses_firehose": uses_firehose,
+        "may_switch": access.may(user, broker, Role.ADMIN),
+    }
+
+
+def _name_means(
+    phase: str, missing: Collection[str], *, has_firehose: bool, is_inside: bool
+) -> str:
+    if is_inside:
+        return "not observed: messages wait inside the work queue"
+    if phase not in missing:
+        return "observed by a tap"
+    if has_firehose:
+        return "observed by the firehose"
+    if phase == "entry":
+        return "not observed: only messages published by Delayboard are listed"
+    return "not observed: messages are listed until they are due"
 
 
 @register.inclusion_tag("analytics/_slo_line.html")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.models import Firehose
@@ -16,6 +17,7 @@ from delayboard.views.show_refusal import show_refusal
 from topology import access
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Role
+from topology.views.redirect_back import next_of
 
 # (requested, copying) -> what the page calls it, and its style.
 STATES = {
@@ -59,7 +61,7 @@ def firehose_switch(request: HttpRequest, broker: Broker) -> HttpResponse:
             _switch_off(request, broker)
         case _:
             messages.error(request, "Nothing was changed. The request must be on or off.")
-    return redirect("firehose", broker_slug=broker.slug)
+    return redirect(next_of(request, reverse("firehose", args=[broker.slug])))
 
 
 def _switch_on(request: HttpRequest, broker: Broker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
+from analytics.models import Firehose
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue, a_snapshot
@@ -123,3 +124,72 @@ def test_a_chain_has_no_parameters_to_edit_and_is_not_created(adopted: Topology)
 def test_a_better_pattern_is_advised_where_there_is_one(name: str, better: str) -> None:
     (one,) = recognize(a_snapshot(Definitions.of(SHAPES[name]))).found
     assert find_better(one.use.kind, one.use.params, (4, 0)).kind == better
+
+
+def adopt_shape(name: str) -> Topology:
+    broker: Broker = make_broker()
+    know(broker, *SHAPES[name])
+    (one,) = recognize(a_snapshot(Definitions.of(SHAPES[name]))).found
+    return take_over(None, broker, one.use.kind, one.use.params)
+
+
+def overview_of(topology: Topology, role: Role) -> str:
+    address = reverse("topology:topology", args=[topology.slug])
+    return text_of(signed_in(role).get(address))
+
+
+def test_what_no_tap_observes_has_the_switch_beside_it() -> None:
+    row = adopt_shape("by expiration")
+    text = overview_of(row, Role.ADMIN)
+    assert "not observed: only messages published by Delayboard are listed" in text
+    assert "No tap observes what is published to" in text
+    assert f'action="{reverse("firehose_switch", args=[row.broker.slug])}"' in text
+    assert f'name="next" value="{reverse("topology:topology", args=[row.slug])}"' in text
+    assert "needs the role admin" in overview_of(row, Role.OPERATOR)
+    Broker.objects.update(environment="production", is_production=True)
+    text = overview_of(row, Role.ADMIN)
+    assert "Enable firehose…" in text
+    assert reverse("firehose_switch", args=[row.broker.slug]) not in text
+    Firehose.objects.create(broker=row.broker, switched_on_by="ada")
+    text = overview_of(row, Role.ADMIN)
+    assert text.count("observed by the firehose") == 2
+    assert "Enable firehose" not in text
+
+
+def test_what_taps_could_observe_has_their_switch_and_no_other() -> None:
+    text = overview_of(adopt_shape("by exchange"), Role.ADMIN)
+    assert "Enable recording" in text
+    assert "Enable firehose" not in text
+
+
+def test_retries_within_a_queue_have_no_switch() -> None:
+    text = overview_of(adopt_shape("native"), Role.ADMIN)
+    assert "not observed: messages wait inside the work queue" in text
+    assert "Enable firehose" not in text
+    assert "The object matches the definition" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (
+            "by expiration",
+            "channel.basic_publish(&quot;&quot;, &quot;mail.delay&quot;, body, properties)",
+        ),
+        (
+            "by name",
+            "basic_publish(&quot;&quot;, &quot;mail.waiting&quot;, body, properties)",
+        ),
+        ("linked", "None is known, because the exchange “out” has no queue for the key “*.1.#”."),
+        ("to nowhere", "None is known, because the exchange “gone” does not exist."),
+    ],
+)
+def test_the_code_publishes_by_a_route_that_arrives_or_says_why_not(name: str, line: str) -> None:
+    row = adopt_shape(name)
+    address = reverse("topology:topology_code", args=[row.slug])
+    assert line in text_of(signed_in(Role.ADMIN).get(address))
+
+
+def test_a_chain_whose_messages_state_their_delays_says_so_in_the_list() -> None:
+    assert adopt_shape("by expiration").summary == "as each message states"
+    assert adopt_shape("native").summary == "retries, no delay of new messages"

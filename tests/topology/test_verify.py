@@ -201,8 +201,8 @@ def test_what_was_not_tried_of_a_chain_of_others_names_the_queue_and_the_argumen
     reported = verify_chain(a_queue("mail.delay", dlx="", key="mail"), a_queue("mail"))
     assert reported.holds
     assert reported.untried == (
-        "No route through “mail.delay” was traced, because the queue has no x-message-ttl, so each "
-        "message states its own delay. A queue with a TTL for each delay would have a route.",
+        "No route was traced, because the queue “mail.delay” has no x-message-ttl, so each message "
+        "states its own delay. A queue with a TTL for each delay would have a route.",
     )
 
 
@@ -217,10 +217,25 @@ def test_a_chain_whose_messages_bring_their_keys_is_not_tried() -> None:
         Binding("retry", "save", "save.#"),
     )
     assert reported.untried == (
-        "No route through “delay:1m” was traced, because the exchange “retry” has no queue for the "
-        "key “delay.1m”. Its messages keep their own routing keys (or CC header), because the "
-        "queue has no x-dead-letter-routing-key.",
+        "No route was traced, because the exchange “retry” has no queue for the key “delay.1m”. "
+        "Messages of “delay:1m” keep their own routing keys (or CC header), because the queue has "
+        "no x-dead-letter-routing-key.",
     )
+
+
+def test_a_chain_whose_messages_reach_several_queues_is_not_tried_by_its_entry() -> None:
+    reported = verify_chain(
+        Exchange("delay"),
+        Exchange("work", "topic"),
+        a_queue("later", ttl=5000, dlx="work"),
+        a_queue("mail"),
+        a_queue("audit"),
+        Binding("delay", "later", "mail"),
+        Binding("work", "mail", "mail"),
+        Binding("work", "audit", "#"),
+    )
+    (sentence,) = reported.untried
+    assert "because messages of “later” arrive in 2 queues. A direct exchange with a" in sentence
 
 
 def test_the_delays_of_a_chain_whose_queues_are_linked_are_tried_by_each_entry() -> None:

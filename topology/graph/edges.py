@@ -10,6 +10,7 @@ from typing import Literal
 from topology.definitions import Binding, Definitions, Queue
 from topology.delays import format_delay
 from topology.message import Forwarder
+from topology.structure.find_chains import may_delay
 
 EMPTY_KEY = "(empty key)"
 DEFAULT = "exchange/"
@@ -100,6 +101,8 @@ def _death(queue: Queue) -> list[Edge]:
 def _when(queue: Queue) -> str:
     if queue.message_ttl is not None:
         return f"after {format_delay(queue.message_ttl)}"
+    if may_delay(queue):
+        return "expired"
     bounded = {"x-max-length", "x-max-length-bytes"} & set(queue.arguments)
     return "rejected or full" if bounded else "rejected"
 

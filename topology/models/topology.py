@@ -205,7 +205,7 @@ class Topology(models.Model):
         params = self.parsed
         offered = self.pattern.delays(params)
         if offered and not any(offered):
-            return "retries, no delay of new messages"
+            return self.pattern.describe_no_delay(params)
         if not offered:
             longest = self.pattern.longest(params)
             return f"any up to {format_span(longest)}"

@@ -10,17 +10,18 @@ from functools import cached_property
 from topology import snapshots
 from topology.broker.management.client import Management
 from topology.content.text import count_of
-from topology.definitions import Definitions
 from topology.models import Broker, State, Topology
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import User, take_over
 from topology.patterns.chain.params import Params as ChainParams
+from topology.patterns.chain.params import chain_of
 from topology.patterns.names import describe_invisible
 from topology.patterns.pattern import ParamsError, Pattern, Use
 from topology.patterns.table import KINDS
 from topology.provisioning.plan import Plan
 from topology.provisioning.recognition import Departure, Found, departures, recognize
 from topology.snapshot import Snapshot
+from topology.structure.taps import describe_observation
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,10 @@ class Discovered:
     def notes(self) -> Sequence[str]:
         """What a chain is, and what of it cannot be observed, in sentences."""
         params = self.found.use.params
-        return (
-            self.pattern.remarks(params, Definitions()) if isinstance(params, ChainParams) else ()
-        )
+        if not isinstance(params, ChainParams):
+            return ()
+        chain = chain_of(params)
+        return (chain.phrase, *describe_observation(chain))
 
     @property
     def missing(self) -> tuple[str, ...]:

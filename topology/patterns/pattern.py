@@ -191,6 +191,10 @@ class Pattern(ABC):
         """The delays on offer; empty when any up to a maximum can be had."""
         return ()
 
+    def describe_no_delay(self, params: Any) -> str:
+        """Why zero is the only delay on offer, in a few words."""
+        return "retries, no delay of new messages"
+
     def longest(self, params: Any) -> timedelta:
         """The longest delay that can be had."""
         return max(self.delays(params))

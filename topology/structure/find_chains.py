@@ -59,6 +59,13 @@ def make_chain(name: str, queues: Iterable[str], found: Definitions) -> Chain:
     )
 
 
+def may_delay(queue: Queue) -> bool:
+    """Whether a queue without a TTL is called as delay queues are, whose messages state their
+    expirations."""
+    is_untimed = "x-message-ttl" not in queue.arguments and _dead_letters(queue)
+    return is_untimed and bool(_DELAY_NAME.search(queue.name))
+
+
 class _Groups:
     """Names that are joined to groups."""
 

@@ -11,19 +11,23 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from topology.content.text import make_printable
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.delays import format_delay
 from topology.message import Route
 from topology.patterns.chain import params as parameters
 from topology.patterns.chain.params import Params, chain_of, reader_of
 from topology.patterns.chain.probes import bind_probe, describe_probe_obstacle, find_probe_route
 from topology.patterns.chain.routes import describe_obstacle, list_routes, trace
-from topology.patterns.pattern import ParamsError, Pattern, Use
+from topology.patterns.pattern import Code, ParamsError, Pattern, Use, write_code
 from topology.patterns.texts import refuse
 from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading, Tap
 from topology.structure.named_queues import find_templates
-from topology.structure.taps import describe_observation, place_taps
+from topology.structure.taps import place_taps
 
+# More routes than these say nothing more.
+MOST_EXAMPLES, LONGEST_LINE = 5, 1000
 _ZERO = timedelta(0)
 _OBJECTS = Definitions.of(
     [
@@ -65,16 +69,14 @@ class DelayChain(Pattern, parts=(parameters,)):
         for route, end in list_routes(params):
             if (end.queue, end.after) == (target, delay):
                 return route
-        offered = self.delays(params)
-        raise ParamsError(
-            {
-                "delay": f"No route of this topology brings a message to “{target}” after exactly "
-                "this delay."
-                if any(offered)
-                else "Delayboard cannot publish into this topology: the time that its messages "
-                "wait is no property of a queue alone."
-            }
+        waiting = chain_of(params).waiting
+        queue = next((one for one in waiting if one.message_ttl == delay), waiting[0])
+        why = (
+            f"no route brings a message to “{target}” after exactly this delay."
+            if any(end.queue == target for _, end in list_routes(params))
+            else describe_obstacle(params, queue)
         )
+        raise ParamsError({"delay": f"Delayboard cannot publish with this delay, because {why}"})
 
     def achievable(self, params: Params, delay: timedelta) -> timedelta:
         return max(_ZERO, delay)
@@ -87,6 +89,11 @@ class DelayChain(Pattern, parts=(parameters,)):
         found = {chain.queue(name).message_ttl for name in chain.queues if name not in linked}
         found |= {end.after for _, end in list_routes(params)}
         return tuple(sorted(ttl for ttl in found if ttl)) or (_ZERO,)
+
+    def describe_no_delay(self, params: Params) -> str:
+        if chain_of(params).is_native:
+            return super().describe_no_delay(params)
+        return "as each message states"
 
     def longest(self, params: Params) -> timedelta:
         """The sum of its queues where one trip may pass several."""
@@ -151,13 +158,14 @@ class DelayChain(Pattern, parts=(parameters,)):
         return sorted({(end.after, end.queue, end.queue) for _, end in list_routes(params)})
 
     def untried(self, params: Params, found: Definitions) -> Sequence[str]:
-        """Each delay queue that none of its routes passes."""
-        passed = {hop.queue for _, end in list_routes(params) for hop in end.hops}
+        """Each delay queue that no message is known to pass by one of its entries."""
+        known = {(route.exchange, route.routing_key) for route, _ in list_routes(params)}
+        chain = chain_of(params)
+        tried = {one.queue for one in chain.entries if (one.exchange, one.routing_key) in known}
         return [
-            f"No route through “{queue.name}” was traced, because "
-            + describe_obstacle(params, queue)
-            for queue in chain_of(params).waiting
-            if queue.name not in passed
+            f"No route was traced, because {describe_obstacle(params, queue)}"
+            for queue in chain.waiting
+            if queue.name not in tried
         ]
 
     def probe_obstacle(self, params: Params, found: Definitions) -> str:
@@ -170,8 +178,7 @@ class DelayChain(Pattern, parts=(parameters,)):
         return find_probe_route(params, delay, probe)
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
-        chain = chain_of(params)
-        return (chain.phrase, *describe_observation(chain))
+        return (chain_of(params).phrase,)
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
         return reader_of(params).read(copy)
@@ -193,7 +200,32 @@ class DelayChain(Pattern, parts=(parameters,)):
         return super().consumer_example(params)
 
     def code_values(self, params: Params) -> Mapping[str, Any]:
-        return {"queue": next(iter(params.queues), params.name)}
+        # The first to each end: by an exchange, where one is passed.
+        routes = {(end.after, end.queue): route for route, end in reversed(list_routes(params))}
+        lines = [
+            f"channel.basic_publish({write_code(route.exchange)}, {write_code(route.routing_key)}, "
+            f"body, properties)  # arrives in {queue} after {format_delay(delay)}"
+            for (delay, queue), route in sorted(routes.items(), key=lambda one: one[0])
+            if not route.headers
+        ]
+        waits = next(iter(chain_of(params).waiting), None)
+        if (
+            not lines
+            and waits is not None
+            and waits.message_ttl_ms is None
+            and not chain_of(params).is_native
+        ):
+            lines = [
+                'properties.expiration = "60000"  # milliseconds',
+                f'channel.basic_publish("", {write_code(waits.name)}, body, properties)',
+            ]
+        if not lines and waits is not None:
+            lines = [f"# None is known, because {describe_obstacle(params, waits)}"]
+        return {
+            "publish": Code(
+                "\n".join(make_printable(one, LONGEST_LINE) for one in lines[:MOST_EXAMPLES])
+            )
+        }
 
 
 class RetryChain(DelayChain):

@@ -56,24 +56,25 @@ def describe_obstacle(params: Params, queue: Queue) -> str:
     """Why no route through this delay queue is known: the end of a sentence, and what helps."""
     chain = chain_of(params)
     if chain.is_native:
-        return f"RabbitMQ delays failed messages in the queue itself ({DELAYED_RETRY})."
+        return f"RabbitMQ delays failed messages in “{queue.name}” itself ({DELAYED_RETRY})."
     if queue.message_ttl_ms is None:
         return (
-            "the queue has no x-message-ttl, so each message states its own delay. A queue with a "
-            "TTL for each delay would have a route."
+            f"the queue “{queue.name}” has no x-message-ttl, so each message states its own delay. "
+            "A queue with a TTL for each delay would have a route."
         )
     entry = next((one for one in chain.entries if one.queue == queue.name), None)
     if entry is None:
-        return "nothing leads into it."
+        return f"nothing leads into “{queue.name}”."
     ends = trace(params, publish_by(entry))
     if len(ends) > 1:
         return (
-            f"its messages arrive in {len(ends)} queues. A direct exchange with a key for each "
-            "queue would tell them apart."
+            f"messages of “{queue.name}” arrive in {len(ends)} queues. A direct exchange with a "
+            "key for each queue would tell them apart."
         )
-    return (
-        f"{ends[0].why}. Its messages keep their own routing keys (or CC header), because the "
+    kept = (
+        f" Messages of “{queue.name}” keep their own routing keys (or CC header), because the "
         "queue has no x-dead-letter-routing-key."
         if queue.dead_letter_routing_key is None
-        else f"{ends[0].why}."
+        else ""
     )
+    return f"{ends[0].why}.{kept}"
