@@ -5,6 +5,7 @@ import pytest
 from tests.graph.pictures import LADDER, bound, level_set, pair, seen
 from topology.content.text import count_text
 from topology.definitions import Arguments, Binding, Definitions, Queue
+from topology.graph.edges import edges_of
 from topology.graph.live_values import (
     MARK_WORDS,
     level_names,
@@ -41,6 +42,7 @@ def test_small_rates_keep_a_digit_and_none_looks_like_zero(rate: float | None, t
         ({}, QueueNumbers(messages=0), "empty"),
         ({}, QueueNumbers(messages=1, consumers=1), "busy"),
         ({}, QueueNumbers(messages=1, consumers=0), "no_consumer"),
+        ({"x-dead-letter-exchange": ""}, QueueNumbers(messages=1, consumers=0), "no_consumer"),
         ({"x-message-ttl": 1000}, QueueNumbers(messages=1, consumers=0), "waiting"),
         ({"x-max-length": 5}, QueueNumbers(messages=5, consumers=1), "full"),
         ({}, QueueNumbers(messages=1, consumers=1, state="down"), "down"),
@@ -141,3 +143,11 @@ def test_a_live_page_is_told_of_a_consumer_and_of_what_is_held() -> None:
     assert snapshot_cells(snapshot)[f"queue/{name}/stuck"] == "3"
     quiet = seen(level_set(), {name: QueueNumbers(0, 0, 0, 1)})
     assert snapshot_marks(quiet)[f"queue/{name}"] == "taken"
+
+
+def test_a_delay_queue_whose_messages_state_their_expirations_waits_for_no_consumer() -> None:
+    delay = Queue("mail.delay", arguments=Arguments({"x-dead-letter-exchange": ""}))
+    assert queue_mark(delay, QueueNumbers(messages=1, consumers=0)) == "waiting"
+    assert queue_mark(delay, QueueNumbers(messages=1, consumers=1)) == "busy"
+    (edge,) = [one for one in edges_of(Definitions.of([delay])) if one.kind == "dead-letter"]
+    assert edge.label == "expired"

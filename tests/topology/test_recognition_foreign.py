@@ -20,6 +20,7 @@ from topology.patterns.quorum_retry.pattern import quorum_retry
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
+from topology.patterns.table import KINDS
 from topology.provisioning.recognition import departures, recognize
 from topology.snapshot import QueueNumbers
 from topology.structure.copies import Copy
@@ -162,6 +163,8 @@ def test_an_empty_binding_key_is_not_read_as_the_name() -> None:
     empty = of(*(replace(binding, routing_key="") for binding in quorum.bindings))
     native = only(Definitions(quorum.exchanges, quorum.queues) | empty)
     assert (native.kind, chain_of(native.params).is_native) == ("retry_chain", True)
+    published = Copy("", native.params.queues[0], {})
+    assert KINDS[native.kind].read_copy(native.params, published) is None
     assert only(quorum).kind == "quorum_retry"
 
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from topology.content.text import count_text
 from topology.definitions import Definitions, Queue
 from topology.snapshot import QueueNumbers, Snapshot, count_stuck_in, has_stuck
+from topology.structure.find_chains import may_delay
 
 Mark: TypeAlias = Literal[
     "unknown", "down", "stuck", "full", "taken", "no_consumer", "waiting", "busy", "empty"
@@ -119,7 +120,7 @@ def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = F
         return "empty"
     if numbers.consumers:
         return "busy"
-    if queue.message_ttl_ms is not None:
+    if queue.message_ttl_ms is not None or (may_delay(queue) and numbers.consumers == 0):
         return "waiting"
     # No statement about consumers when RabbitMQ did not report them.
     return "busy" if numbers.consumers is None else "no_consumer"

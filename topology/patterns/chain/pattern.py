@@ -181,7 +181,8 @@ class DelayChain(Pattern, parts=(parameters,)):
         return (chain_of(params).phrase,)
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
-        return reader_of(params).read(copy)
+        """None where the work queue itself delays: a publish into it waits for a consumer alone."""
+        return None if chain_of(params).is_native else reader_of(params).read(copy)
 
     def read_copy(self, params: Params, copy: Copy) -> Reading | None:
         """The route that the copy takes has its expiration."""
