@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
+from typing import TypeAlias
 
 from django.conf import settings
 from django.core.management import call_command
@@ -18,13 +20,15 @@ from analytics.recorder.record import record
 from delayboard.demo.node import PrivateNode
 from tests.bench.figures import say
 from tests.brokers import Vhost, call_api, root_of
-from tests.builders import address_of, applied_pair
+from tests.builders import address_of, applied_pair, declare_in, make_broker
 from tests.flood.counting import LineCount
 from tests.flood.generator import Flood
 from tests.rooted import make_node
+from tests.topology.builders import a_queue
 from topology.broker.management.client import Management
-from topology.definitions import Binding, Queue
+from topology.definitions import Binding, Exchange, Queue
 from topology.models import Topology
+from topology.operations import adopt, provision
 from topology.provisioning.taps import TapType
 
 MESSAGES = 40_000
@@ -33,6 +37,7 @@ ROUNDS = 2
 # How many messages one ack of the bare consumer speaks for -> its queue beside a classic tap.
 BARE = {100: "bare-100", 1: "bare-1"}
 PATIENCE_SECONDS = 120.0
+Make: TypeAlias = Callable[[Vhost, str, TapType], Topology]
 
 
 @dataclass(frozen=True)
@@ -45,26 +50,53 @@ class Rates:
 
 def measure(folder: Path) -> None:
     call_command("migrate", verbosity=0)
-    pairs: list[tuple[str, TapType]] = [("3.10", "classic"), ("4.3", "classic"), ("4.3", "stream")]
-    for generation, kind in pairs:
+    cases: list[tuple[str, TapType, Make]] = [
+        ("3.10", "classic", make_pair),
+        ("4.3", "classic", make_pair),
+        ("4.3", "classic", adopt_chain),
+        ("4.3", "stream", make_pair),
+    ]
+    for generation, kind, make in cases:
         root = root_of(generation)
-        with make_node(folder / f"{generation}-{kind}", "bench", 1000, root) as node:
-            rounds = [one_round(node, f"{kind}-{number}", kind) for number in range(ROUNDS)]
+        of = " of an adopted chain" if make is adopt_chain else ""
+        place = folder / f"{generation}-{kind}{of.replace(' ', '-')}"
+        with make_node(place, "bench", 1000, root) as node:
+            rounds = [one_round(node, f"{kind}-{number}", kind, make) for number in range(ROUNDS)]
         ours = max(rates.recorder for rates in rounds)
         for every in BARE:
             bare = max(rates.bare[every] for rates in rounds)
             acks = f"acks every {every}" if every > 1 else "acks each one"
             wanted = "; at least 0.5 is wanted" if every > 1 else ""
             note = f"{ours:.0f}/s against {bare:.0f}/s{wanted}"
-            say(f"recorder, {kind} tap, to a consumer that {acks}", ours / bare, note)
+            say(f"recorder, {kind} tap{of}, to a consumer that {acks}", ours / bare, note)
 
 
-def one_round(node: PrivateNode, name: str, kind: TapType) -> Rates:
+def make_pair(vhost: Vhost, name: str, tap_type: TapType) -> Topology:
+    return applied_pair(vhost, name=name, delay="1h", tap_type=tap_type)
+
+
+def adopt_chain(vhost: Vhost, name: str, tap_type: TapType) -> Topology:
+    """The chain of somebody else who publishes into it by an exchange, as golevelup does."""
+    declare_in(
+        vhost,
+        Exchange(f"{name}-retry"),
+        Exchange(name),
+        a_queue(f"{name}.wait", ttl=3_600_000, dlx=name, key=name),
+        Queue(name),
+        Binding(f"{name}-retry", f"{name}.wait", name),
+        Binding(name, name, name),
+    )
+    topology, _ = adopt.adopt(None, make_broker(vhost), "retry_chain", name)
+    provision.start_recording(None, topology, tap_type=tap_type)
+    return topology
+
+
+def one_round(node: PrivateNode, name: str, kind: TapType, make: Make) -> Rates:
     """In a vhost of its own: fill the tap, read it bare, record it."""
     call_api(node, "PUT", f"vhosts/{name}", {})
     urls = (f"{node.amqp_url.rpartition('/')[0]}/{name}", node.management_url)
     vhost = Vhost(*urls, name, node.username, node.password)
-    topology = applied_pair(vhost, name=name, delay="1h", tap_type=kind)
+    topology = make(vhost, name, kind)
     is_stream = kind == "stream"
     with Management(address_of(vhost)) as management:
         for queue in () if is_stream else BARE.values():

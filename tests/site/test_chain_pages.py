@@ -193,3 +193,13 @@ def test_the_code_publishes_by_a_route_that_arrives_or_says_why_not(name: str, l
 def test_a_chain_whose_messages_state_their_delays_says_so_in_the_list() -> None:
     assert adopt_shape("by expiration").summary == "as each message states"
     assert adopt_shape("native").summary == "retries, no delay of new messages"
+
+
+def test_a_chain_that_lost_a_binding_is_not_in_sync_since_it_was_adopted() -> None:
+    """It was whole when it was adopted: that it is incomplete is a change."""
+    row = adopt_shape("linked")
+    know(row.broker, *(one for one in LINKED if one != LINKED[-1]))
+    text = overview_of(row, Role.OPERATOR)
+    assert "<h2>Not in sync</h2>" in text
+    assert "changed since the topology was adopted" in text
+    assert "1 new object<" in text
