@@ -19,7 +19,7 @@ class TopologyChoice(forms.ModelChoiceField):  # type: ignore[type-arg]
     """Names are unique on one broker only, so each choice contains the broker."""
 
     def label_from_instance(self, obj: Topology) -> str:
-        offered = obj.pattern.delays(obj.parsed)
+        offered = [delay for delay in obj.pattern.delays(obj.parsed) if delay]
         few = ", ".join(format_delay(delay) for delay in offered[:3])
         kind = obj.pattern.EXPLANATION.title.lower()
         return f"{obj.name} on {obj.broker.name}: {kind}" + (f", {few}" if offered else "")

@@ -203,3 +203,9 @@ def test_a_chain_that_lost_a_binding_is_not_in_sync_since_it_was_adopted() -> No
     assert "<h2>Not in sync</h2>" in text
     assert "changed since the topology was adopted" in text
     assert "1 new object<" in text
+
+
+def test_a_chain_without_a_delay_of_its_own_is_offered_without_one() -> None:
+    row = adopt_shape("by expiration")
+    text = text_of(signed_in(Role.OPERATOR).get(reverse("publish")))
+    assert f"{row.name} on {row.broker.name}: delay chain</option>" in text
