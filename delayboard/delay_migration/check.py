@@ -84,12 +84,17 @@ def describe_too_long(target: Topology, delay: timedelta) -> str:
     )
 
 
+def find_source_problem(source: Topology) -> str:
+    """Why nothing can be moved from it, wherever to; "" where something can."""
+    if source.kind in CHAIN_KINDS:
+        return find_chain_obstacle(source.parsed)
+    return "" if source.kind in (LEVELS, HOLDS, *REASONS) else OTHERS
+
+
 def refuse_unfit(source: Topology, target: Topology) -> None:
     """Raises Refusal where nothing can be moved from the one to the other."""
-    if source.kind in CHAIN_KINDS and (obstacle := find_chain_obstacle(source.parsed)):
-        raise Refusal(obstacle)
-    if source.kind not in (LEVELS, HOLDS, *CHAIN_KINDS, *REASONS):
-        raise Refusal(OTHERS)
+    if problem := find_source_problem(source):
+        raise Refusal(problem)
     for topology in (source, target):
         if topology.state == State.DELETED:
             raise Refusal(f"“{topology.name}” is deleted. Choose another topology.")

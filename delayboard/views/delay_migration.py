@@ -16,7 +16,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.delay_migration import request as requests
-from delayboard.delay_migration.check import check
+from delayboard.delay_migration.check import check, find_source_problem
 from delayboard.delay_migration.move_messages import malformed_queue
 from delayboard.models import DelayMigration
 from delayboard.models.background_task import MIGRATIONS, is_missing
@@ -48,6 +48,7 @@ def migrate_delays(request: HttpRequest, source: Topology) -> HttpResponse:
         "malformed_queue": malformed_queue(source),
         "can_request": not is_open,
         "worker_is_missing": is_missing(MIGRATIONS),
+        "source_problem": find_source_problem(source),
     }
     if slug := request.GET.get("target"):
         target = context["target"] = targets.filter(slug=slug).first()

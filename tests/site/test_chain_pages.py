@@ -209,3 +209,15 @@ def test_a_chain_without_a_delay_of_its_own_is_offered_without_one() -> None:
     row = adopt_shape("by expiration")
     text = text_of(signed_in(Role.OPERATOR).get(reverse("publish")))
     assert f"{row.name} on {row.broker.name}: delay chain</option>" in text
+
+
+def test_what_keeps_messages_of_a_chain_from_a_migration_is_said_before_a_target_is_chosen() -> (
+    None
+):
+    row = adopt_shape("native")
+    text = text_of(signed_in(Role.OPERATOR).get(reverse("migrate_delays", args=[row.slug])))
+    assert "RabbitMQ delays failed messages in “" in text
+    assert "No target" not in text
+    linked = adopt_shape("linked")
+    text = text_of(signed_in(Role.OPERATOR).get(reverse("migrate_delays", args=[linked.slug])))
+    assert "no queue shows when they are due" in text
