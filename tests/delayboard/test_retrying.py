@@ -17,13 +17,9 @@ from tests.builders import make_broker
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Definitions
 from topology.models import Broker, State, Topology
-from topology.operations.topology_rows import create_topology
-from topology.patterns.chain.params import claim
-from topology.patterns.chain.pattern import retry_chain
-
-
 from topology.operations.topology_rows import create_topology, take_over
 from topology.patterns.chain.params import claim
+from topology.patterns.chain.pattern import retry_chain
 from topology.patterns.table import PATTERNS
 from topology.redaction import NOTHING
 from topology.snapshot import QueueNumbers, Snapshot

@@ -55,6 +55,8 @@ def _index(params: Params) -> tuple[Index, frozenset[str]]:
 def describe_obstacle(params: Params, queue: Queue) -> str:
     """Why no route through this delay queue is known: the end of a sentence, and what helps."""
     chain = chain_of(params)
+    if chain.held_by:
+        return f"workers of {chain.held_by} hold the messages of “{queue.name}” until they are due."
     if chain.is_native:
         return f"RabbitMQ delays failed messages in “{queue.name}” itself ({DELAYED_RETRY})."
     if queue.message_ttl_ms is None:
