@@ -8,17 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.parked.causes import (
-    Origin,
-    class_of_trace,
-    exception_of,
-    message_type_of,
-    origin_of,
-)
 from delayboard.dead_letters.parked.failure import LONGEST, REPUBLISHED, Failure, failure_of
 from tests.delayboard.builders import a_death, a_message, deaths_header
 from topology.broker.properties.read import build_properties
-from topology.deaths import read_history
+from topology.deaths import History, read_history
 from topology.message import Message, Properties
 
 SPRING_TRACE = """\
@@ -62,63 +55,10 @@ CELERY = {"lang": "py", "task": "shop.tasks.ship", "id": "c6b5", "retries": 3}
 WOLVERINE = {"exception-type": "System.DivideByZeroException", "message-type": "Shop.Divide"}
 
 
-@pytest.mark.parametrize(
-    ("headers", "exception", "kind"),
-    [
-        (SPRING, "java.lang.IllegalStateException", "shop.Placed"),
-        (NSERVICEBUS, "System.TimeoutException", "Shop.PlaceOrder"),
-        (MASSTRANSIT, "System.InvalidOperationException", "Shop.SubmitOrder"),
-        (REBUS, "Rebus.Exceptions.RebusApplicationException", "Shop.Ship"),
-        (WOLVERINE, "System.DivideByZeroException", "Shop.Divide"),
-        (CELERY, "", "shop.tasks.ship"),
-        ({"MT-MessageType": "urn:message:Shop:Placed;urn:message:Shop:IOrder"}, "", "Shop:Placed"),
-        ({"cloudEvents:type": "shop.order.placed"}, "", "shop.order.placed"),
-        ({"ce-type": "shop.order.placed"}, "", "shop.order.placed"),
-        ({"x-exception-type": b"ValueError"}, "ValueError", ""),
-        ({}, "", ""),
-    ],
-)
-def test_what_each_library_tells(headers: dict[str, Any], exception: str, kind: str) -> None:
-    message = a_message(headers=headers)
-    assert (exception_of(message.headers), message_type_of(message)) == (exception, kind)
-
-
 def test_the_property_type_counts_when_no_header_does() -> None:
-    assert message_type_of(a_message(headers={}, type="Shop.Placed, Shop")) == "Shop.Placed"
-    assert message_type_of(a_message(headers=CELERY, type="direct")) == "shop.tasks.ship"
-
-
-@pytest.mark.parametrize(
-    ("trace", "reported"),
-    [
-        ("java.io.IOException: disk\n\tat a.B.c(B.java:1)", "java.io.IOException"),
-        ("ValueError: invalid literal", "ValueError"),
-        ("shop.Outer$InnerException\n\tat x", "shop.Outer$InnerException"),
-        ("", ""),
-        ("\n", ""),
-        ("*** no class", ""),
-        (SPRING_TRACE.split("Caused by")[0], SPRING_TRACE.split(":")[0]),
-    ],
-)
-def test_the_class_of_a_stack_trace(trace: str, reported: str) -> None:
-    assert class_of_trace(trace) == reported
-
-
-@pytest.mark.parametrize(
-    ("headers", "origin"),
-    [
-        (SPRING, Origin("", "orders", "orders.placed")),
-        (NSERVICEBUS, Origin("Sales")),
-        ({"NServiceBus.FailedQ": "Sales@MACHINE"}, Origin("Sales")),
-        (MASSTRANSIT, Origin("submit order")),
-        ({"MT-Fault-InputAddress": "rabbitmq://[bad"}, None),
-        (REBUS, Origin("shipping")),
-        ({"x-exception-message": "boom"}, Origin()),
-        (CELERY, None),
-    ],
-)
-def test_where_a_republished_message_failed(headers: dict[str, Any], origin: Origin | None) -> None:
-    assert origin_of(headers) == origin
+    reported = failure_of(a_message(headers={}, type="Shop.Placed, Shop"), History(), "dead")
+    assert reported.message_type == "Shop.Placed"
+    assert failure(CELERY).message_type == "shop.tasks.ship"
 
 
 def failure(headers: dict[str, Any], queue: str = "dead") -> Failure:
@@ -209,4 +149,4 @@ def test_whatever_headers_hold_a_failure_is_texts_that_fit(
 
 def test_a_long_trace_is_read_in_no_time() -> None:
     properties = build_properties({"rbs2-error-details": "a." * 100_000})
-    assert exception_of(properties.headers) == ""
+    assert failure(dict(properties.headers)).exception == ""

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.parked.causes import exception_message_of
 from delayboard.dead_letters.parked.failure import failure_of
 from delayboard.dead_letters.parked.placeholders import (
     LONGEST,
@@ -18,6 +17,7 @@ from delayboard.dead_letters.parked.placeholders import (
 )
 from tests.delayboard.builders import a_death, a_message, deaths_header
 from topology.deaths import read_history
+from topology.clients.describe import describe
 from topology.message import Message
 
 SAME = ""
@@ -309,4 +309,5 @@ def test_messages_of_exceptions_part_groups_but_their_ids_do_not() -> None:
 def test_the_first_line_of_what_the_exception_said(
     headers: dict[str, object], expected: str
 ) -> None:
-    assert exception_message_of(headers) == expected
+    read = describe(headers)
+    assert (read.exception_message if read else None) == (expected or None)

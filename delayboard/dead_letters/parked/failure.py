@@ -7,13 +7,9 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from analytics.events import clean
-from delayboard.dead_letters.parked.causes import (
-    exception_message_of,
-    exception_of,
-    message_type_of,
-    origin_of,
-)
 from delayboard.dead_letters.parked.placeholders import put_placeholders
+from topology.clients.describe import Description, describe
+from topology.clients.forms import name_of_type
 from topology.deaths import History
 from topology.message import Message
 
@@ -26,7 +22,7 @@ REPUBLISHED = "republished"
 class Failure:
     """Its first failure: the queue, the reason, and the exchange and key of its publish.
 
-    `exception`, `message_type` and `exception_message` come from headers that libraries write.
+    `exception`, `message_type` and `exception_message` are what its client library wrote.
     All are texts that a database can store, at most 255 characters, "" when unknown.
     `routing_key` and `exception_message` have placeholders for ids (`placeholders.RULES`).
     `parked_from` is the queue of the dead letter where nothing records in which queue it failed,
@@ -56,16 +52,20 @@ _failure = lru_cache(maxsize=256)(Failure)
 def failure_of(message: Message, history: History, queue: str) -> Failure:
     """Of the first death that was no expiry, else what its consumer wrote when it published it on
     (the reason is REPUBLISHED), else of the first expiry. The message is in `queue`."""
-    exception, kind = exception_of(message.headers), message_type_of(message)
-    message_text = put_placeholders(clean(exception_message_of(message.headers)))
+    read = describe(message.headers, message.body, message.routing_key) or Description("")
     death = history.first_failure
-    origin = origin_of(message.headers) if death is None else None
-    has_place = death is not None or (origin is not None and origin.queue != "")
-    parked_from = "" if has_place else fit_column(queue)
-    causes = (fit_column(exception), fit_column(kind), message_text, parked_from)
-    if origin is not None:
-        place = (fit_column(origin.queue), REPUBLISHED, fit_column(origin.exchange))
-        return _failure(*place, put_placeholders(fit_column(origin.routing_key)), *causes)
+    is_republished = death is None and read.is_of_failure
+    parked_from = "" if death is not None or (is_republished and read.queue) else fit_column(queue)
+    causes = (
+        fit_column(read.exception_type or ""),
+        # Headers come before the property `type`, which everybody uses differently.
+        fit_column(read.message_type or name_of_type(message.properties.type or "")),
+        put_placeholders(clean(read.exception_message or "")),
+        parked_from,
+    )
+    if is_republished:
+        place = (fit_column(read.queue or ""), REPUBLISHED, fit_column(read.exchange or ""))
+        return _failure(*place, put_placeholders(fit_column(read.routing_key or "")), *causes)
     death = death or next(iter(history.deaths), None)
     if death is None:
         return _failure("", "", "", "", *causes)

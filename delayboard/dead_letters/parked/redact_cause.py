@@ -9,12 +9,11 @@ from __future__ import annotations
 from copy import copy
 from functools import lru_cache
 
-from delayboard.dead_letters.parked.causes import EXCEPTIONS, MESSAGES, TYPES
 from delayboard.models import MessageGroup, ParkedMessage
+from topology.clients.conventions import built_in
 from topology.redaction import HIDDEN, Redaction
 
-# By RabbitMQ and by libraries (causes.origin_of); the headers of the first and last death repeat
-# x-death.
+# By RabbitMQ; the headers of the first and last death repeat x-death.
 _PLACES = (
     "x-death",
     *(
@@ -22,24 +21,20 @@ _PLACES = (
         for which in ("first", "last")
         for what in ("queue", "reason", "exchange")
     ),
-    "x-original-exchange",
-    "x-original-routingKey",
-    "NServiceBus.FailedQ",
-    "MT-Fault-InputAddress",
-    "rbs2-source-queue",
 )
-# Columns of a group, and of a message, by the headers, and names within x-death, behind them.
-_BEHIND: dict[str, tuple[str, ...]] = {
-    "died_in": (*_PLACES, "queue"),
-    "parked_from": (*_PLACES, "queue"),
-    "reason": (*_PLACES, "reason"),
-    "exchange": (*_PLACES, "exchange"),
-    "routing_key": (*_PLACES, "routing-keys"),
-    "exception": tuple(name for name, _ in EXCEPTIONS),
-    "message_type": tuple(name for name, _ in TYPES),
-    "exception_message": tuple(name for name, _ in MESSAGES),
-    "deaths": ("x-death", "count"),
-    "died_at": ("x-death", "time"),
+# Columns of a group, and of a message: the headers, and names within x-death, behind them, and
+# what a client library may state of them.
+_BEHIND: dict[str, tuple[tuple[str, ...], str]] = {
+    "died_in": ((*_PLACES, "queue"), "queue"),
+    "parked_from": ((*_PLACES, "queue"), "queue"),
+    "reason": ((*_PLACES, "reason"), "queue"),
+    "exchange": ((*_PLACES, "exchange"), "exchange"),
+    "routing_key": ((*_PLACES, "routing-keys"), "routing_key"),
+    "exception": ((), "exception_type"),
+    "message_type": ((), "message_type"),
+    "exception_message": ((), "exception_message"),
+    "deaths": (("x-death", "count"), ""),
+    "died_at": (("x-death", "time"), ""),
 }
 _CAUSES = ("exception", "exception_message", "message_type")
 _OF_GROUP = ("died_in", "parked_from", "reason", "exchange", "routing_key", *_CAUSES)
@@ -50,7 +45,20 @@ _HISTORY = frozenset(_BEHIND).difference(_CAUSES)
 def hidden_columns(rules: Redaction) -> frozenset[str]:
     """The redacted columns of a group, and `deaths` and `died_at` of a message."""
     return frozenset(
-        column for column, names in _BEHIND.items() if any(map(rules.hides_header, names))
+        column
+        for column, (names, fact) in _BEHIND.items()
+        if any(map(rules.hides_header, names)) or _hides_fact(rules, fact)
+    )
+
+
+def _hides_fact(rules: Redaction, fact: str) -> bool:
+    """Whether a rule redacts any place where a library may state it."""
+    places = (one.pointer for each in built_in() for one in each.facts.get(fact, ()))
+    return any(
+        any(map(rules.hides_header, steps))
+        if root == "headers"
+        else any(rules.hides_body_path(".".join(steps[:end])) for end in range(1, len(steps) + 1))
+        for root, *steps in places
     )
 
 

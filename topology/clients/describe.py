@@ -1,0 +1,79 @@
+"""What the client library of a failed message wrote into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from topology.clients.conventions import Convention, built_in
+from topology.clients.forms import FORMS
+from topology.clients.parts import Parts
+
+
+@dataclass(frozen=True)
+class Description:
+    """Each is None where the library, or this message, does not state it.
+
+    `exchange`, `routing_key` and `queue` say where the message came from before it failed;
+    `attempt` numbers the one that failed, from 1, of `attempts`. Times are in UTC.
+    """
+
+    library: str
+    exchange: str | None = None
+    routing_key: str | None = None
+    queue: str | None = None
+    exception_type: str | None = None
+    exception_message: str | None = None
+    stack_trace: str | None = None
+    machine: str | None = None
+    failed_at: datetime | None = None
+    attempt: int | None = None
+    attempts: int | None = None
+    message_id: str | None = None
+    correlation_id: str | None = None
+    message_type: str | None = None
+    publisher: str | None = None
+
+    @property
+    def is_of_failure(self) -> bool:
+        """Whether it states a failure: where the message failed, or by which exception."""
+        stated = (self.exchange, self.queue, self.exception_type, self.exception_message)
+        return any(one is not None for one in stated)
+
+
+def describe(
+    headers: Any, body: Any = b"", routing_key: Any = "", own: Sequence[Convention] = ()
+) -> Description | None:
+    """None for a message of no known library; conventions of an operator's `own` come first.
+
+    What the library does not state is read from common headers. Reads what any client can have
+    sent, and never raises.
+    """
+    parts = Parts(headers, body, routing_key)
+    library = find_library(parts, own)
+    common = built_in()[-1]
+    stated = _read_facts(common, parts)
+    if library is not None:
+        stated |= {name: value for name, value in _read_facts(library, parts).items() if value}
+    elif not any(stated.values()):
+        return None
+    return Description((library or common).name, **stated)
+
+
+def find_library(parts: Parts, own: Sequence[Convention] = ()) -> Convention | None:
+    """The convention of the library that wrote the message."""
+    for convention in (*own, *built_in()):
+        for row in convention.known_by:
+            if row and all(parts.get(pointer) is not None for pointer in row):
+                return convention
+    return None
+
+
+def _read_facts(convention: Convention, parts: Parts) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, facts in convention.facts.items():
+        read = (FORMS[fact.form](parts.get(fact.pointer)) for fact in facts)
+        values[name] = next((value for value in read if value is not None), None)
+    return values
