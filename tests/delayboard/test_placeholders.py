@@ -16,8 +16,8 @@ from delayboard.dead_letters.parked.placeholders import (
     put_placeholders,
 )
 from tests.delayboard.builders import a_death, a_message, deaths_header
-from topology.deaths import read_history
 from topology.clients.describe import describe
+from topology.deaths import read_history
 from topology.message import Message
 
 SAME = ""

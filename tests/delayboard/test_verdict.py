@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
@@ -17,6 +18,7 @@ from delayboard.dead_letters.replay.check.verdict import Verdict, make_verdict
 from tests.delayboard.builders import a_death, a_message, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
+from topology.clients.describe import describe
 from topology.deaths import Death, History
 from topology.definitions import (
     DELAYED_TYPE,
@@ -87,6 +89,46 @@ def test_a_parked_message_goes_back_to_where_it_was_before_its_earliest_failure(
 def test_a_key_that_reaches_another_queue_too_sends_it_straight_to_the_one_it_died_in() -> None:
     shared = shop(Binding("orders", "audit", "orders"))
     assert target(REJECTED, there=shared) == ("", "orders")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "expected"),
+    [
+        ({"MT-Fault-InputAddress": "rabbitmq://host/shop/orders"}, {}, ("", "orders")),
+        ({"MT-Fault-InputAddress": "rabbitmq://host/shop/gone"}, {}, None),
+        (
+            {"x-original-exchange": "orders", "x-original-routingKey": "orders"},
+            {},
+            ("orders", "orders"),
+        ),
+        # Which of two queues it failed in, nobody knows.
+        ({"x-original-exchange": "news", "x-original-routingKey": "x"}, {}, None),
+        ({"rascal": {"originalQueue": "orders", "originalExchange": "news"}}, {}, ("", "orders")),
+        (
+            {},
+            {
+                "RoutingKey": "x",
+                "Exchange": "news",
+                "Queue": "orders",
+                "Exception": "E",
+                "Message": "",
+            },
+            ("", "orders"),
+        ),
+        ({"x-exception-message": "boom"}, {}, None),
+    ],
+)
+def test_the_target_of_what_a_consumer_republished_is_what_its_library_wrote(
+    headers: dict[str, Any], body: dict[str, Any], expected: tuple[str, str] | None
+) -> None:
+    read = describe(headers, json.dumps(body).encode(), "dead")
+    for deaths in ((), (IN_HOLD,), (a_death("unknown delay", "expired"),)):
+        found = find_default_target(History(deaths), shop(), WAITS, read)
+        assert (found and (found.exchange, found.routing_key)) == expected
+    # What RabbitMQ says of a failure counts before it.
+    found = find_default_target(History((REJECTED,)), shop(), WAITS, read)
+    assert found is not None
+    assert found.routing_key == "orders"
 
 
 def test_the_reason_of_the_choice_is_told() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from topology.clients.conventions import Convention, built_in
 from topology.clients.forms import FORMS
 from topology.clients.parts import Parts
+from topology.message import Message
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ def describe(
     elif not any(stated.values()):
         return None
     return Description((library or common).name, **stated)
+
+
+def describe_message(message: Message) -> Description | None:
+    """What its library wrote into this message."""
+    return describe(message.headers, message.body, message.routing_key)
 
 
 def find_library(parts: Parts, own: Sequence[Convention] = ()) -> Convention | None:

@@ -10,6 +10,7 @@ from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.dead_letters.replay.check.default_target import Target, find_default_target
 from delayboard.dead_letters.replay.publish.header_values import HeaderRow, make_header_rows
+from topology.clients.describe import describe_message
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
 from topology.definitions import Definitions
 from topology.delays import format_delay
@@ -69,7 +70,9 @@ def show(
     )
     return Shown(
         peeked_message=peeked_message,
-        target=find_default_target(peeked_message.history, found, delay_queues),
+        target=find_default_target(
+            peeked_message.history, found, delay_queues, describe_message(peeked_message.message)
+        ),
         onward=onward(walked) if walked else "",
         **_content(peeked_message.message, redaction),
     )

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from analytics.events import clean
 from delayboard.dead_letters.parked.placeholders import put_placeholders
-from topology.clients.describe import Description, describe
+from topology.clients.describe import Description, describe_message
 from topology.clients.forms import name_of_type
 from topology.deaths import History
 from topology.message import Message
@@ -52,7 +52,7 @@ _failure = lru_cache(maxsize=256)(Failure)
 def failure_of(message: Message, history: History, queue: str) -> Failure:
     """Of the first death that was no expiry, else what its consumer wrote when it published it on
     (the reason is REPUBLISHED), else of the first expiry. The message is in `queue`."""
-    read = describe(message.headers, message.body, message.routing_key) or Description("")
+    read = describe_message(message) or Description("")
     death = history.first_failure
     is_republished = death is None and read.is_of_failure
     parked_from = "" if death is not None or (is_republished and read.queue) else fit_column(queue)

@@ -97,5 +97,7 @@ def _replay(row: ParkedMessage, known: Latest) -> dict[str, Any]:
     checker = MessageChecker(row.broker, DEFAULTS, known.snapshot)
     return {
         "is_checked": True,
-        "checked": checker.check_message(row.group_id, row.queue, bytes(row.properties)),
+        "checked": checker.check_message(
+            row.group_id, row.queue, bytes(row.properties), row.pk
+        ),
     }

@@ -19,6 +19,7 @@ class FrozenItem(NamedTuple):
     """
 
     pk: int
+    parked_message: int | None
     position: int
     group: int | None
     queue: str | None
@@ -39,6 +40,7 @@ class FrozenItem(NamedTuple):
 
 _COLUMNS = (
     "pk",
+    "parked_message_id",
     "position",
     "parked_message__group_id",
     "parked_message__queue",

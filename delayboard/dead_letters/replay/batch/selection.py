@@ -36,6 +36,10 @@ class SelectedMessage(NamedTuple):
     repeat_of: int | None
 
     @property
+    def parked_message(self) -> int:
+        return self.pk
+
+    @property
     def is_repeat(self) -> bool:
         return self.repeat_of is not None
 

@@ -19,6 +19,7 @@ from delayboard.dead_letters.replay.check.full_queues import find_limited_queues
 from delayboard.dead_letters.replay.check.route_checker import RouteChecker
 from delayboard.dead_letters.replay.check.targets import Destination, Targets
 from delayboard.dead_letters.replay.check.verdict import Verdict, make_refused
+from delayboard.models import ParkedMessage
 from topology import snapshots
 from topology.broker.failures import explain_timeout
 from topology.broker.properties.read import read_properties
@@ -90,12 +91,20 @@ class MessageChecker:
         self._targets = Targets(broker, options, self._routes.index)
         self._include_repeats = options.include_repeats
 
-    def check_message(self, group: int | None, queue: str, raw: bytes | None) -> CheckedTarget:
+    def check_message(
+        self, group: int | None, queue: str, raw: bytes | None, parked_message: int | None
+    ) -> CheckedTarget:
         """A message of this group from this queue, `raw` its properties; None: it was deleted."""
         if raw is None:
             return _make_target(None, make_refused(DELETED))
         properties = read_properties(bytes(raw))
-        aim = self._targets.choose(properties.headers, group)
+
+        def read_rest() -> tuple[bytes, str]:
+            rows = ParkedMessage.objects.filter(pk=parked_message or 0)
+            found = rows.values_list("body__data", "routing_key").first()
+            return (bytes(found[0]), found[1]) if found else (b"", "")
+
+        aim = self._targets.choose(properties.headers, group, read_rest)
         return self._check(aim, queue, properties)
 
     def check_rows(
@@ -105,7 +114,7 @@ class MessageChecker:
         return [
             None
             if row.is_repeat and not self._include_repeats
-            else self.check_message(row.group, row.queue or "", row.properties)
+            else self.check_message(row.group, row.queue or "", row.properties, row.parked_message)
             for row in rows
         ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,9 +13,11 @@ from delayboard.dead_letters.replay.batch.options import OptionError, Options, r
 from delayboard.dead_letters.replay.check.default_target import (
     Target,
     find_first_death,
+    find_stated_target,
     find_target,
 )
 from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
+from topology.clients.describe import Description, describe
 from topology.deaths import Death, read_history
 from topology.definitions import Definitions
 from topology.delays import EXAMPLES, format_delay
@@ -86,13 +88,26 @@ class Targets:
             return self._delay.choose(self._delay.typed, self._index.definitions)
         return None
 
-    def choose(self, headers: Headers, group: int | None = None) -> Destination:
-        """Of a message with these headers in this group."""
+    def choose(
+        self,
+        headers: Headers,
+        group: int | None = None,
+        read_rest: Callable[[], tuple[bytes, str]] = lambda: (b"", ""),
+    ) -> Destination:
+        """Of a message with these headers in this group.
+
+        `read_rest` reads its body and routing key, for what no death in x-death says.
+        """
         if (redirected := self._redirects.get(group or 0)) is not None:
             return Destination(redirected)
         if self.shared is not None:
             return self.shared
-        death = find_first_death(read_history(headers), self._waits)
+        history = read_history(headers)
+        if history.first_failure is None:
+            read = describe(headers, *read_rest())
+            if read is not None and read.is_of_failure:
+                return self._find_stated(read)
+        death = find_first_death(history, self._waits)
         if death is None:
             return Destination(None, refusal=UNKNOWN_TARGET)
         cache_key = ("", "", death.queue)
@@ -103,6 +118,19 @@ class Targets:
                 self._known.clear()
             self._known[cache_key] = self._find(death)
         return self._known[cache_key]
+
+    def _find_stated(self, read: Description) -> Destination:
+        if self._delay is not None:
+            return self._delay.choose(read.queue or "", self._index.definitions)
+        if self._options.mode == TargetMode.FIRST_QUEUE and read.queue:
+            why = f"the queue in which it failed, as {read.library} recorded it"
+            return Destination(Target("", read.queue, why))
+        target = find_stated_target(read, self._index)
+        if target is not None and self._options.mode == TargetMode.DEFAULT:
+            return Destination(target)
+        missing = read.queue if read.queue and read.queue not in self._index.queues else ""
+        refusal = NO_QUEUE.format(queue=missing) if missing else UNKNOWN_TARGET
+        return Destination(None, refusal=refusal)
 
     def _find(self, death: Death) -> Destination:
         if self._delay is not None:

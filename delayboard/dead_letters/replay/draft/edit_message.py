@@ -60,7 +60,9 @@ def edit_message(
         undo_edit(user, item, version=version)
         return None
     checker = _make_checker(item.batch)
-    checked = checker.check_message(parked_message.group_id, parked_message.queue, raw)
+    checked = checker.check_message(
+        parked_message.group_id, parked_message.queue, raw, parked_message.pk
+    )
     with transaction.atomic():
         _lock_draft(item, version)
         if body is not None:
@@ -92,7 +94,10 @@ def undo_edit(user: Any, item: ReplayItem, *, version: str | None = None) -> Non
     version = found if version is None else version
     checker = _make_checker(item.batch)
     checked = checker.check_message(
-        parked_message.group_id, parked_message.queue, bytes(parked_message.properties)
+        parked_message.group_id,
+        parked_message.queue,
+        bytes(parked_message.properties),
+        parked_message.pk,
     )
     with transaction.atomic():
         _lock_draft(item, version)
