@@ -63,6 +63,14 @@ def add_arguments(parser: CommandParser) -> None:
     how = parser.add_argument_group("how")
     how.add_argument("--limit", metavar="N", help="replay at most so many messages")
     how.add_argument("--include-repeats", action="store_true", help="include possible repeats")
+    how.add_argument(
+        "--keep-counters",
+        action="store_true",
+        help="keep the retry counters of the client library, which are reset by default",
+    )
+    how.add_argument(
+        "--unwraps", action="store_true", help="send the message inside an envelope of EasyNetQ"
+    )
     how.add_argument("--rate", metavar="N", help="messages a second")
     how.add_argument("--order", choices=Order.values)
     how.add_argument(

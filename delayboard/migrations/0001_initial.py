@@ -862,6 +862,8 @@ class Migration(migrations.Migration):
                 ("newest", models.BigIntegerField(null=True)),
                 ("limit", models.PositiveIntegerField(null=True)),
                 ("include_repeats", models.BooleanField(default=False)),
+                ("keep_counters", models.BooleanField(default=False)),
+                ("unwraps", models.BooleanField(default=False)),
                 ("prepared_to", models.BigIntegerField(default=0)),
                 ("claimed_to", models.PositiveIntegerField(default=0)),
                 (

@@ -123,6 +123,8 @@ class ReplayBatch(models.Model):
     newest = models.BigIntegerField(null=True)
     limit = models.PositiveIntegerField(null=True)
     include_repeats = models.BooleanField(default=False)
+    keep_counters = models.BooleanField(default=False)
+    unwraps = models.BooleanField(default=False)
     prepared_to = models.BigIntegerField(default=0)
     claimed_to = models.PositiveIntegerField(default=0)
 

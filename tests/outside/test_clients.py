@@ -18,7 +18,7 @@ from topology.broker.management.observe import observe
 from topology.delays import milliseconds
 from topology.findings.find import Finder
 from topology.findings.severity import Severity
-from topology.message import Message
+from topology.message import REPLAYS_HEADER, Message
 from topology.models import Broker, Role
 from topology.routing.trace_route import ask
 from topology.snapshot import Snapshot
@@ -52,9 +52,11 @@ def test_a_client_s_route_findings_and_dead_letters(
     with running(client, vhost, delays_ms=[delay], failing=1, hopeless=1, rounds=ROUNDS) as written:
         written.await_ends(3)
         snapshot = eventually(lambda: consumed(broker, client), "the consumer is reported")
+        each_round_is_on_time(written)
+        arrives_as_logged(client, snapshot, written, delay)
+        if client.dead:
+            starts_afresh(broker, operator, client, written)
         dead = peeked(vhost, client.dead) if client.dead else None
-    each_round_is_on_time(written)
-    arrives_as_logged(client, snapshot, written, delay)
     findings = Finder().find(broker.pk, snapshot)
     severe = {one.rule.id for one in findings if one.severity >= Severity.STUCK}
     assert severe == set()
@@ -134,13 +136,28 @@ def arrives_as_logged(client: Client, snapshot: Snapshot, written: Written, dela
     assert predicted == arrival.due_at_ms
 
 
+def starts_afresh(broker: Broker, operator: User, client: Client, written: Written) -> None:
+    """Replayed, the message that the client gave up has all its attempts again."""
+    (given_up,) = written.of("gave up")
+    before = written.of("attempt", id=given_up.id)
+    (parked,) = park(operator, broker, 1, client.dead)
+    assert replayed(operator, draft(operator, [parked])).done == 1
+    eventually(lambda: len(written.of("gave up")) == 2, "the client gave it up again")
+    after = written.of("attempt", id=given_up.id)[len(before) :]
+    assert [one.attempt for one in after] == list(range(1, ROUNDS + 2))
+
+
 def goes_and_comes_back(
     vhost: Vhost, broker: Broker, operator: User, client: Client, dead: Message
 ) -> None:
     """The dead letter is parked as it is in its queue, and comes back as it was published."""
     (parked,) = park(operator, broker, 1, client.dead)
     assert (parked.message.body, parked.message.properties.raw) == (dead.body, dead.properties.raw)
-    batch = replayed(operator, draft(operator, [parked]))
+    batch = draft(operator, [parked], keep_counters=True)
+    # With its counters rascal rejects it at once.
+    assert (batch.routes.get().ending == "loops") == (client.file == "with_rascal.js")
+    batch = replayed(operator, batch, despite_verdict=True)
     assert batch.done == 1, batch.state_why
     (back,) = arrived(vhost, client.queue)
-    came_back_clean(back, parked)
+    replays = int(parked.message.headers.get(REPLAYS_HEADER, 0))
+    came_back_clean(back, parked, replays=replays + 1)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.django_db
 HEADERS = {
     "x-exception-type": "shop.SecretException",
     "task": "shop.SecretTask",
+    "id": "t7",
     **deaths_header(
         a_death(
             "secret-queue",

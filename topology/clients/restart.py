@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from topology.clients.conventions import Convention
+from topology.clients.describe import find_library
 from topology.clients.parts import ANY, Parts, Pointer, read_json, read_text
 
 
@@ -30,9 +31,16 @@ class Restarted:
     edits: tuple[Edit, ...]
 
 
-def comes_straight_back(convention: Convention, parts: Parts) -> bool:
-    """Whether a mark in it has its library fail it before the application sees it."""
-    return any(parts.get(pointer) is not None for pointer in convention.restart.returns)
+def explain_return(headers: Mapping[str, Any]) -> str:
+    """Why its library fails a message before the application sees it; "" where it does not."""
+    parts = Parts(headers, b"", "")
+    library = find_library(parts)
+    if library is None or all(parts.get(one) is None for one in library.restart.returns):
+        return ""
+    return (
+        f"{library.name} rejects this message at once, because a header of its last failure says "
+        "so. Reset its retry counters."
+    )
 
 
 def restart(convention: Convention, headers: Mapping[str, Any], body: bytes) -> Restarted:

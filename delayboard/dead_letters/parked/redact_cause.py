@@ -24,17 +24,18 @@ _PLACES = (
 )
 # Columns of a group, and of a message: the headers, and names within x-death, behind them, and
 # what a client library may state of them.
-_BEHIND: dict[str, tuple[tuple[str, ...], str]] = {
-    "died_in": ((*_PLACES, "queue"), "queue"),
-    "parked_from": ((*_PLACES, "queue"), "queue"),
-    "reason": ((*_PLACES, "reason"), "queue"),
-    "exchange": ((*_PLACES, "exchange"), "exchange"),
-    "routing_key": ((*_PLACES, "routing-keys"), "routing_key"),
-    "exception": ((), "exception_type"),
-    "message_type": ((), "message_type"),
-    "exception_message": ((), "exception_message"),
-    "deaths": (("x-death", "count"), ""),
-    "died_at": (("x-death", "time"), ""),
+_ORIGIN = ("queue", "exchange", "routing_key")
+_BEHIND: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "died_in": ((*_PLACES, "queue"), _ORIGIN),
+    "parked_from": ((*_PLACES, "queue"), _ORIGIN),
+    "reason": ((*_PLACES, "reason"), _ORIGIN),
+    "exchange": ((*_PLACES, "exchange"), _ORIGIN),
+    "routing_key": ((*_PLACES, "routing-keys"), _ORIGIN),
+    "exception": ((), ("exception_type",)),
+    "message_type": ((), ("message_type",)),
+    "exception_message": ((), ("exception_message",)),
+    "deaths": (("x-death", "count"), ()),
+    "died_at": (("x-death", "time"), ()),
 }
 _CAUSES = ("exception", "exception_message", "message_type")
 _OF_GROUP = ("died_in", "parked_from", "reason", "exchange", "routing_key", *_CAUSES)
@@ -46,8 +47,8 @@ def hidden_columns(rules: Redaction) -> frozenset[str]:
     """The redacted columns of a group, and `deaths` and `died_at` of a message."""
     return frozenset(
         column
-        for column, (names, fact) in _BEHIND.items()
-        if any(map(rules.hides_header, names)) or _hides_fact(rules, fact)
+        for column, (names, facts) in _BEHIND.items()
+        if any(map(rules.hides_header, names)) or any(_hides_fact(rules, fact) for fact in facts)
     )
 
 

@@ -15,6 +15,7 @@ import orjson
 
 from analytics.events import clean
 from delayboard.dead_letters.search.query import LONGEST_VALUE, number_of
+from topology.clients.describe import describe
 from topology.content.bodies import unpack
 from topology.content.text import fold
 from topology.message import Properties
@@ -57,10 +58,14 @@ def read(properties: Properties, body: bytes) -> Content:
     values = _values("body", document)
     room = MOST_FIELDS - len(headers)
     fields = headers + [value for value, _ in zip(values, range(room), strict=False)]
-    ids = [properties.message_id or "", properties.correlation_id or "", properties.type or ""]
+    described = describe(properties.headers, body)
+    # Operators have the id that their library logs, which is often not that of AMQP.
+    own_id = (described.message_id if described else None) or properties.message_id or ""
+    stated = [properties.message_id, properties.correlation_id, properties.type]
+    ids = [one for one in dict.fromkeys((*stated, own_id)) if one]
     parts = [*ids, _header_text(properties.headers), _body_text(body, document)]
     text = fold("\n".join(clean(part) for part in parts if part))
-    message_id = fold(clean(properties.message_id or ""))[:LONGEST_VALUE]
+    message_id = fold(clean(own_id))[:LONGEST_VALUE]
     return Content(text, message_id, tuple(dict.fromkeys(fields)))
 
 

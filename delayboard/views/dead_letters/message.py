@@ -20,6 +20,7 @@ from delayboard.dead_letters.replay.batch.options import DEFAULTS
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker
 from delayboard.models import ParkedMessage
 from topology import access, audit, redaction, snapshots
+from topology.clients.describe import describe
 from topology.models import Broker, Role
 from topology.snapshots import Latest
 
@@ -37,6 +38,9 @@ def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
         "broker": broker,
         "row": seen_parked_message(row, rules),
         "shown": shown,
+        "client": describe(
+            rules.headers(row.message.headers), rules.body(row.message.body), row.routing_key
+        ),
         "latest": known,
         "steps": build_history(
             rules.message(seen.message), seen.history, then=build_later_steps(row, rules)
@@ -97,7 +101,5 @@ def _replay(row: ParkedMessage, known: Latest) -> dict[str, Any]:
     checker = MessageChecker(row.broker, DEFAULTS, known.snapshot)
     return {
         "is_checked": True,
-        "checked": checker.check_message(
-            row.group_id, row.queue, bytes(row.properties), row.pk
-        ),
+        "checked": checker.check_message(row.group_id, row.queue, bytes(row.properties), row.pk),
     }

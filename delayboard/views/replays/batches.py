@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.follow import batch_follower, observers, outcome
-from delayboard.dead_letters.replay.present import failures, items_page, summary
+from delayboard.dead_letters.replay.present import failures, items_page, resets, summary
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH, Source
@@ -104,6 +104,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         context |= _seen(batch, known, hides=hides)
     if batch.is_draft:
         context["options"] = options_of(batch)
+        context["resets"] = resets.read_resets(batch, rules)
     else:
         context |= {
             "failures": failures.read_failures(batch, rules),

@@ -105,4 +105,8 @@ def words(known: Options, source: str = Source.PARKED) -> str:
         parts.append(f"pauses when {known.stop_after} are dead-lettered again")
     if known.include_repeats and not is_straight:
         parts.append("possible repeats included")
+    if known.unwraps and not is_straight:
+        parts.append("without envelope")
+    if known.keep_counters and not is_straight:
+        parts.append("retry counters kept")
     return ", ".join(parts)

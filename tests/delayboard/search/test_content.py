@@ -166,3 +166,20 @@ def test_bytes_are_no_text_and_no_signs_stop_a_database() -> None:
     assert "\x00" not in found.text
     assert all("\x00" not in value.name + value.text for value in found.fields)
     assert read(read_properties(b"\xff"), b"").fields == ()
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "found"),
+    [
+        ({"task": "shop.ship", "id": "Task-7"}, b"[]", "task-7"),
+        ({}, b'{"message_id": "d-7", "actor_name": "a", "queue_name": "q"}', "d-7"),
+        ({"tenant": "7"}, b"{}", "amqp-id"),
+    ],
+)
+def test_the_id_is_the_one_that_the_client_library_logs(
+    headers: dict[str, Any], body: bytes, found: str
+) -> None:
+    content = read(build_properties(headers, message_id="AMQP-id"), body)
+    assert content.message_id == found
+    assert "amqp-id" in content.text
+    assert found in content.text

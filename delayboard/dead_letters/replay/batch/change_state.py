@@ -36,6 +36,7 @@ _BAD = {
     "unroutable": "reach no queue",
     "guarded": "were replayed too often",
     "full": "go to a full queue",
+    "envelope": "be sent inside an envelope",
 }
 
 

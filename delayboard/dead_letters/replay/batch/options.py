@@ -66,12 +66,15 @@ class Options:
     stop_after: int = 10
     limit: int | None = None
     include_repeats: bool = False
+    keep_counters: bool = False
+    unwraps: bool = False
 
     @property
     def checked_values(self) -> tuple[object, ...]:
         """The options that verdicts depend on; the others control the sending."""
         target = (self.mode, self.exchange, self.key, self.topology_id, self.delay)
-        return (*target, self.most_replays, self.limit, self.include_repeats)
+        sent = (self.include_repeats, self.keep_counters, self.unwraps)
+        return (*target, self.most_replays, self.limit, *sent)
 
 
 DEFAULTS = Options()
@@ -177,6 +180,8 @@ class OptionsForm(forms.Form):
     stop_after = _Number(0, MOST, STOP_AFTER)
     limit = _Number(1, MOST, "Enter 1 or more; empty means all messages.")
     include_repeats = _Yes(required=False)
+    keep_counters = _Yes(required=False)
+    unwraps = _Yes(required=False)
 
     def clean(self) -> None:
         found = {

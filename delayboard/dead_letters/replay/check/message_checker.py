@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -23,12 +24,17 @@ from delayboard.models import ParkedMessage
 from topology import snapshots
 from topology.broker.failures import explain_timeout
 from topology.broker.properties.read import read_properties
+from topology.clients.restart import explain_return
 from topology.message import Properties
 from topology.models import Broker
 from topology.operations.topology_rows import forwarders_at
 from topology.snapshot import Snapshot
 
 IMPOSSIBLE = "The origin that it records is not a valid name. Type where to send it."
+ENVELOPE = (
+    "The body is an envelope that {library} put around the message, and consumers do not expect "
+    "it. Send the message inside the envelope."
+)
 DELETED = "The parked message was deleted."
 # So long a page waits for the broker, and so old what it is checked by may be without a word.
 PATIENCE_SECONDS = 2.7
@@ -90,6 +96,8 @@ class MessageChecker:
         )
         self._targets = Targets(broker, options, self._routes.index)
         self._include_repeats = options.include_repeats
+        self._keeps_counters = options.keep_counters
+        self._unwraps = options.unwraps
 
     def check_message(
         self, group: int | None, queue: str, raw: bytes | None, parked_message: int | None
@@ -129,7 +137,13 @@ class MessageChecker:
             return _make_target(None, make_refused(aim.refusal))
         if find_target_problems(target.exchange, target.routing_key):
             return _make_target(None, make_refused(IMPOSSIBLE))
-        return _make_target(target, self._routes.check(target, queue, properties, aim.route))
+        verdict = self._routes.check(target, queue, properties, aim.route)
+        if self._keeps_counters and verdict.is_good and (why := explain_return(properties.headers)):
+            verdict = replace(verdict, is_good=False, sentence=why, ending="loops")
+        elif aim.envelope and not self._unwraps and verdict.is_good:
+            why = ENVELOPE.format(library=aim.envelope)
+            verdict = replace(verdict, is_good=False, sentence=why, ending="envelope")
+        return _make_target(target, verdict)
 
 
 def _make_target(target: Target | None, verdict: Verdict) -> CheckedTarget:

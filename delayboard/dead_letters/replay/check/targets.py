@@ -17,7 +17,9 @@ from delayboard.dead_letters.replay.check.default_target import (
     find_target,
 )
 from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
-from topology.clients.describe import Description, describe
+from topology.clients.describe import Description, describe, find_library
+from topology.clients.parts import Parts
+from topology.clients.restart import open_envelope
 from topology.deaths import Death, read_history
 from topology.definitions import Definitions
 from topology.delays import EXAMPLES, format_delay
@@ -38,12 +40,13 @@ _REDIRECTED = "redirect rule of the group"
 class Destination(NamedTuple):
     """The target of a message, and the `route` into a delay if it uses one.
 
-    Without a target, `refusal` says why.
+    Without a target, `refusal` says why. `envelope` names the library whose envelope the body is.
     """
 
     target: Target | None
     route: Route | None = None
     refusal: str = ""
+    envelope: str = ""
 
 
 def find_delay_queues(broker: Broker) -> set[str]:
@@ -104,9 +107,12 @@ class Targets:
             return self.shared
         history = read_history(headers)
         if history.first_failure is None:
-            read = describe(headers, *read_rest())
+            body, key = read_rest()
+            read = describe(headers, body, key)
             if read is not None and read.is_of_failure:
-                return self._find_stated(read)
+                library = find_library(Parts(headers, body, key))
+                is_envelope = library is not None and open_envelope(library, body) is not None
+                return self._find_stated(read)._replace(envelope=read.library * is_envelope)
         death = find_first_death(history, self._waits)
         if death is None:
             return Destination(None, refusal=UNKNOWN_TARGET)

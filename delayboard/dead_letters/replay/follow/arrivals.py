@@ -160,7 +160,7 @@ def _match_contents(
     if not seen:
         return []
     steering = match_messages.find_steering_headers(batch)
-    sent = read_contents([(item.pk, item.parked_message_id) for item, _, _ in seen], edits=True)
+    sent = read_contents([(item.pk, item.parked_message_id) for item, _, _ in seen], batch)
     return [
         (item, at)
         for item, at, row in seen

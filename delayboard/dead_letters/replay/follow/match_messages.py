@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
@@ -12,7 +13,7 @@ from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay.batch import shared_ids
 from delayboard.dead_letters.replay.batch.options import OptionError
 from delayboard.dead_letters.replay.check.targets import find_delay_route
-from delayboard.dead_letters.replay.publish.content import Content
+from delayboard.dead_letters.replay.publish.content import Content, make_sent
 from delayboard.models import ItemState, ReplayBatch, ReplayItem, TargetMode
 from delayboard.models.replay import OPEN, ReplayOutcome, parse_replay_id
 from topology.broker.properties.read import read_properties
@@ -97,7 +98,8 @@ def find_sent_positions(
     if not unmatched:
         return found
     steering = find_steering_headers(batch)
-    for position, key, properties in _read_sent(items.filter(position__in=unmatched)):
+    unmatched_items = items.filter(position__in=unmatched)
+    for position, key, properties in _read_sent(batch, unmatched_items):
         for one in came[position]:
             if one.sha256 == key and _is_equal(properties, one.properties, steering):
                 found.setdefault(position, one.parked_message)
@@ -125,20 +127,28 @@ def find_steering_headers(batch: ReplayBatch) -> frozenset[str]:
     return frozenset(names)
 
 
-def _read_sent(items: QuerySet[ReplayItem]) -> Iterator[tuple[int, str, Properties]]:
-    """By position: the body's sha256 and the properties, of the edit where there is one."""
+def _read_sent(
+    batch: ReplayBatch, items: QuerySet[ReplayItem]
+) -> Iterator[tuple[int, str, Properties]]:
+    """By position: the body's sha256 and the properties as they were sent."""
     columns = (
         "parked_message__body",
         "parked_message__properties",
         "edit__body",
         "edit__properties",
+        "parked_message__body__data",
     )
-    for position, key, raw, edited_key, edited in items.values_list("position", *columns):
+    for position, key, raw, edited_key, edited, body in items.values_list("position", *columns):
         if edited is not None:
-            key, raw = edited_key, edited
-        if key is not None:
+            yield position, edited_key, read_properties(bytes(edited))
+        elif key is not None:
             # PostgreSQL's driver hands out memory.
-            yield position, key, read_properties(bytes(raw))
+            properties = read_properties(bytes(raw))
+            sent = make_sent(batch, properties, bytes(body))
+            if sent is None:
+                yield position, key, properties
+            else:
+                yield position, hashlib.sha256(sent[1]).hexdigest(), sent[0]
 
 
 def _is_equal(sent: Properties, came: Properties, ignored_headers: Collection[str]) -> bool:

@@ -37,6 +37,7 @@ _ENDINGS = {
     "guarded": "had {most} or more replays already",
     "refused": "cannot be published without an edit",
     "full": "would go to a full queue",
+    "envelope": "would be sent inside an envelope",
     "uncertain": "would have an unknown outcome",
 }
 _ARRIVES = "would arrive"

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from analytics import facts
 from delayboard.dead_letters.parked.select_keys import match_keys
+from delayboard.dead_letters.replay.publish.reset_counters import reset_counters
+from delayboard.dead_letters.replay.publish.unwrap import unwrap
 from delayboard.models import ParkedMessage
-from delayboard.models.replay import ReplayEdit
+from delayboard.models.replay import ReplayBatch, ReplayEdit
 from topology.broker.properties.read import read_properties
 from topology.message import Message, Properties, Publish, content_id, kept_by_streams
 
@@ -27,7 +29,7 @@ _COLUMNS = (
 class Content(NamedTuple):
     """`queue`, `exchange` and `routing_key` are those of the message; `known` is its content id.
 
-    For an edited message `known` is "".
+    For an edited message, or one whose counters were reset, `known` is "".
     """
 
     properties: Properties
@@ -57,10 +59,12 @@ class Content(NamedTuple):
         )
 
 
-def read_contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> dict[int, Content]:
+def read_contents(
+    items: Sequence[tuple[int, int | None]], batch: ReplayBatch, *, edits: bool = True
+) -> dict[int, Content]:
     """The contents of these items and their messages, by item; deleted messages are omitted.
 
-    `edits`: whether there may be any.
+    `edits`: whether there may be any: what a person edited is sent as it was edited.
     """
     parked_messages = {parked_message for _, parked_message in items if parked_message is not None}
     if not parked_messages:
@@ -76,9 +80,23 @@ def read_contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> di
     read = {
         item: found[parked_message] for item, parked_message in items if parked_message in found
     }
+    for item, content in read.items():
+        if (sent := make_sent(batch, content.properties, content.body)) is not None:
+            read[item] = content._replace(properties=sent[0], body=sent[1], known="")
     if edits:
         for edit in ReplayEdit.objects.filter(item__in=list(read)).select_related("body"):
             properties = read_properties(bytes(edit.properties))
-            sent = read[edit.item_id]._replace(properties=properties, body=bytes(edit.body.data))
-            read[edit.item_id] = sent._replace(known="")
+            read[edit.item_id] = read[edit.item_id]._replace(
+                properties=properties, body=bytes(edit.body.data), known=""
+            )
     return read
+
+
+def make_sent(
+    batch: ReplayBatch, properties: Properties, body: bytes
+) -> tuple[Properties, bytes] | None:
+    """What the options of the batch make of a message; None for the message as it is."""
+    unwrapped = unwrap(properties, body) if batch.unwraps else None
+    properties, body = unwrapped or (properties, body)
+    reset = None if batch.keep_counters else reset_counters(properties, body)
+    return unwrapped if reset is None else (reset.properties, reset.body)

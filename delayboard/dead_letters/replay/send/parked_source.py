@@ -184,7 +184,9 @@ class ParkedMessageSource:
 
     def _make_steps(self, rows: list[Row]) -> tuple[list[Step[Taken]], list[Ending]]:
         """What can be published of them, and how the others ended."""
-        found = read_contents([(row.pk, row.parked_message) for row in rows], edits=self._has_edits)
+        found = read_contents(
+            [(row.pk, row.parked_message) for row in rows], self._batch, edits=self._has_edits
+        )
         steps, ended = [], []
         for row in rows:
             content = found.get(row.pk)
