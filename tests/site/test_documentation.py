@@ -110,14 +110,6 @@ def test_the_settings_that_are_read_are_known_to_the_check_of_names() -> None:
 def test_the_documented_settings_are_read() -> None:
     text = (ROOT / "docs" / "settings.md").read_text()
     table = text.partition("\n## Settings")[2].partition("\n## ")[0]
-
-
-    table = (
-        (ROOT / "docs" / "settings.md")
-        .read_text()
-        .partition("\n## Settings")[2]
-        .partition("\n## ")[0]
-    )
     names = re.findall(
         r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\|([^|]+)\|", table, re.MULTILINE))
     )

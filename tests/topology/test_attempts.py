@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from topology.clients.attempts import REDELIVERY_STAMP, count_failures
+from topology.clients.attempts import count_failures
+
+REDELIVERY_STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
 
 
 def stamps(*counts: object) -> dict[str, Any]:
