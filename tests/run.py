@@ -34,8 +34,6 @@ MOVES = tuple(
         "replay",
         "replay_outcome",
         "replay_stays",
-        "straight",
-        "straight_harm",
     )
 )
 CHANGES = tuple(f"tests/real_broker/test_{name}.py" for name in ("changes", "interception"))

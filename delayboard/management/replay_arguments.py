@@ -20,7 +20,7 @@ from topology.management.find_rows import find_topology
 from topology.models import Broker, Topology
 
 MOST_QUEUES = 10_000
-CHOICES = ("parked_message", "group", "query", "parked_from", "queue")
+CHOICES = ("parked_message", "group", "query", "parked_from")
 ACTIONS = ("resume", "pause", "cancel")
 # The names of `options.read_options` -> what they are called here.
 NAMES = {name: name for name in options.OptionsForm.base_fields} | {
@@ -47,7 +47,6 @@ def add_arguments(parser: CommandParser) -> None:
     one.add_argument("--group", type=int, metavar="ID", help="the parked messages of a group")
     one.add_argument("--query", metavar="TEXT", help="all messages that match a search")
     one.add_argument("--parked-from", metavar="QUEUE", help="all messages parked from a queue")
-    one.add_argument("--queue", help="move a whole queue, without parking")
     one.add_argument("--resume", type=int, metavar="N", help="start a draft, or resume")
     one.add_argument("--pause", type=int, metavar="N")
     one.add_argument("--cancel", type=int, metavar="N", help="messages not yet begun stay parked")
@@ -124,8 +123,6 @@ def create_draft_of(
                 if group is None:
                     raise BadInput(f"{broker.name} has no group {given['group']}.")
                 return create_draft.draft_group(user, group, wanted)
-            case "queue":
-                return create_draft.draft_queue(user, broker, given["queue"], wanted)
         query = given["query"] if chosen == "query" else _make_query(broker, given["parked_from"])
         return create_draft.draft_query(user, broker, query, wanted)
     except options.OptionError as error:

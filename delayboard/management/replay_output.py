@@ -10,7 +10,7 @@ from django.db.models import Count
 
 from delayboard.dead_letters.replay.present import summary
 from delayboard.models import ReplayBatch, ReplayItem, ReplayRoute
-from delayboard.models.replay import BatchState, ItemState, Source
+from delayboard.models.replay import BatchState, ItemState
 from topology.content.text import count_of, count_text, make_printable
 
 REASONS = 5
@@ -131,10 +131,8 @@ def describe_outcome(batch: ReplayBatch) -> Iterator[str]:
     yield f"  {count_text(batch.selected)} selected = {sentence}"
     if batch.unknown:
         yield f"  {count_text(batch.unknown)} may have arrived. RabbitMQ did not confirm them."
-    doubled = count_text(batch.doubled)
-    if batch.doubled and batch.source == Source.QUEUE:
-        yield f"  At most {doubled} may be duplicated: sent again, with another replay id."
-    elif batch.doubled:
+    if batch.doubled:
+        doubled = count_text(batch.doubled)
         yield f"  {doubled} of them may be duplicated. A copy has the same replay id."
     if batch.died:
         yield f"  {count_text(batch.died)} were dead-lettered again."
@@ -167,8 +165,6 @@ def _describe_state(batch: ReplayBatch) -> str:
 
 
 def _read_items(batch: ReplayBatch) -> Iterator[ReplayItem]:
-    if batch.source == Source.QUEUE:
-        return iter(())
     rows = batch.items.select_related("route", "parked_message").defer("parked_message__properties")
     return rows.order_by("position").iterator(1000)
 

@@ -847,15 +847,6 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("uid", models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
-                (
-                    "source",
-                    models.CharField(
-                        choices=[("parked", "parked messages"), ("queue", "queue (move)")],
-                        default="parked",
-                        max_length=10,
-                    ),
-                ),
-                ("queue", models.CharField(blank=True, max_length=255)),
                 ("description", models.TextField()),
                 ("parked_messages", models.JSONField(null=True)),
                 ("query", models.CharField(blank=True, max_length=500)),
@@ -976,13 +967,6 @@ class Migration(migrations.Migration):
                     "followed_to",
                     models.DateTimeField(
                         help_text="Outcomes are complete up to this time.", null=True
-                    ),
-                ),
-                (
-                    "in_flight",
-                    models.PositiveIntegerField(
-                        default=1000,
-                        help_text="Move queue: maximum unconfirmed messages in the latest run.",
                     ),
                 ),
                 ("started_at", models.DateTimeField(null=True)),

@@ -37,7 +37,6 @@ from delayboard.models.replay import (
     ReplayItem,
     ReplayOutcome,
     ReplayRoute,
-    Source,
     TargetMode,
 )
 from delayboard.models.scheduled_change import (

@@ -76,13 +76,6 @@ class ReplayOutcome(models.TextChoices):
     UNOBSERVED = "unobserved", "not observed"
 
 
-class Source(models.TextChoices):
-    """What a batch publishes: parked messages, or straight what is in a live queue."""
-
-    PARKED = "parked", "parked messages"
-    QUEUE = "queue", "queue (move)"
-
-
 class TargetMode(models.TextChoices):
     DEFAULT = "default", "original exchange and routing key"
     FIRST_QUEUE = "first_queue", "queue of the first death"
@@ -103,8 +96,7 @@ class ReplayBatch(models.Model):
     The selection is one of `messages` (ids), `parking` (the messages that it parks), `group` or
     `query`; of the last two only messages up to the id `newest`, and at most `limit`. `description`
     is the selection in words. `prepared_to` is the last message that has an item; items up to the
-    position `claimed_to` have claimed their messages. With the source `queue` there are no items:
-    the messages of `queue` are moved, and only the counts show the progress.
+    position `claimed_to` have claimed their messages.
 
     `selected` = done + returned + failed + unknown + cancelled + excluded + pending; the counts
     change in the transaction that changes the items. `repeats` counts the items that may be
@@ -113,8 +105,6 @@ class ReplayBatch(models.Model):
 
     broker = models.ForeignKey(Broker, models.CASCADE)
     uid = models.UUIDField(default=uuid.uuid4, editable=False, unique=True)
-    source = models.CharField(max_length=10, choices=Source.choices, default=Source.PARKED)
-    queue = models.CharField(max_length=255, blank=True)
     description = models.TextField()
     parked_messages = models.JSONField(null=True)
     parking = models.OneToOneField(Parking, models.PROTECT, null=True)
@@ -176,10 +166,6 @@ class ReplayBatch(models.Model):
     )
     followed_to = models.DateTimeField(
         null=True, help_text="Outcomes are complete up to this time."
-    )
-
-    in_flight = models.PositiveIntegerField(
-        default=1000, help_text="Move queue: maximum unconfirmed messages in the latest run."
     )
 
     work = models.OneToOneField(Work, models.PROTECT, null=True)

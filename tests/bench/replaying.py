@@ -20,10 +20,8 @@ from django.db.models import Model
 from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.send import send_batch
 from delayboard.demo.node import PrivateNode
-from delayboard.models import BatchState, MessageGroup, ReplayBatch, TargetMode
-from delayboard.models.replay import Source
+from delayboard.models import MessageGroup, ReplayBatch
 from tests.bench.figures import say, seconds
 from tests.bench.replayed import carry_out
 from tests.brokers import Vhost, call_api
@@ -32,7 +30,6 @@ from tests.delayboard.builders import a_death, a_route, deaths_header, frozen, p
 from tests.faults import processes
 from tests.faults.alarms import control
 from tests.faults.processes import environment, kill
-from topology import work
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.management.client import Management
@@ -63,26 +60,22 @@ def measure(folder: Path) -> None:
         vhost = Vhost(node.amqp_url, node.management_url, "/", node.username, node.password)
         broker = make_broker(vhost, name="bench")
         for kind in ("classic", "quorum"):
-            shovel = beside_a_shovel(node, vhost, broker, kind)
+            shovel = measure_shovel(node, vhost, kind)
             journaled(vhost, broker, kind, shovel)
         in_flight(vhost, broker)
         memory(vhost, broker)
 
 
-def beside_a_shovel(node: PrivateNode, vhost: Vhost, broker: Broker, kind: str) -> float:
-    """There by shovel and back straight through; the shovel's messages a second."""
-    there, back = f"there-{kind}", f"back-{kind}"
-    declare(vhost, there, back, arguments={"x-queue-type": kind})
-    fill(vhost, there)
-    shovel = ours = 0.0
+def measure_shovel(node: PrivateNode, vhost: Vhost, kind: str) -> float:
+    """The messages a second of a shovel."""
+    queues = [f"there-{kind}", f"back-{kind}"]
+    declare(vhost, *queues, arguments={"x-queue-type": kind})
+    fill(vhost, queues[0])
+    shovel = 0.0
     for _ in range(ROUNDS):
-        shovel = max(shovel, MESSAGES / seconds(lambda: shovelled(node, vhost, there, back)))
-        batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue=back, key=there)
-        batch = started(batch)
-        ours = max(ours, MESSAGES / seconds(partial(sent_straight, batch)))
-    note = f"{ours:.0f}/s against {shovel:.0f}/s; at least 0.6 is wanted"
-    say(f"straight through, {kind}, to a shovel", ours / shovel, note)
-    declare(vhost, there, back, arguments=None)
+        shovel = max(shovel, MESSAGES / seconds(partial(shovelled, node, vhost, *queues)))
+        queues.reverse()
+    declare(vhost, *queues, arguments=None)
     return shovel
 
 
@@ -105,10 +98,7 @@ def in_flight(vhost: Vhost, broker: Broker) -> None:
 
     All windows come round in turn, so that what else the machine does slows down each of them.
     """
-    ways: dict[str, Callable[[Vhost, Broker], ReplayBatch]] = {
-        "journaled": a_journaled_one,
-        "straight": a_straight_one,
-    }
+    ways: dict[str, Callable[[Vhost, Broker], ReplayBatch]] = {"journaled": a_journaled_one}
     for name, make in ways.items():
         paces: dict[int, list[float]] = {window: [] for window in WINDOWS}
         doubled: dict[int, list[int]] = {window: [] for window in WINDOWS}
@@ -128,15 +118,6 @@ def a_journaled_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
     declare(vhost, "twice", arguments=None)
     declare(vhost, "twice", arguments={"x-queue-type": "quorum"})
     return of_parked_messages(broker, "twice", SOME)
-
-
-def a_straight_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
-    for name in ("once", "twice"):
-        declare(vhost, name, arguments=None)
-        declare(vhost, name, arguments={"x-queue-type": "quorum"})
-    fill(vhost, "once", SOME)
-    batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue="once", key="twice")
-    return started(batch, kind=change_state.KIND)
 
 
 def doubled_by_a_kill(vhost: Vhost, batch: ReplayBatch, window: int) -> int:
@@ -214,23 +195,6 @@ def await_that(look: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError
         time.sleep(0.05)
-
-
-def started(batch: ReplayBatch, kind: str = "straight") -> ReplayBatch:
-    batch.state, batch.state_at = BatchState.RUNNING, timezone.now()
-    batch.mode, batch.description = TargetMode.TYPED, "all"
-    batch.save()
-    batch.work = work.create(kind, batch.pk, broker=batch.broker, user=None)
-    batch.save()
-    return batch
-
-
-def sent_straight(batch: ReplayBatch) -> None:
-    claimed = work.claim(["straight"], "bench")
-    assert claimed is not None
-    send_batch.replay(claimed)
-    batch.refresh_from_db()
-    assert batch.done == MESSAGES, batch.counts()
 
 
 def of_parked_messages(broker: Broker, target: str, number: int) -> ReplayBatch:

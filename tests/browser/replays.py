@@ -1,4 +1,4 @@
-"""Replays as they are looked at: in each state, with each ending, straight through."""
+"""Replays as they are looked at: in each state, with each ending."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from django.utils import timezone
 from playwright.sync_api import Page
 
 from delayboard.dead_letters.replay.batch.claims import DISCARDED
-from delayboard.models import BatchState, ItemState, ParkedMessage, ReplayBatch, Source
+from delayboard.models import BatchState, ItemState, ParkedMessage, ReplayBatch
 from tests.browser import rows
 from tests.browser.sights import Scene, press, then
-from tests.delayboard.replay_rows import a_bad_route, a_batch
 from topology.models import Broker, Work, WorkState
 from topology.work import LEASE
 
@@ -30,7 +29,7 @@ ALL_ENDINGS = (
 
 
 def add(scene: Scene, broker: Broker, names: list[str]) -> None:
-    """A replay in each state, a straight one, and the editing of one message."""
+    """A replay in each state, and the editing of one message."""
     user, middle = scene.user, [ItemState.DONE, ItemState.PENDING, ItemState.RETURNED]
     draft = rows.batch(broker, user, names, BatchState.DRAFT, [ItemState.PENDING])
     scene.add("replay-draft", "replay_batch", draft.pk)
@@ -54,7 +53,6 @@ def add(scene: Scene, broker: Broker, names: list[str]) -> None:
         made = rows.batch(broker, user, names, state, items)
         scene.add(f"replay-{state}", "replay_batch", made.pk)
     _add_endings(scene, broker, names)
-    _add_straight(scene, broker, names[0])
     scene.add("replays-open", "replays", query={"open": "1"})
 
 
@@ -92,29 +90,6 @@ def _add_repeats(scene: Scene, broker: Broker, names: list[str]) -> None:
             route.items_number = route.items.count()
             route.save()
         scene.add(name, "replay_batch", made.pk)
-
-
-def _add_straight(scene: Scene, broker: Broker, queue: str) -> None:
-    for state, counts in (
-        (BatchState.DRAFT, {}),
-        (BatchState.RUNNING, {"done": 765_432}),
-        (BatchState.DONE, {"done": 1_200_000, "returned": 30_000, "cancelled": 4567}),
-    ):
-        made = a_batch(
-            broker,
-            (),
-            state,
-            (),
-            source=Source.QUEUE,
-            queue=queue,
-            description=f"all of {queue}",
-            selected=1_234_567,
-            doubled=12 if state == BatchState.DONE else 0,
-            state_why=STAYED if state == BatchState.DONE else "",
-            **counts,
-        )
-        a_bad_route(made, "full", routing_key="orders", items_number=made.selected)
-        scene.add(f"replay-straight-{state}", "replay_batch", made.pk)
 
 
 def _unfold(page: Page) -> None:

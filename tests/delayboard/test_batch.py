@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.models import BatchState, ParkedMessage, ParkedState, ReplayBatch, Source
+from delayboard.models import BatchState, ParkedMessage, ParkedState, ReplayBatch
 from tests.builders import eventually, make_user
 from tests.delayboard.builders import a_message, a_route, frozen, parked, started, states
 from topology import work
@@ -210,17 +210,6 @@ def test_one_that_is_being_prepared_is_not_paused_and_is_cancelled_with_its_work
     change_state.cancel(user, batch)
     assert (now_of(batch).state, states(batch)) == (BatchState.CANCELLED, ["cancelled"])
     assert work.claim(("replay", "replay-prepare"), "worker") is None
-
-
-def test_one_straight_from_a_queue_claims_nothing_and_counts_what_it_left(
-    user: User, broker: Broker
-) -> None:
-    batch = frozen(user, broker, [], source=Source.QUEUE, queue="dead")
-    change_state.start(user, batch, despite_verdict=False)
-    ReplayBatch.objects.update(selected=5, done=2, failed=1)
-    change_state.cancel(user, batch)
-    row = now_of(batch)
-    assert (row.state, row.cancelled, row.pending) == (BatchState.CANCELLED, 2, 0)
 
 
 def at_once(*presses: Callable[[], None]) -> list[str]:

@@ -23,7 +23,6 @@ from delayboard.models import BatchState, Body, ItemState, ParkedMessage, Parked
 from delayboard.models.replay import (
     ReplayEdit,
     ReplayOutcome,
-    Source,
     TargetMode,
     parse_replay_id,
     replay_id,
@@ -454,19 +453,16 @@ def test_at_the_end_of_its_time_what_was_not_seen_is_unseen_and_handed_ones_stay
 
 
 @pytest.mark.parametrize(
-    ("state", "stated", "is_open"),
+    ("state", "is_open"),
     [
-        (BatchState.RUNNING, {}, True),
-        (BatchState.PAUSED, {}, True),
-        (BatchState.CANCELLED, {}, True),
-        (BatchState.DRAFT, {}, False),
-        (BatchState.RUNNING, {"source": Source.QUEUE}, False),
+        (BatchState.RUNNING, True),
+        (BatchState.PAUSED, True),
+        (BatchState.CANCELLED, True),
+        (BatchState.DRAFT, False),
     ],
 )
-def test_which_batches_are_followed(
-    broker: Broker, state: BatchState, stated: dict[str, Any], is_open: bool
-) -> None:
-    a_batch(broker, state=state, **stated)
+def test_which_batches_are_followed(broker: Broker, state: BatchState, is_open: bool) -> None:
+    a_batch(broker, state=state)
     assert bool(batch_follower.read_open_batches()) == is_open
 
 
@@ -477,8 +473,3 @@ def test_a_batch_is_followed_for_a_time_after_its_end(broker: Broker) -> None:
     assert not follower.is_over(batch, now)
     batch.state_at = now - timedelta(days=40)
     assert follower.is_over(batch, now)
-
-
-def test_a_replay_straight_through_says_that_it_is_not_followed(broker: Broker) -> None:
-    batch = a_batch(broker, state=BatchState.RUNNING, source=Source.QUEUE)
-    assert "does not follow" in outcome.explain_unobserved(batch)

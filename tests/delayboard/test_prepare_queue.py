@@ -1,23 +1,18 @@
-"""Replays out of a live queue: what was chosen is parked first, or it goes straight through."""
+"""Replays out of a live queue: what was chosen is parked first."""
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.options import OptionError, Options
-from delayboard.dead_letters.replay.draft import change_draft, create_draft, prepare_draft
-from delayboard.models import BatchState, ParkedMessage, Source, TargetMode
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.draft import create_draft, prepare_draft
+from delayboard.models import BatchState, ParkedMessage, TargetMode
 from tests.delayboard.builders import a_message, parked, some_peeked_messages
 from tests.delayboard.preparing import (
-    FEW,
     PLAIN,
-    TYPED,
-    bounded,
     confirm,
     nothing_was_made,
     parked_messages_of,
@@ -75,50 +70,7 @@ def test_of_a_queue_that_nobody_confirmed_nothing_is_taken(
 ) -> None:
     with pytest.raises(BatchError):
         create_draft.draft_peeked(user, broker, queue, HANDLES, PLAIN)
-    with pytest.raises(BatchError):
-        create_draft.draft_queue(user, broker, queue, PLAIN)
     assert nothing_was_made()
-
-
-@pytest.fixture
-def deep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        create_draft, "live_depths", lambda address, queues: dict.fromkeys(queues, 12)
-    )
-
-
-@pytest.mark.usefixtures("deep")
-def test_a_whole_queue_goes_straight_through_without_items(user: User, broker: Broker) -> None:
-    confirm(user, broker)
-    batch = create_draft.draft_queue(user, broker, "dead", PLAIN)
-    assert (batch.source, batch.queue, batch.selected) == (Source.QUEUE, "dead", 12)
-    assert batch.is_draft
-    assert not batch.items.exists()
-    (route,) = batch.routes.all()
-    assert (route.is_good, route.items_number) == (True, 12)
-    assert "finds the target of each message during the move" in route.verdict
-    change_draft.change_options(user, batch, Options(mode=TargetMode.TYPED, key="dead"))
-    (route,) = batch.routes.all()
-    assert (route.routing_key, route.ending, route.items_number) == ("dead", "loops", 12)
-    through = Options(mode=TargetMode.DELAY, topology_id=1, delay=timedelta(seconds=5))
-    with pytest.raises(OptionError, match="into a delay"):
-        create_draft.draft_queue(user, broker, "dead", through)
-    with pytest.raises(OptionError, match="into a delay"):
-        change_draft.change_options(user, batch, through)
-    typed = create_draft.draft_queue(
-        user, broker, "dead", Options(**{**TYPED.__dict__, "limit": 5})
-    )
-    assert typed.selected == 5
-    assert typed.routes.get().verdict == "The message arrives in orders at once."
-
-
-@pytest.mark.usefixtures("deep")
-def test_straight_into_a_full_queue_fails_the_verdict(user: User, broker: Broker) -> None:
-    confirm(user, broker)
-    bounded(broker, 5, x_max_length=5)
-    (route,) = create_draft.draft_queue(user, broker, "dead", FEW).routes.all()
-    assert (route.is_good, route.ending) == (False, "full")
-    assert route.verdict.endswith("“few” has a maximum length of 5 messages, and 5 messages now.")
 
 
 def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Broker) -> None:

@@ -39,7 +39,7 @@ def options(broker: Broker, *said: str) -> Any:
     [
         (),
         ("--parked-message", "1", "--group", "2"),
-        ("--query", "a", "--queue", "dead"),
+        ("--query", "a", "--parked-from", "dead"),
         ("--resume", "1", "--cancel", "1"),
         ("--resume", "1", "--dry-run"),
     ],

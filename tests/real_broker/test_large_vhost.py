@@ -17,7 +17,6 @@ from tests.brokers import Vhost
 from tests.builders import address_of, make_broker, make_user
 from tests.delayboard.builders import a_route, started
 from tests.real_broker.replaying import arrived, shop, worked_off
-from tests.real_broker.test_straight import a_batch, declared, depth, filled, run
 from topology import snapshots
 from topology.broker.management.client import Management
 from topology.definitions import TAP_PREFIX, Binding, Queue
@@ -81,13 +80,3 @@ def test_a_replay_is_sent(vhost: Vhost, monkeypatch: pytest.MonkeyPatch) -> None
     batch.refresh_from_db()
     assert (batch.state, batch.done) == (BatchState.DONE, 2)
     arrived(vhost, number=2)
-
-
-def test_a_queue_is_moved(vhost: Vhost, monkeypatch: pytest.MonkeyPatch) -> None:
-    declared(vhost, Queue("dead"), Queue("target"))
-    filled(vhost, "dead", 3)
-    batch = a_batch(vhost, "dead")
-    know_slow(batch.broker, monkeypatch)
-    run(batch)
-    assert (batch.state, batch.done) == (BatchState.DONE, 3)
-    assert depth(vhost, "target") == 3

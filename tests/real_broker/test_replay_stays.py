@@ -29,7 +29,6 @@ from tests.real_broker.replaying import (
     confirmed,
     depth,
     draft,
-    is_empty,
     park,
     reject,
     rejected,
@@ -159,36 +158,6 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
     assert [message.properties.message_id for message in arrived(vhost)] == ["m1"]
     left = [message.properties.message_id for message in arrived(vhost, DEAD, 2)]
     assert left == ["m0", "m2"]
-
-
-def costs_deliveries(broker: Broker) -> bool:
-    """Whether a quorum queue gives a message up that is put back too often, if nothing is said."""
-    snapshot = snapshots.poll(broker, 20).snapshot
-    assert snapshot is not None
-    return (4, 0) <= snapshot.version_tuple < (4, 3)
-
-
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_whole_queue_goes_straight_through(
-    vhost: Vhost, broker: Broker, user: User, kind: str
-) -> None:
-    shop(vhost, kind)
-    ids = [f"m{number}" for number in range(50)]
-    rejected(vhost, *ids)
-    eventually(lambda: depth(broker, DEAD) == 50, "all are dead", seconds=SECONDS)
-    confirmed(broker)
-    if kind == "quorum" and costs_deliveries(broker):
-        with pytest.raises(change_state.BatchError, match="“dead” has the delivery limit 20"):
-            create_draft.draft_queue(user, broker, DEAD, Options())
-        assert depth(broker, DEAD) == 50
-        return
-    batch = replayed(user, at_rest(create_draft.draft_queue(user, broker, DEAD, Options())))
-    assert (batch.state, batch.done, batch.pending) == (BatchState.DONE, 50, 0)
-    assert ParkedMessage.objects.count() == 0
-    back = arrived(vhost, number=50)
-    assert sorted(message.properties.message_id or "" for message in back) == sorted(ids)
-    assert not any("x-death" in message.headers for message in back)
-    assert is_empty(vhost, DEAD)
 
 
 def test_of_two_replays_each_parked_message_is_in_one_and_both_are_told(

@@ -172,7 +172,8 @@ def actions(pair: Topology) -> dict[str, str]:
         "parked_messages_replay": reverse("parked_messages_replay", args=["test-broker"]),
         "group_redirect": reverse("group_redirect", args=["test-broker", 1]),
         "replay_prepare": reverse("replay_prepare", args=["test-broker"]),
-        "queue_replay": reverse("queue_replay", args=["test-broker"]),
+        "move_queue_start": reverse("move_queue_start", args=["test-broker"]),
+        "move_queue_stop": reverse("move_queue_stop", args=["test-broker"]),
         "replay_item": reverse("replay_item", args=[replay.pk, 1]),
         **{
             f"replay_{name}": reverse(f"replay_{name}", args=[replay.pk])

@@ -56,7 +56,7 @@ def admin(broker: Broker) -> Client:
         ("watch", ("name", "on")),
         ("park", ("name", "message")),
         ("replay_prepare", ("message", "exchange")),
-        ("queue_replay", ("name",)),
+        ("move_queue_start", ("name", "target")),
         ("parked_messages_replay", ("q", "all")),
         ("parked_messages_replay", ("parked_message", "group", "newest", "next")),
     ],

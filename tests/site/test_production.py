@@ -57,7 +57,7 @@ NOT_ASKED = {
     "parked_messages_replay",
     "group_redirect",
     "replay_prepare",
-    "queue_replay",
+    "move_queue_stop",
     "replay_item",
     "replay_pause",
     "replay_resume",
@@ -80,7 +80,15 @@ def test_every_action_is_asked_about_or_known_not_to_be(pair: Topology) -> None:
     for name in addresses.keys() - NOT_ASKED:
         if "to confirm</label>" in text_of(client.post(addresses[name])):
             asked.add(name)
-    assert asked == addresses.keys() - NOT_ASKED == {"parked_messages_discard", "replay_start"}
+    assert (
+        asked
+        == addresses.keys() - NOT_ASKED
+        == {
+            "parked_messages_discard",
+            "replay_start",
+            "move_queue_start",
+        }
+    )
 
 
 @pytest.mark.parametrize("typed", ["", "test broker", "Test broker2"])

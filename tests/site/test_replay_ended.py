@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from html import unescape
-from typing import Any
 
 import pytest
 from django.urls import reverse
@@ -14,7 +13,7 @@ from django.utils.html import strip_tags
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.follow import batch_follower, observers
 from delayboard.dead_letters.replay.follow.batch_follower import Follower
-from delayboard.models import BatchState, ItemState, ReplayBatch, Source
+from delayboard.models import BatchState, ItemState, ReplayBatch
 from tests.builders import make_broker
 from tests.delayboard.builders import SHOP
 from tests.delayboard.replay_rows import a_batch
@@ -33,16 +32,6 @@ def seen(broker: Broker) -> None:
 def words(text: str) -> str:
     """What stands on a page, on one line."""
     return " ".join(unescape(strip_tags(text)).split())
-
-
-def straight(broker: Broker, state: BatchState, **stated: Any) -> ReplayBatch:
-    values: dict[str, Any] = {
-        "source": Source.QUEUE,
-        "queue": "dead",
-        "description": "all of dead",
-        "selected": 2000,
-    }
-    return a_batch(broker, (), state, **(values | stated))
 
 
 @pytest.mark.parametrize(
@@ -67,59 +56,6 @@ def test_what_may_have_arrived_is_never_called_not_replayed(
     assert "none replayed" not in text
     assert f"Replay {batch.unknown} remaining message" in text
     assert "keeps its replay id and is marked “may be duplicated”" in text
-
-
-def test_the_end_of_a_queues_replay_does_not_contradict_itself(broker: Broker) -> None:
-    gone = "241 were no longer in “dead”: they were consumed."
-    batch = straight(
-        broker, BatchState.DONE, done=1759, cancelled=241, doubled=1000, state_why=gone
-    )
-    text = page(batch)
-    reported = words(text)
-    assert "1 759 of 2 000 messages were replayed. 241 were no longer in" in reported
-    assert "remain parked" not in reported
-    assert "At most 1 000 messages may be duplicated" in reported
-    assert "another delayboard-replay-id" in reported
-    assert "show=doubled" not in text
-
-
-def test_what_a_cancelled_replay_of_a_queue_did_not_send_is_in_it(broker: Broker) -> None:
-    batch = straight(broker, BatchState.CANCELLED, done=5, cancelled=1995)
-    assert "5 of 2 000 messages were replayed. Unsent messages remain in dead." in words(
-        page(batch)
-    )
-
-
-def test_a_running_replay_of_a_queue_says_at_most(broker: Broker) -> None:
-    batch = straight(broker, BatchState.RUNNING, done=5, doubled=7)
-    assert "at most 7 may be duplicated" in words(page(batch))
-
-
-def test_the_draft_of_a_queues_replay_promises_what_it_does(broker: Broker) -> None:
-    batch = straight(broker, BatchState.DRAFT, selected=0, canary=3, rate=5.0)
-    text = page(batch)
-    reported = words(text)
-    promises = (
-        "The replay pauses when",
-        "canary of 3",
-        "records each message before the publish",
-        "oldest first",
-    )
-    for promise in promises:
-        assert promise not in reported
-    assert "at most 5 messages per second" in reported
-    assert "sent again with a new replay id" in reported
-    assert 'name="order"' not in text
-    journal = words(page(a_batch(broker, some(broker), canary=3)))
-    for promise in promises:
-        assert promise in journal
-
-
-def test_what_the_form_of_a_queue_does_not_offer_stays_as_it_was(broker: Broker) -> None:
-    batch = straight(broker, BatchState.DRAFT, selected=0, undo_seconds=30, most_replays=7)
-    press("options", batch, mode="default", rate="5")
-    batch.refresh_from_db()
-    assert (batch.rate, batch.undo_seconds, batch.most_replays) == (5, 30, 7)
 
 
 def test_what_may_be_duplicated_is_counted_and_marked(broker: Broker) -> None:

@@ -18,7 +18,6 @@ from delayboard.models import (
     RedactionRule,
     ReplayBatch,
     ReplayOutcome,
-    Source,
 )
 from delayboard.views.replays import batches
 from tests.delayboard.builders import SHOP, a_message, parked
@@ -223,26 +222,6 @@ def test_a_failed_canary_shows_its_reason_queue_and_x_death_with_links(broker: B
     assert "dead-lettered again after an earlier replay" in page(a_batch(broker, [again]))
 
 
-def test_straight_through_there_are_only_counters(broker: Broker) -> None:
-    batch = a_batch(
-        broker,
-        (),
-        BatchState.RUNNING,
-        source=Source.QUEUE,
-        queue="dead",
-        selected=100_000,
-        done=70_000,
-        description="all of dead",
-    )
-    text = page(batch)
-    assert "70\u202f000" in text
-    assert 'id="messages"' not in text
-    ReplayBatch.objects.update(state=BatchState.DRAFT)
-    text = page(batch)
-    assert "no undo" in text
-    assert "Start replay of the queue" in text
-
-
 def test_items_are_paged_and_filtered(broker: Broker) -> None:
     batch = a_batch(
         broker, some(broker, 60), BatchState.DONE, [ItemState.DONE] * 29 + [ItemState.FAILED]
@@ -305,7 +284,7 @@ def test_hostile_names_stay_texts(broker: Broker) -> None:
     batch.routes.update(verdict=name)
     batch.items.update(error=name)
     for state in BatchState:
-        ReplayBatch.objects.update(state=state, state_why=name, queue=name)
+        ReplayBatch.objects.update(state=state, state_why=name)
         for role in (Role.VIEWER, Role.OPERATOR):
             assert "<script>alert" not in page(batch, role)
     assert "<script>alert" not in text_of(signed_in(Role.VIEWER).get(reverse("replays")))

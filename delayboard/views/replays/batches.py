@@ -18,7 +18,7 @@ from delayboard.dead_letters.replay.follow import batch_follower, observers, out
 from delayboard.dead_letters.replay.present import failures, items_page, resets, summary
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
-from delayboard.models.replay import ENDED_BATCH, Source
+from delayboard.models.replay import ENDED_BATCH
 from delayboard.views.replays.options import options_of
 from delayboard.views.show_refusal import show_refusal
 from topology import access, redaction, snapshots
@@ -119,15 +119,12 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
 
     And of a draft how long the first ones are watched at least, as far as the broker is known.
     """
-    is_parked = batch.source == Source.PARKED
-    is_asked = is_parked and (batch.is_draft or batch.published > 0)
+    is_asked = batch.is_draft or batch.published > 0
     needs = batch.is_draft or (is_asked and (batch.is_ended or not hides))
     scene = observers.make_scene(batch, known.snapshot) if known.snapshot and needs else None
     found: dict[str, Any] = {}
     if batch.is_draft:
         found["longest_round"] = observers.estimate_round(batch, scene) if scene else timedelta(0)
-    if not is_parked:
-        return found
     found["unobserved"] = (
         outcome.explain_unobserved_in(batch, scene, known) if is_asked and not hides else ""
     )
@@ -147,9 +144,6 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
 
 def _counts(batch: ReplayBatch) -> list[tuple[str, str, int]]:
     labels = {str(state): str(state.label) for state in ItemState}
-    if batch.source == Source.QUEUE:
-        is_through = batch.state == BatchState.DONE
-        labels["cancelled"] = "no longer in the queue" if is_through else "not sent"
     counts = batch.counts()
     if not batch.excluded:
         # Nothing is excluded after the start.
@@ -171,8 +165,6 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
         "died_before": failures.count_died_before(batch) if batch.is_draft else 0,
         "routes": [items_page.redact_route(route) for route in dry.routes] if hides else dry.routes,
     }
-    if batch.source == Source.QUEUE:
-        return found
     items = items_page.read_page(batch, item_filter)
     if hides:
         for item in items.rows:

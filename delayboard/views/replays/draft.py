@@ -19,7 +19,7 @@ from delayboard.dead_letters.replay.check import redirect_group
 from delayboard.dead_letters.replay.draft import change_draft, create_draft
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import MessageGroup, ReplayBatch
-from delayboard.models.replay import REMAINING, Source
+from delayboard.models.replay import REMAINING
 from delayboard.views.confirm_production import Effect, confirmed_on_production
 from delayboard.views.queue_page import queue_page
 from delayboard.views.replays.batches import batch_page, with_batch
@@ -84,19 +84,6 @@ def replay_prepare(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
-def queue_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
-    """A draft that sends all of a queue straight through."""
-    name = clean(request.POST.get("name", ""))
-    back = queue_page(broker, name)
-    return _drafted(
-        request,
-        lambda: create_draft.draft_queue(request.user, broker, name, optional.DEFAULTS),
-        back,
-    )
-
-
-@require_POST
 @with_batch(Role.OPERATOR)
 def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """A draft of what a batch did not bring off, with its options."""
@@ -127,13 +114,8 @@ def replay_options(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 
 
 def _describe_replay(_request: HttpRequest, batch: ReplayBatch) -> Effect:
-    of_queue = batch.source == Source.QUEUE
-    what = (
-        f"All messages of the queue {batch.queue} are moved"
-        if of_queue
-        else f"{count_of(batch.pending, 'parked message', 'is')} published"
-    )
-    sentence = f"{what} in the virtual host {batch.broker.vhost}."
+    number = count_of(batch.pending, "parked message", "is")
+    sentence = f"{number} published in the virtual host {batch.broker.vhost}."
     if batch.excluded:
         sentence += f" Possible repeats that remain parked: {count_text(batch.excluded)}."
     return Effect(sentence, reverse("replay_batch", args=[batch.pk]))
@@ -186,7 +168,7 @@ def _drafted(
     except (BatchError, OptionError, QueryError) as error:
         messages.error(request, f"The replay was not prepared. {error}")
         return redirect(back)
-    if edits and made.is_draft and made.source == Source.PARKED and made.pending:
+    if edits and made.is_draft and made.pending:
         return redirect("replay_item", pk=made.pk, position=1)
     return redirect("replay_batch", pk=made.pk)
 

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from delayboard.dead_letters.replay.batch import options
 from delayboard.dead_letters.replay.batch.options import OptionError, Options
-from delayboard.models import Order, ReplayBatch, Source, TargetMode
+from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.delays import DURATION_HELP, format_delay
 from topology.models import State, Topology
 
@@ -30,17 +30,12 @@ def is_sent(request: HttpRequest) -> bool:
 
 
 def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
-    """What was typed, by the names of the options; of the target what its mode has.
-
-    The form of a whole queue does not have all options: the others keep their values.
-    """
+    """What was typed, by the names of the options; of the target what its mode has."""
     sent = request.POST
     mode = sent.get("mode", "")
     known = _TARGETS.get(TargetMode(mode), ()) if mode in TargetMode.values else _TARGET_FIELDS
-    is_straight = batch.source == Source.QUEUE
-    kept = options.format_options(options.read_batch_options(batch)) if is_straight else {}
     found = {name: sent.get(name, "") for name in ("mode", *known)}
-    found |= {name: sent.get(name, kept.get(name, "")) for name in _REST}
+    found |= {name: sent.get(name, "") for name in _REST}
     if mode == TargetMode.DELAY:
         found["key"] = sent.get("destination", "")
     if batch.limit is not None:
@@ -63,7 +58,7 @@ def sent_options(request: HttpRequest, batch: ReplayBatch) -> Options:
 def options_of(batch: ReplayBatch) -> dict[str, Any]:
     """The form as the batch has it."""
     known = options.read_batch_options(batch)
-    return _form(batch, options.format_options(known), {}) | {"words": words(known, batch.source)}
+    return _form(batch, options.format_options(known), {}) | {"words": words(known)}
 
 
 def options_sent(request: HttpRequest, batch: ReplayBatch, error: OptionError) -> dict[str, Any]:
@@ -91,19 +86,17 @@ def _topologies(batch: ReplayBatch) -> Any:
     return Topology.objects.filter(broker=batch.broker, state=State.APPLIED).order_by("name", "pk")
 
 
-def words(known: Options, source: str = Source.PARKED) -> str:
-    """The options in one line; of what goes straight through those that it heeds."""
-    is_straight = source == Source.QUEUE
+def words(known: Options) -> str:
+    """The options in one line."""
     rate = "no rate limit" if known.rate is None else f"at most {known.rate:g} messages per second"
-    order = "queue order" if is_straight else str(known.order.label)
-    parts = [str(known.mode.label), order, rate]
-    if known.canary and not is_straight:
+    parts = [str(known.mode.label), str(known.order.label), rate]
+    if known.canary:
         parts.append(f"canary of {known.canary}")
     if known.undo_seconds:
         parts.append(f"undo period {format_delay(options.SECOND * known.undo_seconds)}")
-    if known.stop_after and not is_straight:
+    if known.stop_after:
         parts.append(f"pauses when {known.stop_after} are dead-lettered again")
-    if known.include_repeats and not is_straight:
+    if known.include_repeats:
         parts.append("possible repeats included")
     if known.unwraps and not is_straight:
         parts.append("without envelope")

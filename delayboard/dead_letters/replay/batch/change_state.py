@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch import claims
 from delayboard.models import BatchState, ReplayBatch
-from delayboard.models.replay import Source
 from topology import audit, work
 from topology.models import Work, WorkState
 
@@ -168,7 +167,7 @@ def _begin_work(user: Any, batch: ReplayBatch) -> None:
     batch.save(
         update_fields=["state", "state_at", "started_at", "started_by", "publish_at", "work"]
     )
-    if batch.source == Source.PARKED and batch.selected <= AT_ONCE:
+    if batch.selected <= AT_ONCE:
         claims.claim_chunk(batch, AT_ONCE)
         Work.objects.filter(pk=batch.work.pk).update(not_before_at=batch.publish_at)
 

@@ -16,7 +16,7 @@ from delayboard.dead_letters.parked.states import change_each, change_parked_mes
 from delayboard.dead_letters.replay.batch import shared_ids
 from delayboard.dead_letters.replay.batch.shared_ids import Claimed
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, ReplayItem
-from delayboard.models.replay import OPEN, ReplayOutcome, Source
+from delayboard.models.replay import OPEN, ReplayOutcome
 
 CHUNK = 2500
 FREE = (ParkedState.PARKED, ParkedState.DELAYED)
@@ -75,13 +75,8 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
 def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> int:
     """Cancel the next so many open items beyond the position `after`, and let go of their messages.
 
-    The position of the last of them, 0 when there is none. A batch straight from a queue has no
-    items: what it had not sent is counted.
+    The position of the last of them, 0 when there is none.
     """
-    if batch.source == Source.QUEUE:
-        sent = F("done") + F("returned") + F("failed") + F("unknown")
-        ReplayBatch.objects.filter(pk=batch.pk).update(cancelled=F("selected") - sent)
-        return 0
     rows = batch.items.filter(state__in=OPEN, position__gt=after).order_by("position")
     found = list(rows.values_list("pk", "parked_message_id", "state", "position")[:number])
     if not found:

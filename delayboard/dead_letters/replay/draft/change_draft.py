@@ -5,7 +5,6 @@ Raises BatchError or OptionError, and then nothing was changed.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -21,10 +20,9 @@ from delayboard.dead_letters.replay.batch.items import read_items, reroute_items
 from delayboard.dead_letters.replay.batch.options import Options, read_batch_options
 from delayboard.dead_letters.replay.batch.routes import Routes
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
-from delayboard.dead_letters.replay.draft.create_draft import check_whole_queue, refuse_delay
 from delayboard.dead_letters.replay.draft.freeze_selection import AT_ONCE
 from delayboard.dead_letters.replay.draft.missing_messages import describe_missing, explain_no_route
-from delayboard.models import BatchState, ReplayBatch, ReplayEdit, Source
+from delayboard.models import BatchState, ReplayBatch, ReplayEdit
 from topology import work
 
 ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ended."
@@ -32,13 +30,11 @@ ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ende
 
 def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     """What was frozen stays; targets and verdicts are made again, at once if these are few."""
-    if batch.source == Source.QUEUE:
-        refuse_delay(options)
     found = poll_broker(batch.broker, is_late_good=True)
     checker = MessageChecker(batch.broker, options, found.snapshot)
     edits = _read_edits(batch)
     is_small = batch.selected <= AT_ONCE
-    items = read_items(batch, 0, AT_ONCE) if is_small and batch.source == Source.PARKED else []
+    items = read_items(batch, 0, AT_ONCE) if is_small else []
     checked = checker.check_rows(items)
     values = {**asdict(options), "limit": batch.limit}
     if items:
@@ -55,8 +51,6 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
             reroute_items(items, checked, Routes(locked))
             if why := explain_no_route(locked):
                 raise BatchError(why)
-        elif locked.source == Source.QUEUE:
-            Routes(locked).add(Counter({check_whole_queue(checker, locked.queue): locked.selected}))
         else:
             asked = work.create(
                 KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=batch.selected

@@ -6,7 +6,6 @@ and then nothing was changed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -15,32 +14,22 @@ from django.db.models import Max
 
 from delayboard.dead_letters.parking import park_request as parking
 from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.options import OptionError, Options
-from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
+from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.batch.selection import search_parked
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
 from delayboard.dead_letters.replay.draft.freeze_selection import (
     freeze_selection,
     leave_to_worker,
     make_batch,
-    record_draft,
 )
-from delayboard.dead_letters.replay.move_queue.delivery_limit import explain_costly
-from delayboard.dead_letters.replay.move_queue.outgoing_message import DELAY
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import (
-    BatchState,
-    DeadLetterQueue,
     MessageGroup,
     Order,
     ParkedMessage,
     ParkedState,
     ReplayBatch,
-    Source,
-    TargetMode,
 )
-from topology.broker.amqp.depths import live_depths
-from topology.broker.errors import BrokerError
 from topology.content.text import count_of, count_text
 from topology.models import Broker
 
@@ -112,64 +101,6 @@ def draft_peeked(
         batch = make_batch(user, broker, sentence, options, parking=parks)
         leave_to_worker(user, batch, number)
     return batch
-
-
-def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> ReplayBatch:
-    """All that lies in a live queue, as a queue move: nothing is frozen or parked."""
-    snapshot = poll_broker(broker).snapshot
-    row = DeadLetterQueue.objects.filter(broker=broker, queue=queue).first()
-    found = snapshot.definitions.queue(queue)
-    if why := parking.refusal(row, found):
-        raise BatchError(why)
-    assert found is not None
-    if why := explain_costly(found, snapshot.version_tuple):
-        raise BatchError(why)
-    refuse_delay(options)
-    checker = MessageChecker(broker, options, snapshot)
-    checked = check_whole_queue(checker, queue)
-    if not checked.has_target and checked.ending == "refused":
-        raise BatchError(checked.verdict)
-    depth = _count_messages(broker, queue)
-    if not depth:
-        raise BatchError(f"There is no message in “{queue}” now that could be taken.")
-    number = depth if options.limit is None else min(depth, options.limit)
-    sentence = (
-        f"all messages of {queue} (move queue)"
-        if number == depth
-        else (f"{count_text(number)} messages of {queue} (move queue)")
-    )
-    batch = make_batch(
-        user, broker, sentence, options, source=Source.QUEUE, queue=queue, selected=number
-    )
-    batch.state, batch.state_why = BatchState.DRAFT, parking.warning(found, snapshot)
-    with transaction.atomic():
-        batch.save()
-        Routes(batch).add(Counter({checked: number}))
-        record_draft(user, batch, number)
-    return batch
-
-
-def check_whole_queue(checker: MessageChecker, queue: str) -> CheckedTarget:
-    """The verdict on all messages in a queue, without a peek."""
-    sentence = (
-        "Delayboard finds the target of each message during the move. What cannot be sent stays "
-        "queued."
-    )
-    return checker.check_queue(queue) or CheckedTarget(
-        "", "", "each message's own", sentence, "", True, 0
-    )
-
-
-def refuse_delay(options: Options) -> None:
-    if options.mode == TargetMode.DELAY:
-        raise OptionError({"mode": DELAY})
-
-
-def _count_messages(broker: Broker, queue: str) -> int:
-    try:
-        return live_depths(broker.address, [queue]).get(queue, 0)
-    except BrokerError as error:
-        raise BatchError(f"The messages of “{queue}” cannot be counted. {error}") from error
 
 
 def _find_newest(broker: Broker) -> int:

@@ -18,7 +18,7 @@ from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay.follow import arrivals, observers
 from delayboard.dead_letters.replay.follow.observers import Scene
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
-from delayboard.models.replay import ENDED_BATCH, ReplayOutcome, Source
+from delayboard.models.replay import ENDED_BATCH, ReplayOutcome
 from topology import snapshots
 from topology.broker.errors import BrokerError
 from topology.message import REPLAY_HEADER
@@ -39,7 +39,7 @@ _HAS_DIED = RawSQL("outcome = 'died'", (), output_field=BooleanField())
 def read_open_batches() -> list[ReplayBatch]:
     """Those that were started and are followed still."""
     is_open = ~Q(state__in=ENDED_BATCH) | Q(followed_to=None) | Q(followed_to__lte=F("state_at"))
-    rows = ReplayBatch.objects.filter(is_open, source=Source.PARKED, started_at__isnull=False)
+    rows = ReplayBatch.objects.filter(is_open, started_at__isnull=False)
     return list(rows.select_related("broker").defer("parked_messages").order_by("pk"))
 
 

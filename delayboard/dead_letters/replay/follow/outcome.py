@@ -21,7 +21,7 @@ from delayboard.dead_letters.replay.follow.observers import Scene
 from delayboard.dead_letters.replay.follow.outcome_rows import Mark
 from delayboard.models import ReplayBatch, ReplayItem
 from delayboard.models.background_task import Beat
-from delayboard.models.replay import ReplayOutcome, Source
+from delayboard.models.replay import ReplayOutcome
 from topology import snapshots
 from topology.models import Broker
 from topology.snapshots import Latest
@@ -89,8 +89,6 @@ def explain_unobserved(batch: ReplayBatch) -> str:
 
 def explain_unobserved_in(batch: ReplayBatch, scene: Scene | None, known: Latest) -> str:
     """The same in a scene, which is None where nothing is known of the broker."""
-    if batch.source == Source.QUEUE:
-        return "Delayboard does not follow the messages of a moved queue."
     if scene is None:
         return f"Whether arrivals and deaths are observed is not known: {known.error}"
     unobserved = (

@@ -23,12 +23,11 @@ from delayboard.dead_letters.replay.batch.lease import (
     Request,
 )
 from delayboard.dead_letters.replay.follow import canary, outcome
-from delayboard.dead_letters.replay.move_queue import move_messages
 from delayboard.dead_letters.replay.send.answers import CHECK_AGAIN_SECONDS
 from delayboard.dead_letters.replay.send.parked_source import ParkedMessageSource
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.models import BatchState, ItemState, ReplayBatch
-from delayboard.models.replay import OPEN, Source
+from delayboard.models.replay import OPEN
 from topology import snapshots
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import BrokerError
@@ -109,7 +108,7 @@ class Sending:
             self.lease.pause_as_requested()
         elif self.stop.is_set():
             self.lease.give_back("", after=timedelta(0))
-        elif batch.source == Source.PARKED and batch.claimed_to < batch.selected:
+        elif batch.claimed_to < batch.selected:
             self._claim()
         elif batch.state == BatchState.WAITING:
             self._wait(batch)
@@ -143,9 +142,6 @@ class Sending:
 
     def _pass(self, batch: ReplayBatch) -> None:
         """Send until it is through, or something is wanted, for as long as one look is good."""
-        if batch.source == Source.QUEUE:
-            move_messages.move_queue(self.lease, stop=self.stop, alive=self.alive)
-            return
         remaining = _count_canary_remaining(batch)
         if remaining == 0:
             until = canary.find_watch_end(batch, timezone.now())

@@ -1,17 +1,10 @@
-"""Which live queues go straight through: none whose messages that would cost their lives."""
+"""Which queues a shovel may move: none whose messages it may lose."""
 
 from __future__ import annotations
 
 import pytest
 
-from delayboard.dead_letters.replay.move_queue.delivery_limit import (
-    PARK,
-    choose_prefetch,
-    explain_costly,
-    explain_near_limit,
-)
-from topology.broker.amqp.deliveries import Arrival
-from topology.broker.properties.read import build_properties
+from delayboard.dead_letters.shovel import PARK, explain_costly, explain_refusal
 from topology.definitions import Arguments, Queue
 from topology.routing.consumer import delivery_limit
 
@@ -46,29 +39,25 @@ def test_a_delivery_costs_where_there_is_a_limit(
     said = explain_costly(queue, version)
     assert bool(said) == is_costly
     if is_costly:
-        assert f"“dead” has the delivery limit {limit}:" in said
+        assert f"“dead” has the delivery limit {limit}." in said
         assert said.endswith(PARK)
 
 
-def arrival(**headers: object) -> Arrival:
-    return Arrival(1, True, "", "dead", build_properties(headers).raw)
+WORK, BOUNDED = Queue("work"), Queue("work", arguments=Arguments({"x-max-length": 9}))
 
 
 @pytest.mark.parametrize(
-    ("count", "limit", "is_near"),
-    [(15, 20, True), (14, 20, False), (3, None, False), ("20", 20, False), (None, 20, False)],
+    ("source", "targets", "version", "reason"),
+    [
+        (Queue("dead"), (WORK,), COSTS, ""),
+        (Queue("dead"), (), COSTS, "no queue with the name of the destination"),
+        (Queue("dead"), (WORK,), OLD, "keeps x-death"),
+        (Queue("dead"), (WORK, BOUNDED), COSTS, "“work” has a maximum length"),
+        (quorum(), (WORK,), COSTS, "“dead” has the delivery limit 20"),
+    ],
 )
-def test_a_message_that_few_crashes_would_destroy_is_told_of(
-    count: object, limit: int | None, is_near: bool
+def test_a_shovel_that_may_lose_messages_is_refused(
+    source: Queue, targets: tuple[Queue, ...], version: tuple[int, ...], reason: str
 ) -> None:
-    stated = {} if count is None else {"x-delivery-count": count}
-    said = explain_near_limit(arrival(**stated), limit)
-    assert bool(said) == is_near
-    assert not is_near or said.endswith(PARK)
-
-
-def test_what_comes_beforehand_is_what_a_minute_takes_and_memory_holds() -> None:
-    assert choose_prefetch(2000, None, 0) == 2000
-    assert choose_prefetch(2000, None, 1_000_000) == 134
-    assert choose_prefetch(2000, 0.1, 0) == 6
-    assert choose_prefetch(2000, 0.001, 10**9) == 1
+    assert reason in (refusal := explain_refusal((source,), targets, version))
+    assert bool(refusal) == bool(reason)

@@ -1,1 +1,0 @@
-"""Moving a whole queue without parking its messages."""
