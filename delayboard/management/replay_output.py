@@ -40,7 +40,7 @@ def describe_repeats(batch: ReplayBatch) -> Iterator[str]:
     if batch.excluded:
         yield (
             f"  {count_of(batch.excluded, 'possible repeat')} excluded: still parked. "
-            "Include them with --include-repeats."
+            "Include them on the page of the replay."
         )
     elif batch.repeats:
         yield (

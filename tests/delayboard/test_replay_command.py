@@ -10,9 +10,10 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 
 from delayboard.dead_letters import search
+from delayboard.dead_letters.queues.search_text import make_query
 from delayboard.management import acting_user, replay_arguments
 from delayboard.management.commands.replay_dead_letters import Command
-from delayboard.models.replay import Order, TargetMode
+from delayboard.models.replay import TargetMode
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_message, parked
 from topology.content.text import count_text, make_printable
@@ -39,7 +40,6 @@ def options(broker: Broker, *said: str) -> Any:
     [
         (),
         ("--parked-message", "1", "--group", "2"),
-        ("--query", "a", "--parked-from", "dead"),
         ("--resume", "1", "--cancel", "1"),
         ("--resume", "1", "--dry-run"),
     ],
@@ -53,9 +53,9 @@ def test_nothing_or_two_things_to_replay_are_a_misuse(said: tuple[str, ...]) -> 
 def test_of_two_choices_only_one_is_taken() -> None:
     with pytest.raises(CommandError) as reported:
         replay_arguments.find_action(
-            given("--parked-message", "30", "--group", "1", "--parked-from", "dead")
+            given("--parked-message", "30", "--group", "1", "--query", "dead")
         )
-    assert str(reported.value) == "Say only one of --parked-message, --group and --parked-from."
+    assert str(reported.value) == "Say only one of --parked-message, --group and --query."
 
 
 def test_an_empty_search_is_a_choice() -> None:
@@ -66,15 +66,11 @@ def test_an_empty_search_is_a_choice() -> None:
     ("said", "sentence"),
     [
         (("--rate", "fast"), "--rate: Enter 0.001 to 100\u202f000 messages per second"),
-        (("--limit", "0"), "--limit: "),
-        (("--undo", "2d"), "--undo: "),
-        (("--canary-wait", "soon"), "--canary-wait: "),
-        (("--most-replays", "-1"), "--most-replays: "),
-        (("--key", "a"), "--key goes with --to-exchange."),
-        (("--to-exchange", "a"), "--to-exchange goes with --key."),
-        (("--to-exchange", "a", "--key", "b", "--to-first-queue"), "Say one of --to-exchange"),
-        (("--delay", "10m"), "--delay and --to go with --through."),
-        (("--to", "orders"), "--delay and --to go with --through."),
+        (("--canary", "-1"), "--canary: "),
+        (("--key", "a"), "--to-exchange and --key go together."),
+        (("--to-exchange", "a"), "--to-exchange and --key go together."),
+        (("--to-exchange", "a", "--key", "b", "--through", "c"), "Say one of --to-exchange"),
+        (("--delay", "10m"), "--through and --delay go together."),
         (("--through", "nothing", "--delay", "1m"), "The topology “nothing” does not exist."),
     ],
 )
@@ -88,30 +84,23 @@ def test_what_cannot_be_read_is_named_by_its_option(
 
 
 def test_all_that_is_wrong_is_said_at_once(broker: Broker) -> None:
-    with pytest.raises(CommandError, match=r"--rate: .*--limit: "):
+    with pytest.raises(CommandError, match=r"--rate: .*--canary: "):
         replay_arguments.create_draft_of(
-            None, broker, "query", given("--rate", "x", "--limit", "y")
+            None, broker, "query", given("--rate", "x", "--canary", "y")
         )
 
 
 def test_everything_that_was_said_is_an_option(broker: Broker, pair: Topology) -> None:
     read = options(
-        broker,
-        *("--through", pair.slug, "--delay", "10m", "--to", "orders", "--order", "newest"),
-        *("--rate", "2.5", "--limit", "7", "--canary", "3", "--canary-wait", "2m"),
-        *("--canary-go-on", "--undo", "30s", "--most-replays", "5", "--stop-after", "0"),
+        broker, "--through", pair.slug, "--delay", "10m", "--rate", "2.5", "--canary", "3"
     )
-    assert (read.mode, read.topology_id, read.key) == (TargetMode.DELAY, pair.pk, "orders")
-    assert (read.delay, read.order) == (timedelta(minutes=10), Order.NEWEST)
-    assert (read.rate, read.limit, read.canary, read.canary_seconds) == (2.5, 7, 3, 120)
-    assert (read.canary_goes_on, read.undo_seconds) == (True, 30)
-    assert (read.most_replays, read.stop_after) == (5, 0)
+    assert (read.mode, read.topology_id, read.key) == (TargetMode.DELAY, pair.pk, "")
+    assert (read.delay, read.rate, read.canary) == (timedelta(minutes=10), 2.5, 3)
 
 
 def test_the_default_exchange_is_a_target(broker: Broker) -> None:
     read = options(broker, "--to-exchange", "", "--key", "orders")
     assert (read.mode, read.exchange, read.key) == (TargetMode.TYPED, "", "orders")
-    assert options(broker, "--to-first-queue").mode == TargetMode.FIRST_QUEUE
     assert options(broker).mode == TargetMode.DEFAULT
 
 
@@ -133,15 +122,8 @@ def test_another_brokers_topology_group_and_replay_are_none_of_this_one(
 def test_no_sign_of_a_queues_name_belongs_to_the_search(broker: Broker) -> None:
     (parked_message,) = parked(broker, a_message(), queue=NASTY)
     parked(broker, a_message(), queue="other")
-    query = replay_arguments._make_query(broker, NASTY)
+    query = make_query(NASTY)
     assert [found.pk for found in search.matching(None, broker, query)] == [parked_message.pk]
-
-
-def test_queues_that_a_search_would_mix_are_not_chosen_by_their_name(broker: Broker) -> None:
-    parked(broker, a_message(), queue="dead")
-    parked(broker, a_message(), queue="DEAD")
-    with pytest.raises(CommandError, match="does not tell “DEAD”, “dead” apart"):
-        replay_arguments._make_query(broker, "dead")
 
 
 def test_a_user_needs_to_exist_and_the_role_operator(broker: Broker, user: User) -> None:

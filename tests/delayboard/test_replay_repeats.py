@@ -296,7 +296,9 @@ def test_what_the_command_says(broker: Broker) -> None:
     batch = of_parked_messages(parked_messages)
     said = "\n".join([*replay_output.describe_dry_run(batch), *replay_output.list_messages(batch)])
     assert f"Replay {batch.pk}: 3 messages" in said
-    assert "1 possible repeat excluded: still parked. Include them with --include-repeats." in said
+    assert (
+        "1 possible repeat excluded: still parked. Include them on the page of the replay." in said
+    )
     assert f"4. m0: excluded, a possible repeat of message {first.pk}" in said
     *_, message, end = (
         json.loads(one) for one in replay_output.format_dry_run(batch, with_messages=True)

@@ -123,15 +123,13 @@ def test_all_done_ends_with_0_and_the_counts(vhost: Vhost, broker: Broker) -> No
     assert entry.username == "delayboard"
 
 
-@pytest.mark.parametrize("way", ["parked_messages", "group", "parked-from", "limit"])
+@pytest.mark.parametrize("way", ["parked_messages", "query"])
 def test_each_choice_chooses(vhost: Vhost, broker: Broker, way: str) -> None:
     parked_messages = good(broker, 2)
     parked(broker, a_message(b"other", message_id="other"), queue="elsewhere")
     choices = {
         "parked_messages": by_parked_messages(*parked_messages),
-        "group": ["--group", str(parked_messages[0].group_id), "--limit", "2"],
-        "parked-from": ["--parked-from", "dead"],
-        "limit": ["--query", "", "--limit", "2"],
+        "query": ["--query", "queue:dead"],
     }
     ended = ran(broker.slug, *choices[way])
     assert ended.code == 0, ended.said
@@ -326,8 +324,9 @@ def test_another_pauses_resumes_and_cancels_it(vhost: Vhost, broker: Broker) -> 
 
 def test_within_the_time_for_undo_nothing_is_published(vhost: Vhost, broker: Broker) -> None:
     good(broker, 3)
-    said = (broker.slug, "--query", "", "--undo", "10m")
-    with forked(COMMAND, *said) as process:
+    assert ran(broker.slug, "--query", "", "--dry-run").code == 0
+    ReplayBatch.objects.update(undo_seconds=600)
+    with forked(COMMAND, broker.slug, "--resume", str(the_batch().pk)) as process:
         batch = eventually(
             ReplayBatch.objects.filter(state=BatchState.WAITING).first, "it waits", seconds=PATIENCE
         )

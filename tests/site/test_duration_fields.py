@@ -18,7 +18,7 @@ from topology.patterns.table import PATTERNS
 
 OF_DURATIONS = {
     "publish": {"delay", "expiration", "wait"},
-    "replay_dead_letters": {"delay", "undo", "canary_wait"},
+    "replay_dead_letters": {"delay"},
 }
 OF_TIMES = {"publish": {"due_at"}, "scheduled": {"from", "until", "to"}}
 SHORTEST_EXAMPLES = EXAMPLES.split(" or ")[0].rsplit(",", 1)[0]
