@@ -98,8 +98,8 @@ def words(known: Options) -> str:
         parts.append(f"pauses when {known.stop_after} are dead-lettered again")
     if known.include_repeats:
         parts.append("possible repeats included")
-    if known.unwraps and not is_straight:
+    if known.unwraps:
         parts.append("without envelope")
-    if known.keep_counters and not is_straight:
+    if known.keep_counters:
         parts.append("retry counters kept")
     return ", ".join(parts)
