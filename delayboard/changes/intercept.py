@@ -68,7 +68,7 @@ class _Interception(Session):
     """The steps of an interception, from whichever the row names."""
 
     def run(self) -> None:
-        """Until nothing is due soon and the binding is as it was, or it shall stop."""
+        """Until nothing is due soon and the bindings are as they were, or it shall stop."""
         row = self.row
         if row.state == InterceptionState.WAITING:
             take.abandon(
@@ -150,10 +150,10 @@ class _Interception(Session):
         self.stop.wait(max(0.0, min(remaining, objects.SETTLE_SECONDS)))
 
     def _is_point(self, management: Management) -> bool:
-        """Whether the messages still pass this one binding; else their changes fail.
+        """Whether the messages still take this one path; else their changes fail.
 
-        Somebody may have bound the queue in a second way since they were requested: then each
-        message would arrive past the interception too.
+        Somebody may have bound the queue in another way since they were requested: then each
+        message could arrive past the interception too.
         """
         snapshot, is_one = observe(management).without_interceptions(), False
         for change in self._due_changes().select_related("topology"):
@@ -167,7 +167,7 @@ class _Interception(Session):
             except Unchangeable as error:
                 take.fail(change, str(error))
                 continue
-            if point.binding == self.objects.binding:
+            if point.bindings == self.objects.bindings:
                 is_one = True
             else:
                 take.fail(change, "The bindings of the queue were changed since the request.")

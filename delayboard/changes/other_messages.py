@@ -60,7 +60,7 @@ def count_other_messages(verdicts: Sequence[ChangeVerdict]) -> list[OtherMessage
     by_queue: dict[str, list[ChangeVerdict]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.point is not None:
-            by_queue[verdict.point.binding.destination].append(verdict)
+            by_queue[verdict.point.queue].append(verdict)
     return [_other_messages(queue, some) for queue, some in sorted(by_queue.items())]
 
 

@@ -1,6 +1,6 @@
-"""PURE: the one binding through which a topology's delayed messages come to a destination's queue.
+"""PURE: the one path by which a topology's delayed messages come to a destination's queue.
 
-A change is exact only where each message passes one binding on its way to one queue, or waits in a
+A change is exact only where each message comes from one exchange to one queue, or waits in a
 queue that can be read whole, and where publishing it again does not change what its consumer
 decides by.
 """
@@ -38,13 +38,19 @@ class NoQueue(Unchangeable):
 
 @dataclass(frozen=True)
 class Point:
-    """The binding that is replaced, the type of the queue that intercepts, and whether the
-    intercepted queue rejects messages while it is full.
+    """The bindings from one exchange to one queue, which are replaced, the type of the queue that
+    intercepts, and whether the intercepted queue rejects messages while it is full.
+
+    kombu binds a queue by `orders` and `#.orders`: what comes without a delay matches both.
     """
 
-    binding: Binding
+    bindings: tuple[Binding, ...]
     queue_type: str
     rejects: bool = False
+
+    @property
+    def queue(self) -> str:
+        return self.bindings[0].destination
 
 
 def exit_of(pattern: Pattern, params: Any, destination: str) -> tuple[str, str]:
@@ -64,7 +70,7 @@ def is_only_cancelled(pattern: Pattern) -> bool:
 
 
 def find_point(found: Definitions, exchange: str, key: str) -> Point:
-    """The binding that every message with this key passes. Raises Unchangeable."""
+    """The path that every message with this key takes. Raises Unchangeable."""
     without = found.without_taps()
     reached: list[tuple[str, str]] = []
     for step in steps(Index.of(without), exchange, (key,), {}, ()):
@@ -81,16 +87,21 @@ def find_point(found: Definitions, exchange: str, key: str) -> Point:
         names = ", ".join(f"“{queue}”" for queue in queues[:5])
         raise Unchangeable(f"Several queues receive these messages: {names}.")
     (queue,) = queues
-    bindings = [one for source, _ in reached for one in without.leads(source, queue)]
-    if len(bindings) > 1:
-        raise Unchangeable(f"Several bindings lead to the queue “{queue}”. Keep one of them.")
+    sources = sorted({source for source, _ in reached})
+    if len(sources) > 1:
+        names = ", ".join(f"“{source}”" for source in sources[:5])
+        raise Unchangeable(
+            f"The queue “{queue}” receives these messages from several exchanges: {names}. Bind it "
+            "to one of them only."
+        )
     there = found.queue(queue)
     is_quorum = there is not None and there.type == "quorum"
     levels = found.dying_into(exchange)
     is_quorum = is_quorum or any(level.type == "quorum" for level in levels)
     overflow = (there and there.arguments.text("x-overflow")) or ""
     kind = "quorum" if is_quorum else "classic"
-    return Point(bindings[0], kind, overflow.startswith("reject-publish"))
+    bindings = tuple(without.leads(sources[0], queue))
+    return Point(bindings, kind, overflow.startswith("reject-publish"))
 
 
 def unreadable(queue: Mapping[str, Any], destination: str) -> str:

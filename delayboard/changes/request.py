@@ -135,20 +135,19 @@ def _store(
 
 
 def _interception_of(broker: Broker, point: Point) -> Interception:
-    """The open one of this binding, else a new one; in the caller's transaction."""
-    binding = point.binding
+    """The open one of this path, else a new one; in the caller's transaction."""
+    source, queue = point.bindings[0].source, point.queue
     rows = Interception.objects.select_for_update().exclude(state=InterceptionState.CLOSED)
-    known = rows.filter(broker=broker, source=binding.source, queue=binding.destination).first()
+    known = rows.filter(broker=broker, source=source, queue=queue).first()
     if known is not None:
         return known
     done = work.create(KIND, 0, broker=broker, user=None)
     return Interception.objects.create(
         broker=broker,
         name=INTERCEPTION_PREFIX + secrets.token_hex(6),
-        source=binding.source,
-        queue=binding.destination,
-        routing_key=binding.routing_key,
-        arguments=dict(binding.arguments),
+        source=source,
+        queue=queue,
+        bindings=[[one.routing_key, dict(one.arguments)] for one in point.bindings],
         queue_type=point.queue_type,
         work=done,
     )

@@ -126,7 +126,8 @@ def change(
 def list_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
     rows = _matching(given, filters).select_related("topology").order_by("-pk")
     if names := given["id"]:
-        rows = rows.filter(Q(key__in=names) | Q(pk__in=_numbers(names)))
+        named = Q(key__in=names) | Q(message__correlation_id__in=names)
+        rows = rows.filter(named | Q(pk__in=_numbers(names)))
     for row in islice(rows.iterator(), given["limit"]):
         if given["json"]:
             write(compact_json(_record(row)))

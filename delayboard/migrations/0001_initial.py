@@ -268,8 +268,7 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=60, unique=True)),
                 ("source", models.CharField(max_length=255)),
                 ("queue", models.CharField(max_length=255)),
-                ("routing_key", models.CharField(blank=True, max_length=255)),
-                ("arguments", models.JSONField(default=dict)),
+                ("bindings", models.JSONField()),
                 ("queue_type", models.CharField(max_length=10)),
                 ("limit", models.DurationField(default=datetime.timedelta(seconds=600))),
                 (

@@ -25,25 +25,26 @@ class InterceptionState(models.TextChoices):
     CLOSED = "closed", "closed"
 
 
-# From its first step to its last one the binding may be replaced.
+# From its first step to its last one the bindings may be replaced.
 REPLACING = (InterceptionState.BEGINNING, InterceptionState.OPEN, InterceptionState.ENDING)
 
 
 class Interception(models.Model):
-    """A binding whose messages are intercepted near the due times of its changes.
+    """A path from an exchange to a queue whose messages are intercepted near the due times of its
+    changes.
 
-    All that its steps need is in the row before the first of them. `passed` and `taken` count
-    messages, `overtaken` those that were forwarded after the binding was restored, or after younger
-    ones that were on the way when they were refused. `bound_again_at` is when somebody else
-    restored the binding last, so that messages took both ways.
+    All that its steps need is in the row before the first of them: `bindings` are the routing key
+    and arguments of each binding that is replaced. `passed` and `taken` count messages, `overtaken`
+    those that were forwarded after the bindings were restored, or after younger ones that were on
+    the way when they were refused. `bound_again_at` is when somebody else restored one of the
+    bindings last, so that messages took both ways.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)
     name = models.CharField(max_length=60, unique=True)
     source = models.CharField(max_length=255)
     queue = models.CharField(max_length=255)
-    routing_key = models.CharField(max_length=255, blank=True)
-    arguments = models.JSONField(default=dict)
+    bindings = models.JSONField()
     queue_type = models.CharField(max_length=10)
     limit = models.DurationField(default=timedelta(minutes=10))
     state = models.CharField(
@@ -70,11 +71,12 @@ class Interception(models.Model):
 
     @property
     def objects_of_broker(self) -> Intercepted:
-        """What it declares, and the binding that it replaces."""
-        binding = Binding(
-            self.source, self.queue, self.routing_key, arguments=Arguments(self.arguments)
+        """What it declares, and the bindings that it replaces."""
+        bindings = (
+            Binding(self.source, self.queue, key, arguments=Arguments(arguments))
+            for key, arguments in self.bindings
         )
-        return Intercepted(self.name, binding, self.queue_type, self.limit)
+        return Intercepted(self.name, tuple(bindings), self.queue_type, self.limit)
 
 
 class ChangeKind(models.TextChoices):

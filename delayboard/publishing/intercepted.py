@@ -11,4 +11,5 @@ from topology.models import Broker
 def without_intercepted(declares: Definitions, broker: Broker) -> Definitions:
     """What of it may be declared: beside an interception a binding would double each message."""
     rows = Interception.objects.filter(broker=broker, state__in=REPLACING)
-    return declares.without({row.objects_of_broker.binding.identity for row in rows})
+    replaced = (one for row in rows for one in row.objects_of_broker.bindings)
+    return declares.without({one.identity for one in replaced})

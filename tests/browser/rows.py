@@ -301,6 +301,7 @@ def changes(message: ScheduledMessage, user: User) -> None:
         name="delayboard.intercept.1",
         source="refunds",
         queue="refunds",
+        bindings=[["refunds", {}]],
         queue_type="quorum",
         state="closed",
         work=Work.objects.create(kind="interception", subject=1, broker=message.broker),

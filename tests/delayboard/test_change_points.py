@@ -37,7 +37,7 @@ WORK = Queue("work")
 TO_WORK = Binding("delivery", "work", "#.work")
 KEY = "0.1.work"
 # Of another installation.
-OPEN = Interception(f"{INTERCEPTION_PREFIX}1", TO_WORK, "classic", timedelta(minutes=10))
+OPEN = Interception(f"{INTERCEPTION_PREFIX}1", (TO_WORK,), "classic", timedelta(minutes=10))
 
 
 def found(*more: BrokerObject) -> Definitions:
@@ -47,7 +47,16 @@ def found(*more: BrokerObject) -> Definitions:
 def test_the_binding_of_a_queue_is_the_point_whatever_taps_there_are() -> None:
     tap = Queue("delayboard.tap.x")
     vhost = found(TO_WORK, tap, Binding("delivery", tap.name, "#"))
-    assert find_point(vhost, "delivery", KEY) == Point(TO_WORK, "classic")
+    assert find_point(vhost, "delivery", KEY) == Point((TO_WORK,), "classic")
+
+
+def test_all_bindings_from_one_exchange_to_one_queue_are_one_path() -> None:
+    """As kombu binds a queue of a Celery worker: what comes without a delay matches both."""
+    orders = Exchange("orders", "topic")
+    own = (Binding("orders", "work", "#.work"), Binding("orders", "work", "work"))
+    to_orders = Binding("delivery", "orders", "#.work", destination_is_queue=False)
+    vhost = found(orders, to_orders, *own)
+    assert find_point(vhost, "delivery", KEY) == Point(own, "classic")
 
 
 @pytest.mark.parametrize(("overflow", "rejects"), [("reject-publish", True), ("drop-head", False)])
@@ -56,7 +65,7 @@ def test_whether_the_queue_rejects_messages_belongs_to_the_point(
 ) -> None:
     full = Queue("work", arguments=Arguments({"x-max-length": 1, "x-overflow": overflow}))
     point = find_point(Definitions.of([DELIVERY, full, TO_WORK]), "delivery", KEY)
-    assert point == Point(TO_WORK, "classic", rejects)
+    assert point == Point((TO_WORK,), "classic", rejects)
 
 
 def test_behind_a_destination_that_is_an_exchange_the_queue_s_binding_is_the_point() -> None:
@@ -66,7 +75,7 @@ def test_behind_a_destination_that_is_an_exchange_the_queue_s_binding_is_the_poi
         Binding("delivery", "endpoint", "#.endpoint", destination_is_queue=False),
         last,
     )
-    assert find_point(vhost, "delivery", "0.endpoint").binding == last
+    assert find_point(vhost, "delivery", "0.endpoint").bindings == (last,)
 
 
 @pytest.mark.parametrize("of", ["work", "level"])
@@ -82,7 +91,15 @@ def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: st
     [
         ((), "No queue receives"),
         ((TO_WORK, Queue("b"), Binding("delivery", "b", "0.#")), "Several queues receive"),
-        ((TO_WORK, Binding("delivery", "work", "#")), "Several bindings lead"),
+        (
+            (
+                TO_WORK,
+                Exchange("b", "fanout"),
+                Binding("delivery", "b", "#", destination_is_queue=False),
+                Binding("b", "work", ""),
+            ),
+            "from several exchanges: “b”, “delivery”",
+        ),
         (
             (
                 Exchange("h", "headers"),
@@ -93,7 +110,7 @@ def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: st
         ),
     ],
 )
-def test_what_has_not_one_way_through_one_binding_cannot_be_changed(
+def test_what_has_not_one_path_to_one_queue_cannot_be_changed(
     more: tuple[BrokerObject, ...], why: str
 ) -> None:
     with pytest.raises(Unchangeable, match=why):
@@ -102,8 +119,7 @@ def test_what_has_not_one_way_through_one_binding_cannot_be_changed(
 
 @pytest.mark.django_db
 def test_what_another_installation_intercepts_cannot_be_changed() -> None:
-    entrance = OPEN.detour.entrance(OPEN.binding)
-    vhost = found(*OPEN.objects, entrance, OPEN.taking_headers({"id": "m"}))
+    vhost = found(*OPEN.objects, *OPEN.entrances, OPEN.taking_headers({"id": "m"}))
     snapshot = a_snapshot(vhost).without_interceptions()
     with pytest.raises(Unchangeable, match="Another installation of Delayboard intercepts"):
         known_point(make_broker(), snapshot, "delivery", KEY)

@@ -100,7 +100,9 @@ def forward_all(
     row = Interception.objects.create(
         broker=broker,
         name="delayboard.intercept.test",
+        source="delivery",
         queue="work",
+        bindings=[["#.work", {}]],
         state=InterceptionState.OPEN,
         work=work.create("interception", 0, broker=broker, user=None),
     )

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker in which every destination has one binding."""
-    point = Point(Binding("a.delay-delivery", "work", "#.work"), "classic")
+    point = Point((Binding("a.delay-delivery", "work", "#.work"),), "classic")
     monkeypatch.setattr(check._Checker, "_point", lambda self, topology, destination: point)
 
 
@@ -91,6 +91,9 @@ def test_a_message_is_named_as_json_prints_it_and_by_the_id_of_a_celery_task(
         text = run("cancel", "--id", name, "--dry-run")
         assert text.startswith("c1 for work: cancel takes effect at ")
         assert text.endswith("1 of 1 changes would be requested.\n")
+    run("cancel", "--id", task)
+    assert "cancel c1 for work, due " in run("changes", "--id", task)
+    assert run("changes", "--id", "another task") == ""
 
 
 def test_some_changes_end_with_another_code_than_all_or_none(topology: Topology) -> None:

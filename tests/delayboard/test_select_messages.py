@@ -91,6 +91,7 @@ def interception() -> Interception:
         name="delayboard.intercept.1",
         source="a",
         queue="work",
+        bindings=[["#.work", {}]],
         queue_type="quorum",
         work=work.create("intercept", 0, broker=broker, user=None),
     )

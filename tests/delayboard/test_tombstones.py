@@ -51,7 +51,7 @@ SOON = timedelta(seconds=9)
 
 @pytest.fixture
 def topology(monkeypatch: pytest.MonkeyPatch) -> Topology:
-    point = Point(BINDING, "classic")
+    point = Point((BINDING,), "classic")
     monkeypatch.setattr(check._Checker, "_point", lambda self, topology, destination: point)
     row = create_topology(None, make_broker(), delay_levels.KIND, levels.Params("own", "a", 12))
     Topology.objects.filter(pk=row.pk).update(state=State.APPLIED)

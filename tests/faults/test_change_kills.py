@@ -78,9 +78,12 @@ def seconds(number: float) -> timedelta:
 
 
 def bind(management: Management, *queues: str, kind: str = "quorum") -> None:
+    """`orders` twice, as kombu binds a queue: what is sent without a delay matches both."""
     for name in queues:
         management.declare_queue(Queue(name, arguments=Arguments({"x-queue-type": kind})))
         management.bind(Binding(delivery_name(LEVELS), name, f"#.{name}"))
+    if "orders" in queues:
+        management.bind(Binding(delivery_name(LEVELS), "orders", KEYS["orders"]))
 
 
 @dataclass

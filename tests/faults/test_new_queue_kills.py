@@ -28,7 +28,7 @@ def test_a_kill_right_after_an_interception_began_loses_no_message(
 ) -> None:
     vhost = vhost_of(node, kind)
     own = Binding("delivery", "orders", "#")
-    one = Interception("delayboard.intercept.new", own, kind, timedelta(minutes=10))
+    one = Interception("delayboard.intercept.new", (own,), kind, timedelta(minutes=10))
     with Management(address_of(vhost)) as management:
         management.declare_exchange(Exchange("delivery", "topic"))
         management.bind(own)

@@ -37,7 +37,7 @@ NOW = datetime.now(UTC)
 @pytest.fixture(autouse=True)
 def _seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker in which every destination has one binding."""
-    point = Point(Binding("a.delay-delivery", "work", "#.work"), "classic")
+    point = Point((Binding("a.delay-delivery", "work", "#.work"),), "classic")
     monkeypatch.setattr(check._Checker, "_point", lambda self, topology, destination: point)
 
 

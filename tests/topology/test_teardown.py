@@ -215,12 +215,12 @@ def test_a_broker_that_fails_in_the_middle_leaves_the_rest() -> None:
 @pytest.mark.parametrize("is_released", [False, True])
 def test_an_intercepted_queue_is_bound_as_before_and_keeps_its_topology(is_released: bool) -> None:
     """Also where only the binding is read again, as on a broker whose polls are slow."""
-    before = PAIR | Definitions.of([Queue("work"), Binding("orders", "work", "k")])
-    (binding,) = (one for one in before.bindings if one.destination == "work")
-    one = Interception(f"{INTERCEPTION_PREFIX}1", binding, "quorum", timedelta(minutes=10))
-    entrance = one.detour.entrance(binding)
+    bindings = (Binding("orders", "work", "k"), Binding("orders", "work", "l"))
+    before = PAIR | Definitions.of([Queue("work"), *bindings])
+    one = Interception(f"{INTERCEPTION_PREFIX}1", bindings, "quorum", timedelta(minutes=10))
     taking = [one.taking_all, one.taking_key("k"), *([one.detour.switch] if is_released else [])]
-    during = before.without({binding.identity}) | one.objects | Definitions.of([entrance, *taking])
+    left = before.without({binding.identity for binding in bindings})
+    during = left | one.objects | Definitions.of([*one.entrances, *taking])
     seen = a_snapshot(during).without_interceptions()
     assert seen.definitions == seen.declared == before
     assert seen.intercepted == {one.name: "work"}

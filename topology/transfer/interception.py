@@ -1,9 +1,11 @@
 """Intercepting a queue's messages one hop before it, without losing, doubling or reordering one.
 
-A `Detour` leads from the queue to the intercept queue, and the exchange `.out` to the real queue.
-While the old binding and the way through the detour both lead to the queue, a message arrives there
-once; where each goes is then decided by the one binding of the detour. The intercept queue gets all
-messages, or those with certain headers or routing keys: the others go on to the queue by `.out`.
+All bindings from one exchange to the queue are one path, since a message that matches several of
+them comes once. A `Detour` leads from the queue to the intercept queue, and the exchange `.out` to
+the real queue. While an old binding and the way through the detour both lead to the queue, a
+message arrives there once; where each goes is then decided by the one binding of the detour. The
+intercept queue gets all messages, or those with certain headers or routing keys: the others go on
+to the queue by `.out`.
 
 Every step may be repeated, so that whoever finds one undone begins again.
 `Management.before_change` is called before each.
@@ -33,13 +35,13 @@ SETTLE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Interception:
-    """The binding of a queue, and the objects that replace it meanwhile.
+    """The bindings from an exchange to a queue, and the objects that replace them meanwhile.
 
     Messages that nobody forwards for `limit` go on to the queue by themselves.
     """
 
     name: str
-    binding: Binding
+    bindings: tuple[Binding, ...]
     queue_type: str
     limit: timedelta
 
@@ -50,13 +52,32 @@ class Interception:
             [
                 Exchange(self.out, "fanout"),
                 Queue(self.name, arguments=Arguments(self._arguments())),
-                Binding(self.out, self.binding.destination, ""),
+                self.way_on,
             ]
         )
 
     @property
+    def source(self) -> str:
+        return self.bindings[0].source
+
+    @property
+    def queue(self) -> str:
+        """The intercepted one."""
+        return self.bindings[0].destination
+
+    @property
+    def way_on(self) -> Binding:
+        """What leads the messages that are not intercepted, and those that are forwarded."""
+        return Binding(self.out, self.queue, "")
+
+    @property
     def detour(self) -> Detour:
-        return Detour(self.name, self.binding.destination, self.name, self.out)
+        return Detour(self.name, self.queue, self.name, self.out)
+
+    @property
+    def entrances(self) -> tuple[Binding, ...]:
+        """What replaces the bindings."""
+        return tuple(self.detour.entrance(binding) for binding in self.bindings)
 
     def taking_headers(self, headers: Mapping[str, str]) -> Binding:
         """What leads the messages with all of these headers into the intercept queue."""
@@ -113,20 +134,27 @@ def begin(
     `SETTLE_SECONDS`. Raises NotFound where the queue is gone, NoBinding where every binding that
     led to it is, and BrokerError: calling again goes on.
     """
-    detour, binding = interception.detour, interception.binding
-    is_bound = _is_bound(binding, management)
-    is_entered = _is_bound(detour.entrance(binding), management)
-    if not is_bound and not is_entered:
+    there = management.bindings_from(interception.source)
+    bound = [one for one in interception.bindings if _is_among(one, there)]
+    entered = [one for one in interception.entrances if _is_among(one, there)]
+    if not bound and not entered:
         raise NoBinding(
-            f"The queue “{binding.destination}” has no binding to “{binding.source}” any more. "
+            f"The queue “{interception.queue}” has no binding to “{interception.source}” any more. "
             "Bind the queue again."
         )
+    detour = interception.detour
     _declare(interception, management)
     lead(interception, taken, management)
-    if not is_entered:
+    if not entered:
         settle()
-    if is_bound:
-        detour.enter(binding, management)
+    if len(entered) < len(interception.entrances):
+        # Each new one before its old one is gone: until the switch is, all lead to the queue.
+        for binding in interception.bindings:
+            detour.enter(binding, management)
+    else:
+        # Bound again by others: no message may come to the queue alone meanwhile.
+        for binding in bound:
+            management.unbind(binding)
     management.unbind(detour.switch)
 
 
@@ -153,8 +181,10 @@ def release(interception: Interception, management: Management) -> None:
 
 def restore(interception: Interception, management: Management) -> None:
     """Bind the queue as before. To be called after `release`; raises as `begin`."""
-    management.bind(interception.binding)
-    management.unbind(interception.detour.entrance(interception.binding))
+    for binding in interception.bindings:
+        management.bind(binding)
+    for entrance in interception.entrances:
+        management.unbind(entrance)
 
 
 def remove(interception: Interception, management: Management) -> None:
@@ -166,24 +196,26 @@ def remove(interception: Interception, management: Management) -> None:
 
 def is_released(interception: Interception, management: Management) -> bool:
     """Whether messages pass to the queue again."""
-    bindings = (interception.binding, interception.detour.switch)
-    return any(_is_bound(binding, management) for binding in bindings)
+    there = management.bindings_from(interception.source)
+    is_restored = all(_is_among(binding, there) for binding in interception.bindings)
+    return is_restored or _is_bound(interception.detour.switch, management)
 
 
 def is_back(interception: Interception, management: Management) -> bool:
     """Whether somebody bound the queue again, so that its messages take both ways."""
-    return _is_bound(interception.binding, management)
+    there = management.bindings_from(interception.source)
+    return any(_is_among(binding, there) for binding in interception.bindings)
 
 
 def leads_on(interception: Interception, management: Management) -> bool:
     """Whether what is not intercepted, and what is forwarded, comes to the queue."""
-    return _is_bound(Binding(interception.out, interception.binding.destination, ""), management)
+    return _is_bound(interception.way_on, management)
 
 
 def rejects_publishes(interception: Interception, management: Management) -> bool:
     """Whether the queue refuses messages while it is full; True where it is missing."""
     try:
-        queue = management.queue(interception.binding.destination)
+        queue = management.queue(interception.queue)
     except NotFound:
         return True
     stated = (
@@ -197,7 +229,7 @@ def rejects_publishes(interception: Interception, management: Management) -> boo
 
 
 def _declare(interception: Interception, management: Management) -> None:
-    intercepted = interception.binding.destination
+    intercepted = interception.queue
     try:
         management.queue(intercepted)
     except NotFound as error:
