@@ -211,9 +211,9 @@ class Pattern(ABC):
         """Where delayed messages may go, by default to the work queue; empty when it is free."""
         return (params.name,)
 
-    def change_obstacle(self, params: Any) -> str:
-        """CHANGE_OBSTACLE, or that of a use with these parameters."""
-        return self.CHANGE_OBSTACLE
+    def binds_again(self, params: Any) -> str:
+        """When a program binds a destination again, such as “a worker starts”; "" for never."""
+        return ""
 
     def is_held(self, params: Any) -> bool:
         """Whether consumers take messages before they are due, and hold them until then."""

@@ -32,6 +32,7 @@ from topology.structure.copies import Copy, Reading, Tap
 
 class DelayLevels(Pattern, parts=(parameters, objects, recognition)):
     EXAMPLE = Params("own", "shop", 4)
+    CHANGE_OBSTACLE = ""
     KEYS_DIFFER_BY_DELAY = True
     destinations = staticmethod(objects.destinations)
     title = staticmethod(objects.title)
@@ -61,12 +62,18 @@ class DelayLevels(Pattern, parts=(parameters, objects, recognition)):
     def longest(self, params: Params) -> timedelta:
         return params.maximum
 
-    def change_obstacle(self, params: Params) -> str:
-        if params.destinations == "queues" and params.preset in ("nsb-v1", "nsb-v2"):
-            return (
-                "NServiceBus binds the destination again before every delayed message, which "
-                "would undo the interception. Use conventional routing."
-            )
+    def binds_again(self, params: Params) -> str:
+        """What kombu and NServiceBus do at a start; the latter binds the destination before each
+        delayed message too (IRoutingTopology.BindToDelayInfrastructure): the queue itself, or its
+        exchange.
+        """
+        match params.preset, params.destinations:
+            case "celery", _:
+                return "a Celery worker starts"
+            case "nsb-v1" | "nsb-v2", "exchanges":
+                return "an NServiceBus endpoint starts"
+            case "nsb-v1" | "nsb-v2", _:
+                return "an NServiceBus endpoint starts or sends a delayed message there"
         return ""
 
     def exit_of(self, params: Params, destination: str) -> tuple[str, str]:
