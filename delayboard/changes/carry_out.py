@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Event, Thread
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from django.db import connection, transaction
 from django.db.models import F
@@ -38,15 +38,21 @@ from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Definitions
 from topology.message import Message, Publish
+from topology.models import Topology
 from topology.transfer import interception as objects
 
 REFRESH_SECONDS = 0.5
+# So often the worker looks whether somebody bound the queue again, where programs are known to.
+WATCH_SECONDS = 0.1
+# What was routed while the queue was bound again comes to the worker so much later, at most.
+DOUBT_SECONDS = 1.0
 # Rescheduled messages are published together, at most so often: each time takes a connection and a
 # look at the virtual host, while other messages pass (DECISIONS.md, 2026-11-26).
 GATHER_SECONDS = 0.5
 # With older changes nothing is forwarded: one may be requested so long before the due time
 # (limits.SHORTEST_NOTICE), and is to be known by then.
 FRESH_SECONDS = 2.0
+_T = TypeVar("_T")
 
 
 class Intercepted(NamedTuple):
@@ -86,6 +92,12 @@ class Executor:
         self.rejects = False
         self._written = dict(self.counts)
         self._refresh_at = 0.0
+        self._watch_at = 0.0
+        self._watch_seconds = WATCH_SECONDS if _is_bound_again(self._row) else REFRESH_SECONDS
+        # Since the last look: the changes whose messages came, and what was counted as passed.
+        self._came: deque[int] = deque()
+        self._passed = 0
+        self._doubtful_until = 0.0
         self._given: deque[Intercepted] = deque()
         self._copies: deque[Intercepted] = deque()
         self._moved: list[Intercepted] = []
@@ -96,6 +108,7 @@ class Executor:
     def carry_out(self, intercepted: Intercepted) -> None:
         """Its outcome comes into `outcomes`; of one that came once more after that of the first."""
         taken_changes, pk = self.tombstones.taken_changes, intercepted.change.pk
+        self._came.append(pk)
         (self._copies if pk in taken_changes else self._given).append(intercepted)
         taken_changes.add(pk)
         self._wake.set()
@@ -104,6 +117,11 @@ class Executor:
     def is_fresh(self) -> bool:
         """Whether the changes were read within the last two seconds."""
         return time.monotonic() - self._loaded_at < FRESH_SECONDS
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether what comes now may have come to the queue past the interception too."""
+        return time.monotonic() < self._doubtful_until
 
     def check(self) -> None:
         """Raise what ended the thread."""
@@ -114,9 +132,12 @@ class Executor:
         try:
             while not self._ending.is_set():
                 self._carry_out()
+                if time.monotonic() >= self._watch_at:
+                    self._watch()
                 if time.monotonic() >= self._refresh_at:
                     self._refresh()
-                at = min(self._refresh_at, self._move_at) if self._moved else self._refresh_at
+                at = min(self._refresh_at, self._watch_at)
+                at = min(at, self._move_at) if self._moved else at
                 self._wake.wait(max(0.0, at - time.monotonic()))
                 self._wake.clear()
         except BaseException as error:
@@ -154,6 +175,8 @@ class Executor:
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
 
     def _pulse(self) -> None:
+        if time.monotonic() >= self._watch_at:
+            self._watch()
         self._session.step()
         if time.monotonic() - self._loaded_at > REFRESH_SECONDS:
             self._reload()
@@ -164,17 +187,46 @@ class Executor:
         self.tombstones.reload()
         self._loaded_at = now
 
-    def _check(self) -> None:
-        """Somebody who bound the queue again has its messages take both ways. Where the queue was
-        deleted, or can refuse messages, every message waits in the intercept queue.
+    def _watch(self) -> None:
+        """Somebody who bound the queue again has its messages take both ways: end that at once, and
+        report what came meanwhile.
         """
+        self._watch_at = time.monotonic() + self._watch_seconds
         intercepted, management = self._session.objects, self._management
-        if not self.is_released and objects.is_back(intercepted, management):
-            Interception.objects.filter(pk=self._row.pk).update(bound_again_at=timezone.now())
-            broker = self._row.broker
-            audit.record(None, "queue bound again by others", broker=broker, what=self._row.queue)
+        is_back = not self.is_released and objects.is_back(intercepted, management)
+        if is_back:
             # The queue may be a new one, to which only this binding leads.
             objects.begin(intercepted, management)
+        came, passed = _take_all(self._came), self.counts["passed"]
+        if is_back or self.is_doubtful:
+            self._report(came, passed - self._passed, is_back=is_back)
+        self._passed = passed
+        if is_back:
+            self._doubtful_until = time.monotonic() + DOUBT_SECONDS
+
+    def _report(self, came: Sequence[int], passed: int, *, is_back: bool) -> None:
+        now = timezone.now()
+        if is_back:
+            Interception.objects.filter(pk=self._row.pk).update(bound_again_at=now)
+        ScheduledChange.objects.filter(pk__in=came).update(
+            may_be_duplicated=True,
+            error=f"Another program bound the queue again at about {now:%H:%M:%S} UTC, so RabbitMQ "
+            "may have delivered the message unchanged too.",
+        )
+        if is_back or came or passed:
+            audit.record(
+                None,
+                "queue bound again by others",
+                broker=self._row.broker,
+                what=self._row.queue,
+                details={"changes": sorted(came), "other messages": passed},
+            )
+
+    def _check(self) -> None:
+        """Where the queue was deleted, or can refuse messages, every message waits in the intercept
+        queue.
+        """
+        intercepted, management = self._session.objects, self._management
         # What a full queue refuses, levels try again only after minutes, and whatever is behind it.
         self.rejects = objects.rejects_publishes(intercepted, management)
         self._select(is_for_all=self.rejects or not objects.leads_on(intercepted, management))
@@ -241,7 +293,12 @@ def executing(session: Session) -> Iterator[Executor]:
             executor.write_counts()
 
 
-def _take_all(given: deque[Intercepted]) -> list[Intercepted]:
+def _is_bound_again(row: Interception) -> bool:
+    topologies = Topology.objects.filter(pk__in=row.changes.values("topology"))
+    return any(one.pattern.binds_again(one.parsed) for one in topologies)
+
+
+def _take_all(given: deque[_T]) -> list[_T]:
     """What is there now: the forwarder adds more meanwhile."""
     return [given.popleft() for _ in range(len(given))]
 

@@ -116,6 +116,14 @@ def is_read(row: ScheduledMessage) -> bool:
         return False
 
 
+def bound_again_when(row: ScheduledMessage) -> str:
+    """When a program binds its destination again, past an interception; "" for never."""
+    try:
+        return row.topology.pattern.binds_again(row.topology.parsed) if row.topology else ""
+    except ParamsError:
+        return ""
+
+
 def wait_queue(row: ScheduledMessage) -> str:
     """The delay queue in which it waits, of a message whose delay queue is read."""
     if row.topology and is_only_cancelled(row.topology.pattern):

@@ -248,7 +248,7 @@ class Forwarder:
         """As it came; without another's user id, which the broker would refuse."""
         properties = message.properties
         publish = Publish(self._objects.out, message.routing_key, properties, message.body)
-        if message.redelivered:
+        if message.redelivered or self._executor.is_doubtful:
             publish = marked(publish)
         if properties.user_id not in (None, self._row.broker.username):
             publish = _edited(publish, drop=frozenset({"user_id"}))

@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import ceil
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.check import ChangeVerdict
+from delayboard.changes.check import ChangeVerdict, bound_again_when
 from delayboard.changes.limits import LEAD
 from delayboard.changes.select_messages import ALL, Selection, selector_of, selectors_of
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology.content.text import count_of
+from topology.delays import format_delay
 
 # An interception ends about so long after the last change.
 AFTER = timedelta(seconds=2)
@@ -24,7 +26,8 @@ class OtherMessages:
     """What else is forwarded: the messages known to be due for `queue` meanwhile, and more.
 
     With `are_only_changed` nothing else is: a header of each changed message has its id. With
-    `have_same_delay` only messages with the delay of one that is changed.
+    `have_same_delay` only messages with the delay of one that is changed. `bound_again_when`
+    says when programs bind the queue again.
     """
 
     queue: str
@@ -33,6 +36,20 @@ class OtherMessages:
     known: int = 0
     are_only_changed: bool = False
     have_same_delay: bool = False
+    bound_again_when: tuple[str, ...] = ()
+
+    @property
+    def risk(self) -> str:
+        """What such a program does to the messages meanwhile; "" where none is known."""
+        seconds = ceil((self.until_at + AFTER - self.from_at).total_seconds())
+        wait = format_delay(timedelta(seconds=seconds))
+        what = "changed messages unchanged too" if self.are_only_changed else "messages twice"
+        return " ".join(
+            f"If {when} in these {wait}, it binds “{self.queue}” again. RabbitMQ then delivers "
+            f"{what}, until the worker removes the binding, usually within a second. The list of "
+            "changes reports it."
+            for when in self.bound_again_when
+        )
 
     @property
     def sentence(self) -> str:
@@ -77,8 +94,11 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
     rejects = any(one.point is not None and one.point.rejects for one in some)
     selection = ALL if rejects else Selection().adding(selector_of(one.row) for one in some)
     selection = selection.adding(selectors_of(others_changed))
+    times = tuple(sorted({when for one in some if (when := bound_again_when(one.row))}))
     if not (selection.is_all or selection.keys):
-        return OtherMessages(queue, from_at, until_at, are_only_changed=True)
+        return OtherMessages(
+            queue, from_at, until_at, are_only_changed=True, bound_again_when=times
+        )
     others = ScheduledMessage.objects.filter(
         broker=broker,
         left_at=None,
@@ -90,4 +110,7 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
         others = others.filter(routing_key__in=selection.keys)
     changed = others_changed.exclude(message=None).values("message")
     known = others.exclude(pk__in=[one.row.pk for one in some]).exclude(pk__in=changed).count()
-    return OtherMessages(queue, from_at, until_at, known, have_same_delay=not selection.is_all)
+    is_same = not selection.is_all
+    return OtherMessages(
+        queue, from_at, until_at, known, have_same_delay=is_same, bound_again_when=times
+    )

@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.queries.filter import Filter
-from delayboard.changes.check import ChangeVerdict, check, is_read
+from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read
 from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import describe, request, undo
 from delayboard.management.acting_user import find_user
@@ -96,8 +96,8 @@ def change(
     """
     new_due_at = _read_time(action, given, now)
     chosen = _choose(rows, known, given)
-    read = {row.broker for row in chosen if is_read(row)}
-    users = _permit({row.broker for row in chosen}, given, read)
+    risky = {row.broker for row in chosen if is_read(row) or bound_again_when(row)}
+    users = _permit({row.broker for row in chosen}, given, risky)
     kind = KINDS[action]
     try:
         if given["dry_run"]:
@@ -113,7 +113,7 @@ def change(
         write(
             f"Delayboard intercepts the queue “{one.queue}” from "
             f"{one.from_at:%Y-%m-%d %H:%M:%S} until a few seconds after {one.until_at:%H:%M:%S} "
-            f"UTC. {one.sentence}"
+            f"UTC. {one.sentence} {one.risk}".rstrip()
         )
     would = "would be " if given["dry_run"] else ""
     write(f"{len(good)} of {len(verdicts)} changes {would}requested.")
@@ -238,17 +238,19 @@ def _choose(
     return chosen
 
 
-def _permit(brokers: set[Broker], given: Mapping[str, Any], read: Collection[Broker] = ()) -> Any:
+def _permit(brokers: set[Broker], given: Mapping[str, Any], risky: Collection[Broker] = ()) -> Any:
     """The account to act as, None for Delayboard itself. Raises CommandError.
 
-    In the brokers `read`, queues are read whole, which is confirmed everywhere.
+    In the brokers `risky`, queues are read whole or may be bound again, which is confirmed
+    everywhere.
     """
     user = None
     for broker in brokers:
         user = find_user(given["user"], broker)
-        refusal = unconfirmed(broker, given, is_needed=broker in read)
+        refusal = unconfirmed(broker, given, is_needed=broker in risky)
         if refusal and not given["dry_run"]:
-            raise CommandError(f"Nothing was changed. {refusal}")
+            why = " --dry-run shows why." if broker in risky else ""
+            raise CommandError(f"Nothing was changed. {refusal}{why}")
     return user
 
 

@@ -17,7 +17,7 @@ from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import parse
-from delayboard.changes.check import ChangeVerdict, check, is_read, wait_queue
+from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read, wait_queue
 from delayboard.changes.other_messages import count_other_messages
 from delayboard.changes.request import READ, undo
 from delayboard.changes.request import request as request_changes
@@ -131,10 +131,15 @@ def _request(
         names = ", ".join(f"“{queue}”" for queue in queues[:5])
         sentence += (
             f" It takes all messages out of {names} and puts the others back in their places. "
-            "Messages that are due meanwhile are a few seconds late."
+            " Messages that are due meanwhile are a few seconds late."
         )
+    times = sorted({when for row in rows if (when := bound_again_when(row))})
+    sentence += "".join(
+        f" If {when} during the interception, RabbitMQ can deliver messages twice."
+        for when in times
+    )
     effect = Effect(sentence, "/scheduled/")
-    page = confirmation(request, broker, "Request change", effect, is_needed=bool(queues))
+    page = confirmation(request, broker, "Request change", effect, is_needed=bool(queues or times))
     if page:
         return page
     verdicts = request_changes(request.user, rows, kind, to)

@@ -27,6 +27,7 @@ from topology.definitions import (
     Queue,
 )
 from topology.patterns.delay_levels.params import Params as Levels
+from topology.patterns.delay_levels.params import delivery_name
 from topology.patterns.hold_queues.params import Params as Holds
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
@@ -144,9 +145,21 @@ def test_a_pattern_whose_messages_cannot_be_changed_has_a_sentence_why_not(kind:
     assert str(refused.value) == PATTERNS[kind].CHANGE_OBSTACLE != Pattern.CHANGE_OBSTACLE
 
 
-def test_levels_whose_destinations_are_bound_again_cannot_be_changed() -> None:
-    with pytest.raises(Unchangeable, match="before every delayed message"):
-        leave("delay_levels", Levels("nsb-v2"), "work")
+@pytest.mark.parametrize(
+    ("params", "when"),
+    [
+        (Levels("own", "a"), ""),
+        (Levels("celery", destinations="exchanges"), "a Celery worker starts"),
+        (
+            Levels("nsb-v1"),
+            "an NServiceBus endpoint starts or sends a delayed message there",
+        ),
+        (Levels("nsb-v2", destinations="exchanges"), "an NServiceBus endpoint starts"),
+    ],
+)
+def test_when_a_program_binds_a_destination_again_is_known(params: Levels, when: str) -> None:
+    assert PATTERNS["delay_levels"].binds_again(params) == when
+    assert leave("delay_levels", params, "work")[0] == delivery_name(params)
 
 
 def test_messages_that_leave_through_the_default_exchange_are_changed_in_their_queue() -> None:

@@ -128,6 +128,29 @@ def test_a_dry_run_says_when_other_messages_pass_the_worker_by(topology: Topolog
     assert past not in run("cancel", "--id", "m0", "--dry-run")
 
 
+def test_a_queue_that_programs_bind_again_is_changed_with_the_risk_stated_and_confirmed(
+    topology: Topology,
+) -> None:
+    params = delay_levels.store(levels.Params("nsb-v2"))
+    Topology.objects.filter(pk=topology.pk).update(params=params)
+    row = waiting(topology, "m0", timedelta(minutes=5))
+    row.headers_json = '{"NServiceBus.MessageId":"m0"}'
+    row.save()
+    risk = (
+        "If an NServiceBus endpoint starts or sends a delayed message there in these 12s, it binds "
+        "“work” again. RabbitMQ then delivers changed messages unchanged too, until"
+    )
+    assert risk in run("cancel", "--id", "m0", "--dry-run")
+    with pytest.raises(CommandError, match=r"needs a confirmation.* --dry-run shows why"):
+        run("cancel", "--id", "m0")
+    assert not ScheduledChange.objects.exists()
+    # Of one without such a header, others pass the worker too.
+    waiting(topology, "m1", timedelta(minutes=5))
+    text = run("cancel", "--id", "m1", "--confirm", topology.broker.name)
+    assert "RabbitMQ then delivers messages twice, until" in text
+    assert ScheduledChange.objects.count() == 1
+
+
 def test_a_dry_run_counts_messages_with_the_same_delay_where_the_routing_key_has_it(
     topology: Topology,
 ) -> None:

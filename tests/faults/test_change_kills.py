@@ -47,19 +47,26 @@ from tests.real_broker.changing import (
 from topology.broker.amqp.consumer import getter
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.definitions import Arguments, Binding, Definitions, Queue
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.message import Headers
 from topology.models import Topology, Work
 from topology.patterns.delay_levels.params import Params, delivery_name
 
 pytestmark = pytest.mark.django_db(transaction=True)
 QUEUES = ("orders", "bills", "mäils")
-KEYS = {queue: "0." * 12 + queue for queue in QUEUES}
+# As of what comes without a delay.
+KEYS = {queue: queue for queue in QUEUES}
 # What the connections of an interception are called.
 OWN = tuple(f"delayboard {name} of " for name in ("forwarder", "intake", "copies"))
 # As in the product: a worker or a broker that starts again takes some of it.
 LEAD_SECONDS = 10.0
 LEVELS = Params("own", "shop", 12, timedelta(milliseconds=50), "quorum")
+# Their programs bind queues again, and Celery's each queue twice.
+CLIENTS = {
+    "Celery": Params("celery", destinations="exchanges"),
+    "NServiceBus": Params("nsb-v2"),
+    "NServiceBus, conventional routing": Params("nsb-v2", destinations="exchanges"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -77,13 +84,19 @@ def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
 
 
-def bind(management: Management, *queues: str, kind: str = "quorum") -> None:
+def bind(management: Management, *queues: str, params: Params = LEVELS) -> None:
     """`orders` twice, as kombu binds a queue: what is sent without a delay matches both."""
+    delivery, kind = delivery_name(params), Arguments({"x-queue-type": params.queue_type})
     for name in queues:
-        management.declare_queue(Queue(name, arguments=Arguments({"x-queue-type": kind})))
-        management.bind(Binding(delivery_name(LEVELS), name, f"#.{name}"))
-    if "orders" in queues:
-        management.bind(Binding(delivery_name(LEVELS), "orders", KEYS["orders"]))
+        management.declare_queue(Queue(name, arguments=kind))
+        source, keys = delivery, [f"#.{name}", *([name] if name == "orders" else [])]
+        if params.destinations == "exchanges":
+            is_celery = params.preset == "celery"
+            management.declare_exchange(Exchange(name, "topic" if is_celery else "fanout"))
+            management.bind(Binding(delivery, name, f"#.{name}", destination_is_queue=False))
+            source, keys = name, [f"#.{name}", name] if is_celery else [""]
+        for key in keys:
+            management.bind(Binding(source, name, key))
 
 
 @dataclass
@@ -231,7 +244,21 @@ def test_changes_make_no_other_message_late(
     vhost: Vhost, kind: str, with_id_header: tuple[str, ...]
 ) -> None:
     """By 20 ms at most, of 99 of a hundred, compared with a time without changes."""
-    topology, before = apply(vhost, replace(LEVELS, queue_type=kind))
+    compare_lateness(vhost, replace(LEVELS, queue_type=kind), with_id_header)
+
+
+@pytest.mark.long
+@every_generation
+@pytest.mark.parametrize("client", CLIENTS)
+def test_changes_among_the_messages_of_a_client_make_no_other_late(
+    vhost: Vhost, client: str
+) -> None:
+    """As above, with the objects, ids and headers of a client; its delays are whole seconds."""
+    compare_lateness(vhost, CLIENTS[client], QUEUES)
+
+
+def compare_lateness(vhost: Vhost, params: Params, with_id_header: tuple[str, ...]) -> None:
+    topology, before = apply(vhost, params)
     undisturbed = change_in_traffic(vhost, topology, before, with_id_header, changes=0)
     disturbed = change_in_traffic(vhost, topology, before, with_id_header, changes=50)
     print(f"99th percentile {undisturbed * 1000:.1f} ms, with changes {disturbed * 1000:.1f} ms")
@@ -251,7 +278,7 @@ def change_in_traffic(
     sent_at: dict[str, datetime] = {}
     with (
         consuming(vhost, QUEUES) as arrived,
-        traffic(vhost, delivery_name(LEVELS), KEYS.values(), rate=500, at=sent_at) as sent,
+        traffic(vhost, delivery_name(topology.parsed), KEYS.values(), rate=500, at=sent_at) as sent,
         forked_call(intercept_until_killed, "worker", LEAD_SECONDS),
     ):
         waits = [random.uniform(84, 94) for _ in range(2000)]
@@ -340,7 +367,7 @@ def apply(vhost: Vhost, params: Params) -> tuple[Topology, Definitions]:
     """The levels with a queue for each destination, and what is declared then."""
     topology = applied_levels(vhost, params)
     with Management(address_of(vhost)) as management:
-        bind(management, *QUEUES, kind=params.queue_type)
+        bind(management, *QUEUES, params=params)
         return topology, observe(management).declared
 
 

@@ -91,15 +91,20 @@ def delay(
 ) -> dict[str, ScheduledMessage]:
     """Publish messages (id, destination, delay), and store what a recorder would have.
 
-    Those for the destinations `with_id_header` have their id in a header too.
+    Those for the destinations `with_id_header` have their id in a header too. Tasks of Celery have
+    no message id: their rows are by the hash of their content.
     """
+    is_task = getattr(topology.parsed, "preset", "") == "celery"
     pattern, params = topology.pattern, topology.parsed
     published = []
     with publisher(address_of(vhost), "test") as channel:
         for name, destination, wait in delays:
             route = pattern.route(params, wait, destination)
             headers = {"NServiceBus.MessageId": name} if destination in with_id_header else {}
-            properties = build_properties(headers, message_id=name, **STATED)
+            ids = {"message_id": name}
+            if is_task:
+                headers, ids = {"id": name, "task": "work"}, {"correlation_id": name}
+            properties = build_properties(headers, **ids, **STATED)
             body = name.encode()
             channel.publish_by(route, Publish(route.exchange, route.routing_key, properties, body))
             message = Message(route.exchange, route.routing_key, properties, body)
@@ -124,6 +129,7 @@ def store(
         topology=topology,
         key=name or content,
         message_id=name,
+        correlation_id=message.properties.correlation_id or "",
         content_id=content,
         attempt=1,
         requested_delay=wait,
@@ -222,6 +228,8 @@ class Arrivals:
 
     def add(self, queue: str, one: Delivery) -> None:
         name = one.message.properties.message_id or one.message.body.decode()
+        if "task" in one.message.headers:
+            name = content_of(one.message)
         self.marked[name] += DOUBLED_HEADER in one.message.headers
         self.stated[name] = one.message.properties.stated()
         self.by_queue[queue].append((name, one.received_at))

@@ -212,6 +212,42 @@ def test_a_worker_that_dies_at_any_step_changes_exactly_these_messages_too(
     assert arrived.doubled(queue).total() <= kills * forward.PREFETCH
 
 
+def test_a_queue_that_is_bound_again_and_again_gets_other_messages_once_and_reports_the_changed(
+    vhost: Vhost, management: Management
+) -> None:
+    """As NServiceBus binds the queue of a destination before each delayed message."""
+    topology = applied_levels(vhost, Params("nsb-v1"))
+    bind(management, topology.parsed, ("orders",))
+    before = observe(management).declared
+    binding = Binding(delivery_name(topology.parsed), "orders", "#.orders")
+    wanted = [(f"m{number:02}", "orders", seconds(9 + number / 3)) for number in range(30)]
+    sent_on = {name for name, *_ in wanted[::2]}
+    with consuming(vhost, ["orders"]) as arrived, working(1):
+        rows = delay(topology, vhost, wanted, with_id_header=["orders"])
+        request(None, [rows[name] for name, *_ in wanted[1::2]], ChangeKind.CANCEL)
+        opened = Interception.objects.filter(state=InterceptionState.OPEN)
+        eventually(opened.exists, "it intercepts")
+        while opened.exists():
+            management.bind(binding)
+            time.sleep(0.5)
+        eventually(all_closed, "the bindings are restored", seconds=60)
+        time.sleep(1)
+    names = arrived.ids("orders")
+    assert sorted(name for name in names if name in sent_on) == sorted(sent_on)
+    changes = ScheduledChange.objects.all()
+    assert {change.state for change in changes} == {ChangeState.DONE}
+    doubtful = {change.key for change in changes if change.may_be_duplicated}
+    assert set(names) - sent_on <= doubtful
+    assert all(
+        "bound the queue again" in change.error for change in changes.filter(may_be_duplicated=True)
+    )
+    entries = AuditEntry.objects.filter(action="queue bound again by others")
+    reported = {pk for entry in entries for pk in entry.details["changes"]}
+    assert reported == set(changes.filter(may_be_duplicated=True).values_list("pk", flat=True))
+    assert reported
+    assert observe(management).declared == before
+
+
 @only_quorum
 def test_a_change_is_undone_until_it_took_effect(
     vhost: Vhost, management: Management, topology: Topology

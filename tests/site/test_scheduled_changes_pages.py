@@ -74,6 +74,22 @@ def test_the_dry_run_shows_the_time_and_what_else_passes_and_changes_nothing(
     assert not ScheduledChange.objects.exists()
 
 
+def test_a_queue_that_programs_bind_again_is_changed_with_the_risk_stated_and_confirmed(
+    row: ScheduledMessage,
+) -> None:
+    params = delay_levels.store(levels.Params("celery", destinations="exchanges"))
+    Topology.objects.filter(pk=row.topology_id).update(params=params)
+    client = signed_in(Role.OPERATOR)
+    page = client.get(reverse("scheduled_change"), new(row, "cancel")).content.decode()
+    assert "If a Celery worker starts in these 12s, it binds “work” again." in page
+    asked = client.post(reverse("scheduled_change"), new(row, "cancel")).content.decode()
+    sentence = "If a Celery worker starts during the interception, RabbitMQ can deliver messages"
+    assert sentence in asked
+    assert not ScheduledChange.objects.exists()
+    client.post(reverse("scheduled_change"), new(row, "cancel", confirm_broker=row.broker.name))
+    assert ScheduledChange.objects.count() == 1
+
+
 def test_the_dry_run_says_that_messages_without_a_change_pass_the_worker_by(
     row: ScheduledMessage,
 ) -> None:
