@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
-from topology.definitions import Exchange, Queue
+from topology.definitions import Definitions, Exchange, Queue
 from topology.exports.raw_definitions import raw_definitions
 from topology.models import Broker, Role, Topology
 from topology.operations.export_topology import FORMATS
@@ -75,7 +75,7 @@ def test_what_is_no_export_is_refused_in_one_sentence(
 
 def test_a_tool_that_cannot_hold_an_object_is_named(pair: Topology, monkeypatch: Any) -> None:
     know(pair.broker)
-    objects = [Exchange("x@y"), Queue("q")]
+    objects = Definitions.of([Exchange("x@y"), Queue("q")])
     monkeypatch.setattr(type(pair.pattern), "definitions", staticmethod(lambda params: objects))
     client = signed_in(Role.VIEWER, pair.broker)
     address = reverse("topology:topology_export", args=[pair.slug])

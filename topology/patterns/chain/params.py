@@ -47,8 +47,10 @@ def chain_of(params: Params) -> Chain:
 
 
 @lru_cache(maxsize=256)
-def reader_of(params: Params) -> Reader:
-    return Reader(chain_of(params))
+def reader_of(params: Params) -> Reader | None:
+    """None where the work queue itself delays: a publish into it waits for a consumer alone."""
+    chain = chain_of(params)
+    return None if chain.is_native else Reader(chain)
 
 
 def definitions(params: Params) -> Definitions:

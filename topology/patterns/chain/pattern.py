@@ -181,8 +181,8 @@ class DelayChain(Pattern, parts=(parameters,)):
         return (chain_of(params).phrase,)
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
-        """None where the work queue itself delays: a publish into it waits for a consumer alone."""
-        return None if chain_of(params).is_native else reader_of(params).read(copy)
+        reader = reader_of(params)
+        return reader.read(copy) if reader else None
 
     def read_copy(self, params: Params, copy: Copy) -> Reading | None:
         """The route that the copy takes has its expiration."""
