@@ -101,7 +101,7 @@ def test_what_comes_out_is_read_with_its_delay(vhost: Vhost, management: Managem
     copy = Copy(message.exchange, message.routing_key, message.headers)
     reading = delay_queues.read(SHORT, copy)
     assert reading is not None
-    assert (reading.phase, reading.delay, reading.queue) == ("exit", ONE, "work_dlq_1")
+    assert (reading.phase, reading.delay, reading.queue) == ("exit", ONE, "work")
     assert reading.attempt == 1
 
 

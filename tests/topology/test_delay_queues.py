@@ -110,12 +110,12 @@ NONE = timedelta(0)
         (
             "orders",
             died("orders_dlq_10", 3),
-            Reading("exit", "orders", "orders_dlq_10", 10 * SECOND, 3, "orders_dlq_10", "expired"),
+            Reading("exit", "orders", "orders", 10 * SECOND, 3, "orders_dlq_10", "expired"),
         ),
         (
             "orders",
             died("orders_dlq_10") | {"attempt": 2},
-            Reading("exit", "orders", "orders_dlq_10", 10 * SECOND, 2, "orders_dlq_10", "expired"),
+            Reading("exit", "orders", "orders", 10 * SECOND, 2, "orders_dlq_10", "expired"),
         ),
         ("orders", {}, Reading("publish", "orders", "orders", NONE, 0)),
         ("orders", {"attempt": 2}, Reading("publish", "orders", "orders", NONE, 0)),

@@ -85,7 +85,10 @@ SECOND = timedelta(seconds=1)
             Copy("o", "k", died("o-retry", "expired", expired=3)),
             Reading("exit", "o", "o", SECOND, 3, "o-retry", "expired"),
         ),
-        (Copy("o", "k", died("foreign", "expired")), Reading("publish", "o", "o", timedelta(0), 0)),
+        (
+            Copy("o", "k", died("foreign", "expired")),
+            Reading("publish", "o", "o", timedelta(0), 0, "foreign", "expired"),
+        ),
         (Copy("other", "k", {}), None),
         (Copy("o", "other", {}), None),
     ],

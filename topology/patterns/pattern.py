@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from string import Template
 from types import ModuleType
@@ -18,6 +18,9 @@ from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 from topology.delays import format_delay, milliseconds
 from topology.message import Forwarder, Route
 from topology.structure.copies import Copy, Reading, Tap
+from topology.structure.find_chains import make_chain
+from topology.structure.reading import Reader
+from topology.structure.taps import place_taps
 
 # A target to try a topology with that has none yet.
 MADE_UP = "delayboard-probe"
@@ -278,9 +281,9 @@ class Pattern(ABC):
         """Notes for people about its use in this vhost: one sentence each."""
         return ()
 
-    @abstractmethod
     def read(self, params: Any, copy: Copy) -> Reading | None:
         """What a tapped copy means; None when it is none of this topology's."""
+        return _read_by(self, params).read(copy)
 
     def read_copy(self, params: Any, copy: Copy) -> Reading | None:
         """`read`, where an expiration of the message ends its first wait before the queue's TTL."""
@@ -296,7 +299,7 @@ class Pattern(ABC):
 
     def taps(self, params: Any) -> Sequence[Tap]:
         """None where no exchange sees what passes."""
-        return ()
+        return place_taps(_read_by(self, params).chain)
 
     def forwarders(self, params: Any) -> Sequence[Forwarder]:
         """The consumers of ours without which no message comes through."""
@@ -310,3 +313,12 @@ class Pattern(ABC):
     @abstractmethod
     def code_values(self, params: Any) -> Mapping[str, Any]:
         """The values in its example.txt, which are quoted unless they are `Code`."""
+
+
+@lru_cache(maxsize=256)
+def _read_by(pattern: Pattern, params: Any) -> Reader:
+    """By what it declares, with the queues that it only names."""
+    declared = pattern.definitions(params)
+    ends = [Queue(name) for name in pattern.targets(params) if declared.queue(name) is None]
+    waits = [queue.name for queue in pattern.delay_queues(params, declared.queues)]
+    return Reader(make_chain(pattern.KIND, waits, declared | Definitions.of(ends)))

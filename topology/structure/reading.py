@@ -33,7 +33,7 @@ class Reader:
     """Reads copies for one chain, by the routes that its definitions give them."""
 
     def __init__(self, chain: Chain) -> None:
-        self._chain = chain
+        self.chain = chain
         # Dead letters pass internal exchanges, to which nobody can publish.
         self._index = Index(_open(chain.definitions))
         self._delays = {name: chain.queue(name) for name in chain.queues}
@@ -49,8 +49,8 @@ class Reader:
 
     def read(self, copy: Copy) -> Reading | None:
         """None for a copy that is none of this chain, or is between two of its queues."""
-        if self._chain.held_by:
-            return read_held(self._chain, copy)
+        if self.chain.held_by:
+            return read_held(self.chain, copy)
         if self._templates and (other := self._find_reader(copy)) is not None:
             return other.read(copy)
         died = newest_death(copy.headers) or ("", "")
@@ -91,9 +91,9 @@ class Reader:
     def _make_reader_with(self, name: str) -> Reader | None:
         for template in self._templates:
             if (queue := template.make(name)) is not None:
-                found = extend(self._chain, template, queue)
-                queues = (*self._chain.queues, name)
-                return Reader(make_chain(self._chain.name, queues, found))
+                found = extend(self.chain, template, queue)
+                queues = (*self.chain.queues, name)
+                return Reader(make_chain(self.chain.name, queues, found))
         return None
 
     def _split(
@@ -176,7 +176,7 @@ class Reader:
 
     def _group_linked(self) -> Iterator[set[str]]:
         """Queues that one trip may pass one after another, others alone."""
-        left = dict.fromkeys(self._chain.queues)
+        left = dict.fromkeys(self.chain.queues)
         while left:
             group, waiting = set[str](), [next(iter(left))]
             while waiting:
@@ -189,7 +189,7 @@ class Reader:
             yield group
 
     def _is_linked(self, one: str, other: str) -> bool:
-        return bool({(one, other), (other, one)} & set(self._chain.links))
+        return bool({(one, other), (other, one)} & set(self.chain.links))
 
 
 class _Key:

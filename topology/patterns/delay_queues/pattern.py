@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from topology.clients.attempts import count_failures
-from topology.deaths import newest_death, read_history
 from topology.definitions import Definitions
 from topology.message import ATTEMPT_HEADER, Route
 from topology.patterns.delay_queues import params as parameters
@@ -21,7 +19,6 @@ from topology.patterns.delay_queues import recognize as recognition
 from topology.patterns.delay_queues.params import SECOND, Params, queue_name
 from topology.patterns.pattern import Pattern, refuse_unless_offered
 from topology.patterns.texts import refuse
-from topology.structure.copies import Copy, Reading
 
 
 class DelayQueues(Pattern, parts=(parameters, recognition)):
@@ -62,28 +59,6 @@ class DelayQueues(Pattern, parts=(parameters, recognition)):
             "their delay. Create the queue.",
             no_tap,
         )
-
-    def read(self, params: Params, copy: Copy) -> Reading | None:
-        """A copy at the default exchange, by the queue that its key names and where it died last.
-
-        Attempts are those that the consumer counts in its header, else the trips in x-death.
-        """
-        if copy.exchange != "":
-            return None
-        names = {queue_name(params.queue, delay): delay for delay in params.delays}
-        last = newest_death(copy.headers) or ("", "")
-        trips = sum(read_history(copy.headers).count(name, "expired") for name in names)
-        if copy.routing_key in names:
-            attempt = count_failures(copy.headers, params.queue) or trips + 1
-            return Reading(
-                "entry", params.queue, copy.routing_key, names[copy.routing_key], attempt, *last
-            )
-        if copy.routing_key != params.queue:
-            return None
-        if last[0] in names and last[1] == "expired":
-            attempt = count_failures(copy.headers, params.queue) or trips
-            return Reading("exit", params.queue, last[0], names[last[0]], attempt, *last)
-        return Reading("publish", params.queue, params.queue, timedelta(0), 0, *last)
 
     def code_values(self, params: Params) -> Mapping[str, Any]:
         return {

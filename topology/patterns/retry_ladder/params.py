@@ -67,11 +67,6 @@ def tried_key(params: Params, times: int) -> str:
     return f"{params.routing_key}.try.{times}" if times else params.routing_key
 
 
-def read_tried(params: Params, key: str) -> int | None:
-    """The inverse of `tried_key`; None for a key that is none of this ladder's."""
-    return next((n for n in (0, *params.rungs) if tried_key(params, n) == key), None)
-
-
 def _read_rungs(text: str) -> tuple[timedelta, ...]:
     """Every part must be a delay. Raises DelayError."""
     return tuple(parse_delay(part.strip()) for part in text.split(",")) if text.strip() else ()

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from topology.deaths import newest_death, read_history
 from topology.message import Route
 from topology.patterns.pattern import Pattern, too_long
 from topology.patterns.retry_ladder import params as parameters
@@ -25,11 +24,8 @@ from topology.patterns.retry_ladder import recognize as recognition
 from topology.patterns.retry_ladder.params import (
     Params,
     ladder_name,
-    read_tried,
-    rung_name,
     tried_key,
 )
-from topology.structure.copies import Copy, Reading, Tap
 
 ZERO = timedelta(0)
 
@@ -60,40 +56,6 @@ class RetryLadder(Pattern, parts=(parameters, recognition)):
 
     def longest_retry(self, params: Params) -> timedelta:
         return sum(params.delays, timedelta(0))
-
-    def read(self, params: Params, copy: Copy) -> Reading | None:
-        """A copy on the ladder is an entry into the rung its key leads to, one at work what it
-        left.
-
-        What the alternate exchange passes on keeps the ladder's name and its own key. The x-death
-        counts of `expired` in all rungs number the trips. On its way to parking a message enters
-        no delay.
-        """
-        tried = read_tried(params, copy.routing_key)
-        last = newest_death(copy.headers)
-        rungs = {rung_name(params, rung): rung for rung in params.rungs}
-        history = read_history(copy.headers)
-        trips = sum(history.count(name, "expired") for name in rungs)
-        if copy.exchange in (ladder_name(params), rung_name(params, 1)):
-            rung = (tried or 0) + 1 if copy.exchange == ladder_name(params) else 1
-            if rung not in params.rungs:
-                return None
-            died = last if last and last[0] not in rungs else ("", "")
-            wait = params.delays[rung - 1]
-            return Reading("entry", params.name, rung_name(params, rung), wait, trips + 1, *died)
-        if copy.exchange != params.name or tried is None:
-            return None
-        if tried and last == (rung_name(params, tried), "expired"):
-            return Reading("exit", params.name, params.name, params.delays[tried - 1], trips, *last)
-        return Reading("publish", params.name, params.name, ZERO, 0)
-
-    def taps(self, params: Params) -> Sequence[Tap]:
-        """No tap at the parking key: who waits there waits for a person."""
-        ladder, first = ladder_name(params), rung_name(params, 1)
-        tried = (0, *params.rungs)
-        entries = [Tap(ladder, tried_key(params, times), "entry") for times in tried[:-1]]
-        exits = [Tap(params.name, tried_key(params, times), "exit") for times in tried]
-        return [*entries, Tap(first, "", "entry"), *exits]
 
     def code_values(self, params: Params) -> Mapping[str, Any]:
         return {"queue": params.name}

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from topology.deaths import newest_death, read_history
 from topology.message import Route
 from topology.patterns.pattern import Pattern, too_long
 from topology.patterns.retry_loop import form, objects
@@ -26,7 +25,7 @@ from topology.patterns.retry_loop import params as parameters
 from topology.patterns.retry_loop import recognize as recognition
 from topology.patterns.retry_loop import remarks as vhost_remarks
 from topology.patterns.retry_loop.form import parse
-from topology.patterns.retry_loop.keys import key_for, matches
+from topology.patterns.retry_loop.keys import key_for
 from topology.patterns.retry_loop.objects import binding_arguments
 from topology.patterns.retry_loop.params import Params, Timeout, stray_key
 from topology.structure.copies import Copy, Reading, Tap
@@ -69,32 +68,11 @@ class RetryLoop(Pattern, parts=(parameters, form, objects, recognition)):
         return (params.input_queue,)
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
-        """A copy on the dead exchange is an entry; one that died of age in a dead queue is an exit.
-
-        The x-death count of `expired` in the dead queues numbers the trips: n before the entry of
-        trip n + 1, n on the exit of trip n. What takes the alternate exchange has the name of the
-        dead one.
-        """
-        work = params.input_queue
-        history, last = read_history(copy.headers), newest_death(copy.headers)
-        held = {timeout.queue: timeout.delay for timeout in params.all_timeouts}
-        trips = sum(history.count(queue, "expired") for queue in held)
-        if copy.exchange == params.dead_exchange:
-            timeout = _find_timeout(params, copy)
-            if timeout is None:
-                return None
-            queue, reason = last if last and last[0] not in held else ("", "")
-            return Reading("entry", work, timeout.queue, timeout.delay, trips + 1, queue, reason)
-        if (
-            copy.exchange == params.back_exchange
-            and last
-            and last[1] == "expired"
-            and last[0] in held
-        ):
-            return Reading("exit", work, work, held[last[0]], trips, *last)
-        if copy.exchange in (params.input_exchange, params.back_exchange):
-            return Reading("publish", work, work, timedelta(0), 0)
-        return None
+        """What passes the exchanges of the work queue is a publish, however they lead there."""
+        reading = super().read(params, copy)
+        if reading is None and copy.exchange in (params.input_exchange, params.back_exchange):
+            return Reading("publish", params.input_queue, params.input_queue, timedelta(0), 0)
+        return reading
 
     def taps(self, params: Params) -> Sequence[Tap]:
         """Beside each timeout's binding and no other, for a tap that takes all at the dead exchange
@@ -127,13 +105,3 @@ def _choose_timeout(params: Params, delay: timedelta) -> Timeout:
     if not enough:
         raise too_long("this loop", retry_loop.longest(params))
     return min(enough, key=lambda timeout: timeout.delay)
-
-
-def _find_timeout(params: Params, copy: Copy) -> Timeout | None:
-    """Where the dead exchange puts it; None when it is lost there."""
-    for timeout in params.timeouts:
-        if params.split == "key" and matches(timeout.match, copy.routing_key):
-            return timeout
-        if params.split == "header" and copy.headers.get(params.header) == timeout.match:
-            return timeout
-    return next(iter(params.unmatched), None)

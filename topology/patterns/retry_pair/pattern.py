@@ -12,14 +12,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from topology.deaths import newest_death, read_history
 from topology.definitions import Binding, Definitions
 from topology.message import Route
 from topology.patterns.pattern import Pattern
 from topology.patterns.retry_pair import params as parameters
 from topology.patterns.retry_pair import recognize as recognition
 from topology.patterns.retry_pair.params import Params, retry_name
-from topology.structure.copies import Copy, Reading, Tap
 
 
 class RetryPair(Pattern, parts=(parameters, recognition)):
@@ -48,30 +46,6 @@ class RetryPair(Pattern, parts=(parameters, recognition)):
 
     def probe_route(self, params: Params, delay: timedelta, probe: str) -> Route:
         return Route(retry_name(params), probe)
-
-    def read(self, params: Params, copy: Copy) -> Reading | None:
-        """A copy on the retry exchange is an entry, one on the work exchange an exit or a publish.
-
-        The x-death count of `expired` in the retry queue numbers the trips: n before the entry
-        of trip n + 1, n on the exit of trip n.
-        """
-        work, retry = params.name, retry_name(params)
-        if copy.exchange not in (work, retry) or copy.routing_key != params.routing_key:
-            return None
-        trips = read_history(copy.headers).count(retry, "expired")
-        last = newest_death(copy.headers)
-        if copy.exchange == retry:
-            queue, reason = last if last and last[0] != retry else ("", "")
-            return Reading("entry", work, retry, params.delay, trips + 1, queue, reason)
-        if last == (retry, "expired"):
-            return Reading("exit", work, work, params.delay, trips, retry, "expired")
-        return Reading("publish", work, work, timedelta(0), 0)
-
-    def taps(self, params: Params) -> Sequence[Tap]:
-        return (
-            Tap(retry_name(params), params.routing_key, "entry"),
-            Tap(params.name, params.routing_key, "exit"),
-        )
 
     def code_values(self, params: Params) -> Mapping[str, Any]:
         return {"queue": params.name}
