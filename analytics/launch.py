@@ -29,8 +29,8 @@ IMPORT_JOB = "analytics.jobs.importing"
 COMPACTION_JOB = "analytics.jobs.compaction"
 TABLES = (
     *("accuracy", "uncounted", "histogram", "hours", "retries", "attempts", "outcomes"),
-    *("recoveries", "causes", "deaths", "losses", "unexplained", "dead_letters"),
-    *("replays", "waits", "groups", "releases", "probes"),
+    *("recoveries", "causes", "losses", "unexplained", "dead_letters", "groups", "releases"),
+    "probes",
 )
 EXCLUDED = "excluded"
 NO_DATA_CODE = 4

@@ -1,13 +1,13 @@
-"""How late messages left their delays: by day or hour, by requested delay, and how they spread."""
+"""How late messages left their delays: by day and by requested delay."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from analytics.charts.figure import figure
+from analytics.charts.figure import days_axis, figure
 
 # A logarithmic axis has no zero; shorter values are drawn here, with the value in the hover text.
 SHORTEST_MS = 0.5
@@ -19,39 +19,25 @@ TICKS = {
 }
 
 
-HOURS = {"type": "category", "nticks": 12, "tickangle": 0}
-
-
 class Percentiles(NamedTuple):
     """Of one day, hour or delay, in milliseconds; `texts` are the same as a person reads them."""
 
     label: str
-    p50: float | None
-    p95: float | None
-    p99: float | None
+    p50: float
+    p95: float
+    p99: float
     texts: tuple[str, str, str]
 
 
-def no_delivery(label: str) -> Percentiles:
-    """Of a day, hour or delay without a delivery."""
-    return Percentiles(label, None, None, None, ("", "", ""))
-
-
-def _draw_value(value: float | None) -> float | None:
-    return None if value is None else max(value, SHORTEST_MS)
-
-
-def over_time(
-    rows: Sequence[Percentiles], target: tuple[str, float] | None, axis: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A line for each percentile over days or HOURS, and a broken one for the target: its label
+def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> dict[str, Any]:
+    """A line for each percentile over days, and a broken one for the target: its label
     and milliseconds.
     """
     traces = [
         go.Scatter(
             name=name,
             x=[row.label for row in rows],
-            y=[_draw_value(getattr(row, name)) for row in rows],
+            y=[max(getattr(row, name), SHORTEST_MS) for row in rows],
             customdata=[row.texts[place] for row in rows],
             mode="lines+markers",
             line={"width": 2, "color": COLOURS[name]},
@@ -75,7 +61,7 @@ def over_time(
     return figure(
         traces,
         height=300,
-        xaxis=axis,
+        xaxis=days_axis(len(rows)),
         yaxis={"type": "log", **TICKS},
     )
 
@@ -86,7 +72,7 @@ def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
     traces = [
         go.Scatter(
             name=name,
-            x=[_draw_value(getattr(row, name)) for row in rows],
+            x=[max(getattr(row, name), SHORTEST_MS) for row in rows],
             y=labels,
             customdata=[row.texts[place] for row in rows],
             mode="markers",
@@ -100,22 +86,4 @@ def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
         rows=len(rows),
         xaxis={"type": "log", **TICKS},
         yaxis={"autorange": "reversed", "type": "category"},
-    )
-
-
-def distribution(rows: Sequence[tuple[int, str]]) -> dict[str, Any]:
-    """So many messages were so late, on a logarithmic axis with early and on time at its left."""
-    bars = go.Bar(
-        x=[label for _, label in rows],
-        y=[messages for messages, _ in rows],
-        hovertemplate="%{x}<br>%{y} messages<extra></extra>",
-        marker={"color": "var(--series-1)"},
-    )
-    return figure(
-        [bars],
-        showlegend=False,
-        bargap=0.05,
-        height=300,
-        xaxis={"type": "category", "nticks": 10, "tickangle": 0},
-        yaxis={"rangemode": "tozero", "title": {"text": "messages"}},
     )

@@ -30,22 +30,6 @@ def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
     )
 
 
-def failures(rows: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
-    """A bar per hour: how many failed of how many messages, as a share."""
-    bars = go.Bar(
-        x=[hour for hour, _, _ in rows],
-        y=[failed / messages if messages else 0 for _, failed, messages in rows],
-        customdata=[[failed, messages] for _, failed, messages in rows],
-        marker={"color": "var(--series-2)"},
-        hovertemplate="%{x}<br>%{customdata[0]} of %{customdata[1]} (%{y:.1%})<extra></extra>",
-    )
-    return figure(
-        [bars],
-        xaxis={"type": "category", "dtick": 6, "tickangle": 0},
-        yaxis=PERCENT,
-    )
-
-
 def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> dict[str, Any]:
     """A bar per day, stacked by reason; of each row the day, the reason and how many arrived."""
     reasons = sorted({reason for _, reason, _ in rows})
@@ -66,41 +50,4 @@ def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> d
         showlegend=True,
         xaxis=days_axis(len(days)),
         yaxis={"rangemode": "tozero"},
-    )
-
-
-def by_hour(rows: Sequence[tuple[str, float, float | None]]) -> dict[str, Any]:
-    """Per hour a bar of the messages scheduled in it and a mark of those that wait at its end, on
-    an axis of its own: with long delays a thousand times as many wait.
-
-    No marks when it is not known how many wait.
-    """
-    hours = [hour for hour, _, _ in rows]
-    bars = go.Bar(
-        name="scheduled",
-        x=hours,
-        y=[scheduled for _, scheduled, _ in rows],
-        marker={"color": "var(--series-3)"},
-        hovertemplate="%{x}<br>%{y:.1f} messages scheduled<extra></extra>",
-    )
-    line = go.Scatter(
-        name="waiting",
-        x=hours,
-        y=[waiting for _, _, waiting in rows],
-        mode="lines+markers",
-        line={"width": 2, "color": "var(--series-1)"},
-        yaxis="y2",
-        hovertemplate="end of the hour from %{x}<br>%{y:.1f} messages wait<extra></extra>",
-    )
-    is_known = any(waiting is not None for _, _, waiting in rows)
-    # Without the mode its ticks would be beside those of the other axis, with odd values.
-    right = {"side": "right", "overlaying": "y", "showgrid": False, "tickmode": "auto"}
-    right["rangemode"] = "tozero"
-    layout: dict[str, Any] = {"yaxis2": right | {"title": {"text": "waiting"}}} if is_known else {}
-    return figure(
-        [bars, line] if is_known else [bars],
-        showlegend=is_known,
-        xaxis={"type": "category", "dtick": 6, "tickangle": 0},
-        yaxis={"rangemode": "tozero", "title": {"text": "scheduled"}},
-        **layout,
     )

@@ -14,8 +14,6 @@ WIDTH, RIGHT, TOP, BOTTOM, LEGEND = 640, 14, 10, 40, 20
 LETTER, LONGEST_NAME = 6.4, 32
 MOST_TICKS, FEWEST_TICKS = 8, 4
 RADIUS = 3.5
-# What Plotly calls the axis on the right.
-SECOND = "y2"
 # A little less than the shortest lateness that is drawn.
 LOWEST = math.log10(0.4)
 BAR_SHARE = 0.8
@@ -37,44 +35,27 @@ def draw(figure: Mapping[str, Any], label: str) -> str:
     traces, layout = figure["data"], figure["layout"]
     is_stacked = layout.get("barmode") == "stack"
     across = _axis(layout.get("xaxis", {}), [value for one in traces for value in one["x"]])
-    up, other = (_axis(own, _heights(some, is_stacked)) for own, some in _by_axis(layout, traces))
+    heights = _stacked(traces) if is_stacked else [value for one in traces for value in one["y"]]
+    up = _axis(layout.get("yaxis", {}), heights)
     named = [one for one in traces if one.get("name")]
     top = TOP + (LEGEND if named else 0)
     height = layout["height"]
     left = 14 + LETTER * max((len(text) for _, text in up.ticks), default=0)
-    right = WIDTH - RIGHT - LETTER * max((len(text) for _, text in other.ticks), default=0)
+    right = WIDTH - RIGHT
 
     def at(x: float, y: float) -> Point:
         high = y if layout.get("yaxis", {}).get("autorange") == "reversed" else 1 - y
         return left + x * (right - left), top + high * (height - top - BOTTOM)
 
     parts = [*_legend(named), *_grid(across, up, at)]
-    for place, text in other.ticks:
-        x, y = at(1, place)
-        parts.append(f'<text x="{x + 6:.1f}" y="{y + 4:.1f}">{escape(text)}</text>')
     lower: dict[Any, float] = {}
     for trace in traces:
         drawn = _bars if trace["type"] == "bar" else _marks
-        axis = other if trace.get("yaxis") == SECOND else up
-        parts += drawn(trace, across, axis, at, lower if is_stacked else {})
+        parts += drawn(trace, across, up, at, lower if is_stacked else {})
     return (
         f'<svg class="drawn" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
     )
-
-
-def _by_axis(
-    layout: Mapping[str, Any], traces: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]:
-    """The vertical axes, left and right, each with its traces."""
-    for key, is_second in (("yaxis", False), ("yaxis2", True)):
-        own = [one for one in traces if (one.get("yaxis") == SECOND) == is_second]
-        yield layout.get(key, {}), own
-
-
-def _heights(traces: Sequence[Mapping[str, Any]], is_stacked: bool) -> list[Any]:
-    heights = _stacked(traces) if is_stacked else [y for one in traces for y in one["y"]]
-    return [value for value in heights if value is not None]
 
 
 def _axis(own: Mapping[str, Any], values: Sequence[Any]) -> Axis:
@@ -192,29 +173,17 @@ def _marks(
     at: Callable[[float, float], Point],
     _: dict[Any, float],
 ) -> Iterator[str]:
-    # A value that is missing is a gap.
-    points = [
-        None if y is None else at(across.place(x), up.place(y))
-        for x, y in zip(trace["x"], trace["y"], strict=True)
-    ]
+    points = [at(across.place(x), up.place(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
     line = trace.get("line", {})
     if "lines" in trace["mode"]:
         is_stepped = line.get("shape") == "hv"
-        steps, before = [], None
-        for point in points:
-            if point:
-                x, y = point
-                go = f"H{x:.1f}V{y:.1f}" if is_stepped else f"L{x:.1f} {y:.1f}"
-                steps.append(go if before else f"M{x:.1f} {y:.1f}")
-            before = point
+        steps = [f"H{x:.1f}V{y:.1f}" if is_stepped else f"L{x:.1f} {y:.1f}" for x, y in points[1:]]
+        begin_x, begin_y = points[0]
         dash = ";stroke-dasharray:6 4" if line.get("dash") else ""
-        yield f'<path class="line" d="{"".join(steps)}" '
+        yield f'<path class="line" d="M{begin_x:.1f} {begin_y:.1f}{"".join(steps)}" '
         yield f'style="stroke:{_colour(trace)}{dash}"/>'
     if "markers" in trace["mode"]:
-        for place, point in enumerate(points):
-            if point is None:
-                continue
-            x, y = point
+        for place, (x, y) in enumerate(points):
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" style="fill:{_colour(trace)}">'
             yield f"{_title(trace, place)}</circle>"
 

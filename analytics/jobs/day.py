@@ -113,7 +113,6 @@ def _tables(
             if others:
                 yield others.result()
 
-        found["deaths"] = compute(lambda: retries.deaths(union(one.deaths() for one in parts())))
         by_trail = compute(
             lambda: trails.by_trail(
                 trails.with_outcome(union(one.trails() for one in parts()), ended, end)
@@ -162,7 +161,6 @@ def _of_events(
     if summary["dead_letters"]:
         arrived = keep(dead_letters.read(events))
         found["dead_letters"] = compute(lambda: dead_letters.counts(arrived, end))
-        found["replays"] = compute(lambda: dead_letters.replays(arrived, events, end))
     if summary["probes"]:
         found["probes"] = compute(lambda: probes.lateness(events, day, data_end))
     return found
@@ -184,7 +182,6 @@ def _of_pairs(
         "uncounted": accuracy.uncounted(by_delay),
         "histogram": accuracy.histogram(by_destination),
         "hours": accuracy.by_hour(by_destination),
-        "waits": accuracy.count_waits(counts),
     }
 
 

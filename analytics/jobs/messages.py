@@ -1,7 +1,7 @@
 """The messages of a day, divided by how they are counted: by one aggregation, or by windows.
 
-Both give `pairs` as of accuracy.pair, `trails` as of retries.by_message with trails.trails,
-`attempts` as of retries.by_attempt, and `deaths` as of retries.by_death.
+Both give `pairs` as of accuracy.pair, `trails` as of retries.by_message with trails.trails, and
+`attempts` as of retries.by_attempt.
 """
 
 from __future__ import annotations
@@ -42,9 +42,6 @@ class SingleMessages:
     def attempts(self) -> DataFrame:
         return single_messages.attempts(self.by_attempt)
 
-    def deaths(self) -> DataFrame:
-        return single_messages.deaths(self.events, *self.day)
-
 
 @dataclass(frozen=True)
 class OtherMessages:
@@ -67,9 +64,6 @@ class OtherMessages:
 
     def attempts(self) -> DataFrame:
         return retries.by_attempt(self.counted)
-
-    def deaths(self) -> DataFrame:
-        return retries.by_death(self.counted, self.day[0])
 
 
 def single(observed: DataFrame, day: Day) -> tuple[SingleMessages, DataFrame | None]:

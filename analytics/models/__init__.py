@@ -8,7 +8,7 @@ from analytics.models.fact import Fact
 from analytics.models.nightly_report import NightlyReport
 from analytics.models.probe import Probe
 from analytics.models.recording import Firehose, Gap, LogPosition, Minute, Recording
-from analytics.models.results import AccuracyRow, DayFigures, UnexplainedMessage
+from analytics.models.results import DayFigures, UnexplainedMessage
 from analytics.models.run import Run
 from analytics.models.scheduled_message import DueCount, ScheduledBody, ScheduledMessage
 from analytics.models.search import ScheduledText, TextPosition

@@ -24,36 +24,6 @@ class ResultRow(models.Model):
         return f"{self.day} {self.broker}/{self.topology}"
 
 
-class AccuracyRow(ResultRow):
-    """How late messages left one delay, exactly: each is measured, uncounted, open or missing.
-
-    `queue` is one that is known from a trace alone, "" of a topology. `taken` of the measured ones
-    were timed when a consumer took them.
-    """
-
-    queue = models.CharField(max_length=255, default="", blank=True)
-    requested_delay = models.DurationField()
-    measured = models.PositiveBigIntegerField()
-    taken = models.PositiveBigIntegerField(default=0)
-    p50_ms = models.FloatField(null=True)
-    p90_ms = models.FloatField(null=True)
-    p95_ms = models.FloatField(null=True)
-    p99_ms = models.FloatField(null=True)
-    max_ms = models.FloatField(null=True)
-    early_share = models.FloatField(null=True)
-    uncounted = models.PositiveBigIntegerField()
-    open = models.PositiveBigIntegerField()
-    missing = models.PositiveBigIntegerField()
-
-    @property
-    def place(self) -> str:
-        return self.topology or f"queue {self.queue}"
-
-    @property
-    def entered(self) -> int:
-        return self.measured + self.uncounted + self.open + self.missing
-
-
 class Reason(models.TextChoices):
     """Why the lateness of a delivery is not measured."""
 

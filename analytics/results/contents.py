@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from analytics.results.charts import figures, heat
+from analytics.results.charts import figures
 from analytics.results.headline import key_figures
 from analytics.results.hours import zone_name
 from analytics.results.misses import explain_miss, list_misses
@@ -16,13 +16,10 @@ from analytics.results.slo import attainment
 from analytics.results.summary import summarize
 
 # Drawn side by side, and tables without a chart.
-CHARTS = (
-    *("late_hours", "delays", "survival", "distribution"),
-    *("failures", "dead_letters", "heat", "throughput"),
-)
-TABLES = ("probes", "recovery", "groups", "causes", "handled", "replays", "ages", "uncounted")
-OF_RETRIES = frozenset({"survival", "failures", "heat", "causes", "recovery", "groups"})
-OF_BROKERS = frozenset({"dead_letters", "handled", "replays", "ages"})
+CHARTS = ("delays", "survival", "dead_letters")
+TABLES = ("probes", "recovery", "groups", "causes", "handled")
+OF_RETRIES = frozenset({"survival", "causes", "recovery", "groups"})
+OF_BROKERS = frozenset({"dead_letters", "handled"})
 
 
 def contents(
@@ -63,7 +60,6 @@ def contents(
         "tables": [made[key] for key in TABLES if key in made],
         "sections": made,
         "figures": figures(made, found.slo),
-        "heat": heat(made["heat"]) if "heat" in made else None,
     }
 
 
@@ -95,6 +91,4 @@ def _is_shown(key: str, found: Report) -> bool:
         return found.selection == Selection()
     if key == "probes":
         return not found.selection.destination
-    if key == "slo":
-        return found.slo is not None
-    return key != "exact" or found.period.length == 1
+    return key != "slo" or found.slo is not None

@@ -17,8 +17,7 @@ ENTERED, DELIVERED, DIED, CANCELLED = "entered", "delivered", "died", "cancelled
 WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
 FATES = (DELIVERED, DIED, CANCELLED, WAITING, UNOBSERVED, UNEXPLAINED)
 RECOVERED, EXHAUSTED, OPEN = "recovered", "exhausted", "open"
-WAITS, GROUPS, GROUP_MESSAGES = "waits", "groups", "group_messages"
-DEAD_LETTER_GROUPS, REPLAYS, REPLAY_AGES = "dead_letter_groups", "replays", "replay_ages"
+GROUPS, GROUP_MESSAGES, DEAD_LETTER_GROUPS = "groups", "group_messages", "dead_letter_groups"
 
 
 @dataclass(frozen=True)
@@ -40,16 +39,12 @@ class Figures:
     """Counts by table and key.
 
     late_by_delay (bucket of delay, bucket of lateness), late_by_hour (hour, bucket),
-    entered_by_hour (hour), messages_by_hour (hour), retried_by_hour (hour), messages (),
-    retried (), uncounted (reason), attempts (attempt), outcomes (first, last, outcome),
-    recoveries (bucket), causes (queue, reason, exception, routing key), deaths (reason),
-    probes_late (bucket of delay, bucket of lateness), probes_missing and probes_unmeasured (bucket
-    of delay), ledger (fate), dead_letters (kind, reason), generated (): days of generated events,
-    waits (hour of entry, hours) of messages in a delay at the end of an hour, groups (dimension,
-    value, first, last, outcome), group_messages (dimension, value, messages or retried),
-    dead_letter_groups (kind, reason, origin, exception), replays (outcome), replay_ages (bucket of
-    delay). Hours are
-    of the day, in UTC.
+    messages (), retried (), attempts (attempt), outcomes (first, last, outcome), recoveries
+    (bucket), causes (queue, reason, exception, routing key), probes_late (bucket of delay, bucket
+    of lateness), probes_missing and probes_unmeasured (bucket of delay), ledger (fate),
+    dead_letters (kind, reason), generated (): days of generated events, groups (dimension, value,
+    first, last, outcome), group_messages (dimension, value, messages or retried),
+    dead_letter_groups (kind, reason, origin, exception). Hours are of the day, in UTC.
     """
 
     def __init__(self) -> None:

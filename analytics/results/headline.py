@@ -54,7 +54,7 @@ def key_figures(
     found = [
         _share(f"within {format_ms(limit)} of due", on_time(now), on_time(before), "lateness"),
         _lateness(now, before),
-        _share("first-time failures", failed(now), failed(before), "failures", is_bad=True),
+        _share("first-time failures", failed(now), failed(before), "recovery", is_bad=True),
         _share("recovered by retry", recovered(now), recovered(before), "survival"),
         count("parked dead letters", lambda of: of.by("dead_letters")["parked"], "dead_letters"),
         count(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, NamedTuple
+from datetime import UTC, date, datetime, time
+from typing import NamedTuple
 
 from django.db import transaction
 
 from analytics import buckets
 from analytics.launch import Result, Row
-from analytics.models import AccuracyRow, DayFigures, UnexplainedMessage
+from analytics.models import DayFigures, UnexplainedMessage
 from analytics.observation import unobserved
 from analytics.results.figures import (
     DEAD_LETTER_GROUPS,
@@ -25,18 +25,15 @@ from analytics.results.figures import (
     EXHAUSTED,
     GROUP_MESSAGES,
     GROUPS,
-    REPLAY_AGES,
-    REPLAYS,
     UNEXPLAINED,
     UNOBSERVED,
     WAITING,
-    WAITS,
     Figures,
     Key,
 )
 from topology.models import Topology
 
-MODELS = (AccuracyRow, DayFigures, UnexplainedMessage)
+MODELS = (DayFigures, UnexplainedMessage)
 # Of each broker the destinations with the most messages; names can come from messages.
 MOST_DESTINATIONS = 100
 # Of each broker and kind of group the ones with the most messages.
@@ -70,8 +67,6 @@ def replace_day(day: date, result: Result, *, is_generated: bool = False) -> Non
             figures.counts["generated"][()] = 1
     with transaction.atomic():
         forget_day(day)
-        accuracy = (AccuracyRow(day=day, **_values(row)) for row in result.tables["accuracy"])
-        AccuracyRow.objects.bulk_create(accuracy, batch_size=500)
         rows = (_row(day, cut, figures) for cut, figures in found.items())
         DayFigures.objects.bulk_create(rows, batch_size=100)
         UnexplainedMessage.objects.bulk_create(
@@ -128,20 +123,15 @@ def figures_by_cut(
         count(row, "late_by_delay", (row["delay_bucket"], row["bucket"]), row["messages"])
         count(row, "late_by_hour", (_hour(row), row["bucket"]), row["messages"])
     for row in tables["hours"]:
-        count(row, "entered_by_hour", (_hour(row),), row["entered"])
         for fate in (ENTERED, DELIVERED, WAITING):
             count(row, "ledger", (fate,), row[fate])
     for row in tables["losses"]:
         fate = row["fate"]
         is_not_observed = fate == UNEXPLAINED and row["topology"] in not_observed
         count(row, "ledger", (UNOBSERVED if is_not_observed else fate,), row["messages"])
-    for row in tables["uncounted"]:
-        count(row, "uncounted", (row["reason"],), row["messages"])
     for row in tables["retries"]:
         for name in ("messages", "retried"):
             count(row, name, (), row[name])
-            if row["hour_at"]:
-                count(row, f"{name}_by_hour", (_hour(row),), row[name])
     for row in tables["attempts"]:
         count(row, "attempts", (row["attempt"],), row["messages"])
     for row in tables["outcomes"]:
@@ -151,10 +141,6 @@ def figures_by_cut(
     for row in tables["causes"]:
         names = ("queue", "reason", "exception_type", "routing_key")
         count(row, "causes", tuple(row[name] or "" for name in names), row["messages"])
-    for row in tables["deaths"]:
-        count(row, "deaths", (row["reason"],), row["deaths"])
-    for row in tables["waits"]:
-        count(row, WAITS, (_hour(row), row["hours"]), row["messages"])
     for row in tables["probes"]:
         if row["bucket"] is not None:
             count(row, "probes_late", (row["delay_bucket"], row["bucket"]), row["messages"])
@@ -170,11 +156,6 @@ def figures_by_cut(
         origin = (row["reason"], row["origin"], row["exception_type"])
         if origin in origins[row["broker"]]:
             own[DEAD_LETTER_GROUPS][row["kind"], *origin] += row["messages"]
-    for row in tables["replays"]:
-        own = found[Cut(row["broker"])].counts
-        own[REPLAYS][(row["outcome"],)] += row["messages"]
-        if row["age_bucket"] is not None:
-            own[REPLAY_AGES][(row["age_bucket"],)] += row["messages"]
     return dict(found)
 
 
@@ -259,10 +240,3 @@ def _row(day: date, cut: Cut, figures: Figures) -> DayFigures:
 
 def _hour(row: Row) -> int:
     return datetime.fromisoformat(row["hour_at"]).hour
-
-
-def _values(row: Row) -> dict[str, Any]:
-    """The jobs' column names and types -> the model's."""
-    values = dict(row)
-    values["requested_delay"] = timedelta(milliseconds=values.pop("requested_delay_ms"))
-    return values

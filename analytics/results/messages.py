@@ -16,20 +16,17 @@ from analytics.models.scheduled_message import measure_lateness
 from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import ONE_DAY, Period
 from analytics.results.read import Selection
-from analytics.results.sections.retries import WEEKDAYS
 from topology.delays import format_ms, format_span
 from topology.models import Broker
 
 KINDS = {
-    "scheduled": "Messages that entered a delay",
     "measured": "Measured deliveries",
     "retried": "Retries",
 }
 # What a number in an address is below.
 NUMBERS = {
-    **{"weekday": len(WEEKDAYS), "delay": len(buckets.DELAY_LABELS)},
-    **{"late": len(buckets.EDGES_MS) + 1, "late_from": len(buckets.EDGES_MS) + 1},
-    **{"attempt": 2**31},
+    **{"delay": len(buckets.DELAY_LABELS), "late_from": len(buckets.EDGES_MS) + 1},
+    "attempt": 2**31,
 }
 SHOWN = 100
 # So many ids are read at most, the newest of the range: about a second.
@@ -40,15 +37,13 @@ DISORDER = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Bucket:
-    """A row of a table. `hour` is a label such as "05:30", `weekday` is from 0 (Monday); `delay`
-    and `late` are numbers of buckets, `late_from` is the first of several. None and "" are any.
+    """A row of a table. `hour` is a label such as "05:30"; `delay` is the number of a bucket,
+    `late_from` that of the first of several. None and "" are any.
     """
 
     kind: str
     hour: str = ""
-    weekday: int | None = None
     delay: int | None = None
-    late: int | None = None
     late_from: int | None = None
     attempt: int | None = None
 
@@ -86,15 +81,9 @@ def describe(bucket: Bucket) -> list[str]:
     """What the messages of the bucket have in common, a few words each."""
     found = []
     if bucket.hour:
-        weekday = "" if bucket.weekday is None else f"{WEEKDAYS[bucket.weekday]} "
-        found.append(f"entered in the hour from {weekday}{bucket.hour} ({zone_name()})")
+        found.append(f"entered in the hour from {bucket.hour} ({zone_name()})")
     if bucket.delay is not None:
         found.append(f"requested delay {buckets.DELAY_LABELS[bucket.delay]}")
-    if bucket.late is not None:
-        low, high = _bounds(buckets.EDGES_MS, bucket.late)
-        words = [f"from {format_ms(low)}"] if low is not None else []
-        words += [f"to {format_ms(high)}"] if high is not None else []
-        found.append(f"lateness {' '.join(words)}")
     if bucket.late_from is not None:
         low, _ = _bounds(buckets.EDGES_MS, bucket.late_from)
         found.append(f"lateness from {format_ms(low or 0)}")
@@ -146,7 +135,7 @@ def _spans(
             spans = [
                 (begin, begin + HOUR)
                 for begin in local_hours(day)
-                if f"{begin:%H:%M}" == bucket.hour and bucket.weekday in (None, begin.weekday())
+                if f"{begin:%H:%M}" == bucket.hour
             ]
         yield from (one for one in spans if kept_from is None or one[1] > kept_from)
 
@@ -187,9 +176,6 @@ def _in_bucket(rows: QuerySet[ScheduledMessage], bucket: Bucket) -> QuerySet[Sch
     if bucket.delay is not None:
         low, high = _bounds(buckets.DELAY_EDGES_MS, bucket.delay)
         rows = rows.filter(_between("requested_delay", low, high))
-    if bucket.late is not None and bucket.kind == "measured":
-        low, high = _bounds(buckets.EDGES_MS, bucket.late)
-        rows = rows.filter(_between("lateness", low, high))
     if bucket.late_from is not None and bucket.kind == "measured":
         low, _ = _bounds(buckets.EDGES_MS, bucket.late_from)
         rows = rows.filter(_between("lateness", low, None))

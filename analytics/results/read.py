@@ -11,7 +11,7 @@ from functools import cached_property
 from django.db.models import Max, QuerySet, Sum
 
 from analytics.buckets import bucket_of
-from analytics.models import AccuracyRow, DayFigures, Slo, UnexplainedMessage
+from analytics.models import DayFigures, Slo, UnexplainedMessage
 from analytics.results.figures import ENTERED, FATES, Figures, count_late
 from analytics.results.period import Period
 from analytics.results.slo import Attainment
@@ -19,13 +19,10 @@ from topology.definitions import is_own_queue
 from topology.models import Broker, Topology
 
 MOST_TOPOLOGIES = 25
-MOST_EXACT = 100
 MOST_UNEXPLAINED = 100
 # Of each kind of trouble so many topologies are read by day, for the sentences of the summary.
 SUSPECTS = 1
 BUDGET_DAYS = 28
-# A message that waits longer counts as waiting for so many days only.
-MOST_DAYS_BACK = 31
 SUMS = ("measured", "messages", "retried", "exhausted", "entered", "unexplained")
 SORTS = ("worst_p99_ms", "retried", "exhausted", "unexplained")
 Days = Mapping[date, Figures]
@@ -86,16 +83,12 @@ class Report:
     suspects: Mapping[str, Days]
     """The topologies that a summary looks at, by day."""
     unexplained: Sequence[UnexplainedMessage]
-    exact: Sequence[AccuracyRow]
-    """Of a range of one day."""
     slo: Slo | None = None
     """The target of the selected topology."""
     destinations: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Of the selected topology with a target, by destination: late and measured deliveries."""
     budget: Figures = field(default_factory=Figures)
     """Of the selected topology in the 28 days up to the last one."""
-    earlier: Days = field(default_factory=dict)
-    """The days before the range whose messages may still wait in it."""
     names: TopologyNames = field(default_factory=TopologyNames)
     """What people read for the slug of a topology, and type into the filter."""
 
@@ -160,8 +153,7 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         slugs = slugs if of_pattern.exists() else []
     target = targets.get(selection.topology)
     first = min(before.first, budget_first) if target else before.first
-    earlier_first = period.first - timedelta(days=MOST_DAYS_BACK)
-    rows = _of(slugs, min(first, earlier_first), period.last).filter(
+    rows = _of(slugs, first, period.last).filter(
         topology=selection.topology,
         pattern="" if selection.topology else selection.pattern,
         destination=selection.destination,
@@ -170,20 +162,14 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     current = {day: figures for day, figures in by_day.items() if day >= period.first}
     previous = {day: by_day[day] for day in by_day if before.first <= day < period.first}
     budget = merged(figures for day, figures in by_day.items() if target and day >= budget_first)
-    earlier = {day: by_day[day] for day in by_day if earlier_first <= day < period.first}
     topologies, suspects = _topologies(slugs, period, selection, targets)
     unexplained = UnexplainedMessage.objects.filter(
         broker__in=slugs, day__range=(period.first, period.last)
     )
-    exact = AccuracyRow.objects.none()
-    if period.length == 1:
-        exact = AccuracyRow.objects.filter(broker__in=slugs, day=period.first)
     if selection.topology:
         unexplained = unexplained.filter(topology=selection.topology)
-        exact = exact.filter(topology=selection.topology)
     listed = list(unexplained.order_by("-due_at", "pk")[:MOST_UNEXPLAINED])
-    delays = list(exact.order_by("-measured", "pk")[:MOST_EXACT])
-    for row in (*listed, *delays):
+    for row in listed:
         # Only read, and never saved.
         row.topology = names[row.topology]
     return Report(
@@ -194,11 +180,9 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         topologies=topologies,
         suspects={names[slug]: days for slug, days in suspects.items()},
         unexplained=listed,
-        exact=delays,
         slo=target,
         destinations=_count_late_by_destination(slugs, period, selection, target),
         budget=budget,
-        earlier=earlier,
         names=names,
     )
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from analytics.buckets import DELAY_EDGES_MS
 from analytics.events import MessageEvent
 from tests.analytics.builders import NOON, an_entry, an_event, an_exit, ms
 
@@ -21,7 +20,6 @@ HANDLED = ("parked", "replayed", "discarded")
 @dataclass
 class Counted:
     letters: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    replays: Counter[tuple[str, int | None]] = field(default_factory=Counter)
 
 
 def a_log() -> list[MessageEvent]:
@@ -97,31 +95,8 @@ def count(events: Iterable[MessageEvent], end: datetime) -> Counted:
         number = max(len(died), sum(e.kind == "parked" for e in own))
         queue, exception = max(e.queue for e in own), max(_exception(e) for e in own)
         found.letters[queue, reason, origin, exception, "arrived"] += number
-    for event in letters:
-        if event.kind == "replayed" and event.recorded_at < end:
-            found.replays[_outcome(event, events), _age(event, letters)] += 1
     return found
 
 
 def _exception(event: MessageEvent) -> str:
     return event.exception_type if event.death_reason else ""
-
-
-def _outcome(replay: MessageEvent, events: Iterable[MessageEvent]) -> str:
-    seen = [e for e in events if e.replay_id == replay.replay_id and e.source == "tap"]
-    again = [e for e in events if e.kind == "parked" and e.replay_id == replay.replay_id]
-    if again or any(e.kind == "died" for e in seen):
-        return "dead-lettered again"
-    return "delivered" if any(e.kind == "delivered" for e in seen) else "not observed"
-
-
-def _age(replay: MessageEvent, letters: Iterable[MessageEvent]) -> int | None:
-    """The bucket of the time since the first death, else since it was parked."""
-    history = json.loads(replay.headers_json).get("x-death")
-    if history:
-        first: float = history[0]["time"]
-    else:
-        parked = [e.recorded_at for e in letters if e.kind == "parked" and e.key == replay.key]
-        first = min(parked).timestamp()
-    age_ms: float = (replay.recorded_at.timestamp() - first) * 1000
-    return sum(age_ms >= edge for edge in DELAY_EDGES_MS)

@@ -47,8 +47,8 @@ class Counted:
     causes: Counter[tuple[str, str]] = field(default_factory=Counter)
     fates: Counter[str] = field(default_factory=Counter)
     unexplained: set[str] = field(default_factory=set)
-    retried_by_hour: Counter[tuple[str, int]] = field(default_factory=Counter)
-    waits: Counter[tuple[str, int]] = field(default_factory=Counter)
+    retried: tuple[int, int] = (0, 0)
+    """All messages, and those that were retried."""
     groups: Counter[tuple[str, str, int, int, str]] = field(default_factory=Counter)
     releases: dict[tuple[str | None, str | None], tuple[int, int]] = field(default_factory=dict)
 
@@ -146,9 +146,8 @@ def _add(found: Counted, name: str, copies: list[MessageEvent], kinds: set[str])
         if event.kind in ("scheduled", "delivered"):
             trips[event.attempt][event.kind] = event
     seen = [e for e in copies if e.kind in ("published", "scheduled", "delivered", "died")]
-    first = min(e.recorded_at - _waited(e) for e in seen)
     retries = sorted(n for n, trip in trips.items() if trip["scheduled"].death_reason)
-    found.retried_by_hour[_hour(first), len(retries) > 0] += 1
+    found.retried = found.retried[0] + 1, found.retried[1] + (len(retries) > 0)
     if (release := _release(seen[0])) != (None, None):
         messages, retried = found.releases.get(release, (0, 0))
         found.releases[release] = (messages + 1, retried + (len(retries) > 0))
@@ -175,9 +174,6 @@ def _add_trip(found: Counted, name: str, trip: dict[str, MessageEvent], kinds: s
     entry, exit_ = trip["scheduled"], trip.get("delivered")
     delay = ms(entry.requested_delay_ms)
     place = (entry.destination, _hour(entry.recorded_at))
-    until = exit_.recorded_at if exit_ else entry.recorded_at + delay
-    if hours := _hours(until) - _hours(entry.recorded_at):
-        found.waits[place[1], hours] += 1
     found.hours[place]["entered"] += 1
     if exit_:
         found.hours[place]["delivered"] += 1
@@ -204,14 +200,6 @@ def _groups(failure: MessageEvent) -> Iterable[tuple[str, str]]:
 def _release(event: MessageEvent) -> tuple[str | None, str | None]:
     headers = json.loads(event.headers_json)
     return event.published_by or None, headers.get("x-version") or headers.get("app-version")
-
-
-def _hours(at: datetime) -> int:
-    return int(at.timestamp()) // 3600
-
-
-def _waited(event: MessageEvent) -> timedelta:
-    return ms(event.requested_delay_ms if event.kind == "delivered" else 0)
 
 
 def _hour(at: datetime) -> str:

@@ -37,13 +37,6 @@ def a_result(day: date, groups: Sequence[Mapping[str, str]], **changes: Any) -> 
         for reason, number in zip(REASONS, (40, 12, 5), strict=True)
         for kind in ("arrived", "parked", "replayed")
     ]
-    tables["replays"] = [
-        broker | {"outcome": outcome, "age_bucket": bucket, "messages": messages}
-        for outcome, bucket, messages in (
-            *(("delivered", 4, 30), ("dead-lettered again", 5, 12)),
-            *(("not observed", 4, 10), ("not observed", None, 5)),
-        )
-    ]
     tables["excluded"] = [{"reason": "repeat", "lines": 4}]
     return Result(1_234_567, 3, tables)
 
@@ -83,7 +76,7 @@ def _add(
             tables["hours"].append(of_hour | {"entered": busy + int(hour == 5)} | fates)
             if delay_ms == DELAYS[0][0]:
                 retried = {"messages": 10 * busy, "retried": int(10 * busy * failed)}
-                tables["retries"].append(group | {"hour_at": at} | retried)
+                tables["retries"].append(group | retried)
     for attempt, number in ((1, 400), (2, 150), (3, 60), (4, 55)):
         tables["attempts"].append(group | {"attempt": attempt, "messages": number})
     ways = ((1, "recovered", 250), (2, "recovered", 90), (3, "recovered", 5), (4, "exhausted", 55))
@@ -107,10 +100,6 @@ def _add(
     ]
     release = {"publisher": "shop", "version": "2.0", "messages": 9000, "retried": 400}
     tables["releases"].append(group | release)
-    entered = datetime(day.year, day.month, day.day, 22, tzinfo=UTC).isoformat()
-    wait = {"queue": "", "hour_at": entered, "hours": 5, "messages": 12}
-    tables["waits"].append(group | wait)
-    tables["deaths"].append(group | {"queue": "work", "reason": "rejected", "deaths": 665})
     tables["losses"] += [
         group | {"queue": "", "destination": "work", "fate": fate, "messages": 1}
         for fate in ("died", "unexplained")

@@ -1,4 +1,4 @@
-"""Retries and deaths counted in plain Python, as docs/event-log.md defines them, and logs."""
+"""Retries counted in plain Python, as docs/event-log.md defines them, and logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class Counted:
     messages: int = 0
     retried: int = 0
     attempts: Counter[int] = field(default_factory=Counter)
-    deaths: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def count(events: Iterable[MessageEvent], begin: datetime, end: datetime) -> Counted:
@@ -36,11 +35,11 @@ def count(events: Iterable[MessageEvent], begin: datetime, end: datetime) -> Cou
             by_key[event.key].append(event)
     reported = Counted()
     for copies in by_key.values():
-        _add(reported, copies, begin)
+        _add(reported, copies)
     return reported
 
 
-def _add(reported: Counted, copies: list[MessageEvent], begin: datetime) -> None:
+def _add(reported: Counted, copies: list[MessageEvent]) -> None:
     has_id = bool(copies[0].message_id)
     retries = [event for event in copies if _is_retry(event)]
     reported.messages += _most(has_id, ((e.kind, e.attempt) for e in copies))
@@ -48,37 +47,6 @@ def _add(reported: Counted, copies: list[MessageEvent], begin: datetime) -> None
     for attempt in {event.attempt for event in retries}:
         kinds = (e.kind for e in retries if e.attempt == attempt)
         reported.attempts[attempt] += _most(has_id, kinds)
-    recorded = Counter(
-        (e.death_queue, e.death_reason) for e in copies if e.kind == "scheduled" and e.death_reason
-    )
-    proven = _proven(copies, begin, has_id=has_id)
-    for death in {*recorded, *proven}:
-        reported.deaths[death] += max(recorded[death], proven[death])
-
-
-def _proven(
-    copies: list[MessageEvent], begin: datetime, *, has_id: bool
-) -> Counter[tuple[str, str]]:
-    counts: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-    for event in copies:
-        for queue, reason, number, at in _failures(event):
-            counts[queue, reason, at].add(number)
-    proven: Counter[tuple[str, str]] = Counter()
-    for (queue, reason, at), numbers in counts.items():
-
-        def seen(number: int, history: tuple[str, str, int] = (queue, reason, at)) -> int:
-            steps = ((e.kind, e.attempt) for e in copies if (*history, number) in _by_time(e))
-            return _most(has_id, steps)
-
-        is_older = at < begin.timestamp()
-        for number in range(1, max(numbers) + 1):
-            later = [n for n in numbers if n == number or (n > number and not is_older)]
-            proven[queue, reason] += max(map(seen, later), default=0)
-    return proven
-
-
-def _by_time(event: MessageEvent) -> set[tuple[str, str, int, int]]:
-    return {(queue, reason, at, number) for queue, reason, number, at in _failures(event)}
 
 
 def _most(has_id: bool, steps: Iterable[object]) -> int:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
 
-from analytics.charts import heat_map, lateness, retries, svg
+from analytics.charts import lateness, retries, svg
 from analytics.charts.figure import DAY_MS, days_axis
 
 DAYS = [
@@ -15,13 +14,10 @@ DAYS = [
 ]
 PARKED = [("2026-11-20", "rejected", 3), ("2026-11-21", "maxlen", 1)]
 FIGURES: list[dict[str, Any]] = [
-    lateness.over_time(DAYS, ("SLO 1 s", 1000.0), days_axis(len(DAYS))),
+    lateness.over_time(DAYS, ("SLO 1 s", 1000.0)),
     lateness.by_delay(DAYS),
-    lateness.distribution([(2, "early"), (5, "1.0 ms")]),
     retries.survival([(1, 0.4), (2, 0.1)]),
-    retries.failures([("00:00", 2, 8), ("01:00", 0, 0)]),
     retries.dead_letters(PARKED, ["2026-11-20", "2026-11-21"]),
-    retries.by_hour([("00:00", 5, 1.5)]),
 ]
 
 
@@ -46,49 +42,19 @@ def test_a_percentile_of_zero_is_drawn_at_the_end_of_the_axis_and_said_beside_it
 
 
 def test_survival_begins_with_all_messages() -> None:
-    (line,) = FIGURES[3]["data"]
+    (line,) = FIGURES[2]["data"]
     assert (line["x"], line["y"]) == ([0, 1, 2], [1.0, 0.4, 0.1])
 
 
-def test_a_share_of_no_messages_is_nothing() -> None:
-    assert FIGURES[4]["data"][0]["y"] == [0.25, 0]
-
-
 def test_dead_letters_are_stacked_by_reason_over_all_days() -> None:
-    by_reason = {trace["name"]: trace["y"] for trace in FIGURES[5]["data"]}
+    by_reason = {trace["name"]: trace["y"] for trace in FIGURES[3]["data"]}
     assert by_reason == {"maxlen": [0, 1], "rejected": [3, 0]}
 
 
-def test_the_darkest_square_of_a_heat_map_has_the_greatest_value() -> None:
-    values = {
-        ("Mon", 0): (0.5, "most", "/mon"),
-        ("Tue", 23): (0.01, "few", ""),
-        ("Tue", 0): (0.0, "none", ""),
-    }
-    drawn = heat_map.draw(("Mon", "Tue"), values, str)
-    assert {cell.title: cell.level for cell in drawn.cells} == {"most": 6, "few": 1, "none": 0}
-    assert max(cell.x for cell in drawn.cells) + drawn.side <= drawn.width
-    assert heat_map.draw(("Mon",), {("Mon", 0): (0.0, "none", "")}, str).cells[0].level == 0
-
-
 def test_the_axis_of_a_few_days_names_each_day_once() -> None:
-    one = lateness.over_time(DAYS[:1], None, days_axis(1))
+    one = lateness.over_time(DAYS[:1], None)
     assert one["layout"]["xaxis"]["dtick"] == DAY_MS
     assert "dtick" not in days_axis(28)
-
-
-def test_messages_that_wait_have_an_axis_of_their_own() -> None:
-    rows = [("00:00", 5.0, 15_000.0), ("01:00", 3.0, None), ("02:00", 4.0, 14_000.0)]
-    figure = retries.by_hour(rows)
-    assert [trace.get("yaxis") for trace in figure["data"]] == [None, "y2"]
-    drawn = svg.draw(figure, "hours")
-    assert ">15,000</text>" in drawn
-    assert ">5</text>" in drawn
-    # An hour of which it is not known is a gap: no mark, and two parts of the line.
-    (line,) = re.findall(r'class="line" d="([^"]*)"', drawn)
-    assert line.count("M") == 2
-    assert drawn.count("<rect") == 3
-    assert "yaxis2" not in retries.by_hour([("00:00", 5, None)])["layout"]
 
 
 def test_a_count_has_no_tick_between_whole_numbers() -> None:

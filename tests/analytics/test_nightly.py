@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from analytics import launch, nightly
-from analytics.models import AccuracyRow, DayFigures, Run
+from analytics.models import DayFigures, Run, UnexplainedMessage
 from analytics.results.load import forget_day
 from tests.analytics import result_rows
 
@@ -39,7 +39,7 @@ def test_a_run_leaves_its_rows_and_says_what_it_read() -> None:
     assert run.peak_memory_bytes == 5000
     assert run.excluded == {"torn": 1, "repeat": 4, "backlog": 6}
     assert run.excluded_lines == 5
-    assert AccuracyRow.objects.count() == 2
+    assert UnexplainedMessage.objects.get().message == f"lost-{DAY}"
     assert DayFigures.objects.get(topology="orders", destination="").entered > 0
 
 
@@ -48,11 +48,11 @@ def test_running_a_day_again_replaces_its_rows_and_no_other_days(
 ) -> None:
     nightly.run_day(OTHER_DAY)
     nightly.run_day(DAY)
-    changed = RESULT | {"accuracy": [RESULT["accuracy"][0] | {"measured": 9}], "retries": []}
+    changed = RESULT | {"unexplained": [RESULT["unexplained"][0] | {"key": "other"}], "retries": []}
     monkeypatch.setenv("FAKE_RESULT", json.dumps(changed))
     nightly.run_day(DAY)
-    measured = AccuracyRow.objects.values_list("day", "measured").order_by("pk")
-    assert list(measured) == [(OTHER_DAY, 12345), (OTHER_DAY, 12345), (DAY, 9)]
+    lost = UnexplainedMessage.objects.values_list("day", "message").order_by("pk")
+    assert list(lost) == [(OTHER_DAY, f"lost-{DAY}"), (DAY, "other")]
     sums = dict(
         DayFigures.objects.filter(topology="orders", destination="").values_list("day", "messages")
     )
@@ -70,7 +70,7 @@ def test_a_day_whose_log_is_gone_keeps_its_figures_and_says_so(
     # The next run is compared with the lines of the figures, and the page shows none.
     assert (run.state, run.lines, run.lines_read) == ("no_data", 7, None)
     assert run.error == "Nothing was there. Delayboard kept the earlier figures."
-    assert AccuracyRow.objects.count() == 2
+    assert UnexplainedMessage.objects.get().message == f"lost-{DAY}"
     assert nightly.run_day(OTHER_DAY).error == "Nothing was there."
     assert Run.objects.get(day=OTHER_DAY).state == "no_data"
 
@@ -80,15 +80,15 @@ def test_a_day_of_which_the_log_holds_less_than_it_did_keeps_its_figures(
 ) -> None:
     nightly.run_day(DAY)
     Run.objects.update(lines=5000)
-    changed = RESULT | {"accuracy": [RESULT["accuracy"][0] | {"measured": 1}]}
+    changed = RESULT | {"unexplained": [RESULT["unexplained"][0] | {"key": "other"}]}
     monkeypatch.setenv("FAKE_RESULT", json.dumps(changed))
     run = nightly.run_day(DAY)
     assert (run.state, run.lines) == ("done", 5000)
     assert "has 7 lines, fewer than the 5000 of the earlier run" in run.error
-    assert AccuracyRow.objects.count() == 2
+    assert UnexplainedMessage.objects.get().message == f"lost-{DAY}"
     forget_day(DAY)
     assert nightly.run_day(DAY).error == ""
-    assert AccuracyRow.objects.get().measured == 1
+    assert UnexplainedMessage.objects.get().message == "other"
 
 
 def test_a_failed_run_keeps_the_rows_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_a_failed_run_keeps_the_rows_and_the_reason(monkeypatch: pytest.MonkeyPa
     assert "the disk is on fire" in run.error
     assert run.output == "first complaint\nthe disk is on fire\n"
     assert [name for name, _ in run.step_seconds] == ["Starting the job", "pretending"]
-    assert AccuracyRow.objects.count() == 2
+    assert UnexplainedMessage.objects.get().message == f"lost-{DAY}"
 
 
 def test_rows_that_cannot_be_stored_leave_the_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_rows_that_cannot_be_stored_leave_the_old_ones(monkeypatch: pytest.Monke
     monkeypatch.setenv("FAKE_RESULT", json.dumps(broken))
     with pytest.raises(Exception, match=r"NOT NULL|null value"):
         nightly.run_day(DAY)
-    assert AccuracyRow.objects.count() == 2
+    assert UnexplainedMessage.objects.get().message == f"lost-{DAY}"
     assert Run.objects.get().state == "failed"
 
 
@@ -156,7 +156,7 @@ def test_a_run_that_was_taken_over_changes_nothing(monkeypatch: pytest.MonkeyPat
     with pytest.raises(nightly.Stopped, match="took over"):
         nightly.run_day(DAY, progress=taken_over)
     assert Run.objects.get().state == "running"
-    assert not AccuracyRow.objects.exists()
+    assert not DayFigures.objects.exists()
 
 
 def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:

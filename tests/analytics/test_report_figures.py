@@ -172,7 +172,7 @@ def test_counts_are_not_compared_with_those_of_fewer_days() -> None:
         "",
         False,
     )
-    assert found["failures"].change == "+0.0 points"
+    assert found["recovery"].change == "+0.0 points"
 
 
 def test_a_target_has_an_attainment_a_budget_and_a_burn_rate() -> None:

@@ -45,7 +45,6 @@ def a_report(*days: Figures, destinations: Mapping[str, tuple[int, int]] | None 
         topologies=(),
         suspects={},
         unexplained=(),
-        exact=(),
         slo=Slo(percent=99, within_ms=1000),
         destinations=destinations or {},
     )

@@ -83,8 +83,7 @@ def test_without_any_run_the_page_says_how_to_get_one(viewer: Client) -> None:
 def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: Client) -> None:
     a_computed_day()
     text = of_the_day(viewer)
-    drawn = {"late_hours", "delays", "distribution", "survival", "failures"}
-    drawn |= {"dead_letters", "throughput"}
+    drawn = {"delays", "survival", "dead_letters"}
     assert set(re.findall(r'data-figure="figure-(\w+)"', text)) == drawn
     assert text.count("<details open><summary>Table") == 1
     scripts = re.findall(r'<script id="([\w-]+)" type="application/json">(.*?)</script>', text)
@@ -93,7 +92,6 @@ def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: C
     failing = [step.failing for step in total.survival()]
     assert figures["figure-survival"]["data"][0]["y"] == [1.0, *failing]
     assert "7 lines" in text
-    assert text.count('<rect class="heat-') == 24
     assert "was due without a recorded end." in text
     assert 'href="/scheduled/?text=lost-2026-11-20">lost-2026-11-20</a></th>' in text
     assert 'href="?from=2026-11-20&amp;to=2026-11-20">2026-11-20</a></th>' in text
@@ -103,7 +101,7 @@ def test_every_table_has_its_definition_and_a_csv_file(viewer: Client) -> None:
     a_computed_day()
     text = of_the_day(viewer)
     links = re.findall(r'href="(/reports/([\w]+)\.csv[^"]*)"', text)
-    assert len(links) == 19
+    assert len(links) == 10
     for link, key in links:
         assert escape(DEFINITIONS[key]) in text
         answer = viewer.get(unescape(link))
@@ -133,25 +131,6 @@ def test_tables_of_dead_letters_and_causes_link_to_the_parked_messages(viewer: C
     assert viewer.get(links[0]).status_code == 200
 
 
-def test_hours_are_those_of_the_time_zone_of_the_reports(viewer: Client, settings: Any) -> None:
-    replace_day(DAY, result_rows.a_result(DAY, [GROUP], late_ms=5000.0))
-    settings.NIGHTLY_TIME_ZONE = "Asia/Kolkata"
-    text = of_the_day(viewer)
-    assert "UTC days, hours in Asia/Kolkata" in text
-    answer = viewer.get("/reports/heat.csv?from=2026-11-20").content.decode().splitlines()
-    head, *rows = csv.reader(answer)
-    assert head == ["Weekday", "Hour (Asia/Kolkata)", "Messages", "Retried", "Share"]
-    assert [row[0] for row in rows] == ["Fri"] * 19 + ["Sat"] * 5
-    assert rows[0][:2] == ["Fri", "05:30"]
-    answer = viewer.get("/reports/late_hours.csv?from=2026-11-20").content.decode().splitlines()
-    head, *rows = csv.reader(answer)
-    times = ["p50 ms", "p90 ms", "p95 ms", "p99 ms"]
-    assert head == ["Hour (Asia/Kolkata)", "Measured", *times, "Max ms", "Early"]
-    by_hour = {hour: float(p99) for hour, *_, p99, _, _ in rows}
-    assert len(by_hour) == 24
-    assert max(by_hour, key=by_hour.__getitem__) == "07:30"
-
-
 def test_a_group_of_retries_has_its_own_survival_and_a_rate_where_messages_are_known(
     viewer: Client,
 ) -> None:
@@ -178,26 +157,6 @@ def test_dead_letters_by_reason_and_by_origin_have_the_same_sums(viewer: Client)
         names = ("Arrived", "Parked", "Replayed", "Discarded")
         sums.append([sum(int(row[name]) for row in rows) for name in names])
     assert sums[0] == sums[1] == [57, 57, 57, 0]
-
-
-def test_waiting_messages_are_counted_at_the_end_of_each_hour_over_midnight(
-    viewer: Client,
-) -> None:
-    """12 wait from 22:00 for 5 hours, on the day before as well."""
-    result_rows.days([DAY - timedelta(days=1)], [GROUP])
-    a_computed_day(GROUP)
-    answer = viewer.get("/reports/throughput.csv?from=2026-11-20").content.decode()
-    rows = csv.DictReader(StringIO(answer))
-    waiting = {row["Hour (UTC)"]: row["Waiting at the end"] for row in rows}
-    assert [hour for hour, number in waiting.items() if float(number)] == [
-        *("00:00", "01:00", "02:00", "22:00", "23:00")
-    ]
-    assert set(waiting.values()) == {"0.0", "12.0"}
-    # The hours of a message in a delay have no destination.
-    address = "/reports/throughput.csv?from=2026-11-20&destination=work"
-    narrowed = list(csv.DictReader(StringIO(viewer.get(address).content.decode())))
-    assert sum(int(row["Scheduled"]) for row in narrowed)
-    assert {row["Waiting at the end"] for row in narrowed} == {""}
 
 
 def test_a_text_in_a_link_is_quoted_for_thesearch_of() -> None:

@@ -40,11 +40,9 @@ COLUMNS = {
     "accuracy": "topology requested_delay_ms measured missing "
     "p50_ms p95_ms p99_ms max_ms early_share",
     "histogram": "topology delay_bucket hour_at bucket messages",
-    "retries": "topology hour_at messages retried",
+    "retries": "topology messages retried",
     "attempts": "topology attempt messages",
-    "deaths": "topology reason queue deaths",
     "hours": "topology destination hour_at entered delivered waiting missing",
-    "waits": "topology hour_at hours messages",
     "losses": "topology destination fate messages",
     "unexplained": "topology key",
     "causes": "topology queue reason exception_type routing_key messages",
@@ -234,7 +232,7 @@ def by_duckdb(log: Path) -> Rows:
             select *, (left_ - entered - delay * 1000) / 1000 as ms from attempts
             where coalesce(entered, left_ - delay * 1000) between {begin} and {begin} + 86399999999;
             create temp table messages as
-            select topology, message_id, min(first_us) as first, bool_or(is_retried) as retried
+            select topology, message_id, bool_or(is_retried) as retried
             from attempts where is_counted group by all;
             create temp table trails as with {_trails(end)} select * from trails;
             """
@@ -247,21 +245,14 @@ def by_duckdb(log: Path) -> Rows:
                 strftime(make_timestamp(entered // 3600000000 * 3600000000), '%Y-%m-%dT%H:%M:%S'),
                 len(list_filter({edges}::double[], lambda e: e <= ms)), count(*)
                 from late where ms is not null group by all""",
-            "retries": """select topology,
-                strftime(make_timestamp(first // 3600000000 * 3600000000), '%Y-%m-%dT%H:%M:%S'),
-                count(*), count(*) filter (retried) from messages group by all""",
+            "retries": """select topology, count(*), count(*) filter (retried) from messages
+                group by all""",
             "attempts": """select topology, attempt, count(*) from attempts where is_retried
                 group by all""",
-            "deaths": """select topology, 'rejected', queue, sum(deaths)::bigint from (
-                select topology, message_id, queue, greatest(count(*), max(deaths)) as deaths
-                from attempts where has_entered and queue <> '' group by all) group by all""",
         }
         queries |= {
             "hours": f"""select topology, topology, {_hour("entered")}, count(*), count(left_), 0,
                 count(*) filter (left_ is null) from late group by all""",
-            "waits": f"""select topology, {_hour("entered")},
-                coalesce(left_, entered + delay * 1000) // {HOUR_US} - entered // {HOUR_US}
-                as hours, count(*) from late where hours > 0 group by all""",
             "losses": """select topology, topology, 'unexplained', count(*) from late
                 where left_ is null group by all""",
             "unexplained": f"""select topology, message_id from late where left_ is null

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from analytics import compacted, nightly
-from analytics.models import AccuracyRow, DayFigures, Run, UnexplainedMessage
+from analytics.models import DayFigures, Run, UnexplainedMessage
 from analytics.models.run import RunState
 from analytics.results.load import forget_day
 from tests.analytics import job_cases, report_oracle
@@ -41,7 +41,7 @@ def work() -> int:
 def rows() -> list[tuple[Any, ...]]:
     """All that the day left in the database, without primary keys and the order of JSON."""
     found: list[tuple[Any, ...]] = []
-    for model in (DayFigures, AccuracyRow, UnexplainedMessage):
+    for model in (DayFigures, UnexplainedMessage):
         names = [field.name for field in model._meta.fields if field.name != "id"]
         for row in model._default_manager.filter(day=DAY).values(*names):
             if text := row.pop("figures", ""):

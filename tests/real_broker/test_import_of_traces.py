@@ -178,7 +178,6 @@ def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     of_ours = [event for event in known if event.topology == topology.slug]
     reported = count(of_ours, today, today + timedelta(days=1))
     assert (reported.messages, reported.retried, reported.attempts) == (40, 15, {1: 15, 2: 3})
-    assert reported.deaths == {("orders", "rejected"): 18}
     # Spark starts for long, and counts the same lines whichever broker they came from.
     if request.node.callspec.params["broker_node"] != NEWEST:
         return
@@ -190,8 +189,6 @@ def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     sums = {name: sum(row[name] for row in tables["retries"]) for name in names}
     assert sums == {"messages": 40, "retried": 15}
     assert {row["attempt"]: row["messages"] for row in tables["attempts"]} == {1: 15, 2: 3}
-    deaths = [(row["queue"], row["reason"], row["deaths"]) for row in tables["deaths"]]
-    assert deaths == [("orders", "rejected", 18)]
     measured = {
         (row["queue"], row["requested_delay_ms"], row["measured"], row["uncounted"])
         for row in tables["accuracy"]

@@ -35,17 +35,15 @@ IS_OF_THE_DAY_BEFORE = """
 # The clocks that time a side.
 OWN, IMPORTED, TRACE = 0, 1, 2
 MICROSECOND = timedelta(microseconds=1)
-HOUR_US = 3_600_000_000
 
 
 def pair(events: DataFrame) -> DataFrame:
     """Sides of trips -> one row per entry and its exit, either of which may be missing.
 
     Columns: broker, topology, queue ("" of a topology's delays), requested_delay_ms (0: unknown),
-    began_at (the entry, else the delay before the exit), due_at, has_left, until_us (the exit, else
-    when it was due), reason
-    (why an exit is not measured; null where it is, or has not come), is_taken (it was timed when a
-    consumer took it), lateness_ms (double, to the microsecond; null unless measured), has_entered,
+    began_at (the entry, else the delay before the exit), due_at, has_left, reason (why an exit is
+    not measured; null where it is, or has not come), is_taken (it was timed when a consumer took
+    it), lateness_ms (double, to the microsecond; null unless measured), has_entered,
     destination_id (a hash; of a text the aggregation would sort), key (null once it has left).
     """
     trip = ["broker", "topology", "queue", "key", "attempt"]
@@ -152,7 +150,6 @@ def compute_lateness(joined: DataFrame) -> DataFrame:
             f.timestamp_micros(began_us).alias("began_at"),
             f.timestamp_micros(began_us + delay_us).alias("due_at"),
             f.col("left_us").isNotNull().alias("has_left"),
-            f.coalesce("left_us", began_us + delay_us).alias("until_us"),
             "reason",
             "is_taken",
             f.when(f.col("reason").isNull(), lateness_us / 1000).alias("lateness_ms"),
@@ -244,18 +241,15 @@ def counts(pairs: DataFrame, data_end: datetime) -> DataFrame:
     """Pairs -> how many per requested delay, destination, hour of entry, outcome and bucket of
     lateness (null unless measured): all that tables of pairs add up, by one pass.
 
-    Buckets are fixed (analytics.buckets), so that hours and days add up. `hours`: so many ends of
-    an hour it was in the delay.
+    Buckets are fixed (analytics.buckets), so that hours and days add up.
     """
     lateness = f.col("lateness_ms")
     hour_at = f.date_trunc("hour", "began_at")
-    hours = f.floor(f.col("until_us") / HOUR_US) - f.floor(f.unix_micros(hour_at) / HOUR_US)
     return (
         with_bucket(pairs, lateness)
         .groupBy(
             *(*GROUP, "destination_id", "has_entered", "has_left", "is_taken", "reason", "bucket"),
             hour_at.alias("hour_at"),
-            hours.alias("hours"),
             _is_open(data_end).alias("is_open"),
         )
         .agg(
@@ -328,11 +322,3 @@ def missing(pairs: DataFrame, data_end: datetime) -> DataFrame:
     """Pairs -> those that were due by `data_end` and have no recorded exit, with their key."""
     late = pairs.where(~f.col("has_left") & ~_is_open(data_end))
     return late.select(*PLACE, "destination_id", "key", "due_at")
-
-
-def count_waits(counts: DataFrame) -> DataFrame:
-    """Counts -> how many were in the delay at the end of an hour, per hour of entry and number of
-    such hours.
-    """
-    waited = counts.where("hours > 0").groupBy(*PLACE, "hour_at", "hours")
-    return waited.agg(f.sum("messages").alias("messages"))

@@ -1,4 +1,4 @@
-"""Dead letters: how many arrived, what Delayboard did with them, and the outcome of replays."""
+"""Dead letters: how many arrived, and what Delayboard did with them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from analytics.buckets import DELAY_EDGES_MS
 from analytics.jobs.schema import OBSERVED
 from analytics.jobs.tables.retries import micros
-from analytics.jobs.tables.trails import history_us
 
 KINDS = ("parked", "replayed", "discarded")
 LETTER = ("broker", "queue", "reason", "origin", "exception_type")
@@ -33,7 +31,7 @@ def read(events: DataFrame) -> DataFrame:
             f.coalesce("death_reason", f.lit("")).alias("reason"),
             f.coalesce("death_queue", f.lit("")).alias("origin"),
             f.coalesce("exception_type", f.lit("")).alias("exception_type"),
-            *("event_id", history_us().alias("history_us")),
+            "event_id",
         )
     )
 
@@ -66,48 +64,3 @@ def _arrived(arrived: DataFrame) -> DataFrame:
     )
     arrived = each.groupBy(*LETTER).agg(f.sum("messages").alias("messages"))
     return arrived.withColumn("kind", f.lit("arrived")).select(*LETTER, "kind", "messages")
-
-
-def replays(arrived: DataFrame, events: DataFrame, end: datetime) -> DataFrame:
-    """Dead letters and events -> replays before `end` per broker, outcome and bucket of the time
-    since the message first died (null if nothing says when).
-
-    Dead-lettered again: another death, or it was parked with the id of this replay. Delivered: it
-    left a delay.
-    """
-    is_death = f.col("kind").isin("died", "parked") | (f.col("kind") == "scheduled") & (
-        f.coalesce("death_reason", f.lit("")) != ""
-    )
-    is_parked = (f.col("kind") == "parked") & (f.col("source") == "delayboard")
-    seen = (
-        events.where(~f.col("is_malformed") & (f.col("source").isin(*OBSERVED) | is_parked))
-        .where(f.col("replay_id") != "")
-        .groupBy("broker", "replay_id")
-        .agg(
-            f.max(is_death).alias("has_died"),
-            f.max(f.col("kind") == "delivered").alias("was_delivered"),
-        )
-    )
-    parked = (
-        arrived.where("kind = 'parked'")
-        .groupBy("broker", "key")
-        .agg(f.min("recorded_us").alias("first_us"))
-    )
-    replayed = arrived.where((f.col("kind") == "replayed") & (f.col("recorded_us") < micros(end)))
-    found = replayed.join(seen, ["broker", "replay_id"], "left").join(
-        parked, ["broker", "key"], "left"
-    )
-    outcome = (
-        f.when(f.col("has_died"), "dead-lettered again")
-        .when(f.col("was_delivered"), "delivered")
-        .otherwise("not observed")
-    )
-    parked_us = f.when(f.col("first_us") <= f.col("recorded_us"), f.col("first_us"))
-    age_ms = (f.col("recorded_us") - f.coalesce("history_us", parked_us)) / 1000
-    bucket = sum((f.when(age_ms >= edge, 1).otherwise(0) for edge in DELAY_EDGES_MS), f.lit(0))
-    return (
-        found.withColumn("outcome", outcome)
-        .withColumn("age_bucket", f.when(age_ms.isNotNull(), bucket))
-        .groupBy("broker", "outcome", "age_bucket")
-        .agg(f.count("*").alias("messages"))
-    )

@@ -1,4 +1,4 @@
-"""Messages, retries and deaths, by the definition in docs/event-log.md ("Retries and deaths").
+"""Messages, retries and failures, by the definition in docs/event-log.md ("Retries").
 
 They are counted from their own records and from later copies: a delivery after a death carries its
 history in x-death. Messages without an id and with equal content share a key; as many are counted
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from analytics.jobs.schema import CAUSE, is_failure, release_id
@@ -29,10 +29,9 @@ def of_day(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
 
     `failures` are null where there are none.
     """
-    columns = ("key", "kind", "attempt", "death_reason", "death_queue", "has_id", "failures")
+    columns = ("key", "kind", "attempt", "death_reason", "has_id", "failures")
     counted = events.where(f.col("kind").isin(*COUNTED_KINDS) & counts_between(begin, end))
-    at_us, release = counted_at_us().alias("at_us"), release_id().alias("release_id")
-    return counted.select(*GROUP, *columns, "recorded_us", at_us, release)
+    return counted.select(*GROUP, *columns, release_id().alias("release_id"))
 
 
 def counts_between(begin: datetime, end: datetime) -> Column:
@@ -49,27 +48,22 @@ def counted_at_us() -> Column:
 
 
 def by_message(counted: DataFrame) -> DataFrame:
-    """Events of the day -> per broker, topology and key: messages, retried ones, `release_id`, and
-    `first_us`, when the message was first seen; null of those without an id, which are not
-    distinguished.
-    """
+    """Events of the day -> per broker, topology and key: messages, retried ones, `release_id`."""
     observations = counted.groupBy(*GROUP, "key", "kind", "attempt").agg(
         _copies(f.lit(True)).alias("seen"),
         _copies(f.expr(IS_RETRY)).alias("failed"),
-        f.min(f.when(f.col("has_id"), f.col("at_us"))).alias("first_us"),
         f.max("release_id").alias("release_id"),
     )
     return observations.groupBy(*GROUP, "key").agg(
         f.max("seen").alias("messages"),
         f.max("failed").alias("retried"),
-        f.min("first_us").alias("first_us"),
         f.max("release_id").alias("release_id"),
     )
 
 
 def retries(by_trail: DataFrame) -> DataFrame:
-    """Messages by trail -> per broker, topology and hour first seen: messages, retried ones."""
-    return _sums(by_trail, "hour_at")
+    """Messages by trail -> per broker and topology: messages, retried ones."""
+    return _sums(by_trail)
 
 
 def releases(by_trail: DataFrame, known: DataFrame) -> DataFrame:
@@ -130,60 +124,6 @@ def by_attempt(counted: DataFrame) -> DataFrame:
 def attempts(messages: DataFrame) -> DataFrame:
     """Messages by key and attempt -> per broker, topology and attempt."""
     return messages.groupBy(*GROUP, "attempt").agg(f.sum("messages").alias("messages"))
-
-
-def by_death(counted: DataFrame, begin: datetime) -> DataFrame:
-    """Events of the day, which begins then -> per broker, topology, key, queue and reason: deaths.
-
-    Of a message the larger of two numbers: deaths that were recorded, and those that x-death
-    proves. Both count the same deaths, and each may have missed some.
-    """
-    of_message = (*GROUP, "key", "queue", "reason")
-    recorded = (
-        counted.where("kind in ('scheduled', 'died') and death_reason != ''")
-        .withColumnsRenamed({"death_queue": "queue", "death_reason": "reason"})
-        .groupBy(*of_message)
-        .agg(f.count("*").alias("deaths"))
-    )
-    return (
-        recorded.union(_proven(counted, begin))
-        .groupBy(*of_message)
-        .agg(f.max("deaths").alias("deaths"))
-    )
-
-
-def deaths(by_key: DataFrame) -> DataFrame:
-    """Deaths by key -> per broker, topology, reason and queue."""
-    return by_key.groupBy(*GROUP, "reason", "queue").agg(f.sum("deaths").alias("deaths"))
-
-
-def _proven(counted: DataFrame, begin: datetime) -> DataFrame:
-    """Per message, queue and reason the deaths that histories prove, in the columns of `recorded`.
-
-    A history is known by the time of its first death: a message that is published again from 4.0 on
-    begins another. A count n proves the deaths 1 to n, of a history that is older than the day its
-    last one. How many messages died the nth time is the most copies of a count from n on.
-    """
-    history = [*GROUP, "key", "queue", "reason", "began_s"]
-    steps = (
-        counted.select("*", f.explode("failures").alias("failure"))
-        .select("*", "failure.*")
-        .groupBy(*history, "count", "kind", "attempt")
-        .agg(_copies(f.lit(True)).alias("seen"))
-        .groupBy(*history, "count")
-        .agg(f.max("seen").alias("seen"))
-    )
-    by_count = Window.partitionBy(*history).orderBy("count")
-    from_here = by_count.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    before = f.coalesce(f.lag("count").over(by_count), f.lit(0))
-    is_older = f.coalesce(f.col("began_s") < int(begin.timestamp()), f.lit(False))
-    first = f.when(is_older, f.greatest(before, f.col("count") - 1)).otherwise(before)
-    messages = f.when(is_older, f.col("seen")).otherwise(f.max("seen").over(from_here))
-    return (
-        steps.withColumn("deaths", (f.col("count") - first) * messages)
-        .groupBy(*GROUP, "key", "queue", "reason")
-        .agg(f.sum("deaths").alias("deaths"))
-    )
 
 
 def _copies(condition: Column) -> Column:

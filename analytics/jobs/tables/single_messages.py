@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from analytics.jobs.schema import MESSAGE, release_id
 from analytics.jobs.tables import trails
 from analytics.jobs.tables.accuracy import clock, compute_lateness, is_entry, is_taken, is_trip
-from analytics.jobs.tables.retries import COUNTED_KINDS, counted_at_us, counts_between
+from analytics.jobs.tables.retries import COUNTED_KINDS, counts_between
 
 
 def by_attempt(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
@@ -50,7 +50,6 @@ def by_attempt(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame
             only(exits, "clock").alias("exit_clock"),
             only(exits, "is_taken").alias("is_taken"),
             f.min(f.when(is_entry | f.col("is_exit"), f.col("caught_up"))).alias("were_caught_up"),
-            f.min(f.when(is_counted, f.col("counted_us"))).alias("first_us"),
             f.max("is_counted").alias("is_counted"),
             f.max(is_counted & is_retry).alias("is_retried"),
             f.max("is_retry").alias("is_retry"),
@@ -76,7 +75,6 @@ def _narrow(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
         clock().alias("clock"),
         is_taken().alias("is_taken"),
         counts_between(begin, end).alias("is_counted"),
-        counted_at_us().alias("counted_us"),
         trails.is_retry().alias("is_retry"),
         trails.history_us().alias("history_us"),
         release_id().alias("release_id"),
@@ -102,7 +100,6 @@ def messages(singles: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     return singles.groupBy(*MESSAGE).agg(
         f.max(f.col("is_counted").cast("long")).alias("messages"),
         f.max(f.col("is_retried").cast("long")).alias("retried"),
-        f.min("first_us").alias("first_us"),
         release.alias("release_id"),
         *trails.trail(begin, end),
     )
@@ -111,45 +108,3 @@ def messages(singles: DataFrame, begin: datetime, end: datetime) -> DataFrame:
 def attempts(singles: DataFrame) -> DataFrame:
     """Single messages by attempt -> as of retries.by_attempt."""
     return singles.where("is_retried").select(*MESSAGE, "attempt", f.lit(1).alias("messages"))
-
-
-def deaths(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
-    """Observed events of single messages -> as of retries.by_death.
-
-    Each copy proves by itself: of a history the greatest count are its deaths, and if it is older
-    than the day each count is one.
-    """
-    is_death = f.col("kind").isin("scheduled", "died") & (f.col("death_reason") != "")
-    recorded = f.when(
-        is_death,
-        f.array(
-            f.struct(
-                f.col("death_queue").alias("queue"),
-                f.col("death_reason").alias("reason"),
-                f.lit(0).cast("long").alias("count"),
-                f.lit(None).cast("long").alias("began_s"),
-            )
-        ),
-    )
-    none = f.array().cast("array<struct<queue:string,reason:string,count:bigint,began_s:bigint>>")
-    shown = f.concat(f.coalesce("failures", none), f.coalesce(recorded, none))
-    death = (*MESSAGE, "queue", "reason")
-    is_recorded = f.col("count") == 0
-    is_older = f.coalesce(f.col("began_s") < int(begin.timestamp()), f.lit(False))
-    return (
-        observed.where(f.col("has_id") & f.col("kind").isin(*COUNTED_KINDS))
-        .where(counts_between(begin, end))
-        .where(f.col("failures").isNotNull() | is_death)
-        .select(*MESSAGE, f.explode(shown).alias("death"))
-        .select(*MESSAGE, "death.*")
-        .repartition(*MESSAGE)
-        .groupBy(*death, "began_s", "count")
-        .agg(f.count("*").alias("copies"))
-        .groupBy(*death, "began_s")
-        .agg(
-            f.sum(f.when(is_recorded, f.col("copies")).otherwise(0)).alias("recorded"),
-            f.when(is_older, f.count_if(~is_recorded)).otherwise(f.max("count")).alias("proven"),
-        )
-        .groupBy(*death)
-        .agg(f.greatest(f.sum("recorded"), f.sum("proven")).alias("deaths"))
-    )

@@ -120,18 +120,16 @@ def with_outcome(messages: DataFrame, ended: DataFrame | None, end: datetime) ->
 
 
 def by_trail(messages: DataFrame) -> DataFrame:
-    """Messages with outcome -> per broker, topology, hour first seen, release, first and last
-    attempt, outcome, `bucket` of the time from the first failure to the last exit (null unless
+    """Messages with outcome -> per broker, topology, release, first and last attempt, outcome,
+    `bucket` of the time from the first failure to the last exit (null unless
     recovered) and cause: `messages`, `retried` ones, and `trails`, those with an outcome. All that
     tables of messages add up, by one pass.
     """
-    hour_at = f.date_trunc("hour", f.timestamp_micros("first_us"))
     took_ms = f.when(f.col("outcome") == "recovered", (f.col("left_us") - f.col("began_us")) / 1000)
     return (
         with_bucket(messages, took_ms)
         .groupBy(
-            *(*GROUP, hour_at.alias("hour_at"), "release_id", "first", "last", "outcome"),
-            *("bucket", "cause_id"),
+            *(*GROUP, "release_id", "first", "last", "outcome", "bucket", "cause_id"),
         )
         .agg(
             f.sum("messages").alias("messages"),

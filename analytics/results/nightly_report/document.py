@@ -24,7 +24,7 @@ from topology.models import Broker
 
 STYLES = ("tokens", "elements", "layout", "parts", "tables", "reports")
 # What a person reads in a terminal or a mail; the file has every table.
-IN_TEXT = ("topologies", "delays", "groups", "causes", "handled", "replays", "uncounted", "ledger")
+IN_TEXT = ("topologies", "delays", "groups", "causes", "handled", "ledger")
 
 
 def report_of(day: date) -> Report:

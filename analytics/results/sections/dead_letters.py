@@ -1,19 +1,14 @@
-"""The tables of a report about dead letters and replays."""
+"""The tables of a report about dead letters."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from analytics import buckets
-from analytics.results.figures import (
-    DEAD_LETTER_GROUPS,
-    REPLAY_AGES,
-    REPLAYS,
-)
+from analytics.results.figures import DEAD_LETTER_GROUPS
 from analytics.results.read import Report
 from analytics.results.sections.retries import MOST_CAUSES
 from analytics.results.sections.search import search_parked
-from analytics.results.sections.section import DAY, Column, Row, Section, ratio
+from analytics.results.sections.section import DAY, Column, Row, Section
 
 HANDLED = ("arrived", "parked", "replayed", "discarded")
 HANDLED_COLUMNS = tuple(Column(kind.capitalize(), "count") for kind in HANDLED)
@@ -63,24 +58,3 @@ def make_by_origin(report: Report) -> Section:
     ]
     title = "Dead letters by origin"
     return Section("handled", title, columns, rows, "No dead letter arrived.", searches)
-
-
-def make_replays(report: Report) -> Section:
-    counts = report.total.by(REPLAYS)
-    rows: list[Row] = [
-        [str(outcome).capitalize(), number, ratio(number, counts.total())]
-        for outcome, number in counts.most_common()
-    ]
-    columns = (Column("Outcome"), Column("Replays", "count"), Column("Share", "share"))
-    return Section("replays", "Outcome of replays", columns, rows, "No message was replayed.")
-
-
-def make_ages(report: Report) -> Section:
-    counts = report.total.by(REPLAY_AGES)
-    rows: list[Row] = [
-        [label, counts[bucket], ratio(counts[bucket], counts.total())]
-        for bucket, label in enumerate(buckets.DELAY_LABELS)
-        if counts[bucket]
-    ]
-    columns = (Column("Age"), Column("Replays", "count"), Column("Share", "share"))
-    return Section("ages", "Age at replay", columns, rows, "No replay has a known age.")

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from analytics import buckets
-from analytics.models.results import Reason
-from analytics.results.hours import (
-    late_by_local_hour,
-    zone_name,
-)
 from analytics.results.read import Report
 from analytics.results.sections.search import bucket_of
 from analytics.results.sections.section import DAY, Column, Row, Section, ratio
-from topology.delays import format_delay
 
 PERCENTILES = (
     *(Column("p50", "ms"), Column("p90", "ms")),
@@ -38,17 +32,6 @@ def make_lateness_by_day(report: Report) -> Section:
     if report.total.total("probes_late"):
         empty += " Only probes were measured, see “Lateness of probes”."
     return Section("lateness", "Lateness by day", columns, rows, empty)
-
-
-def make_lateness_by_hour(report: Report) -> Section:
-    rows: list[Row] = [
-        [hour, sum(counts.values()), *describe_lateness(counts)]
-        for hour, counts in late_by_local_hour(report.days).items()
-    ]
-    columns = (Column(f"Hour ({zone_name()})"), Column("Measured", "count"), *LATENESS)
-    title, empty = f"Lateness by hour ({zone_name()})", "No delivery was measured."
-    found = [bucket_of("measured", row[1], hour=row[0]) for row in rows]
-    return Section("late_hours", title, columns, rows, empty, buckets=found)
 
 
 def make_lateness_by_delay(report: Report) -> Section:
@@ -79,44 +62,3 @@ def make_lateness_of_probes(report: Report) -> Section:
         *(Column("Not measured", "count"), Column("Not arrived", "count")),
     )
     return Section("probes", "Lateness of probes", columns, rows, "No probe was sent.")
-
-
-def make_lateness_distribution(report: Report) -> Section:
-    counts = report.total.late
-    rows: list[Row] = []
-    for bucket in range(max(counts, default=-1) + 1):
-        if bucket in (buckets.EARLY, buckets.ON_TIME):
-            low, high = (None, -50.0) if bucket == buckets.EARLY else (-50.0, 1.0)
-        else:
-            low, high = buckets.bounds(bucket)
-        rows.append([low, high, counts.get(bucket, 0)])
-    columns = (Column("From", "ms"), Column("To", "ms"), Column("Messages", "count"))
-    title, empty = "Distribution of lateness", "No delivery was measured."
-    found = [bucket_of("measured", row[2], late=bucket) for bucket, row in enumerate(rows)]
-    return Section("distribution", title, columns, rows, empty, buckets=found)
-
-
-def make_not_measured(report: Report) -> Section:
-    labels = dict(Reason.choices)
-    rows: list[Row] = [
-        [labels.get(str(reason), str(reason)), number]
-        for reason, number in report.total.by("uncounted").most_common()
-    ]
-    columns = (Column("Reason"), Column("Deliveries", "count"))
-    return Section("uncounted", "Not measured", columns, rows, "Every delivery was measured.")
-
-
-def make_exact_delays(report: Report) -> Section:
-    rows: list[Row] = [
-        [
-            *(row.place, format_delay(row.requested_delay), row.measured),
-            *(row.p50_ms, row.p90_ms, row.p95_ms, row.p99_ms, row.max_ms, row.early_share),
-        ]
-        for row in report.exact
-        if row.measured
-    ]
-    columns = (
-        *(Column("Topology"), Column("Delay"), Column("Measured", "count"), *PERCENTILES),
-        *(Column("Max", "ms"), Column("Early", "share")),
-    )
-    return Section("exact", "Exact delays", columns, rows, "No delivery was measured.")

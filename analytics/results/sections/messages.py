@@ -2,39 +2,10 @@
 
 from __future__ import annotations
 
-from analytics.results.figures import (
-    ENTERED,
-    FATES,
-)
-from analytics.results.hours import (
-    by_local_hour,
-    waiting,
-    zone_name,
-)
+from analytics.results.figures import ENTERED, FATES
 from analytics.results.read import Report
-from analytics.results.sections.search import bucket_of
 from analytics.results.sections.section import DAY, TOTAL, Column, Row, Section, ratio
 from analytics.results.slo import attainment
-
-
-def make_throughput(report: Report) -> Section:
-    entered = by_local_hour(report.days, "entered_by_hour")
-    # Times in delays are counted by topology, and of no destination.
-    is_known = not report.selection.destination
-    depths = waiting(report.days, report.earlier) if is_known else {}
-    rows: list[Row] = [
-        [hour, number, number / len(report.days), depths[hour] if is_known else None]
-        for hour, number in entered.items()
-        if any(entered.values()) or any(depths.values())
-    ]
-    columns = (
-        *(Column(f"Hour ({zone_name()})"), Column("Scheduled", "count")),
-        *(Column("Scheduled per day", "number"), Column("Waiting at the end", "number")),
-    )
-    title = f"Scheduled and waiting by hour ({zone_name()})"
-    found = [bucket_of("scheduled", row[1], hour=row[0]) for row in rows]
-    empty = "No message was scheduled."
-    return Section("throughput", title, columns, rows, empty, buckets=found)
 
 
 def make_ledger(report: Report) -> Section:

@@ -17,11 +17,6 @@ from analytics.results.figures import (
     Trail,
     kaplan_meier,
 )
-from analytics.results.hours import (
-    by_local_hour,
-    local_hours,
-    zone_name,
-)
 from analytics.results.read import Report
 from analytics.results.sections.search import bucket_of, search_parked
 from analytics.results.sections.section import DAY, Column, Row, Section, ratio
@@ -31,7 +26,6 @@ MOST_CAUSES = 20
 MOST_OF_GROUP, SHOWN_ATTEMPTS = 8, (1, 3)
 DIMENSIONS = ("queue", "reason", "exception", "routing key", "publisher", "version")
 SEARCHED = {"queue": "died", "reason": "reason", "exception": "exception"}
-WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def make_recovery(report: Report) -> Section:
@@ -79,50 +73,6 @@ def make_survival(report: Report) -> Section:
     empty = "No message with an id was retried."
     found = [bucket_of("retried", row[1], attempt=row[0]) for row in rows]
     return Section("survival", title, columns, rows, empty, buckets=found)
-
-
-def make_failures(report: Report) -> Section:
-    messages = by_local_hour(report.days, "messages_by_hour")
-    retried = by_local_hour(report.days, "retried_by_hour")
-    rows: list[Row] = [
-        [hour, number, retried[hour], ratio(retried[hour], number)]
-        for hour, number in messages.items()
-        if any(messages.values())
-    ]
-    columns = (
-        *(Column(f"Hour ({zone_name()})"), Column("Messages", "count")),
-        *(Column("First-time failures", "count"), Column("Share", "share")),
-    )
-    title = f"First-time failures by hour ({zone_name()})"
-    empty = "No message with an id was recorded."
-    found = [bucket_of("retried", row[2], hour=row[0]) for row in rows]
-    return Section("failures", title, columns, rows, empty, buckets=found)
-
-
-def make_heat(report: Report) -> Section:
-    counts: Counter[tuple[int, str, str]] = Counter()
-    for day, figures in report.days.items():
-        for table in ("messages", "retried"):
-            by_hour = figures.by(f"{table}_by_hour")
-            for hour, begin in enumerate(local_hours(day)):
-                counts[begin.weekday(), f"{begin:%H:%M}", table] += by_hour[hour]
-    places = sorted({(weekday, hour) for weekday, hour, _ in +counts})
-    rows: list[Row] = [
-        [WEEKDAYS[weekday], hour, messages, retried, ratio(retried, messages)]
-        for weekday, hour in places
-        if (messages := counts[weekday, hour, "messages"])
-        for retried in [counts[weekday, hour, "retried"]]
-    ]
-    columns = (
-        *(Column("Weekday"), Column(f"Hour ({zone_name()})"), Column("Messages", "count")),
-        *(Column("Retried", "count"), Column("Share", "share")),
-    )
-    title = f"Retries by weekday and hour ({zone_name()})"
-    empty = "No message with an id was recorded."
-    found = [
-        bucket_of("retried", row[3], weekday=WEEKDAYS.index(row[0]), hour=row[1]) for row in rows
-    ]
-    return Section("heat", title, columns, rows, empty, buckets=found)
 
 
 def make_causes(report: Report) -> Section:

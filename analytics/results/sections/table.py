@@ -11,25 +11,16 @@ from analytics.results.sections.section import Section
 # In the order of the page.
 MAKERS: tuple[Callable[[Report], Section], ...] = (
     lateness.make_lateness_by_day,
-    lateness.make_lateness_by_hour,
     lateness.make_lateness_by_delay,
     lateness.make_lateness_of_probes,
-    lateness.make_lateness_distribution,
     retries.make_survival,
-    retries.make_failures,
     dead_letters.make_by_reason,
-    retries.make_heat,
-    messages.make_throughput,
     retries.make_recovery,
     retries.make_groups,
     retries.make_causes,
     dead_letters.make_by_origin,
-    dead_letters.make_replays,
-    dead_letters.make_ages,
-    lateness.make_not_measured,
     messages.make_ledger,
     messages.make_topologies,
-    lateness.make_exact_delays,
     messages.make_slo,
 )
 
