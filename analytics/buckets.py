@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from datetime import timedelta
 
 from analytics.events import CLOCK_RESOLUTION_MS
 
@@ -19,6 +20,10 @@ EDGES_MS = (
     float(-CLOCK_RESOLUTION_MS),
     *(digit * 10**power for power in range(DECADES) for digit in MANTISSAS),
 )
+# A message without a recorded exit is overdue this long after it was due: the recorder gathers
+# copies for a moment before it shows them. From a minute on Now warns, of messages and probes, and
+# nightly figures miss it: a worker that was killed reads within it.
+OVERDUE_AFTER, LONG_OVERDUE = timedelta(seconds=1), timedelta(minutes=1)
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 DELAY_EDGES_MS = (
     *(SECOND, 5 * SECOND, 30 * SECOND, 5 * MINUTE),

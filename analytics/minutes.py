@@ -14,12 +14,12 @@ from django.db.models import F, TextField
 from django.db.models.functions import Cast
 
 from analytics import buckets
+from analytics.buckets import OVERDUE_AFTER
 from analytics.events import MessageEvent
 from analytics.models import Minute
 from analytics.models.scheduled_message import Departure, measure_lateness
 from topology.models import Topology
 
-LATE = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 # What the first page counts: the present minute and those before it.
 RECENT, SHOWN = 5, 60
@@ -146,7 +146,7 @@ def tally(
         elif event.kind == "delivered":
             minutes[_minute(event.recorded_at)]["left"] += 1
     for left_at, late in _measured(closed):
-        if late > LATE:
+        if late > OVERDUE_AFTER:
             minutes[_minute(left_at)]["late"] += 1
     return minutes
 

@@ -10,6 +10,12 @@ import plotly.graph_objects as go
 ROW_PIXELS = 34
 FRAME_PIXELS = 110
 DAY_MS = 86_400_000
+# The colours of all charts, each with one meaning; a chart of reasons has only those of REASONS.
+ENTERED, LEFT, WAITING, LATE = (f"var(--series-{number})" for number in (1, 2, 3, 4))
+PERCENTILES = {"p50": "var(--series-6)", "p95": "var(--series-5)", "p99": LATE}
+FAILING, TARGET = "var(--warn)", "var(--error)"
+REASONS = {"rejected": 5, "delivery_limit": 2, "expired": 4, "maxlen": 3, "unknown": 6}
+OTHER_REASON = 1
 # Of fewer days Plotly would label hours too.
 FEW_DAYS = 4
 

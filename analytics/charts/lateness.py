@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from analytics.charts.figure import days_axis, figure
+from analytics.charts.figure import PERCENTILES, TARGET, days_axis, figure
 
 # A logarithmic axis has no zero; shorter values are drawn here, with the value in the hover text.
 SHORTEST_MS = 0.5
 SYMBOLS = {"p50": "circle", "p95": "square", "p99": "triangle-up"}
-COLOURS = {"p50": "var(--series-1)", "p95": "var(--series-2)", "p99": "var(--series-5)"}
 TICKS = {
     "tickvals": [0.5, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000],
     "ticktext": ["0", "1ms", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "10h"],
@@ -40,7 +39,7 @@ def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> 
             y=[max(getattr(row, name), SHORTEST_MS) for row in rows],
             customdata=[row.texts[place] for row in rows],
             mode="lines+markers",
-            line={"width": 2, "color": COLOURS[name]},
+            line={"width": 2, "color": PERCENTILES[name]},
             marker={"symbol": symbol, "size": 6},
             hovertemplate=f"%{{x}}<br>{name} %{{customdata}}<extra></extra>",
         )
@@ -54,7 +53,7 @@ def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> 
                 x=[row.label for row in rows],
                 y=[limit_ms] * len(rows),
                 mode="lines",
-                line={"width": 1.5, "dash": "dash", "color": "var(--error)"},
+                line={"width": 1.5, "dash": "dash", "color": TARGET},
                 hovertemplate=label + "<extra></extra>",
             )
         )
@@ -76,7 +75,7 @@ def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
             y=labels,
             customdata=[row.texts[place] for row in rows],
             mode="markers",
-            marker={"symbol": symbol, "size": 11, "color": COLOURS[name]},
+            marker={"symbol": symbol, "size": 11, "color": PERCENTILES[name]},
             hovertemplate=f"%{{y}}<br>{name} %{{customdata}}<extra></extra>",
         )
         for place, (name, symbol) in enumerate(SYMBOLS.items())

@@ -7,10 +7,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from analytics.charts.figure import days_axis, figure
+from analytics.charts.figure import FAILING, OTHER_REASON, REASONS, days_axis, figure
 
 PERCENT = {"tickformat": ".0%", "rangemode": "tozero"}
-COLOURS = [f"var(--series-{number})" for number in (5, 2, 4, 3, 1, 6)]
 
 
 def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
         x=[attempt for attempt, _ in steps],
         y=[share for _, share in steps],
         mode="lines+markers",
-        line={"shape": "hv", "width": 2, "color": "var(--series-4)"},
+        line={"shape": "hv", "width": 2, "color": FAILING},
         hovertemplate="after attempt %{x}: %{y:.1%}<extra></extra>",
     )
     return figure(
@@ -39,10 +38,10 @@ def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> d
             name=reason,
             x=list(days),
             y=[counts.get((day, reason), 0) for day in days],
-            marker={"color": COLOURS[place % len(COLOURS)]},
+            marker={"color": f"var(--series-{REASONS.get(reason, OTHER_REASON)})"},
             hovertemplate="%{x}<br>%{y} × " + reason + "<extra></extra>",
         )
-        for place, reason in enumerate(reasons)
+        for reason in reasons
     ]
     return figure(
         traces,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from analytics.charts.figure import figure
+from analytics.charts.figure import ENTERED, LATE, LEFT, WAITING, figure
 
 # Below this number Plotly would repeat ticks.
 FEW = 6
@@ -28,7 +28,7 @@ def throughput(spans: Sequence[Span]) -> dict[str, Any]:
     labels = [one.label for one in spans]
     entered, left = [one.entered for one in spans], [one.left for one in spans]
     return figure(
-        [_line("in", labels, entered, 1), _line("out", labels, left, 2)],
+        [_line("in", labels, entered, ENTERED), _line("out", labels, left, LEFT)],
         xaxis=_across(spans),
         yaxis=_up([*entered, *left]),
     )
@@ -37,7 +37,7 @@ def throughput(spans: Sequence[Span]) -> dict[str, Any]:
 def depth(spans: Sequence[Span]) -> dict[str, Any]:
     """Messages that waited at the end of each span."""
     waiting = [one.waiting for one in spans]
-    line = _line("waiting", [one.label for one in spans], waiting, 3)
+    line = _line("waiting", [one.label for one in spans], waiting, WAITING)
     return figure([line], xaxis=_across(spans), yaxis=_up(waiting))
 
 
@@ -47,7 +47,7 @@ def lateness(spans: Sequence[Span]) -> dict[str, Any]:
     bars = go.Bar(
         x=[one.label for one in spans],
         y=late,
-        marker={"color": "var(--series-4)"},
+        marker={"color": LATE},
         hovertemplate="%{x}: %{y} late<extra></extra>",
     )
     return figure([bars], xaxis=_across(spans), yaxis=_up(late))
@@ -64,12 +64,12 @@ def _up(numbers: Sequence[int | None]) -> dict[str, Any]:
     return {"rangemode": "tozero", "tickformat": ",d", **whole}
 
 
-def _line(name: str, across: Sequence[str], numbers: Sequence[int | None], colour: int) -> Any:
+def _line(name: str, across: Sequence[str], numbers: Sequence[int | None], colour: str) -> Any:
     return go.Scatter(
         name=name,
         x=list(across),
         y=list(numbers),
         mode="lines",
-        line={"width": 2, "color": f"var(--series-{colour})"},
+        line={"width": 2, "color": colour},
         hovertemplate="%{x}: %{y} " + name + "<extra></extra>",
     )

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import transaction
 
+from analytics.buckets import LONG_OVERDUE
 from analytics.models import Probe
 from analytics.probes.probe_events import write_arrived, write_sent
 from analytics.probes.send_probe import EPOCH, MICROSECOND
@@ -13,8 +14,6 @@ from topology.broker.amqp.consumer import Delivery
 from topology.message import PROBE_SENT_HEADER, Message
 from topology.models import Topology
 
-# A worker that was killed reads its queue again within this time.
-OVERDUE_AFTER = timedelta(minutes=1)
 ABANDONED_AFTER = timedelta(hours=1)
 
 
@@ -66,5 +65,5 @@ def mark_late(topology: Topology) -> None:
                 probe.delete()
         elif probe.due_at < now - ABANDONED_AFTER:
             rows.filter(pk=probe.pk).update(abandoned_at=now)
-        elif probe.due_at < now - OVERDUE_AFTER:
+        elif probe.due_at < now - LONG_OVERDUE:
             rows.filter(pk=probe.pk, overdue_at=None).update(overdue_at=now)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Min, QuerySet, Sum
 
-from analytics.scheduled.queries import listing
+from analytics.buckets import OVERDUE_AFTER
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from delayboard.dead_letters.queues.growth import SHORTEST, SPAN, TOLERANCE
@@ -65,7 +65,7 @@ def waits_counters(scope: Scope, due: DueHour, missing: Iterable[MissingBinding]
 
     Stuck is what the problems and the badge say, with the messages that no list has.
     """
-    overdue, scheduled = counts.before(scope, [scope.now - listing.OVERDUE_AFTER, None])
+    overdue, scheduled = counts.before(scope, [scope.now - OVERDUE_AFTER, None])
     stuck = sum(row.stuck for row in missing)
     numbers: tuple[tuple[str, str, int, dict[str, str]], ...] = (
         ("scheduled", "scheduled", scheduled, {}),

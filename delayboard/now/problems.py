@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
 from django.db.models import Count, Max, TextChoices
 
+from analytics.buckets import LONG_OVERDUE
 from analytics.models import Probe, Run, Slo
 from analytics.results.figures import Figures
 from analytics.results.read import budgets_of, last_day
@@ -35,8 +36,6 @@ WORST = (FindingSeverity.LOSS.key, FindingSeverity.STUCK.key)
 _LOST = ("down", "minority")
 # Keys of problems that follow from what is observed, by the primary key of the topology.
 OVERDUE, BURNING = "overdue/{}", "burn/{}"
-# Less is shown on Scheduled alone: the recorder may be behind for a moment.
-LONG_OVERDUE = timedelta(minutes=1)
 
 
 class ProblemKind(TextChoices):

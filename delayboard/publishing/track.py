@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from analytics.buckets import OVERDUE_AFTER
 from analytics.events import CLOCK_RESOLUTION_MS
 from analytics.scheduled.queries.listing import Observation, read_observations
 from delayboard.models import BackgroundTask, Publication
@@ -13,7 +14,6 @@ from delayboard.models.background_task import task_key
 from delayboard.models.publication import Sent
 from topology.delays import format_ms, format_span
 
-OVERDUE_AFTER = timedelta(seconds=5)
 GIVE_UP_AFTER = timedelta(minutes=10)
 
 

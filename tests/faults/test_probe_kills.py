@@ -40,7 +40,7 @@ def probe_at_once(topology_id: int, *, is_sending: bool) -> int:
         patch.object(keep_probing, "is_due", lambda topology, now: is_sending),
         patch.object(keep_probing, "WAIT_SECONDS", 0.02),
         patch.object(keep_probing, "BACKLOG", SECOND / 10),
-        patch.object(take_arrivals, "OVERDUE_AFTER", SECOND / 2),
+        patch.object(take_arrivals, "LONG_OVERDUE", SECOND / 2),
         patch.object(work, "LEASE", SECOND),
     ):
         task = probes_of(Topology.objects.get(pk=topology_id), f"test {time.monotonic()}")

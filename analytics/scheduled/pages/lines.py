@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from analytics.buckets import OVERDUE_AFTER
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import LEFT, NOT_OBSERVED
 from analytics.observation import StuckRange, stuck_ranges, unobserved
-from analytics.scheduled.queries.listing import OVERDUE_AFTER
 from topology.delays import format_span
 from topology.message import PUBLISHED_AT_HEADER, PUBLISHER_HEADERS
 from topology.models import Topology

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from django.db import connection
 from django.db.models import F, Q, QuerySet
 
+from analytics.buckets import OVERDUE_AFTER
 from analytics.models import Recording, ScheduledMessage
 from analytics.models.scheduled_message import LEFT, WAITING, measure_lateness
 from analytics.observation import SILENT_AFTER, is_presumed_delivered, is_stuck, stuck_ranges
@@ -19,9 +20,6 @@ from topology.database import paging
 from topology.models import Broker, State, Topology
 
 Place: TypeAlias = tuple[datetime, int]
-
-# The recorder gathers copies for a moment before it shows them: that is not late yet.
-OVERDUE_AFTER = timedelta(seconds=1)
 
 
 class AmbiguousId(ValueError):

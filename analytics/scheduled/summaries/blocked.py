@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from analytics.buckets import LONG_OVERDUE
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.scheduled.queries.listing import find_unread
@@ -14,9 +15,6 @@ from topology.findings.rules.live_delays import BLOCKED
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Report
-
-# The recorder may be behind for a moment.
-LONG_OVERDUE = timedelta(minutes=1)
 
 
 def find_blocked(broker: Broker, now: datetime) -> Iterator[Report]:

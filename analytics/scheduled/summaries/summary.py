@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analytics.buckets import OVERDUE_AFTER
 from analytics.scheduled.queries.filter import Filter
-from analytics.scheduled.queries.listing import OVERDUE_AFTER
 from analytics.scheduled.queries.search import Match
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope

@@ -44,7 +44,6 @@ function themed(layout) {
   const result = {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    colorway: [1, 2, 3, 4, 5, 6].map((number) => token(`--series-${number}`)),
     margin: { l: 48, r: 16, t: 16, b: 40 },
     ...layout,
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, ...layout.font, color: token("--text") },
