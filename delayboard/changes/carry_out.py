@@ -43,7 +43,7 @@ from topology.transfer import interception as objects
 
 REFRESH_SECONDS = 0.5
 # So often the worker looks whether somebody bound the queue again, where programs are known to.
-WATCH_SECONDS = 0.1
+WATCH_SECONDS = 0.25
 # What was routed while the queue was bound again comes to the worker so much later, at most.
 DOUBT_SECONDS = 1.0
 # Rescheduled messages are published together, at most so often: each time takes a connection and a

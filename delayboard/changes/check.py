@@ -108,10 +108,15 @@ def check_again(
 
 
 def is_read(row: ScheduledMessage) -> bool:
-    """Whether its delay queue is read to change it: nothing else leads to it."""
+    """Whether its delay queue is read to change it: no exchange is passed at its exit, or who
+    passes it would be counted anew.
+    """
     try:
-        topology = row.topology
-        return topology is not None and not exit_of(topology.pattern, topology.parsed, "")[0]
+        if row.topology is None:
+            return False
+        pattern = row.topology.pattern
+        exchange, _ = exit_of(pattern, row.topology.parsed, row.destination)
+        return not exchange or is_only_cancelled(pattern)
     except (Unchangeable, ParamsError):
         return False
 
@@ -126,9 +131,8 @@ def bound_again_when(row: ScheduledMessage) -> str:
 
 def wait_queue(row: ScheduledMessage) -> str:
     """The delay queue in which it waits, of a message whose delay queue is read."""
-    if row.topology and is_only_cancelled(row.topology.pattern):
-        return row.queue
-    return "" if row.exchange else row.routing_key
+    is_retry = row.topology is not None and is_only_cancelled(row.topology.pattern)
+    return row.queue if is_retry or row.exchange else row.routing_key
 
 
 class _Checker:
@@ -247,7 +251,7 @@ class _Checker:
 
     def _delay_problem(self, topology: Topology, row: ScheduledMessage) -> str:
         assert self._new_due_at is not None
-        if not topology.forwarders and topology.pattern.delays(topology.parsed):
+        if not topology.forwarders and any(topology.pattern.delays(topology.parsed)):
             return (
                 "The queues of this topology have fixed delays, so no queue exists for the "
                 "remaining delay. Cancel the message, and publish a new one."

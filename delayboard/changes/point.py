@@ -120,9 +120,10 @@ def unreadable(queue: Mapping[str, Any], destination: str) -> str:
             "without counting a failed delivery. Use classic delay queues, or delay levels."
         )
     if destination and leads != ("", destination):
+        stated = ", ".join(f"“{one}”" if one else "none" for one in leads)
         return (
-            f"“{name}” does not dead-letter to the queue “{destination}”. Wait until the message "
-            "is delivered."
+            f"“{name}” does not dead-letter to the queue “{destination}” alone: its dead-letter "
+            f"exchange and routing key are {stated}. Wait until the message is delivered."
         )
     if limits & _LENGTH_LIMITS:
         return (

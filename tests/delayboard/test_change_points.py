@@ -180,7 +180,7 @@ QUEUE: dict[str, Any] = {
         ({}, ""),
         ({"type": "quorum"}, "is a quorum queue"),
         ({"arguments": {"x-queue-type": "quorum"}}, "is a quorum queue"),
-        ({"arguments": {}}, "does not dead-letter to the queue “work”"),
+        ({"arguments": {}}, "does not dead-letter to the queue “work” alone"),
         ({"arguments": QUEUE["arguments"] | {"x-max-length": 5}}, "has a length limit"),
         ({"effective_policy_definition": {"max-length-bytes": 5}}, "has a length limit"),
         (

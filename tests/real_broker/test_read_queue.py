@@ -23,18 +23,21 @@ from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
-from topology.definitions import Arguments, Queue
+from topology.definitions import Arguments, ArgumentValue, Binding, Exchange, Queue
 from topology.message import DOUBLED_HEADER, Publish
 from topology.models import AuditEntry, Topology, Work, WorkState
 from topology.operations.topology_rows import create_topology
+from topology.patterns.chain.params import claim
 from topology.patterns.delay_queues import params as delay_params
 from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.hold_queues import params as hold_params
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.retry_pair import params as pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
+from topology.structure.find_chains import find_chains
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECOND = timedelta(seconds=1)
@@ -104,6 +107,40 @@ def test_exactly_the_changed_messages_change_and_the_others_keep_order_and_time(
     assert set(left.values_list("key", flat=True)) == {"m00", "m20", "m39", *now}
     assert not ScheduledChange.objects.filter(is_settled=False).exists()
     assert AuditEntry.objects.filter(action="message cancelled").count() == 3
+
+
+@pytest.mark.parametrize("exit_key", ["work", "next"])
+def test_an_adopted_chain_without_an_exchange_at_its_exit_is_read(
+    vhost: Vhost, management: Management, exit_key: str
+) -> None:
+    """Where a second delay queue follows, a message may be in either."""
+    ends: dict[str, ArgumentValue] = {"x-message-ttl": 7000, "x-dead-letter-exchange": ""}
+    leads = {"wait": "work"} if exit_key == "work" else {"wait": "next", "next": "work"}
+    for name, key in leads.items():
+        arguments = Arguments({**ends, "x-dead-letter-routing-key": key})
+        management.declare_queue(Queue(name, arguments=arguments))
+    management.declare_exchange(Exchange("shop", "direct"))
+    management.bind(Binding("shop", "wait", "later"))
+    (chain,) = (one for one in find_chains(observe(management).definitions) if "wait" in one.queues)
+    params = claim(chain, observe(management).declared)
+    topology = applied_topology(create_topology(None, make_broker(vhost), "delay_chain", params))
+    wait = WAIT if exit_key == "work" else 2 * WAIT
+    with consuming(vhost, ["work"]) as arrived:
+        rows = delay_all(topology, vhost, wait, ["a", "b", "c", "d"])
+        ScheduledMessage.objects.update(queue="wait")
+        rows = {row.key: row for row in ScheduledMessage.objects.all()}
+        assert {row.exchange for row in rows.values()} == {"shop"}
+        if exit_key == "next":
+            (verdict,) = request(None, [rows["b"]], ChangeKind.CANCEL)
+            assert "its dead-letter exchange and routing key are none, “next”" in verdict.problem
+            return
+        asked([rows["b"]], ChangeKind.CANCEL)
+        asked([rows["d"]], ChangeKind.DELIVER_NOW)
+        assert read() == ""
+        assert set(states().values()) == {ChangeState.DONE}
+        eventually(lambda: arrived.number == 3, "the others arrive", seconds=40)
+    assert arrived.ids("work") == ["d", "a", "c"]
+    assert not arrived.marked.total()
 
 
 @pytest.mark.usefixtures("least_account")
