@@ -59,8 +59,8 @@ def exit_of(pattern: Pattern, params: Any, destination: str) -> tuple[str, str]:
     The default exchange has no binding to replace: its messages are changed in their delay queue
     (read_queue.py). Raises Unchangeable.
     """
-    if pattern.CHANGE_OBSTACLE:
-        raise Unchangeable(pattern.CHANGE_OBSTACLE)
+    if problem := pattern.change_obstacle(params):
+        raise Unchangeable(problem)
     return pattern.exit_of(params, destination)
 
 

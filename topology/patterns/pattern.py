@@ -222,6 +222,10 @@ class Pattern(ABC):
         """Whether consumers take messages before they are due, and hold them until then."""
         return False
 
+    def change_obstacle(self, params: Any) -> str:
+        """CHANGE_OBSTACLE, or that of a use with these parameters."""
+        return self.CHANGE_OBSTACLE
+
     def exit_of(self, params: Any, destination: str) -> tuple[str, str]:
         """The exchange and key with which messages for a destination leave the delays."""
         return "", destination
