@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 from delayboard.dead_letters.parked.redact_cause import hidden_columns
-from delayboard.dead_letters.replay.publish.edit_headers import (
+from delayboard.dead_letters.replay.edit_headers import (
     EditError,
+    HeaderRow,
     explain_lock,
     read_headers,
 )
-from delayboard.dead_letters.replay.publish.header_values import HeaderRow
 from topology.deaths import read_history
 from topology.delays import format_delay
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Message

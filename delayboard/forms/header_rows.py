@@ -8,8 +8,12 @@ from typing import Any
 
 from django import forms
 
-from delayboard.dead_letters.replay.publish.edit_headers import explain_lock
-from delayboard.dead_letters.replay.publish.header_values import TYPES, HeaderRow, make_header_rows
+from delayboard.dead_letters.replay.edit_headers import (
+    TYPES,
+    HeaderRow,
+    explain_lock,
+    make_header_rows,
+)
 from topology.broker.properties.field_values import FieldError, write_table
 from topology.content.text import make_encodable
 from topology.forms.fields import HeadersField

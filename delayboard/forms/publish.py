@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from django.db.models import QuerySet
 
-from delayboard.dead_letters.replay.publish.header_values import TYPES, HeaderRow
+from delayboard.dead_letters.replay.edit_headers import TYPES, HeaderRow
 from delayboard.forms.header_rows import make_rows
 from delayboard.forms.publish_fields import PublishFields
 from delayboard.publishing.body import BodyError, format_json, read_body

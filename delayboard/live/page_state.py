@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from django.template.defaultfilters import floatformat
 
 from analytics.models import Run
-from delayboard.dead_letters.replay.present.summary import make_page_version
+from delayboard.dead_letters.replay.summary import make_page_version
 from delayboard.models import PublishJob, ReplayBatch
 from delayboard.publishing.publish_job import make_job_version
 from delayboard.publishing.track import Track

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count
 
-from delayboard.dead_letters.replay.present import summary
+from delayboard.dead_letters.replay import summary
 from delayboard.models import ReplayBatch, ReplayItem, ReplayRoute
 from delayboard.models.replay import BatchState, ItemState
 from topology.content.text import count_of, count_text, make_printable

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from delayboard.dead_letters.replay.batch import selection
-from delayboard.dead_letters.replay.draft import change_draft, freeze_selection, prepare_draft
-from delayboard.dead_letters.replay.publish import tap_check
+from delayboard.dead_letters.replay.draft import create_draft, freeze_selection, prepare_draft
+from delayboard.dead_letters.replay.send import publish_routes
 from tests.builders import make_broker, make_pair, make_user
 from tests.delayboard.builders import TAPPED
 from tests.delayboard.pipes import Pipes, opened
@@ -43,7 +43,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
     monkeypatch.setattr(
         snapshots, "for_action", lambda broker, management, objects: a_snapshot(seen["now"])
     )
-    monkeypatch.setattr(tap_check, "refresh_route", lambda management, known, exchange: seen["now"])
+    monkeypatch.setattr(
+        publish_routes, "refresh_route", lambda management, known, exchange: seen["now"]
+    )
     return seen
 
 
@@ -58,7 +60,7 @@ def seen(broker: Broker) -> Iterator[None]:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than two messages are much, and are done two at a time."""
     monkeypatch.setattr(freeze_selection, "AT_ONCE", 2)
-    monkeypatch.setattr(change_draft, "AT_ONCE", 2)
+    monkeypatch.setattr(create_draft, "AT_ONCE", 2)
     monkeypatch.setattr(prepare_draft, "CHUNK", 2)
     monkeypatch.setattr(selection, "SLICE", 3)
 

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from analytics.models import Firehose
-from delayboard.dead_letters.replay.follow import canary, observers, retry_rounds
+from delayboard.dead_letters.replay.follow import canary, observers
 from delayboard.models import (
     BackgroundTask,
     BatchState,
@@ -89,11 +89,11 @@ def watch(broker: Broker, queue: str = "dead") -> BackgroundTask:
 
 def test_the_longest_round_is_the_longest_way_through_delays_to_where_it_dies() -> None:
     snapshot = seen(RETRIES)
-    leading = retry_rounds.find_paths(snapshot)
+    leading = observers.find_paths(snapshot)
     # Not the time to live of the consumed queue, nor that of where it lies dead.
-    assert retry_rounds.estimate_longest(snapshot, leading, "orders", ["dead"]) == 30 * SECOND
-    assert retry_rounds.estimate_longest(snapshot, leading, "wait-1", ["dead"]) == 33 * SECOND
-    assert retry_rounds.estimate_longest(snapshot, leading, "gone", []) == timedelta(0)
+    assert observers.estimate_longest(snapshot, leading, "orders", ["dead"]) == 30 * SECOND
+    assert observers.estimate_longest(snapshot, leading, "wait-1", ["dead"]) == 33 * SECOND
+    assert observers.estimate_longest(snapshot, leading, "gone", []) == timedelta(0)
 
 
 def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
@@ -104,10 +104,7 @@ def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
         *(Binding("all", name, "") for name in names),
     ]
     snapshot = a_snapshot(Definitions.of(mesh))
-    assert (
-        retry_rounds.estimate_longest(snapshot, retry_rounds.find_paths(snapshot), "q0")
-        > 10 * SECOND
-    )
+    assert observers.estimate_longest(snapshot, observers.find_paths(snapshot), "q0") > 10 * SECOND
 
 
 @pytest.mark.parametrize(("version", "seconds"), [("4.3.6", 1 + 2 + 3 + 3), ("4.0.5", 0)])
@@ -123,7 +120,7 @@ def test_the_waits_within_a_quorum_queue_are_counted_from_4_3_on(
         x_delivery_limit=4,
     )
     snapshot = seen(Definitions.of([queue]), version=version)
-    assert retry_rounds.estimate_longest(snapshot, {}, "orders") == seconds * SECOND
+    assert observers.estimate_longest(snapshot, {}, "orders") == seconds * SECOND
 
 
 def test_what_is_handed_to_a_delay_comes_later_by_that_much(broker: Broker) -> None:

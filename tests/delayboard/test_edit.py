@@ -18,7 +18,7 @@ from analytics.retention.rules import clean
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.check.message_checker import BrokerState, poll_broker
-from delayboard.dead_letters.replay.draft import change_draft, create_draft
+from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.replay.draft import edit_message as edit_module
 from delayboard.dead_letters.replay.draft.edit_message import (
     HIDDEN,
@@ -26,7 +26,7 @@ from delayboard.dead_letters.replay.draft.edit_message import (
     read_shown_headers,
     undo_edit,
 )
-from delayboard.dead_letters.replay.publish.edit_headers import (
+from delayboard.dead_letters.replay.edit_headers import (
     EditError,
     Typed,
     edit_headers,
@@ -280,7 +280,7 @@ def test_an_edited_item_is_judged_anew_alone(user: User, broker: Broker) -> None
     assert routes_of(batch) == {("sorter", "", "unroutable"): 3}
     edit_message(user, item_of(batch, 2), set_headers={"kind": Typed("", "pdf")})
     assert routes_of(batch) == {("sorter", "", "unroutable"): 2, ("sorter", "", "delivered"): 1}
-    change_draft.change_options(user, batch, options)
+    create_draft.change_options(user, batch, options)
     assert routes_of(batch) == {("sorter", "", "unroutable"): 2, ("sorter", "", "delivered"): 1}
     undo_edit(user, item_of(batch, 2))
     assert routes_of(batch) == {("sorter", "", "unroutable"): 3}
@@ -301,7 +301,7 @@ def test_an_edit_judged_by_options_that_changed_meanwhile_is_refused(
 ) -> None:
     batch = drafted(user, broker)
     item = item_of(batch)
-    change_draft.change_options(user, batch, Options(mode=TargetMode.FIRST_QUEUE))
+    create_draft.change_options(user, batch, Options(mode=TargetMode.FIRST_QUEUE))
     with pytest.raises(EditError, match="try again"):
         edit_message(user, item, body=b"other")
     assert not ReplayEdit.objects.exists()

@@ -12,8 +12,8 @@ from delayboard.dead_letters.discard import DISCARD, change_these
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.check import message_checker
-from delayboard.dead_letters.replay.draft import change_draft, create_draft
-from delayboard.dead_letters.replay.present.summary import describe_selection
+from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay.summary import describe_selection
 from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import (
     BatchState,
@@ -129,7 +129,7 @@ def test_a_broker_that_is_late_is_judged_as_it_was_seen_last_and_that_is_said(
         assert batch.state_why == f"Checked against the broker as of {NOON:%H:%M:%S} UTC."
         answers.set()
         monkeypatch.setattr(message_checker, "PATIENCE_SECONDS", 10)
-        change_draft.change_options(user, batch, PLAIN)
+        create_draft.change_options(user, batch, PLAIN)
         assert batch.state_why == ""
     finally:
         answers.set()
@@ -264,9 +264,9 @@ def test_keys_that_differ_in_each_parked_message_are_routes_of_their_own(
         **{("logs", key, "delivered"): 1 for key in "bcde"},
         ("logs", "a", "delivered"): 2,
     }
-    change_draft.change_options(user, batch, TYPED)
+    create_draft.change_options(user, batch, TYPED)
     work_off(batch)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 6}
-    change_draft.change_options(user, batch, PLAIN)
+    create_draft.change_options(user, batch, PLAIN)
     work_off(batch)
     assert len(routes_of(batch)) == ReplayRoute.objects.count() == 5

@@ -9,8 +9,8 @@ import pytest
 from django.db import OperationalError, connection
 
 from delayboard.dead_letters.parking import store_batch
+from delayboard.dead_letters.parking.session import make_store
 from delayboard.dead_letters.parking.store_batch import StoreFailed
-from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
 from delayboard.models import PeekCount

@@ -17,8 +17,8 @@ from analytics.events import MessageEvent, bounded_headers
 from analytics.recorder.copies import content_of
 from analytics.recorder.index import index
 from analytics.retention.index_rows import DELIVERED
+from delayboard.dead_letters.replay import summary
 from delayboard.dead_letters.replay.follow import arrivals, batch_follower, outcome
-from delayboard.dead_letters.replay.present import summary
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
     ReplayEdit,

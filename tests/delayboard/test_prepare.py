@@ -12,7 +12,7 @@ from django.utils import timezone
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import OptionError, Options
-from delayboard.dead_letters.replay.draft import change_draft, create_draft
+from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.models import (
     BatchState,
     ParkedMessage,
@@ -112,7 +112,7 @@ def test_the_worker_says_so_too(user: User, broker: Broker) -> None:
     work_off(batch)
     assert (batch.state, routes_of(batch)) == (BatchState.DRAFT, {("", "", "refused"): 5})
     assert "Enter an exchange and a key" in batch.state_why
-    change_draft.change_options(user, batch, TYPED)
+    create_draft.change_options(user, batch, TYPED)
     work_off(batch)
     assert (batch.state_why, routes_of(batch)) == ("", {("orders", "orders", "delivered"): 5})
 
@@ -127,14 +127,14 @@ def test_a_changed_draft_keeps_what_was_frozen(user: User, broker: Broker, numbe
     before = list(batch.items.values_list("pk", "position", "parked_message"))
     some(broker, 3)
     options = Options(mode=TargetMode.TYPED, key="dead", rate=5.0, most_replays=1)
-    change_draft.change_options(user, batch, options)
+    create_draft.change_options(user, batch, options)
     if number > 2:
         assert batch.state == BatchState.PREPARING
         work_off(batch)
     assert (batch.state, batch.selected, batch.rate) == (BatchState.DRAFT, number, 5.0)
     assert list(batch.items.values_list("pk", "position", "parked_message")) == before
     assert routes_of(batch) == {("", "dead", "loops"): number}
-    change_draft.change_options(user, batch, PLAIN)
+    create_draft.change_options(user, batch, PLAIN)
     if number > 2:
         work_off(batch)
     assert routes_of(batch) == {("orders", "orders", "delivered"): number}
@@ -147,7 +147,7 @@ def test_judging_anew_goes_on_where_a_worker_died(user: User, broker: Broker) ->
     keys = some(broker, 7)
     batch = create_draft.draft_group(user, group_of(keys[0]), PLAIN)
     work_off(batch)
-    change_draft.change_options(user, batch, TYPED)
+    create_draft.change_options(user, batch, TYPED)
     beats = iter(range(100))
 
     def alive() -> None:
@@ -167,7 +167,7 @@ def test_only_a_draft_can_be_changed(user: User, broker: Broker) -> None:
     batch = create_draft.draft_messages(user, broker, some(broker, 1), PLAIN)
     change_state.start(user, batch, despite_verdict=False)
     with pytest.raises(BatchError, match="Only a draft"):
-        change_draft.change_options(user, batch, TYPED)
+        create_draft.change_options(user, batch, TYPED)
     assert ReplayBatch.objects.get().mode == TargetMode.DEFAULT
 
 
@@ -175,9 +175,9 @@ def test_options_that_fit_no_message_change_nothing(user: User, broker: Broker) 
     keys = [row.pk for row in parked(broker, a_message(headers={}))]
     batch = create_draft.draft_messages(user, broker, keys, TYPED)
     with pytest.raises(BatchError, match="Enter an exchange"):
-        change_draft.change_options(user, batch, PLAIN)
+        create_draft.change_options(user, batch, PLAIN)
     with pytest.raises(OptionError):
-        change_draft.change_options(user, batch, Options(mode=TargetMode.DELAY, topology_id=5))
+        create_draft.change_options(user, batch, Options(mode=TargetMode.DELAY, topology_id=5))
     batch.refresh_from_db()
     assert batch.mode == TargetMode.TYPED
     assert routes_of(batch) == {("orders", "orders", "delivered"): 1}

@@ -20,9 +20,13 @@ from pytest_django import Settings
 from analytics.facts import oldest
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.lease import NOT_ANSWERED
-from delayboard.dead_letters.replay.publish import tap_check
-from delayboard.dead_letters.replay.publish.content import read_contents
-from delayboard.dead_letters.replay.send import answers, parked_source, send_batch, settle_items
+from delayboard.dead_letters.replay.content import read_contents
+from delayboard.dead_letters.replay.send import (
+    parked_source,
+    publish_routes,
+    send_batch,
+    settle_items,
+)
 from delayboard.dead_letters.replay.send.parked_source import CONNECTION_FAILED
 from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.models import (
@@ -222,10 +226,10 @@ def deaf(
                 raise Unreachable("The management API does not answer.")
             return there["now"]
 
-        monkeypatch.setattr(tap_check, "refresh_route", look)
+        monkeypatch.setattr(publish_routes, "refresh_route", look)
         return asked
 
-    for module in (answers, send_batch):
+    for module in (settle_items, send_batch):
         monkeypatch.setattr(module, "CHECK_AGAIN_SECONDS", 0.0)
     return refuse
 

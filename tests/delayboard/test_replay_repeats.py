@@ -22,14 +22,13 @@ from delayboard.dead_letters.replay.batch import change_state, claims
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.draft import (
-    change_draft,
     create_draft,
     edit_message,
     freeze_selection,
     prepare_draft,
 )
+from delayboard.dead_letters.replay.edit_headers import EditError
 from delayboard.dead_letters.replay.follow import batch_follower, outcome
-from delayboard.dead_letters.replay.publish.edit_headers import EditError
 from delayboard.management import replay_output
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
 from delayboard.models.replay import ReplayOutcome, replay_id
@@ -103,11 +102,11 @@ def test_the_worker_excludes_them_too_and_judges_them_when_they_are_included(
     batch = create_draft.draft_query(None, broker, "", PLAIN)
     work_off(batch)
     assert counts(batch) == (8, 3, 3, 5)
-    change_draft.change_options(None, batch, INCLUDED)
+    create_draft.change_options(None, batch, INCLUDED)
     work_off(batch)
     assert counts(batch) == (8, 3, 0, 8)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 8}
-    change_draft.change_options(None, batch, PLAIN)
+    create_draft.change_options(None, batch, PLAIN)
     work_off(batch)
     assert counts(batch) == (8, 3, 3, 5)
     adds_up(batch)
@@ -115,10 +114,10 @@ def test_the_worker_excludes_them_too_and_judges_them_when_they_are_included(
 
 def test_a_small_draft_takes_them_in_and_leaves_them_out_again(broker: Broker) -> None:
     batch = of_parked_messages(twins(broker))
-    change_draft.change_options(None, batch, INCLUDED)
+    create_draft.change_options(None, batch, INCLUDED)
     assert counts(batch) == (4, 1, 0, 4)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 4}
-    change_draft.change_options(None, batch, PLAIN)
+    create_draft.change_options(None, batch, PLAIN)
     assert counts(batch) == (4, 1, 1, 3)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
 
@@ -306,17 +305,17 @@ def test_what_the_command_says(broker: Broker) -> None:
     assert (message["parked_message"], message["repeat_of"]) == (again.pk, first.pk)
     assert message["is_excluded"]
     assert (end["selected"], end["repeats"], end["excluded"], end["good"]) == (4, 1, 1, 3)
-    change_draft.change_options(None, batch, INCLUDED)
+    create_draft.change_options(None, batch, INCLUDED)
     assert "1 possible repeat included" in "\n".join(replay_output.describe_dry_run(batch))
 
 
 def test_a_worker_that_fails_while_it_judges_anew_leaves_counts_that_add_up(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_draft, "AT_ONCE", 1)
+    monkeypatch.setattr(create_draft, "AT_ONCE", 1)
     monkeypatch.setattr(prepare_draft, "CHUNK", 2)
     batch = of_parked_messages(twins(broker, 4, of=(0, 1)))
-    change_draft.change_options(None, batch, INCLUDED)
+    create_draft.change_options(None, batch, INCLUDED)
     calls = []
 
     def finish(*args: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay.present import summary
+from delayboard.dead_letters.replay import summary
 from delayboard.models import BatchState, ItemState, ReplayOutcome
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route

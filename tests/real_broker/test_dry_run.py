@@ -14,10 +14,10 @@ from django.contrib.auth.models import User
 
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.check.full_queues import find_limited_queues
-from delayboard.dead_letters.replay.draft import change_draft, create_draft
+from delayboard.dead_letters.replay.check.verdict import find_limited_queues
+from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.replay.draft.edit_message import edit_message
-from delayboard.dead_letters.replay.publish.edit_headers import Typed
+from delayboard.dead_letters.replay.edit_headers import Typed
 from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
@@ -359,7 +359,7 @@ def test_a_verdict_is_that_of_the_broker_as_it_is_now(user: User, broker: Broker
     assert draft.routes.get(items_number=1).ending == "unroutable"
     with Management(broker.address) as management:
         management.declare_queue(a_queue("young"))
-    change_draft.change_options(user, draft, Options(**options))
+    create_draft.change_options(user, draft, Options(**options))
     assert draft.routes.get(items_number=1).ending == "delivered"
     with Management(broker.address) as management:
         management.delete_queue("young", only_if_empty=False)

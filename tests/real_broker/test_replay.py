@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.check import redirect_group
 from delayboard.dead_letters.replay.draft.edit_message import edit_message
-from delayboard.dead_letters.replay.publish.edit_headers import Typed
+from delayboard.dead_letters.replay.edit_headers import Typed
 from delayboard.models import (
     ParkedMessage,
     ParkedState,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from delayboard.dead_letters.parked import preview_redaction
+from delayboard.dead_letters.parked import redact_cause
 from delayboard.models import RedactionKind, RedactionRule
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import signed_in, text_of
@@ -140,7 +140,7 @@ def test_it_is_tried_on_a_message_that_has_it(broker: Broker) -> None:
 
 
 def test_only_the_newest_are_tried(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preview_redaction, "TRIED", 2)
+    monkeypatch.setattr(redact_cause, "TRIED", 2)
     parked(broker, a_message(headers={"tenant": "x"}), a_message(), a_message())
     text = text_of(signed_in(Role.ADMIN).get(address(), {"kind": "header", "pattern": "tenant"}))
     assert "none of the newest 2 parked messages matches" in text

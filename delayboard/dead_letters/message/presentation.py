@@ -8,8 +8,8 @@ from typing import Any
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.queues.peek import PeekedMessage
-from delayboard.dead_letters.replay.check.default_target import Target, find_default_target
-from delayboard.dead_letters.replay.publish.header_values import HeaderRow, make_header_rows
+from delayboard.dead_letters.replay.check.targets import Target, find_default_target
+from delayboard.dead_letters.replay.edit_headers import HeaderRow, make_header_rows
 from topology.clients.describe import describe_message
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
 from topology.definitions import Definitions

@@ -1,6 +1,6 @@
 """Search in parked messages: `query` reads the text, `match` has its one meaning in the database.
 
-`find` is a page of matches, `index` writes the search index, `rights` checks permissions.
+`listing` is a page of matches, `index` writes the search index, `rights` checks permissions.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
+from delayboard.dead_letters.replay import items_page, resets, summary
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.follow import batch_follower, observers, outcome
-from delayboard.dead_letters.replay.present import failures, items_page, resets, summary
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH
@@ -107,7 +107,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         context["resets"] = resets.read_resets(batch, rules)
     else:
         context |= {
-            "failures": failures.read_failures(batch, rules),
+            "failures": items_page.read_failures(batch, rules),
             "failed": batch.died + batch.remaining,
             "hides_history": hides_history(rules),
         }
@@ -162,7 +162,7 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
     found: dict[str, Any] = {
         "dry": dry,
         "no_longer_free": summary.count_taken(batch),
-        "died_before": failures.count_died_before(batch) if batch.is_draft else 0,
+        "died_before": items_page.count_died_before(batch) if batch.is_draft else 0,
         "routes": [items_page.redact_route(route) for route in dry.routes] if hides else dry.routes,
     }
     items = items_page.read_page(batch, item_filter)

@@ -16,7 +16,7 @@ from delayboard.dead_letters.replay.batch import options as optional
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import OptionError, Options
 from delayboard.dead_letters.replay.check import redirect_group
-from delayboard.dead_letters.replay.draft import change_draft, create_draft
+from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import REMAINING
@@ -105,7 +105,7 @@ def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 def replay_options(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """Other options for a draft, which is judged again."""
     try:
-        change_draft.change_options(request.user, batch, sent_options(request, batch))
+        create_draft.change_options(request.user, batch, sent_options(request, batch))
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))
     except BatchError as error:
@@ -131,11 +131,11 @@ def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
         if batch.is_draft and is_sent(request):
             options, known = sent_options(request, batch), optional.read_batch_options(batch)
             if options.checked_values != known.checked_values:
-                change_draft.change_options(request.user, batch, options)
+                create_draft.change_options(request.user, batch, options)
                 messages.warning(request, CHANGED)
                 return redirect("replay_batch", pk=batch.pk)
             if options != known:
-                change_draft.change_sending(request.user, batch, options)
+                create_draft.change_sending(request.user, batch, options)
         change_state.start(request.user, batch, despite_verdict=typed == "yes")
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))

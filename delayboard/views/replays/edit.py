@@ -17,8 +17,7 @@ from delayboard.dead_letters.replay.draft.edit_message import (
     read_version,
     undo_edit,
 )
-from delayboard.dead_letters.replay.publish.edit_headers import EditError, Typed
-from delayboard.dead_letters.replay.publish.header_values import TYPES, HeaderRow
+from delayboard.dead_letters.replay.edit_headers import TYPES, EditError, HeaderRow, Typed
 from delayboard.forms.header_rows import HeaderRowsWidget
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
-from delayboard.dead_letters.parked.preview_redaction import preview
+from delayboard.dead_letters.parked.redact_cause import preview
 from delayboard.models import RedactionKind, RedactionRule
 from delayboard.views.show_refusal import show_refusal
 from topology import access, audit

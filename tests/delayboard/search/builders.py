@@ -9,7 +9,7 @@ import orjson
 
 from delayboard.dead_letters.search import index as indexer
 from delayboard.dead_letters.search import search_by
-from delayboard.dead_letters.search.find import find
+from delayboard.dead_letters.search.listing import find
 from delayboard.models import ParkedMessage
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology.models import Broker

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delayboard.dead_letters.search import find, match, matching, search_by
+from delayboard.dead_letters.search import listing, match, matching, search_by
 from delayboard.models import ParkedField, ParkedMessage, ParkedPosition, ParkedText
 from tests.builders import make_broker
 from tests.delayboard.search.builders import found, index, put
@@ -27,11 +27,11 @@ def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """As they are, or so small that every way is taken and every answer goes on."""
     if request.param == "small":
         for module, name, value in (
-            (find, "HEAD", 4),
-            (find, "MOST", 6),
-            (find, "CHUNK", 3),
-            (find, "LARGEST_CHUNK", 4),
-            (find, "FEW", 1),
+            (listing, "HEAD", 4),
+            (listing, "MOST", 6),
+            (listing, "CHUNK", 3),
+            (listing, "LARGEST_CHUNK", 4),
+            (listing, "FEW", 1),
             (text_index, "MOST_READ", 8),
             (match, "MOST_SERIES", 2),
         ):
@@ -145,11 +145,11 @@ def test_the_discarded_are_found_by_their_state(broker: Broker, many: list[Parke
 
 def test_a_page_goes_on_where_the_last_one_ended(broker: Broker, many: list[ParkedMessage]) -> None:
     ids = [row.pk for row in many[10:]][::-1]
-    page = find.find(search_by(None, broker, ""), None, 20)
+    page = listing.find(search_by(None, broker, ""), None, 20)
     assert (list(page.ids), page.is_all) == (ids[:20], False)
-    page = find.find(search_by(None, broker, ""), page.ids[-1], 30)
+    page = listing.find(search_by(None, broker, ""), page.ids[-1], 30)
     assert (list(page.ids), page.is_all) == (ids[20:], False)
-    page = find.find(search_by(None, broker, ""), page.ids[-1], 30)
+    page = listing.find(search_by(None, broker, ""), page.ids[-1], 30)
     assert (page.ids, page.is_all) == ((), True)
 
 

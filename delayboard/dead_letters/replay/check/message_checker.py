@@ -11,15 +11,12 @@ from typing import NamedTuple
 from analytics.events import clean
 from delayboard.dead_letters.parked.failure import LONGEST
 from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.items import FrozenItem
+from delayboard.dead_letters.replay.batch.items import CheckedTarget, FrozenItem
 from delayboard.dead_letters.replay.batch.options import Options, find_target_problems
-from delayboard.dead_letters.replay.batch.routes import CheckedTarget
 from delayboard.dead_letters.replay.batch.selection import SelectedMessage
-from delayboard.dead_letters.replay.check.default_target import Target
-from delayboard.dead_letters.replay.check.full_queues import find_limited_queues
 from delayboard.dead_letters.replay.check.route_checker import RouteChecker
-from delayboard.dead_letters.replay.check.targets import Destination, Targets
-from delayboard.dead_letters.replay.check.verdict import Verdict, make_refused
+from delayboard.dead_letters.replay.check.targets import Destination, Target, Targets
+from delayboard.dead_letters.replay.check.verdict import Verdict, find_limited_queues, make_refused
 from delayboard.models import ParkedMessage
 from topology import snapshots
 from topology.broker.failures import explain_timeout

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from delayboard.dead_letters.replay.check.default_target import Target
-from delayboard.dead_letters.replay.check.full_queues import LimitedQueue
-from delayboard.dead_letters.replay.check.restricted_exchanges import RestrictedExchanges
+from delayboard.dead_letters.replay.check.targets import Target
 from delayboard.dead_letters.replay.check.verdict import (
+    LimitedQueue,
     Verdict,
     add_limits,
     keep_replayed_headers,
@@ -23,7 +23,8 @@ from topology.broker.properties.raw import is_excluded
 from topology.broker.properties.read import strip_for_replay
 from topology.definitions import DELAY_HEADER, DELAYED_TYPE, Definitions
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Forwarder, Properties, Publish, Route
-from topology.routing.matching.delayed_exchange import kind_of
+from topology.provisioning.taps import breaks_stream_taps, tapped_exchanges
+from topology.routing.matching.delayed_exchange import delay_in_exchange_ms, kind_of
 from topology.routing.matching.index import Index
 from topology.routing.walk import walk
 
@@ -181,3 +182,34 @@ def explain_uneditable(properties: Properties) -> str:
     except FieldError as error:
         return f"Its properties cannot be edited: {error}."
     return ""
+
+
+@dataclass(frozen=True)
+class RestrictedExchanges:
+    """Of all that a broker holds, taps included: stream taps of ours, and what keeps messages."""
+
+    definitions: Definitions
+    exchanges: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        delayed = {x.name for x in self.definitions.exchanges if x.type == DELAYED_TYPE}
+        streamed = tapped_exchanges(self.definitions, by="stream")
+        object.__setattr__(self, "exchanges", streamed | delayed)
+
+    def explain_refusal(self, publish: Publish) -> str:
+        """Why this message must not go to its exchange; "" when it may."""
+        if publish.exchange not in self.exchanges:
+            return ""
+        why = breaks_stream_taps(self.definitions, publish)
+        return why or explain_returned(self.definitions, publish)
+
+
+def explain_returned(definitions: Definitions, publish: Publish) -> str:
+    """Why an exchange would both keep this message and give it back; "" when it would not."""
+    exchange = definitions.exchange(publish.exchange)
+    if exchange is None or delay_in_exchange_ms(exchange, publish.properties.headers) == 0:
+        return ""
+    return (
+        f"The exchange “{publish.exchange}” is of the type {exchange.type}: it would keep the "
+        "message and give it back too. Replay it to a queue through the default exchange."
+    )

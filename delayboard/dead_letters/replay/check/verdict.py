@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from delayboard.dead_letters.replay.check.full_queues import LimitedQueue
 from topology.broker.properties.raw import is_excluded
+from topology.content.text import count_of
+from topology.definitions import is_tap
 from topology.delays import milliseconds
 from topology.message import Headers
 from topology.routing.walk import Walk
+from topology.snapshot import QueueNumbers, Snapshot
 
+_NONE = QueueNumbers()
 RETURNED = (
     "RabbitMQ returns what an exchange of this type delays, so the publish is not confirmed. The "
     "message remains in this queue, and a copy may arrive."
@@ -77,3 +80,45 @@ def make_verdict(walked: Walk, source: str) -> Verdict:
             False, f"The message would return to {source}. {sentence}", "loops", after_ms
         )
     return Verdict(worst == "delivered", sentence, worst, after_ms)
+
+
+@dataclass(frozen=True)
+class LimitedQueue:
+    """`most` and `most_bytes` are None without such a limit; `has` (ready) is None when unknown."""
+
+    name: str
+    most: int | None
+    most_bytes: int | None
+    has: int | None
+    is_consumed: bool
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has its maximum of messages and no consumer; bytes are not known."""
+        if self.is_consumed or self.most is None or self.has is None:
+            return False
+        return self.has >= self.most
+
+    @property
+    def sentence(self) -> str:
+        stated = ((self.most, "message"), (self.most_bytes, "byte"))
+        limits = [count_of(number, unit) for number, unit in stated if number is not None]
+        most = f"“{self.name}” has a maximum length of {' or '.join(limits)}"
+        if self.has is None:
+            return f"{most}. Its number of messages is unknown."
+        return f"{most}, and {count_of(self.has, 'message')} now."
+
+
+def find_limited_queues(snapshot: Snapshot) -> Mapping[str, LimitedQueue]:
+    """The queues with a maximum length by name; a stream's is how long it keeps what was read."""
+    found = {}
+    for queue in snapshot.definitions.queues:
+        most = queue.arguments.number("x-max-length")
+        most_bytes = queue.arguments.number("x-max-length-bytes")
+        if queue.type == "stream" or is_tap(queue.name) or (most is None and most_bytes is None):
+            continue
+        numbers = snapshot.numbers.get(queue.name, _NONE)
+        # Those that a consumer holds do not count.
+        has = numbers.messages if numbers.ready is None else numbers.ready
+        found[queue.name] = LimitedQueue(queue.name, most, most_bytes, has, bool(numbers.consumers))
+    return found

@@ -13,16 +13,16 @@ from django.utils import timezone
 
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.replay.batch.change_state import BatchError, record_action
+from delayboard.dead_letters.replay.batch.items import CheckedTarget, Routes
 from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
-from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
-from delayboard.dead_letters.replay.publish.edit_headers import (
+from delayboard.dead_letters.replay.edit_headers import (
     EditError,
+    HeaderRow,
     Typed,
     edit_headers,
     read_headers,
 )
-from delayboard.dead_letters.replay.publish.header_values import HeaderRow
 from delayboard.models import Body, ItemState, ParkedMessage, ReplayBatch, ReplayEdit, ReplayItem
 from topology import redaction
 from topology.broker.properties.read import read_properties

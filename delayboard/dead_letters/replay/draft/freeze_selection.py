@@ -16,9 +16,8 @@ from delayboard.dead_letters.replay.batch.change_state import (
     BatchError,
     record_action,
 )
-from delayboard.dead_letters.replay.batch.items import insert_items
+from delayboard.dead_letters.replay.batch.items import Routes, insert_items
 from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.batch.routes import Routes
 from delayboard.dead_letters.replay.batch.selection import (
     SelectedMessage,
     Selection,

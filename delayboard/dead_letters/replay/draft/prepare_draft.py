@@ -15,12 +15,12 @@ from django.utils import timezone
 from delayboard.dead_letters.replay.batch import claims
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.items import (
+    Routes,
     insert_items,
     read_items,
     reroute_items,
 )
 from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
-from delayboard.dead_letters.replay.batch.routes import Routes
 from delayboard.dead_letters.replay.batch.selection import find_selection, find_unindexed
 from delayboard.dead_letters.replay.check.message_checker import (
     BrokerState,

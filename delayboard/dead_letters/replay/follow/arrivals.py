@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import NamedTuple
 
 import orjson
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import BooleanField, F
 from django.db.models.expressions import RawSQL
 
@@ -16,14 +16,15 @@ from analytics.models import Firehose, ScheduledMessage
 from analytics.models.scheduled_message import LEFT, REPLAYED
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.replay.batch import claims, shared_ids
-from delayboard.dead_letters.replay.follow import match_messages, outcome_rows
-from delayboard.dead_letters.replay.follow.outcome_rows import Mark
-from delayboard.dead_letters.replay.publish.content import read_contents
+from delayboard.dead_letters.replay.content import read_contents
+from delayboard.dead_letters.replay.follow import match_messages
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import ReplayOutcome, replay_id
 from topology.deaths import read_history
 from topology.models import State, Topology
 
+_NAMES = ("outcome", "outcome_at", "died_as_id")
+_FIELDS = {field.attname: field for field in ReplayItem._meta.concrete_fields}
 CHUNK = 500
 OPEN_OUTCOMES = ("", ReplayOutcome.DELAYED)
 _SEEN = (
@@ -93,10 +94,8 @@ def record_arrivals(batch: ReplayBatch, items: Iterable[Item]) -> int:
         mark_replayed(batch, unsettled, max(moments.values()))
         rows = ReplayItem.objects.filter(pk__in=moments, outcome__in=OPEN_OUTCOMES)
         fresh = list(rows.order_by("pk").select_for_update().values_list("pk", flat=True))
-        outcome_rows.write_marks(
-            [Mark(item, ReplayOutcome.DELIVERED, moments[item]) for item in fresh]
-        )
-        outcome_rows.count_arrived(batch.pk, fresh)
+        write_marks([Mark(item, ReplayOutcome.DELIVERED, moments[item]) for item in fresh])
+        count_arrived(batch.pk, fresh)
         ReplayBatch.objects.filter(pk=batch.pk).update(delivered=F("delivered") + len(fresh))
     return len(fresh)
 
@@ -189,3 +188,37 @@ def mark_replayed(batch: ReplayBatch, parked_messages: Iterable[int], at: dateti
     change_parked_messages(
         parked_messages, claims.FREE, ParkedState.REPLAYED, by=batch.started_by_id, at=at
     )
+
+
+class Mark(NamedTuple):
+    """`died_as` is the id of a message."""
+
+    item: int
+    outcome: str
+    at: datetime
+    died_as: int | None = None
+
+
+def write_marks(marks: Sequence[Mark]) -> None:
+    """In the caller's transaction, which has locked the items."""
+    if not marks:
+        return
+    quoted = connection.ops.quote_name
+    sets = ", ".join(f"{quoted(str(_FIELDS[name].column))} = %s" for name in _NAMES)
+    table, key = quoted(ReplayItem._meta.db_table), quoted("id")
+    moment = connection.ops.adapt_datetimefield_value
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"UPDATE {table} SET {sets} WHERE {key} = %s",  # noqa: S608
+            [(one.outcome, moment(one.at), one.died_as, one.item) for one in marks],
+        )
+
+
+def count_arrived(batch: int, items: Collection[int]) -> None:
+    """What may have arrived has: these items count as done. In the caller's transaction, which has
+    locked them.
+    """
+    unknown = ReplayItem.objects.filter(pk__in=items, state=ItemState.UNKNOWN)
+    if number := unknown.update(state=ItemState.DONE):
+        rows = ReplayBatch.objects.filter(pk=batch)
+        rows.update(done=F("done") + number, unknown=F("unknown") - number)

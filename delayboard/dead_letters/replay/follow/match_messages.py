@@ -13,7 +13,7 @@ from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay.batch import shared_ids
 from delayboard.dead_letters.replay.batch.options import OptionError
 from delayboard.dead_letters.replay.check.targets import find_delay_route
-from delayboard.dead_letters.replay.publish.content import Content, make_sent
+from delayboard.dead_letters.replay.content import Content, make_sent
 from delayboard.models import ItemState, ReplayBatch, ReplayItem, TargetMode
 from delayboard.models.replay import OPEN, ReplayOutcome, parse_replay_id
 from topology.broker.properties.read import read_properties

@@ -12,13 +12,13 @@ from django.utils import timezone
 
 from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay.follow import (
+    arrivals,
     batch_follower,
     match_messages,
     observers,
-    outcome_rows,
 )
+from delayboard.dead_letters.replay.follow.arrivals import Mark
 from delayboard.dead_letters.replay.follow.observers import Scene
-from delayboard.dead_letters.replay.follow.outcome_rows import Mark
 from delayboard.models import ReplayBatch, ReplayItem
 from delayboard.models.background_task import Beat
 from delayboard.models.replay import ReplayOutcome
@@ -54,17 +54,17 @@ def record_died(batch: int, positions: Mapping[int, int | None], at: datetime) -
     arrived = sum(item.outcome == ReplayOutcome.DELIVERED for item in fresh)
     # Seen dead by a look, and parked since.
     named = [item for item in found if item.outcome == ReplayOutcome.DIED and item.died_as is None]
-    outcome_rows.write_marks(
+    arrivals.write_marks(
         [Mark(item.pk, ReplayOutcome.DIED, at, positions[item.position]) for item in fresh]
     )
-    outcome_rows.write_marks(
+    arrivals.write_marks(
         [
             Mark(item.pk, ReplayOutcome.DIED, item.outcome_at, positions[item.position])
             for item in named
         ]
     )
     if fresh:
-        outcome_rows.count_arrived(batch, [item.pk for item in fresh])
+        arrivals.count_arrived(batch, [item.pk for item in fresh])
         ReplayBatch.objects.filter(pk=batch).update(
             died=F("died") + len(fresh), delivered=F("delivered") - arrived
         )

@@ -14,12 +14,10 @@ from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
-from delayboard.dead_letters.replay.publish.content import Content, read_contents
-from delayboard.dead_letters.replay.publish.outgoing import Unsendable
+from delayboard.dead_letters.replay.content import Content, read_contents
 from delayboard.dead_letters.replay.send import settle_items
-from delayboard.dead_letters.replay.send.answers import Answers
-from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
-from delayboard.dead_letters.replay.send.settle_items import Ending, Taken
+from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes, Unsendable
+from delayboard.dead_letters.replay.send.settle_items import Answers, Ending, Taken
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Order, ReplayEdit, replay_id
 from topology.broker.amqp.pipeline import Answer

@@ -23,9 +23,9 @@ from delayboard.dead_letters.replay.batch.lease import (
     Request,
 )
 from delayboard.dead_letters.replay.follow import canary, outcome
-from delayboard.dead_letters.replay.send.answers import CHECK_AGAIN_SECONDS
 from delayboard.dead_letters.replay.send.parked_source import ParkedMessageSource
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
+from delayboard.dead_letters.replay.send.settle_items import CHECK_AGAIN_SECONDS
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import OPEN
 from topology import snapshots

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from delayboard.dead_letters.replay.publish.reset_counters import reset_counters
+from delayboard.dead_letters.replay.reset_counters import reset_counters
 from delayboard.models import ReplayBatch
 from topology.broker.properties.read import read_properties
 from topology.clients.describe import describe

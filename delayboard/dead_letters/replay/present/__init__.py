@@ -1,1 +1,0 @@
-"""Texts and numbers about replays for pages and commands."""

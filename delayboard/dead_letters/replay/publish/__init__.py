@@ -1,1 +1,0 @@
-"""What is published of a message: its content, edited headers and stamps, at a rate."""
