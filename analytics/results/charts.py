@@ -6,7 +6,7 @@ from typing import Any
 
 from analytics.charts import lateness, retries
 from analytics.models import Slo
-from analytics.results.sections.section import Section
+from analytics.results.section import Section
 from topology.delays import format_ms
 
 Sections = dict[str, Section]

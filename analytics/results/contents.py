@@ -10,8 +10,8 @@ from analytics.results.headline import key_figures
 from analytics.results.hours import zone_name
 from analytics.results.misses import explain_miss, list_misses
 from analytics.results.read import Report, Selection, merged
-from analytics.results.sections.section import Section, percent
-from analytics.results.sections.table import sections
+from analytics.results.section import Section, percent
+from analytics.results.sections import sections
 from analytics.results.slo import attainment
 from analytics.results.summary import summarize
 

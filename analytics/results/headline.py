@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from analytics import buckets
 from analytics.results.definitions import DEFINITIONS
 from analytics.results.figures import ENTERED, EXHAUSTED, RECOVERED, UNEXPLAINED, Figures
-from analytics.results.sections.section import percent, ratio
+from analytics.results.section import percent, ratio
 from topology.content.text import count_text
 from topology.delays import format_ms
 

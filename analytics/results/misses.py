@@ -15,8 +15,8 @@ from analytics.models import Slo
 from analytics.results.figures import Figures
 from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.read import Days, Report
-from analytics.results.sections.search import bucket_of
-from analytics.results.sections.section import percent
+from analytics.results.search import bucket_of
+from analytics.results.section import percent
 from analytics.results.slo import Attainment, attainment
 from analytics.results.summary import Sentence
 from topology.content.text import count_text

@@ -13,7 +13,7 @@ from analytics.results.figures import UNEXPLAINED, Figures
 from analytics.results.hours import HOUR, local_hours, zone_name
 from analytics.results.period import Period
 from analytics.results.read import Days
-from analytics.results.sections.section import percent
+from analytics.results.section import percent
 from topology.content.text import count_of, count_text
 from topology.delays import format_ms
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from analytics import buckets
 from analytics.models import Slo
-from analytics.results.sections.section import percent
+from analytics.results.section import percent
 from analytics.results.slo import Attainment, attainment
 from delayboard.now.counters import Counter
 from delayboard.now.problems import BURNING, Link, Problem, ProblemKind

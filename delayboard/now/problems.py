@@ -15,7 +15,7 @@ from analytics.buckets import LONG_OVERDUE
 from analytics.models import Probe, Run, Slo
 from analytics.results.figures import Figures
 from analytics.results.read import budgets_of, last_day
-from analytics.results.sections.section import percent
+from analytics.results.section import percent
 from analytics.results.slo import attainment
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope

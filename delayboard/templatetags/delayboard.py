@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 from analytics.models import Firehose, Probe, ScheduledMessage, Slo
 from analytics.observation import untapped
 from analytics.results.read import budgets_of, last_day
-from analytics.results.sections.section import percent
+from analytics.results.section import percent
 from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing

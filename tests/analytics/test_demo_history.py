@@ -20,7 +20,7 @@ from analytics.results.contents import CHARTS, TABLES
 from analytics.results.figures import CANCELLED, ENTERED, UNEXPLAINED
 from analytics.results.period import Period
 from analytics.results.read import report
-from analytics.results.sections.table import sections
+from analytics.results.sections import sections
 from analytics.results.summary import summarize
 from delayboard.demo import history
 from delayboard.demo.reminders import LEVELS

@@ -21,7 +21,7 @@ from analytics.results import read
 from analytics.results.definitions import DEFINITIONS
 from analytics.results.load import replace_day
 from analytics.results.period import Period
-from analytics.results.sections.search import search_of
+from analytics.results.search import search_of
 from analytics.results.slo import Attainment
 from delayboard.dead_letters.search.query import Condition, Pattern, Span, parse
 from tests.analytics import result_rows

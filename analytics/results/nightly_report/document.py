@@ -18,7 +18,7 @@ from analytics.results.contents import contents
 from analytics.results.hours import zone_name
 from analytics.results.period import CUSTOM, Period
 from analytics.results.read import Report, report
-from analytics.results.sections.section import Section
+from analytics.results.section import Section
 from topology.graph.isolate_names import isolate_names
 from topology.models import Broker
 

@@ -18,8 +18,8 @@ from analytics.results.figures import (
     kaplan_meier,
 )
 from analytics.results.read import Report
-from analytics.results.sections.search import bucket_of, search_parked
-from analytics.results.sections.section import DAY, Column, Row, Section, ratio
+from analytics.results.search import bucket_of, search_parked
+from analytics.results.section import DAY, Column, Row, Section, ratio
 
 MOST_CAUSES = 20
 # Of each kind of group so many values, and the share still failing after these attempts.
