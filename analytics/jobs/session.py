@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from analytics.jobs import command, spark_home
+from analytics.jobs import class_archive, command
 
 MIB = 1024 * 1024
 # Below this the JVM's start costs more than the work.
@@ -55,8 +55,6 @@ DRIVER_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# The classes of the JVM with PySpark's functions.
-FUNCTIONS = ("functions", "org.apache.spark.sql.functions", "PythonUtils")
 # Set where all temporary files of the JVM are in the folder of the job.
 KILLABLE = "spark.delayboard.killable"
 JVM_ENDS_WITHIN_SECONDS = 10
@@ -75,7 +73,7 @@ def start(
     SPARK_MEMORY sets the driver's heap in local mode. Raises command.JobError.
 
     With `archives_classes` a local session takes half a minute of a processor more where the
-    archive of spark_home is missing: its JVM writes it.
+    archive of classes is missing: its JVM writes it.
     """
     if remote := os.environ.get("SPARK_REMOTE"):
         try:
@@ -167,7 +165,7 @@ def stop_context(spark: SparkSession) -> None:
     # It ends when its input does, and writes the archive then.
     cast("IO[bytes]", jvm.stdin).close()
     if jvm.wait() == 0 and classes:
-        spark_home.keep(Path(classes))
+        class_archive.keep(Path(classes))
 
 
 def _peak_memory(spark: SparkSession) -> dict[str, int]:
@@ -197,36 +195,15 @@ def start_at(
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings = _local_settings(scratch, input_bytes)
-        if home := spark_home.find():
-            os.environ["SPARK_HOME"] = str(home)
-            options, written = spark_home.archive_options(home, is_written=archives_classes)
+        if archive := class_archive.find():
+            options, written = class_archive.options(archive, is_written=archives_classes)
             settings[JAVA_OPTIONS] += f" {options}"
             if written:
                 settings[CLASSES] = str(written)
         for key, value in settings.items():
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    _look_up_once(spark)
     return tuned(spark, input_bytes)
-
-
-class _Methods:
-    """Those of a class of the JVM, each looked up once."""
-
-    def __init__(self, java_class: Any) -> None:
-        self._java_class = java_class
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._java_class, name)
-        setattr(self, name, method)
-        return method
-
-
-def _look_up_once(spark: SparkSession) -> None:
-    """PySpark asks the JVM for the class and for the method at each call of a function."""
-    jvm: Any = spark._jvm
-    for name in FUNCTIONS:
-        setattr(jvm, name, _Methods(getattr(jvm, name)))
 
 
 def is_tiny(input_bytes: int) -> bool:

@@ -67,24 +67,6 @@ def test_a_jvm_that_is_not_ours_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
     assert session._end_of_jvm(Py4JNetworkError("no answer")) == ""
 
 
-def test_the_jvm_is_asked_once_for_each_function() -> None:
-    asked: list[str] = []
-
-    class Class:
-        def __getattr__(self, name: str) -> str:
-            asked.append(name)
-            return f"method {name}"
-
-    jvm = SimpleNamespace(**{name: Class() for name in session.FUNCTIONS})
-    session._look_up_once(cast(SparkSession, SimpleNamespace(_jvm=jvm)))
-    assert [jvm.functions.col, jvm.functions.lit, jvm.functions.col] == [
-        "method col",
-        "method lit",
-        "method col",
-    ]
-    assert asked == ["col", "lit"]
-
-
 def test_an_error_that_a_killed_jvm_cannot_tell_is_not_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
