@@ -152,7 +152,7 @@ def test_a_pattern_whose_messages_cannot_be_changed_has_a_sentence_why_not(kind:
         (Levels("celery", destinations="exchanges"), "a Celery worker starts"),
         (
             Levels("nsb-v1"),
-            "an NServiceBus endpoint starts or sends a delayed message there",
+            "an NServiceBus endpoint starts or sends a delayed message to this queue",
         ),
         (Levels("nsb-v2", destinations="exchanges"), "an NServiceBus endpoint starts"),
     ],

@@ -137,8 +137,8 @@ def test_a_queue_that_programs_bind_again_is_changed_with_the_risk_stated_and_co
     row.headers_json = '{"NServiceBus.MessageId":"m0"}'
     row.save()
     risk = (
-        "If an NServiceBus endpoint starts or sends a delayed message there in these 12s, it binds "
-        "“work” again. RabbitMQ then delivers changed messages unchanged too, until"
+        "If an NServiceBus endpoint starts or sends a delayed message to this queue in these 12s, "
+        "it binds “work” again. RabbitMQ then delivers changed messages unchanged too, until"
     )
     assert risk in run("cancel", "--id", "m0", "--dry-run")
     with pytest.raises(CommandError, match=r"needs a confirmation.* --dry-run shows why"):

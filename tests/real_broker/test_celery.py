@@ -12,12 +12,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pytest_django import Settings
 
+from analytics.models import ScheduledMessage
 from analytics.recorder.copies import Place, event_of_copy
+from analytics.recorder.follow import Follower
 from delayboard.demo.node import PrivateNode
-from tests.brokers import Vhost, call_api
-from tests.builders import address_of, eventually
+from tests import commands
+from tests.brokers import Vhost, call_api, every_generation
+from tests.builders import address_of, applied_levels, eventually
 from tests.faults.processes import kill
+from tests.real_broker.changing import all_closed, short_times, working
+from tests.real_broker.holding import recording
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -28,6 +34,7 @@ from topology.patterns.delay_levels.params import Params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.structure.copies import Copy
 
+__all__ = ("short_times",)
 ROOT = Path(__file__).resolve().parents[2]
 BOUND = Binding("celery_delayed_delivery", "orders", "#.orders", destination_is_queue=False)
 COPIES = Queue("copies", arguments=Arguments({"x-queue-type": "classic"}))
@@ -152,6 +159,72 @@ def test_delayboard_publishes_for_a_worker_s_queue_as_celery_does_with_least_per
         copy.message, reading, place, event_id="e", recorded_at=read_at, caught_up=False
     )
     assert event.due_at == due_at
+
+
+@pytest.mark.long
+@every_generation
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("short_times")
+def test_cancelled_tasks_do_not_run_and_all_others_do(
+    vhost: Vhost, tmp_path: Path, settings: Settings
+) -> None:
+    """Cancelled by the ids of the tasks, in a shell; the others run once and on time."""
+    settings.EVENT_LOG = tmp_path / "log"
+    params = Params("celery", destinations="exchanges")
+    with a_worker(vhost, "quorum", tmp_path):
+        before = declared(vhost)
+        topology = applied_levels(vhost, params)
+        with recording(topology.broker, topology), working(1):
+            tasks = delay_notes(vhost, tmp_path, number=30, seconds=45)
+            follower = Follower(tmp_path / "log")
+            eventually(lambda: listed(follower) == 30, "the tasks are listed")
+            given = [word for name in tasks[:10] for word in ("--id", name)]
+            confirmed = ("--confirm", topology.broker.name)
+            ended = commands.run("scheduled", "cancel", *given, *confirmed)
+            assert ended.out.endswith("10 of 10 changes requested.\n"), ended
+            eventually(all_closed, "the bindings are restored", seconds=120)
+            eventually(lambda: len(list(tmp_path.glob("note-*"))) >= 20, "the others run")
+        log = (tmp_path / "worker.log").read_text()
+    succeeded = [name for name in tasks for _ in range(log.count(f"[{name}] succeeded"))]
+    assert succeeded == tasks[10:]
+    assert {path.name for path in tmp_path.glob("note-*")} == {f"note-{n}" for n in range(10, 30)}
+    # Two bindings of the queue, and all else, are as before.
+    assert declared(vhost).without_taps() == before.without_taps()
+    rows = ScheduledMessage.objects.exclude(due_at=None)
+    due = {row.correlation_id: row.due_at for row in rows if row.due_at}
+    late = [
+        float((tmp_path / f"note-{number}").read_text()) - due[tasks[number]].timestamp()
+        for number in range(10, 30)
+    ]
+    print(f"late by {min(late):.3f} to {max(late):.3f} s")
+    assert -1 < min(late) <= max(late) < 3
+
+
+def delay_notes(vhost: Vhost, folder: Path, *, number: int, seconds: int) -> list[str]:
+    """The ids of so many tasks, of which each writes a file when it runs."""
+    code = (
+        "from tests.real_broker.celery_app import note\n"
+        f"for number in range({number}):\n"
+        f"    path = f'{folder}/note-{{number}}'\n"
+        f"    print(note.apply_async(args=[path], countdown={seconds}).id)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(vhost, "quorum"),
+        cwd=ROOT,
+        check=True,
+        timeout=CALL_SECONDS,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return done.stdout.split()
+
+
+def listed(follower: Follower) -> int:
+    """How many tasks wait, as far as the index has read."""
+    while follower.step():
+        pass
+    return ScheduledMessage.objects.filter(entered_at__isnull=False).count()
 
 
 def where(message: Message) -> tuple[str, str]:

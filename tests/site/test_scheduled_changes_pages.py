@@ -78,7 +78,7 @@ def test_a_queue_that_programs_bind_again_is_changed_with_the_risk_stated_and_co
     row: ScheduledMessage,
 ) -> None:
     params = delay_levels.store(levels.Params("celery", destinations="exchanges"))
-    Topology.objects.filter(pk=row.topology_id or 0).update(params=params)
+    Topology.objects.update(params=params)
     client = signed_in(Role.OPERATOR)
     page = client.get(reverse("scheduled_change"), new(row, "cancel")).content.decode()
     assert "If a Celery worker starts in these 12s, it binds “work” again." in page

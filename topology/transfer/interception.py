@@ -52,7 +52,7 @@ class Interception:
             [
                 Exchange(self.out, "fanout"),
                 Queue(self.name, arguments=Arguments(self._arguments())),
-                self.onward_binding,
+                self.forwarding,
             ]
         )
 
@@ -66,7 +66,7 @@ class Interception:
         return self.bindings[0].destination
 
     @property
-    def onward_binding(self) -> Binding:
+    def forwarding(self) -> Binding:
         """What leads the messages that are not intercepted, and those that are forwarded."""
         return Binding(self.out, self.queue, "")
 
@@ -209,7 +209,7 @@ def is_back(interception: Interception, management: Management) -> bool:
 
 def leads_on(interception: Interception, management: Management) -> bool:
     """Whether what is not intercepted, and what is forwarded, comes to the queue."""
-    return _is_bound(interception.onward_binding, management)
+    return _is_bound(interception.forwarding, management)
 
 
 def rejects_publishes(interception: Interception, management: Management) -> bool:

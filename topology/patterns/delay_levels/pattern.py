@@ -73,7 +73,7 @@ class DelayLevels(Pattern, parts=(parameters, objects, recognition)):
             case "nsb-v1" | "nsb-v2", "exchanges":
                 return "an NServiceBus endpoint starts"
             case "nsb-v1" | "nsb-v2", _:
-                return "an NServiceBus endpoint starts or sends a delayed message there"
+                return "an NServiceBus endpoint starts or sends a delayed message to this queue"
         return ""
 
     def exit_of(self, params: Params, destination: str) -> tuple[str, str]:
