@@ -108,8 +108,8 @@ def check_again(
 
 
 def is_read(row: ScheduledMessage) -> bool:
-    """Whether its delay queue is read to change it: no exchange is passed at its exit, or who
-    passes it would be counted from zero.
+    """Whether its delay queue is read to change it: no exchange is passed at its exit, or RabbitMQ
+    would count its attempts from zero.
     """
     try:
         if row.topology is None:
