@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from analytics.events import clean
 from delayboard.dead_letters.parking import park_request
@@ -24,9 +23,9 @@ from delayboard.dead_letters.replay.check.message_checker import (
 from delayboard.models import DeadLetterQueue, TargetMode
 from topology import audit
 from topology.broker.errors import NotFound, Refused, Unsupported
-from topology.broker.management.client import Management, path
+from topology.broker.management.client import Management
 from topology.broker.management.refresh import read_queue
-from topology.broker.management.schema import read_objects
+from topology.broker.management.shovels import Shovels
 from topology.definitions import Queue
 from topology.models import Broker
 from topology.routing.consumer import delivery_limit
@@ -54,8 +53,11 @@ class Move(NamedTuple):
 
 def read_move(broker: Broker, queue: str) -> Move | None:
     """The running or failed move of this queue. Raises MoveRefused without plugin, BrokerError."""
-    with _Shovels(broker.address) as shovels:
-        rows = shovels.read_status()
+    with Shovels(broker.address) as shovels:
+        try:
+            rows = shovels.read_status()
+        except NotFound as error:
+            raise MoveRefused(NO_PLUGIN) from error
     found = next((row for row in rows if row.get("name") == _name_shovel(queue)), None)
     if found is None:
         return None
@@ -72,21 +74,21 @@ def start_move(user: Any, broker: Broker, queue: str, target: str) -> None:
     """Move what is in the queue now to the queue `target`. Raises MoveRefused, BrokerError."""
     if read_move(broker, queue) is not None:
         raise MoveRefused("A shovel of Delayboard for this queue exists already. Stop it first.")
-    with _Shovels(broker.address) as shovels:
+    with Shovels(broker.address) as shovels:
         _check(shovels, broker, queue, target)
         with audit.recorded(
             user, "queue move started", broker=broker, what=queue, details={"target": target}
         ):
-            shovels.create(queue, target)
+            shovels.create(_name_shovel(queue), queue, target, prefetch=PREFETCH)
 
 
 def stop_move(user: Any, broker: Broker, queue: str) -> None:
     """Delete the shovel; unconfirmed messages stay in the queue. Raises BrokerError."""
     with (
-        _Shovels(broker.address) as shovels,
+        Shovels(broker.address) as shovels,
         audit.recorded(user, "queue move stopped", broker=broker, what=queue),
     ):
-        shovels.delete(queue)
+        shovels.delete(_name_shovel(queue))
 
 
 def explain_refusal(
@@ -155,40 +157,3 @@ def _check(shovels: Management, broker: Broker, queue: str, target: str) -> None
 
 def _name_shovel(queue: str) -> str:
     return f"delayboard move {queue}"
-
-
-class _Shovels(Management):
-    """The calls of the shovel plugin, for one vhost."""
-
-    def __enter__(self) -> _Shovels:
-        return self
-
-    def read_status(self) -> list[dict[str, Any]]:
-        """Raises MoveRefused where the plugin is disabled: then this path does not exist."""
-        try:
-            return read_objects(self._call("GET", path("shovels", self._address.vhost)))
-        except NotFound as error:
-            raise MoveRefused(NO_PLUGIN) from error
-
-    def create(self, queue: str, target: str) -> None:
-        """Between queues of this vhost. A URI without a host has no password (tag policymaker)."""
-        uri = f"amqp:///{quote(self._address.vhost, safe='')}"
-        value = {
-            "src-protocol": "amqp091",
-            "src-uri": uri,
-            "src-queue": queue,
-            "src-prefetch-count": PREFETCH,
-            "src-delete-after": "queue-length",
-            "dest-protocol": "amqp091",
-            "dest-uri": uri,
-            "dest-queue": target,
-            "dest-add-forward-headers": False,
-            "ack-mode": "on-confirm",
-        }
-        self._call("PUT", self._parameter(queue), {"value": value})
-
-    def delete(self, queue: str) -> None:
-        self._delete(self._parameter(queue))
-
-    def _parameter(self, queue: str) -> str:
-        return path("parameters", "shovel", self._address.vhost, _name_shovel(queue))

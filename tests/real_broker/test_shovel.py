@@ -14,6 +14,7 @@ from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management, path
+from topology.broker.management.shovels import Shovels
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Queue
 from topology.message import Publish
@@ -80,12 +81,12 @@ def test_a_refused_destination_moves_nothing(
 
 
 def test_a_shovel_that_waits_is_shown_and_stopped(broker: Broker, admin_user: User) -> None:
-    with shovel._Shovels(broker.address) as shovels:
+    with Shovels(broker.address) as shovels:
         # Nothing listens there: the shovel connects again and again.
         uri = "amqp://127.0.0.1:1"
         ends = {"src-uri": uri, "src-queue": "dead", "dest-uri": uri, "dest-queue": "work"}
         value = {"src-protocol": "amqp091", "dest-protocol": "amqp091", **ends}
-        shovels._call("PUT", shovels._parameter("dead"), {"value": value})
+        shovels._call("PUT", shovels._parameter("delayboard move dead"), {"value": value})
     eventually(lambda: shovel.read_move(broker, "dead") is not None, "it is listed")
     with pytest.raises(shovel.MoveRefused, match="exists already"):
         shovel.start_move(admin_user, broker, "dead", "work")
