@@ -57,8 +57,8 @@ def describe(
     common = built_in()[-1]
     stated = _read_facts(common, parts)
     if library is not None:
-        stated |= {name: value for name, value in _read_facts(library, parts).items() if value}
-    elif not any(stated.values()):
+        stated |= _read_facts(library, parts)
+    elif not stated:
         return None
     return Description((library or common).name, **stated)
 
@@ -72,7 +72,9 @@ def find_library(parts: Parts, own: Sequence[Convention] = ()) -> Convention | N
     """The convention of the library that wrote the message."""
     for convention in (*own, *built_in()):
         for row in convention.known_by:
-            if row and all(parts.get(pointer) is not None for pointer in row):
+            if not row or not all(map(parts.may_have, row)):
+                continue
+            if all(parts.get(pointer) is not None for pointer in row):
                 return convention
     return None
 
@@ -80,6 +82,9 @@ def find_library(parts: Parts, own: Sequence[Convention] = ()) -> Convention | N
 def _read_facts(convention: Convention, parts: Parts) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, facts in convention.facts.items():
-        read = (FORMS[fact.form](parts.get(fact.pointer)) for fact in facts)
-        values[name] = next((value for value in read if value is not None), None)
+        for fact in facts:
+            found = parts.get(fact.pointer)
+            if found is not None and (value := FORMS[fact.form](found)) is not None:
+                values[name] = value
+                break
     return values
