@@ -20,7 +20,7 @@ def propose_queues(broker: Broker, snapshot: Snapshot) -> Sequence[Candidate]:
     """Probable dead-letter queues without a decision, by name or structure; MOST at most."""
     decided = set(DeadLetterQueue.objects.filter(broker=broker).values_list("queue", flat=True))
     found = candidates(snapshot, destinations(broker, snapshot))
-    probable = (one for one in found if one.is_likely or one.is_abandoned)
+    probable = (one for one in found if one.is_likely or one.is_possible)
     return [one for one in probable if one.queue not in decided][:MOST]
 
 

@@ -87,7 +87,7 @@ MODULES = (
     Module(
         "topology/routing",
         (
-            "tests/delayboard/test_candidates.py",
+            "tests/topology/structure/test_feeds.py",
             "tests/topology/test_cycle.py",
             "tests/topology/test_loop_keys.py",
             "tests/topology/test_match.py",

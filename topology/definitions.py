@@ -29,10 +29,11 @@ DELAYED_TYPE, DELAY_HEADER = "x-delayed-message", "x-delay"
 # ?ERL_MAX_T of rabbit_exchange_type_delayed_message.erl, nearly fifty days; more is no delay.
 LONGEST_DELAY_MS = 4_294_967_295
 # How queues for failed messages are named: by NServiceBus, EasyNetQ, Wolverine, and behind the name
-# of a work queue by MassTransit, Spring Cloud Stream and people. Their structure does not show it.
+# of a work queue by MassTransit, Spring Cloud Stream, dramatiq and people. Structure alone does not
+# show it.
 _DEAD_LETTER_NAME = re.compile(
     r"error|EasyNetQ_Default_Error_Queue.*|wolverine-dead-letter-queue|.*_skipped"
-    r"|(?P<of>.*)[._-](?:dlq|dead(?:-?letters?)?|errors?|parking(?:-?lot)?|parked|given-?up)",
+    r"|(?P<of>.*)[._-](?:dlq|xq|dead(?:-?letters?)?|errors?|parking(?:-?lot)?|parked|given-?up)",
     re.IGNORECASE,
 )
 
@@ -186,6 +187,12 @@ class Queue:
         """The same as a duration."""
         ttl_ms = self.message_ttl_ms
         return None if ttl_ms is None else timedelta(milliseconds=ttl_ms)
+
+    @property
+    def deletes_after(self) -> timedelta | None:
+        """After what time RabbitMQ deletes a message of it: a TTL without a dead-letter exchange
+        is no delay. None where no message is deleted by its age."""
+        return self.message_ttl if self.dead_letter_exchange is None else None
 
     @property
     def dead_letter_exchange(self) -> str | None:

@@ -126,7 +126,8 @@ def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
     known = [queue for row in rows for queue in row.definitions.queues]
     seen = snapshots.poll(broker, patience=snapshots.ACTION_SECONDS).snapshot
     known = [*known, *(seen.definitions.queues if seen else ())]
-    return {q.name: q.message_ttl_ms for q in known if q.message_ttl_ms is not None}
+    waiting = (queue for queue in known if queue.deletes_after is None)
+    return {q.name: q.message_ttl_ms for q in waiting if q.message_ttl_ms is not None}
 
 
 def request_reports(outcome: ImportResult) -> tuple[list[date], list[date]]:

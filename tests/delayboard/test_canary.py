@@ -89,11 +89,11 @@ def watch(broker: Broker, queue: str = "dead") -> BackgroundTask:
 
 def test_the_longest_round_is_the_longest_way_through_delays_to_where_it_dies() -> None:
     snapshot = seen(RETRIES)
-    leading = observers.find_paths(snapshot)
+    paths = observers.find_paths(snapshot)
     # Not the time to live of the consumed queue, nor that of where it lies dead.
-    assert observers.estimate_longest(snapshot, leading, "orders", ["dead"]) == 30 * SECOND
-    assert observers.estimate_longest(snapshot, leading, "wait-1", ["dead"]) == 33 * SECOND
-    assert observers.estimate_longest(snapshot, leading, "gone", []) == timedelta(0)
+    assert observers.estimate_longest(snapshot, paths, "orders", ["dead"]) == 30 * SECOND
+    assert observers.estimate_longest(snapshot, paths, "wait-1", ["dead"]) == 33 * SECOND
+    assert observers.estimate_longest(snapshot, paths, "gone", []) == timedelta(0)
 
 
 def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
@@ -120,7 +120,8 @@ def test_the_waits_within_a_quorum_queue_are_counted_from_4_3_on(
         x_delivery_limit=4,
     )
     snapshot = seen(Definitions.of([queue]), version=version)
-    assert observers.estimate_longest(snapshot, {}, "orders") == seconds * SECOND
+    paths = observers.find_paths(snapshot)
+    assert observers.estimate_longest(snapshot, paths, "orders") == seconds * SECOND
 
 
 def test_what_is_handed_to_a_delay_comes_later_by_that_much(broker: Broker) -> None:

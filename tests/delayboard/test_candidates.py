@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import string
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -11,17 +10,13 @@ from hypothesis import strategies as st
 
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.dead_letters.queues.failures import find_failed, note_failures
-from delayboard.dead_letters.queues.feeds import feeds
 from delayboard.retention.table import FAILURE_QUEUES
 from tests.builders import make_broker
 from tests.topology.builders import PAIR, a_queue, a_snapshot
 from topology import snapshots
-from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.patterns.table import PATTERNS
-from topology.routing.death_reasons import reasons
 from topology.snapshot import QueueNumbers
-
-NEWEST = (4, 3, 6)
 
 
 def consumed(*names: str) -> dict[str, QueueNumbers]:
@@ -55,7 +50,11 @@ def test_what_is_fed_by_failures_and_read_by_nobody_is_proposed_the_deepest_firs
 @pytest.mark.parametrize(
     ("queue", "numbers", "why"),
     [
-        (a_queue("dead", ttl=5000), {}, "delay queue: messages expire"),
+        (
+            a_queue("dead", ttl=5000, dlx="", key="work"),
+            {},
+            "delay queue: messages wait here and then move on",
+        ),
         (a_queue("dead", type="stream"), {}, "stream: consumers remove no messages"),
         (a_queue("dead"), consumed("dead"), "work queue: has consumers"),
     ],
@@ -110,105 +109,6 @@ def test_names_of_error_queues_come_first_among_the_others() -> None:
     assert not any(one.is_likely for one in reported.values())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "consumers", "version", "reported"),
-    [
-        ({}, 0, NEWEST, ("rejected",)),
-        ({"ttl": 5}, 0, NEWEST, ("expired",)),
-        ({"ttl": 5}, 1, NEWEST, ("rejected", "expired")),
-        ({"x_max_length": 5}, 0, NEWEST, ("rejected", "maxlen")),
-        ({"x_max_length_bytes": 5, "x_overflow": "reject-publish"}, 0, NEWEST, ("rejected",)),
-        (
-            {"x_max_length": 5, "x_overflow": "reject-publish-dlx"},
-            0,
-            NEWEST,
-            ("rejected", "maxlen"),
-        ),
-        ({"ttl": 5, "x_max_length": 5}, 0, NEWEST, ("expired", "maxlen")),
-        ({"type": "quorum"}, 0, NEWEST, ("rejected", "delivery_limit")),
-        ({"type": "quorum"}, 0, (3, 10, 8), ("rejected",)),
-        ({"type": "quorum", "x_delivery_limit": 5}, 0, (3, 10, 8), ("rejected", "delivery_limit")),
-        ({"type": "quorum", "x_delivery_limit": -1}, 0, NEWEST, ("rejected",)),
-        ({"type": "quorum", "ttl": 5}, 0, NEWEST, ("expired",)),
-        ({"type": "stream"}, 0, NEWEST, ()),
-    ],
-)
-def test_for_which_reasons_messages_can_die(
-    arguments: dict[str, Any], consumers: int, version: tuple[int, ...], reported: tuple[str, ...]
-) -> None:
-    numbers = QueueNumbers(consumers=consumers)
-    assert reasons(a_queue("q", dlx="", **arguments), numbers, version) == reported
-
-
-def sentences(target: str, *objects: BrokerObject, **numbers: QueueNumbers) -> list[str]:
-    fed = feeds(a_snapshot(Definitions.of(objects), numbers))
-    return [feed.sentence for feed in fed.get(target, ())]
-
-
-def test_how_a_queue_is_fed_in_words() -> None:
-    objects: list[BrokerObject] = [
-        Exchange("dlx", "topic"),
-        Binding("dlx", "dead", "dead.#"),
-        a_queue("dead"),
-        a_queue("a", dlx="dlx", key="dead.a", x_max_length=5),
-        a_queue("hold", ttl=5, dlx="", key="dead"),
-    ]
-    assert sentences("dead", *objects) == [
-        "From “a” when consumers reject messages (rejected) or the queue is full (maxlen), "
-        "through the exchange “dlx” with routing key “dead.a”.",
-        "From “hold” when messages expire (expired), through the default exchange.",
-    ]
-
-
-def test_many_queues_are_counted() -> None:
-    objects = [a_queue("dead"), *(a_queue(f"q{n:02}", dlx="", key="dead") for n in range(20))]
-    (reported,) = sentences("dead", *objects)
-    assert reported.startswith("From “q00”, “q01”, “q02” and 17 more queues when")
-
-
-def own_keys(exchange_type: str, bound: str, work: BrokerObject) -> list[str]:
-    return sentences(
-        "dead",
-        Exchange("orders", "topic"),
-        Exchange("dlx", exchange_type),
-        Binding("dlx", "dead", bound),
-        a_queue("dead"),
-        a_queue("work", dlx="dlx"),
-        work,
-    )
-
-
-def test_messages_that_keep_their_keys_go_where_these_lead() -> None:
-    literal = Binding("orders", "work", "order.placed")
-    pattern = Binding("orders", "work", "order.*")
-    assert own_keys("direct", "order.placed", literal)
-    assert own_keys("direct", "work", literal), "what comes by the queue's name"
-    assert not own_keys("direct", "invoice", literal)
-    assert own_keys("direct", "order.paid", pattern), "any key may come by a pattern"
-    assert own_keys("fanout", "", literal) == [
-        "From “work” when consumers reject messages (rejected), through the exchange “dlx”."
-    ]
-    (reported,) = own_keys("topic", "order.#", literal)
-    assert reported.endswith("through the exchange “dlx” with the original routing key.")
-
-
-def test_a_message_is_followed_through_exchanges_and_alternates() -> None:
-    objects: list[BrokerObject] = [
-        Exchange("dlx", arguments=Arguments({"alternate-exchange": "rest"})),
-        Exchange("rest", "fanout"),
-        Exchange("behind", "fanout"),
-        Binding("rest", "behind", "", destination_is_queue=False),
-        Binding("behind", "dead", ""),
-        a_queue("dead"),
-        a_queue("work", dlx="dlx", key="anything"),
-    ]
-    assert sentences("dead", *objects)
-
-
-def test_a_dead_letter_exchange_that_is_not_there_feeds_nothing() -> None:
-    assert sentences("dead", a_queue("work", dlx="gone", key="dead"), a_queue("dead")) == []
-
-
 NAMES = st.text(string.ascii_letters + "*#. \u202e\x00", min_size=1, max_size=5)
 QUEUES = st.builds(
     a_queue,
@@ -243,25 +143,14 @@ def test_whatever_a_vhost_holds_every_queue_is_told_of_once(
     assert all(feed.sentence.endswith(".") for one in reported for feed in one.feeds)
 
 
-def test_ten_thousand_queues_behind_one_exchange_are_grouped_and_not_multiplied() -> None:
-    bound = [f"q{n:05}" for n in range(10_000)]
-    objects: list[BrokerObject] = [
-        Exchange("dlx", "topic"),
-        a_queue("dead"),
-        Binding("dlx", "dead", "#"),
-    ]
-    objects += [a_queue(name, dlx="dlx") for name in bound]
-    fed = feeds(a_snapshot(Definitions.of(objects)))
-    (feed,) = fed["dead"]
-    assert len(feed.queues) == 10_000
-
-
 def test_a_queue_for_messages_that_consumers_give_up_is_proposed_by_its_name() -> None:
-    reported = found(a_queue("orders_parked"), a_queue("orders"), a_queue("fed.dead", ttl=5000))
-    assert reported["orders_parked"].is_abandoned
-    assert not reported["orders"].is_abandoned
-    assert not reported["fed.dead"].is_abandoned
-    assert not found(a_queue("a_parked"), **consumed("a_parked"))["a_parked"].is_abandoned
+    reported = found(
+        a_queue("orders_parked"), a_queue("orders"), a_queue("fed.dead", type="stream")
+    )
+    assert reported["orders_parked"].is_possible
+    assert not reported["orders"].is_possible
+    assert not reported["fed.dead"].is_possible
+    assert not found(a_queue("a_parked"), **consumed("a_parked"))["a_parked"].is_possible
 
 
 @pytest.mark.django_db

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +31,7 @@ from topology.patterns.hold_queues.recognize import is_held_for
 from topology.patterns.pattern import Use
 from topology.routing.context import Circumstances, merge_consumers
 from topology.routing.cycle import Reason
-from topology.routing.death_reasons import reasons
+from topology.routing.death_reasons import find_reasons
 from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import Unknown
@@ -41,6 +41,7 @@ from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.queue_wait import Dies
 from topology.routing.walk import follow, leave
 from topology.snapshot import QueueNumbers, Report, Snapshot
+from topology.structure.ends import Ends, find_ends
 
 # Of a queue with more bindings some keys stand for all.
 MOST_KEYS = 5
@@ -136,8 +137,14 @@ class Context:
         return sorted(found - {queue.name} or found)
 
     def reasons(self, queue: Queue) -> Sequence[Reason]:
-        numbers = self.snapshot.numbers.get(queue.name, QueueNumbers())
-        return reasons(queue, numbers, self.version)
+        is_delay = queue.name in self.ends.delays
+        is_consumed = self.is_consumed(queue)
+        return find_reasons(queue, self.version, is_delay=is_delay, is_consumed=is_consumed)
+
+    @cached_property
+    def ends(self) -> Ends:
+        """Where failed messages end."""
+        return find_ends(self.snapshot)
 
     @cached_property
     def deaths(self) -> Sequence[Death]:
@@ -174,19 +181,10 @@ class Context:
     def fed_by_deaths(self) -> Mapping[str, Sequence[Queue]]:
         """The queues whose messages may die into one, by its name."""
         found: dict[str, list[Queue]] = {}
-        behind: dict[str, frozenset[str]] = {}
-        for queue in self.dead_lettering:
-            exchange, key = queue.dead_letter_exchange or "", queue.dead_letter_routing_key
-            targets: Iterable[str] = (key or "",)
-            if exchange:
-                if exchange not in behind:
-                    leaving = self.index.definitions.leaving(exchange)
-                    queues = (one.destination for one in leaving if one.destination_is_queue)
-                    behind[exchange] = frozenset(queues)
-                targets = behind[exchange]
-            for target in targets:
-                if target in self.index.queues and target != queue.name:
-                    found.setdefault(target, []).append(queue)
+        for target, into in self.ends.feeds.items():
+            names = {name for feed in into for name in feed.queues} - {target}
+            if names:
+                found[target] = [self.index.queues[name] for name in sorted(names)]
         return found
 
     @cached_property
@@ -238,7 +236,7 @@ class Context:
         return queue is not None and queue.message_ttl_ms is not None
 
     def is_consumed(self, queue: Queue) -> bool:
-        return queue.name in self.snapshot.consumed
+        return queue.name in self.ends.consumed
 
     def set_by(self, queue: Queue, argument: str) -> str:
         """Who gives the value that is in force: "argument", or the policy by its name."""

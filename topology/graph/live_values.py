@@ -120,7 +120,8 @@ def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = F
         return "empty"
     if numbers.consumers:
         return "busy"
-    if queue.message_ttl_ms is not None or (may_delay(queue) and numbers.consumers == 0):
+    is_delay = queue.message_ttl_ms is not None and queue.deletes_after is None
+    if is_delay or (may_delay(queue) and numbers.consumers == 0):
         return "waiting"
     # No statement about consumers when RabbitMQ did not report them.
     return "busy" if numbers.consumers is None else "no_consumer"

@@ -5,27 +5,29 @@ from __future__ import annotations
 from topology.definitions import Queue
 from topology.routing.consumer import delivery_limit
 from topology.routing.cycle import Reason
-from topology.snapshot import QueueNumbers
 
 
-def reasons(queue: Queue, numbers: QueueNumbers, version: tuple[int, ...]) -> tuple[Reason, ...]:
-    """The reasons for which messages can die in a queue, by its arguments and consumers.
+def find_reasons(
+    queue: Queue, version: tuple[int, ...], *, is_delay: bool, is_consumed: bool
+) -> tuple[Reason, ...]:
+    """The reasons for which messages can die in a queue, by its arguments.
 
-    A queue with a TTL and without consumers is a delay queue: nobody rejects there. A message's
-    own expiration is unknown here. Source: RabbitMQ's documentation, “Dead Letter Exchanges”;
-    reject-publish refuses new messages and dead-letters none.
+    Nobody rejects in a delay queue, and messages leave it by expiring although it may have no TTL:
+    then their own expirations end. Of another queue a message's own expiration is unknown here. A
+    TTL of 0 without consumers lets nobody read. Source: RabbitMQ's documentation, “Dead Letter
+    Exchanges”; reject-publish refuses new messages and dead-letters none.
     """
     if queue.type == "stream":
         return ()
-    is_delay = queue.message_ttl_ms is not None and not numbers.consumers
+    is_read = not is_delay and (is_consumed or queue.message_ttl_ms != 0)
     found: list[Reason] = []
-    if not is_delay:
+    if is_read:
         found.append("rejected")
-    if queue.message_ttl_ms is not None:
+    if is_delay or queue.message_ttl_ms is not None:
         found.append("expired")
     if _drops_when_full(queue):
         found.append("maxlen")
-    if not is_delay and delivery_limit(queue, version) is not None:
+    if is_read and delivery_limit(queue, version) is not None:
         found.append("delivery_limit")
     return tuple(found)
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.queues.candidates import NOT_FED, Candidate
+from delayboard.dead_letters.queues.candidates import Candidate
 from delayboard.dead_letters.queues.failures import find_failed
 from delayboard.dead_letters.queues.growth import Growth, growths
 from delayboard.dead_letters.queues.search_text import make_query
@@ -22,12 +22,18 @@ from topology.models import Broker, State, Topology
 from topology.models.work import ENDED
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.structure.ends import find_ends
 
 # More parked messages than this are not counted, to keep the page quick.
 COUNTED = 10_000
 LONGEST_NAME = 255
 TAP = "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
 STREAM = "Delayboard cannot take messages from a stream: reading a stream removes no message."
+
+DELAY = (
+    "This is a delay queue: its messages leave by themselves. Mark the queue in which failed "
+    "messages end."
+)
 
 
 class Undecided(Exception):
@@ -66,8 +72,8 @@ class Line:
     def is_proposed(self) -> bool:
         if self.row is not None or self.candidate is None:
             return False
-        is_abandoned = self.has_failures and self.candidate.why == NOT_FED
-        return self.candidate.is_likely or self.candidate.is_abandoned or is_abandoned
+        one = self.candidate
+        return one.is_likely or one.is_possible or (self.has_failures and one.is_unfed)
 
     @property
     def is_excluded(self) -> bool:
@@ -224,4 +230,8 @@ def _explain_problem(
         return f"{broker.name} has no queue with this name."
     if is_confirmed and queue.type == "stream":
         return STREAM
+    if is_confirmed and queue.message_ttl_ms is not None:
+        ends = find_ends(snapshot)
+        if name in ends.delays and name not in ends.failing:
+            return DELAY
     return ""

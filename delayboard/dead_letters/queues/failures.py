@@ -14,7 +14,7 @@ from time import monotonic
 from django.utils import timezone
 
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.queues.candidates import NOT_FED, Candidate
+from delayboard.dead_letters.queues.candidates import Candidate
 from delayboard.models import DeadLetterQueue, FailureQueue
 from topology import audit
 from topology.access import User
@@ -38,7 +38,7 @@ class Checked:
 
 
 def select_queues(broker: Broker, found: Iterable[Candidate]) -> list[str]:
-    """The undecided classic queues with messages, without consumers, TTL and deaths into them.
+    """The undecided classic queues with messages, without consumers and deaths into them.
 
     A peek at such a queue costs no delivery and withholds its messages from nobody.
     """
@@ -48,7 +48,7 @@ def select_queues(broker: Broker, found: Iterable[Candidate]) -> list[str]:
         one.queue
         for one in found
         if one.type == "classic"
-        and one.why == NOT_FED
+        and one.is_unfed
         and one.numbers.messages
         and one.numbers.consumers == 0
         and one.queue not in known

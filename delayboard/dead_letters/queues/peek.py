@@ -129,7 +129,8 @@ def is_free(queue: Queue, snapshot: Snapshot) -> bool:
     numbers, found = snapshot.numbers.get(queue.name), permission(queue, snapshot)
     is_unused = numbers is not None and numbers.consumers == 0
     is_reordered = queue.type == "quorum" and _is_unlimited(queue)
-    has_cost = found.budget is not None or queue.message_ttl_ms is not None or is_reordered
+    is_delaying = queue.message_ttl_ms is not None and queue.deletes_after is None
+    has_cost = found.budget is not None or is_delaying or is_reordered
     return found.allowed and is_unused and not has_cost
 
 

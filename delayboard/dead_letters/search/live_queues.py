@@ -52,7 +52,7 @@ def select_queues(
     costly: list[str] = []
     for one in found:
         queue = snapshot.definitions.queue(one.queue)
-        is_meant = decided.get(one.queue, one.is_likely or one.is_abandoned)
+        is_meant = decided.get(one.queue, one.is_likely or one.is_possible)
         if queue is None or not is_meant or not one.numbers.messages:
             continue
         if fold(name) in fold(one.queue):

@@ -14,18 +14,18 @@ from django.views.decorators.http import require_safe
 from delayboard.dead_letters.parked import group_trend, groups
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.dead_letters.queues.confirmed import Queues, destinations, queues
-from delayboard.dead_letters.queues.feeds import Feeds, feeds
 from delayboard.models import MessageGroup
 from topology import access, redaction, snapshots
 from topology.models import Broker, Role
 from topology.redaction import Redaction
 from topology.snapshots import Latest
+from topology.structure.ends import Ends, find_ends
 from topology.views.cache import SnapshotCache
 
 # A page of ten thousand queues takes a second and three megabytes.
 MOST_CANDIDATES = 300
 
-_fed = SnapshotCache[Feeds]()
+_ends = SnapshotCache[Ends]()
 
 
 @dataclass(frozen=True)
@@ -122,5 +122,5 @@ def find_candidates(broker: Broker, known: Latest) -> list[Candidate] | None:
     snapshot = known.snapshot
     if snapshot is None:
         return None
-    fed = _fed.get(broker.pk, snapshot, lambda: feeds(snapshot))
-    return candidates(snapshot, destinations(broker, snapshot), fed)
+    ends = _ends.get(broker.pk, snapshot, lambda: find_ends(snapshot))
+    return candidates(snapshot, destinations(broker, snapshot), ends)

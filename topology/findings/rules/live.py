@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from topology.content.text import count_of
 from topology.definitions import Queue, is_tap
+from topology.delays import format_delay
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
@@ -175,17 +176,15 @@ def _find_unread(context: Context) -> Iterator[Hit]:
         if number := context.numbers(one).messages or 0:
             messages = count_of(number, "message", "is")
             sentence = f"{messages} waiting in “{one.name}”, and no consumer reads them."
+            if one.deletes_after is not None:
+                sentence += f" RabbitMQ deletes each after {format_delay(one.deletes_after)}."
             yield Hit("", number_evidence(one, "messages", number, sentence))
 
 
 def _dead_letter_queues(context: Context) -> Iterator[Queue]:
-    """Where dead letters end, without a consumer."""
+    """Where failed messages end. It may have consumers that RabbitMQ did not report."""
     for one in context.queues:
-        is_end = one.dead_letter_exchange is None and one.message_ttl_ms is None
-        feeders = context.fed_by_deaths.get(one.name, ())
-        # What a delay feeds is a work queue.
-        is_work = any(feeder.message_ttl_ms is not None for feeder in feeders)
-        if is_end and feeders and not is_work and context.numbers(one).consumers == 0:
+        if context.ends.is_end(one) and context.numbers(one).consumers == 0:
             yield one
 
 

@@ -33,8 +33,8 @@ def discards(context: Context, one: Queue) -> bool:
     replies.
     """
     is_lasting = one.durable and not one.auto_delete and EXPIRES not in one.arguments
-    is_discarding = one.message_ttl_ms is not None and one.dead_letter_exchange is None
-    return is_lasting and is_discarding and one.type != "stream" and not context.is_consumed(one)
+    is_discarding = one.deletes_after is not None and one.type != "stream"
+    return is_lasting and is_discarding and not context.is_consumed(one)
 
 
 def _find_discarding(context: Context) -> Iterator[Hit]:

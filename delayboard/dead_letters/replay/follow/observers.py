@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from analytics.models import Firehose
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.queues.feeds import feeds
 from delayboard.models import BackgroundTask, DeadLetterQueue, ReplayBatch, ReplayRoute
 from delayboard.models.background_task import task_key
 from topology.definitions import MAXIMUM_TTL_MS, Queue, is_own_queue
@@ -19,13 +18,12 @@ from topology.patterns.table import find_retry_kinds
 from topology.routing.consumer import delivery_limit
 from topology.routing.walk import Index, walk
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.structure.ends import Ends, find_ends
 
 # A mesh of queues has more ways than time.
 MOST_STEPS = 20_000
 LONGEST_PATH = 50
 MOST_RETRIES = 1000
-# The queues that messages die into, by the queue in which they die.
-Paths: TypeAlias = Mapping[str, Sequence[str]]
 # Of more targets, and of more of its messages' queues, only the first are looked at.
 MOST_ROUTES = 200
 MOST_ITEMS = 1000
@@ -33,6 +31,13 @@ NAMED = 3
 # Nobody waits longer for the first ones.
 LONGEST_ROUND = timedelta(days=30)
 ZERO = timedelta(0)
+
+
+class Paths(NamedTuple):
+    """`leading` are the queues that messages die into, by the queue in which they die."""
+
+    leading: Mapping[str, Sequence[str]]
+    ends: Ends
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,19 @@ class Scene:
     snapshot: Snapshot
     routes: Sequence[ReplayRoute]
     starts: Sequence[Reached]
-    leading: Paths
+    paths: Paths
     ends: Sequence[str]
 
 
 def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
     # In the order of the index routes_by_number, and no further, or all would be sorted.
     routes = list(batch.routes.order_by("-items_number")[:MOST_ROUTES])
-    leading = find_paths(snapshot)
+    paths = find_paths(snapshot)
     starts = find_reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
     # Queues with its dead letters, whatever their structure shows.
     items = batch.items.filter(position__lte=MOST_ITEMS, parked_message__isnull=False).order_by()
     parked_from = set(items.values_list("parked_message__queue", flat=True))
-    found = set(find_dead_ends(leading, {one.queue for one in starts})) | parked_from
+    found = set(find_dead_ends(snapshot, paths, {one.queue for one in starts})) | parked_from
     rows = DeadLetterQueue.objects.filter(broker=batch.broker)
     confirmed = dict(rows.values_list("queue", "is_confirmed"))
     ends = [
@@ -65,7 +70,7 @@ def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
         for name in sorted(found)
         if confirmed.get(name, True) and not is_own_queue(name) and snapshot.definitions.queue(name)
     ]
-    return Scene(snapshot, routes, starts, leading, ends)
+    return Scene(snapshot, routes, starts, paths, ends)
 
 
 def estimate_round(batch: ReplayBatch, seen: Scene) -> timedelta:
@@ -75,7 +80,7 @@ def estimate_round(batch: ReplayBatch, seen: Scene) -> timedelta:
     rounds = [
         max(one.after, delay)
         + max(
-            estimate_longest(seen.snapshot, seen.leading, one.queue, seen.ends),
+            estimate_longest(seen.snapshot, seen.paths, one.queue, seen.ends),
             known.get(one.queue, ZERO),
         )
         for one in seen.starts
@@ -185,12 +190,14 @@ class Reached(NamedTuple):
 
 def find_paths(snapshot: Snapshot) -> Paths:
     """The paths of every queue with a dead-letter exchange, without Delayboard's taps."""
+    ends = find_ends(snapshot)
     found: dict[str, list[str]] = {}
-    for target, into in feeds(snapshot).items():
+    for target, into in ends.feeds.items():
         for feed in into:
             for source in feed.queues:
                 found.setdefault(source, []).append(target)
-    return {source: tuple(dict.fromkeys(targets)) for source, targets in found.items()}
+    leading = {source: tuple(dict.fromkeys(targets)) for source, targets in found.items()}
+    return Paths(leading, ends)
 
 
 def find_reached(snapshot: Snapshot, targets: Iterable[tuple[str, str]]) -> list[Reached]:
@@ -206,7 +213,7 @@ def find_reached(snapshot: Snapshot, targets: Iterable[tuple[str, str]]) -> list
 
 
 def estimate_longest(
-    snapshot: Snapshot, leading: Paths, start: str, ends: Collection[str] = ()
+    snapshot: Snapshot, paths: Paths, start: str, ends: Collection[str] = ()
 ) -> timedelta:
     """The longest time from a failure in `start` to where it dies for good or comes back.
 
@@ -221,28 +228,31 @@ def estimate_longest(
         queue = queues.queue(name)
         if queue is None or name in ends or steps > MOST_STEPS or len(passed) > LONGEST_PATH:
             return ZERO
-        further = leading.get(name, ())
+        further = paths.leading.get(name, ())
         rest = [follow(to, passed | {name}) for to in further if to not in passed and to != name]
-        left = _estimate_wait(snapshot, queue) if further else ZERO
+        left = (queue.message_ttl or ZERO) if further and name in paths.ends.delays else ZERO
         return left + max(rest, default=ZERO) + _estimate_retries(queue, snapshot.version_tuple)
 
     return follow(start, frozenset())
 
 
-def find_dead_ends(leading: Paths, starts: Collection[str]) -> list[str]:
-    """The queues in which what fails in `starts` comes to lie for good."""
+def find_dead_ends(snapshot: Snapshot, paths: Paths, starts: Collection[str]) -> list[str]:
+    """The queues in which what fails in `starts` comes to lie for good.
+
+    Dead-letter queues, and those of which only a consumer takes it, which may be the parker.
+    """
     seen, waiting = set(starts), list(starts)
     while waiting:
-        fresh = [to for to in leading.get(waiting.pop(), ()) if to not in seen]
+        fresh = [to for to in paths.leading.get(waiting.pop(), ()) if to not in seen]
         seen.update(fresh)
         waiting += fresh
-    return sorted(name for name in seen if name not in starts and not leading.get(name))
-
-
-def _estimate_wait(snapshot: Snapshot, queue: Queue) -> timedelta:
-    """In a queue that nobody consumes its messages wait until they expire."""
-    is_delay = queue.message_ttl_ms is not None and queue.name not in snapshot.consumed
-    return timedelta(milliseconds=queue.message_ttl_ms or 0) if is_delay else ZERO
+    found = filter(None, map(snapshot.definitions.queue, seen - set(starts)))
+    return sorted(
+        queue.name
+        for queue in found
+        if paths.ends.is_end(queue)
+        or not (queue.name in paths.ends.delays or paths.leading.get(queue.name))
+    )
 
 
 def _estimate_retries(queue: Queue, version: tuple[int, ...]) -> timedelta:

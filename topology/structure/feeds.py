@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from topology.content.text import count_text
+from topology.definitions import Definitions
 from topology.routing.cycle import Reason
-from topology.routing.death_reasons import reasons
+from topology.routing.death_reasons import find_reasons
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import match
 from topology.routing.matching.message_keys import MessageKeys
-from topology.snapshot import QueueNumbers, Snapshot
 
 # Deaths that are failures; an expiry is the end of a delay.
 FAILURES = ("rejected", "maxlen", "delivery_limit")
@@ -32,7 +33,8 @@ class Feed:
     """Queues whose messages are dead-lettered into another by one route, for the same reasons.
 
     `routing_key` None means the messages' own keys; `key_matters` is false when the exchange
-    ignores keys.
+    ignores keys. `is_failure`: messages that failed in these queues come this way. What leaves a
+    delay queue did not fail there, not even when the queue is full.
     """
 
     queues: tuple[str, ...]
@@ -40,10 +42,7 @@ class Feed:
     exchange: str
     routing_key: str | None
     key_matters: bool = True
-
-    @property
-    def is_failure(self) -> bool:
-        return any(reason in FAILURES for reason in self.reasons)
+    is_failure: bool = False
 
     @property
     def sentence(self) -> str:
@@ -74,29 +73,39 @@ def _key(routing_key: str | None) -> str:
     return f"routing key “{routing_key}”" if routing_key else "an empty routing key"
 
 
-def feeds(snapshot: Snapshot) -> Feeds:
-    """What dies into each queue, by its name, failures first; Delayboard's taps aside."""
-    index = Index(snapshot.definitions.without_taps())
-    numbers, version = snapshot.numbers, snapshot.version_tuple
-    queues_by_route: dict[tuple[str, str | None, tuple[Reason, ...]], list[str]] = {}
+def find_feeds(
+    found: Definitions,
+    consumed: AbstractSet[str],
+    delays: Collection[str],
+    version: tuple[int, ...],
+) -> Feeds:
+    """What dies into each queue, by its name, failures first; Delayboard's taps aside.
+
+    `found` has policies folded into the arguments, `consumed` are the queues with consumers,
+    `delays` the delay queues.
+    """
+    index = Index(found.without_taps())
+    queues_by_route: dict[tuple[str, str | None, tuple[Reason, ...], bool], list[str]] = {}
     for queue in sorted(index.queues.values(), key=lambda queue: queue.name):
         if queue.dead_letter_exchange is None:
             continue
-        why = reasons(queue, numbers.get(queue.name, QueueNumbers()), version)
+        is_delay = queue.name in delays
+        why = find_reasons(queue, version, is_delay=is_delay, is_consumed=queue.name in consumed)
         if why:
-            route = (queue.dead_letter_exchange, queue.dead_letter_routing_key, why)
+            is_failure = not is_delay and any(reason in FAILURES for reason in why)
+            route = (queue.dead_letter_exchange, queue.dead_letter_routing_key, why, is_failure)
             queues_by_route.setdefault(route, []).append(queue.name)
-    found: dict[str, list[Feed]] = {}
+    feeds: dict[str, list[Feed]] = {}
     keys = _Keys(index, version)
-    for (exchange, key, why), names in queues_by_route.items():
+    for (exchange, key, why, is_failure), names in queues_by_route.items():
         for target, sources in keys.reached(exchange, key, names):
             sees = index.exchanges.get(exchange)
             matters = sees is None or kind_of(sees) in ("direct", "topic")
-            feed = Feed(tuple(sources), why, exchange, key, matters)
-            found.setdefault(target, []).append(feed)
-    for each in found.values():
+            feed = Feed(tuple(sources), why, exchange, key, matters, is_failure)
+            feeds.setdefault(target, []).append(feed)
+    for each in feeds.values():
         each.sort(key=lambda feed: (not feed.is_failure, feed.queues))
-    return found
+    return feeds
 
 
 class _Keys:
