@@ -306,6 +306,7 @@ def _add_rows(
     name = {"name": queue}
     scene.add("queue", "dead_letter_queue", broker.slug, query=name)
     scene.add("queue-look", "dead_letter_queue", broker.slug, query=name, act=_look)
+    scene.add("queue-move", "move_queue", broker.slug, query=name)
     scene.add("live-search", "live_search", broker.slug, act=_search_live)
     causes = ["shop.NoStock", "System.TimeoutException"] if queue == PARKED else crowd(60)
     group = died.groups(broker, scene.user, queue, causes)

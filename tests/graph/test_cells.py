@@ -4,7 +4,7 @@ import pytest
 
 from tests.graph.pictures import LADDER, bound, level_set, pair, seen
 from topology.content.text import count_text
-from topology.definitions import Arguments, Binding, Definitions, Queue
+from topology.definitions import Arguments, ArgumentValue, Binding, Definitions, Queue
 from topology.graph.edges import edges_of
 from topology.graph.live_values import (
     MARK_WORDS,
@@ -43,7 +43,12 @@ def test_small_rates_keep_a_digit_and_none_looks_like_zero(rate: float | None, t
         ({}, QueueNumbers(messages=1, consumers=1), "busy"),
         ({}, QueueNumbers(messages=1, consumers=0), "no_consumer"),
         ({"x-dead-letter-exchange": ""}, QueueNumbers(messages=1, consumers=0), "no_consumer"),
-        ({"x-message-ttl": 1000}, QueueNumbers(messages=1, consumers=0), "waiting"),
+        (
+            {"x-message-ttl": 1000, "x-dead-letter-exchange": ""},
+            QueueNumbers(messages=1, consumers=0),
+            "waiting",
+        ),
+        ({"x-message-ttl": 1000}, QueueNumbers(messages=1, consumers=0), "no_consumer"),
         ({"x-max-length": 5}, QueueNumbers(messages=5, consumers=1), "full"),
         ({}, QueueNumbers(messages=1, consumers=1, state="down"), "down"),
         ({}, QueueNumbers(state="minority"), "down"),
@@ -51,7 +56,7 @@ def test_small_rates_keep_a_digit_and_none_looks_like_zero(rate: float | None, t
     ],
 )
 def test_a_queue_is_in_one_state(
-    arguments: dict[str, int], numbers: QueueNumbers | None, mark: str
+    arguments: dict[str, ArgumentValue], numbers: QueueNumbers | None, mark: str
 ) -> None:
     assert queue_mark(Queue("q", arguments=Arguments(arguments)), numbers) == mark
     assert mark in MARK_WORDS

@@ -42,7 +42,7 @@ def names_of(ends: Ends, snapshot: Snapshot) -> tuple[set[str], set[str]]:
     ("client", "delays", "dead", "hinted"),
     [
         ("celery", LEVELS, set(), set()),
-        ("dramatiq", set(), {"shop.orders.XQ"}, set()),
+        ("dramatiq", {"shop.orders.DQ"}, {"shop.orders.XQ"}, set()),
         ("faststream", {"shop.delay", "shop.retry"}, set(), {"shop.errors"}),
         ("golevelup", {"shop.delay.60000", "shop.delay.120000"}, {"shop.failed"}, set()),
         ("kombu", {"shop.retry", "shop.delay.60000", "shop.delay.120000"}, set(), set()),
