@@ -137,7 +137,7 @@ class Recorder:
             int(delivery.received_at.timestamp() * 1000),
             message.body,
         )
-        return self.topology.pattern.read_copy(self._params, copy)
+        return self.topology.pattern.read(self._params, copy)
 
 
 class QueueRecorder(Recorder):

@@ -164,7 +164,7 @@ def test_an_empty_binding_key_is_not_read_as_the_name() -> None:
     native = only(Definitions(quorum.exchanges, quorum.queues) | empty)
     assert (native.kind, chain_of(native.params).is_native) == ("retry_chain", True)
     published = Copy("", native.params.queues[0], {})
-    assert KINDS[native.kind].read_copy(native.params, published) is None
+    assert KINDS[native.kind].read(native.params, published) is None
     assert only(quorum).kind == "quorum_retry"
 
 

@@ -6,7 +6,7 @@ import json
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, lru_cache
 from pathlib import Path
@@ -288,18 +288,6 @@ class Pattern(ABC):
     def read(self, params: Any, copy: Copy) -> Reading | None:
         """What a tapped copy means; None when it is none of this topology's."""
         return _read_by(self, params).read(copy)
-
-    def read_copy(self, params: Any, copy: Copy) -> Reading | None:
-        """`read`, where an expiration of the message ends its first wait before the queue's TTL."""
-        reading = self.read(params, copy)
-        stated = copy.expiration or ""
-        if reading is None or reading.phase != "entry" or not stated.isdecimal():
-            return reading
-        queue = self.definitions(params).queue(reading.queue)
-        ttl_ms = queue.message_ttl_ms if queue else None
-        if ttl_ms is None or (own_ms := int(stated)) >= ttl_ms:
-            return reading
-        return replace(reading, delay=reading.delay - timedelta(milliseconds=ttl_ms - own_ms))
 
     def taps(self, params: Any) -> Sequence[Tap]:
         """None where no exchange sees what passes."""

@@ -191,7 +191,7 @@ def _is_unique(trace: Trace) -> bool:
 def _read(topology: Watched, copy: Copy, phase: Phase) -> Reading | None:
     """What it means in this phase of the topology; None when it is none of it."""
     try:
-        reading = topology.pattern.read_copy(topology.params, copy)
+        reading = topology.pattern.read(topology.params, copy)
     except UNFORESEEN:
         # Headers that no pattern foresaw, on a message that need not even be one of its own.
         return None

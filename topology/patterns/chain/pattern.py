@@ -184,10 +184,6 @@ class DelayChain(Pattern, parts=(parameters,)):
         reader = reader_of(params)
         return reader.read(copy) if reader else None
 
-    def read_copy(self, params: Params, copy: Copy) -> Reading | None:
-        """The route that the copy takes has its expiration."""
-        return self.read(params, copy)
-
     def taps(self, params: Params) -> Sequence[Tap]:
         return place_taps(chain_of(params))
 

@@ -30,6 +30,10 @@ from topology.patterns.pattern import MADE_UP, Code, ParamsError, Pattern, too_l
 from topology.structure.copies import Copy, Reading, Tap
 
 
+# Digits of milliseconds: RabbitMQ refuses longer expirations.
+LONGEST_NUMBER = 12
+
+
 class DelayLevels(Pattern, parts=(parameters, objects, recognition)):
     EXAMPLE = Params("own", "shop", 4)
     CHANGE_OBSTACLE = ""
@@ -171,6 +175,7 @@ class DelayLevels(Pattern, parts=(parameters, objects, recognition)):
             return Reading("exit", target, target, delay, attempt, *death)
         if level >= highest:
             attempt = count_failures(copy.headers, target) or 1
+            delay -= _find_saved(copy.expiration, params.unit * 2**highest)
             return Reading("entry", target, level_name(params, highest), delay, attempt, *death)
         return None
 
@@ -249,6 +254,13 @@ def split_key(params: Params, key: str) -> tuple[str, str]:
     if len(head) < width or head[1::2] != "." * params.levels or bits.strip("01"):
         return "", ""
     return bits, key[width:]
+
+
+def _find_saved(expiration: str | None, wait: timedelta) -> timedelta:
+    """How much an expiration of the message shortens this wait, its first."""
+    if expiration is None or not expiration.isdecimal() or len(expiration) > LONGEST_NUMBER:
+        return timedelta(0)
+    return max(timedelta(0), wait - timedelta(milliseconds=int(expiration)))
 
 
 def _target_of(binding: Binding) -> str:
