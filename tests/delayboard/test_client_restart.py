@@ -111,3 +111,15 @@ def test_the_dry_run_says_what_the_library_would_do(
 
 def write(body: dict[str, Any]) -> bytes:
     return json.dumps(body).encode()
+
+
+def test_half_a_surrogate_pair_in_the_body_is_sent_as_it_was_escaped() -> None:
+    body = (
+        b'{"actor_name":"a","message_id":"m","queue_name":"q","args":["\\ud800"],'
+        b'"options":{"retries":3}}'
+    )
+
+    reset = reset_counters(build_properties({}), body)
+
+    assert reset is not None
+    assert reset.body == body.replace(b'"retries":3', b"")

@@ -57,7 +57,9 @@ def restart(convention: Convention, headers: Mapping[str, Any], body: bytes) -> 
             roots[root] = changed
             edits.append(Edit("/" + "/".join(pointer), before, is_removed))
     if any(edit.place.startswith("/body/") for edit in edits):
-        body = json.dumps(roots["body"], ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps(roots["body"], ensure_ascii=False, separators=(",", ":"))
+        # Half a surrogate pair, which JSON can escape and UTF-8 cannot hold, is escaped again.
+        body = text.encode(errors="backslashreplace")
     return Restarted(roots["headers"], body, tuple(edits))
 
 
