@@ -17,7 +17,7 @@ from tests.builders import make_broker
 from tests.delayboard.builders import parked, shop
 from tests.topology.builders import a_snapshot
 from topology.broker.properties.read import build_properties
-from topology.message import Message
+from topology.message import REPLAYS_HEADER, Message
 
 INSIDE = '{"Text": "Grüße",  "n": 1.50}'
 ENVELOPE = {
@@ -37,6 +37,13 @@ ENVELOPE = {
         "CorrelationId": 7,
     },
 }
+
+
+def inside(**headers: Any) -> dict[str, Any]:
+    """The envelope of a message with these headers."""
+    return ENVELOPE | {"BasicProperties": {"Headers": headers}}
+
+
 RASCAL = {
     "rascal": {
         "originalQueue": "orders",
@@ -90,6 +97,9 @@ def test_an_envelope_that_cannot_be_read_stays_as_it_is(changed: dict[str, Any])
         (RASCAL, {}, Options(keep_counters=True), "loops"),
         ({}, ENVELOPE, Options(), "envelope"),
         ({}, ENVELOPE, Options(unwraps=True), "delivered"),
+        ({}, inside(tenant=float("nan")), Options(unwraps=True), "refused"),
+        ({}, inside(tenant=2**70), Options(unwraps=True), "envelope"),
+        ({}, inside(**{REPLAYS_HEADER: 9}), Options(unwraps=True), "guarded"),
     ],
 )
 @pytest.mark.django_db
@@ -122,4 +132,22 @@ def test_half_a_surrogate_pair_in_the_body_is_sent_as_it_was_escaped() -> None:
     reset = reset_counters(build_properties({}), body)
 
     assert reset is not None
-    assert reset.body == body.replace(b'"retries":3', b"")
+    assert b'"args": ["\\ud800"], "options": {}' in reset.body
+
+
+def test_a_reset_in_a_body_keeps_every_other_value_as_it_is_written() -> None:
+    body = (
+        b'{"actor_name":"a","message_id":"m","queue_name":"q","args":[1e400,1.10,"\\ud800"],'
+        b'"n":1,"n":2,"options":{"retries":3,"eta":0.12345678901234567890123}}'
+    )
+    reset = reset_counters(build_properties(), body)
+    assert reset is not None
+    assert reset.body == (
+        b'{"actor_name": "a", "message_id": "m", "queue_name": "q", '
+        b'"args": [1e400, 1.10, "\\ud800"], "n": 1, "n": 2, "options": {"eta": 0.12345678901234567890123}}'
+    )
+
+
+@pytest.mark.parametrize("value", ["often", {"a": 1}, True, -1])
+def test_a_header_that_is_no_count_stays(value: Any) -> None:
+    assert reset_counters(build_properties({"retries": value}), b"") is None

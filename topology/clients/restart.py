@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from topology.clients.conventions import Convention
 from topology.clients.describe import find_library
-from topology.clients.parts import ANY, Parts, Pointer, read_json, read_text
+from topology.clients.forms import FORMS
+from topology.clients.parts import ANY, Parts, Pointer, read_text
+from topology.content.json_tree import Tree, read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -44,27 +45,32 @@ def explain_return(headers: Mapping[str, Any]) -> str:
 
 
 def restart(convention: Convention, headers: Mapping[str, Any], body: bytes) -> Restarted:
-    """The message with its counters reset. A JSON body is written again where one stands in it."""
-    roots: dict[str, Any] = {"headers": headers, "body": read_json(body)}
-    edits = []
-    for pointer, is_removed in (
-        *((one, True) for one in (*convention.restart.remove, *convention.restart.returns)),
-        *((one, False) for one in convention.restart.zero),
-    ):
-        root, *steps = pointer
-        changed, before = _edit(roots.get(root), tuple(steps), is_removed=is_removed)
-        if before is not None and (is_removed or before != 0):
-            roots[root] = changed
+    """The message with its counters reset.
+
+    Where a counter stands in a JSON body, all other values of it stay as they are written.
+    """
+    tree, edits = read_json(body), list[Edit]()
+    marks = (*convention.restart.remove, *convention.restart.returns)
+    for pointer in (*marks, *convention.restart.zero):
+        (root, *steps), is_removed = pointer, pointer in marks
+        before: Any = None
+        if root == "headers":
+            headers, before = _edit(headers, tuple(steps), is_removed=is_removed)
+        elif tree is not None:
+            tree, before = _edit_tree(tree, tuple(steps), is_removed=is_removed)
+        if before is not None:
             edits.append(Edit("/" + "/".join(pointer), before, is_removed))
-    if any(edit.place.startswith("/body/") for edit in edits):
-        text = json.dumps(roots["body"], ensure_ascii=False, separators=(",", ":"))
-        # Half a surrogate pair, which JSON can escape and UTF-8 cannot hold, is escaped again.
-        body = text.encode(errors="backslashreplace")
-    return Restarted(roots["headers"], body, tuple(edits))
+    is_body_edited = any(edit.place.startswith("/body/") for edit in edits)
+    if tree is not None and is_body_edited:
+        body = write_json(tree).encode()
+    return Restarted(headers, body, tuple(edits))
 
 
 def _edit(value: Any, steps: Pointer, *, is_removed: bool) -> tuple[Any, Any]:
-    """A copy of the table with the value at these steps changed, and what stood there."""
+    """A copy of the table with the value at these steps changed, and what stood there.
+
+    None stands for no change: a value that is no number above 0 is no counter.
+    """
     if not isinstance(value, Mapping) or not steps:
         return value, None
     step = next(iter(value), "") if steps[0] == ANY else steps[0]
@@ -72,9 +78,33 @@ def _edit(value: Any, steps: Pointer, *, is_removed: bool) -> tuple[Any, Any]:
         return value, None
     if len(steps) > 1:
         inner, before = _edit(value[step], steps[1:], is_removed=is_removed)
-        return {**value, step: inner}, before
-    rest = {name: one for name, one in value.items() if name != step}
-    return (rest if is_removed else {**value, step: 0}), value[step]
+        return (value if before is None else {**value, step: inner}), before
+    found = value[step]
+    if is_removed:
+        return {name: one for name, one in value.items() if name != step}, found
+    if not FORMS["number"](found):
+        return value, None
+    return {**value, step: "0" if isinstance(found, str) else 0}, found
+
+
+def _edit_tree(tree: Tree, steps: Pointer, *, is_removed: bool) -> tuple[Tree, Any]:
+    """The same in a JSON document; of members with one name the last counts, as for its readers."""
+    places = [place for place, part in enumerate(tree.parts) if part.name == steps[0]]
+    if tree.kind != "object" or not places:
+        return tree, None
+    parts, found = list(tree.parts), tree.parts[places[-1]]
+    before: Any = found.text
+    if len(steps) > 1:
+        parts[places[-1]], before = _edit_tree(found, steps[1:], is_removed=is_removed)
+        if before is None:
+            return tree, None
+    elif is_removed:
+        parts = [part for part in tree.parts if part.name != steps[0]]
+    elif not FORMS["number"](found.text):
+        return tree, None
+    else:
+        parts[places[-1]] = replace(found, text="0")
+    return replace(tree, parts=tuple(parts)), before
 
 
 def open_envelope(convention: Convention, body: bytes) -> tuple[bytes, Mapping[str, Any]] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from delayboard.dead_letters.replay.reset_counters import reset_counters
+from delayboard.dead_letters.replay.unwrap import unwrap
 from delayboard.models import ReplayBatch
 from topology.broker.properties.read import read_properties
 from topology.clients.describe import describe
@@ -42,6 +43,8 @@ def read_resets(batch: ReplayBatch, rules: Redaction) -> Resets | None:
     if found is None:
         return None
     properties, body = read_properties(bytes(found[0])), bytes(found[1])
+    if batch.unwraps:
+        properties, body = unwrap(properties, body) or (properties, body)
     reset = reset_counters(properties, body)
     if reset is None:
         return None

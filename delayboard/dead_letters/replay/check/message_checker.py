@@ -32,6 +32,7 @@ ENVELOPE = (
     "The body is an envelope that {library} put around the message, and consumers do not expect "
     "it. Send the message inside the envelope."
 )
+CLOSED = "Delayboard cannot read the message inside the envelope of {library}."
 DELETED = "The parked message was deleted."
 # So long a page waits for the broker, and so old what it is checked by may be without a word.
 PATIENCE_SECONDS = 2.7
@@ -110,6 +111,8 @@ class MessageChecker:
             return (bytes(found[0]), found[1]) if found else (b"", "")
 
         aim = self._targets.choose(properties.headers, group, read_rest)
+        if self._unwraps and aim.inside is not None:
+            properties, aim = aim.inside, aim._replace(envelope="")
         return self._check(aim, queue, properties)
 
     def check_rows(
@@ -137,8 +140,8 @@ class MessageChecker:
         verdict = self._routes.check(target, queue, properties, aim.route)
         if self._keeps_counters and verdict.is_good and (why := explain_return(properties.headers)):
             verdict = replace(verdict, is_good=False, sentence=why, ending="loops")
-        elif aim.envelope and not self._unwraps and verdict.is_good:
-            why = ENVELOPE.format(library=aim.envelope)
+        elif aim.envelope and verdict.is_good:
+            why = (CLOSED if self._unwraps else ENVELOPE).format(library=aim.envelope)
             verdict = replace(verdict, is_good=False, sentence=why, ending="envelope")
         return _make_target(target, verdict)
 

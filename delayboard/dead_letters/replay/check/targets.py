@@ -10,14 +10,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from delayboard.dead_letters.replay.batch.options import OptionError, Options, read_batch_options
+from delayboard.dead_letters.replay.unwrap import unwrap
 from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
 from topology.clients.describe import Description, describe, find_library
 from topology.clients.parts import Parts
-from topology.clients.restart import open_envelope
 from topology.deaths import Death, History, read_history
 from topology.definitions import Definitions
 from topology.delays import EXAMPLES, format_delay
-from topology.message import Headers, Route
+from topology.message import Headers, Properties, Route
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 from topology.routing.matching.index import Index
@@ -35,13 +35,15 @@ _REDIRECTED = "redirect rule of the group"
 class Destination(NamedTuple):
     """The target of a message, and the `route` into a delay if it uses one.
 
-    Without a target, `refusal` says why. `envelope` names the library whose envelope the body is.
+    Without a target, `refusal` says why. `envelope` names the library whose envelope the body is,
+    and `inside` are the properties of the message in it, None where it cannot be opened.
     """
 
     target: Target | None
     route: Route | None = None
     refusal: str = ""
     envelope: str = ""
+    inside: Properties | None = None
 
 
 def find_delay_queues(broker: Broker) -> set[str]:
@@ -106,8 +108,11 @@ class Targets:
             read = describe(headers, body, key)
             if read is not None and read.is_of_failure:
                 library = find_library(Parts(headers, body, key))
-                is_envelope = library is not None and open_envelope(library, body) is not None
-                return self._find_stated(read)._replace(envelope=read.library * is_envelope)
+                opened = unwrap(Properties(headers=headers), body)
+                return self._find_stated(read)._replace(
+                    envelope=read.library if library is not None and library.envelope else "",
+                    inside=opened[0] if opened else None,
+                )
         death = find_first_death(history, self._waits)
         if death is None:
             return Destination(None, refusal=UNKNOWN_TARGET)
