@@ -32,7 +32,6 @@ _topology = [
     path("", tabs.topology, name="topology"),
     path("destinations/", tabs.topology_destinations, name="topology_destinations"),
     path("definition/", tabs.topology_definition, name="topology_definition"),
-    path("comparison/", tabs.topology_comparison, name="topology_comparison"),
     path("code/", tabs.topology_code, name="topology_code"),
     path("settings/", tabs.topology_settings, name="topology_settings"),
     path("export/", transfer.topology_export, name="topology_export"),

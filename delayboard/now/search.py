@@ -45,7 +45,6 @@ def find_places(
     operated = [broker for broker in brokers if broker.pk in rights.operated]
     actions = [
         *_fitting(words, _actions(brokers, rights)),
-        *_fitting(words, _comparisons(words, brokers)),
         *_fitting(words, _actions_on_objects(words, operated, rules)),
     ]
     kinds = {"Pages": _fitting(words, _pages(rights)), "Actions": actions}
@@ -99,13 +98,6 @@ def _actions(brokers: Iterable[Broker], rights: Rights) -> Iterator[Place]:
         yield Place(Link(adopt, "topology:discovered", arguments))
 
 
-def _comparisons(words: Sequence[str], brokers: Sequence[Broker]) -> Iterator[Place]:
-    for row in _topology_rows(brokers) if words and _is_verb(words[0], *_ON_PATTERNS) else ():
-        label = f"Compare patterns for {row.name}, look for a better pattern"
-        link = Link(label, "topology:topology_comparison", (row.slug,))
-        yield Place(link, row.broker.name)
-
-
 def _actions_on_objects(
     words: Sequence[str], brokers: Sequence[Broker], rules: Mapping[int, Redaction]
 ) -> Iterator[Place]:
@@ -138,7 +130,6 @@ def _actions_on_objects(
                 yield Place(replace(place.link, label=label, fragment="actions"), place.note)
 
 
-_ON_PATTERNS = ("Compare", "Better")
 _ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
 _ON_QUEUES = ("Peek", "Park")
 _ON_GROUPS = ("Replay", "Discard")

@@ -158,7 +158,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("scheduled-change-of-a-pair", "scheduled_change", query=_cancel(parked_message))
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("levels-all", "topology:topology", levels.slug, query={"levels": "all"})
-    for tab in ("destinations", "definition", "comparison", "code", "settings"):
+    for tab in ("destinations", "definition", "code", "settings"):
         scene.add(f"topology-{tab}", f"topology:topology_{tab}", levels.slug)
     for tab in ("messages", "history"):
         scene.add(f"topology-{tab}", f"analytics:topology_{tab}", pair.slug)

@@ -13,7 +13,6 @@ from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.models import Broker, Role, Topology
 from topology.operations.export_topology import FORMATS
 from topology.operations.topology_rows import take_over
-from topology.patterns.comparison import find_better
 from topology.provisioning.recognition import recognize
 
 pytestmark = pytest.mark.django_db
@@ -64,7 +63,7 @@ SHAPES = {
     "native": NATIVE,
     "held by workers": HELD,
 }
-TABS = ("overview", "destinations", "definition", "comparison", "code", "settings")
+TABS = ("overview", "destinations", "definition", "code", "settings")
 
 
 @pytest.fixture(params=sorted(SHAPES))
@@ -110,20 +109,6 @@ def test_a_chain_has_no_parameters_to_edit_and_is_not_created(adopted: Topology)
     assert "Edit parameters" not in text_of(client.get(definition))
     explanation = text_of(client.get(reverse("topology:explain", args=[adopted.kind])))
     assert "Plan topology" not in explanation
-
-
-@pytest.mark.parametrize(
-    ("name", "better"),
-    [
-        ("by name", "retry_ladder"),
-        ("by expiration", "delay_levels"),
-        ("by exchange", ""),
-        ("held by workers", ""),
-    ],
-)
-def test_a_better_pattern_is_advised_where_there_is_one(name: str, better: str) -> None:
-    (one,) = recognize(a_snapshot(Definitions.of(SHAPES[name]))).found
-    assert find_better(one.use.kind, one.use.params, (4, 0)).kind == better
 
 
 def adopt_shape(name: str) -> Topology:

@@ -114,16 +114,6 @@ def test_one_shows_its_picture_and_its_differences_argument_by_argument(broker: 
     assert ">Adopt topology</button>" in text
 
 
-def test_one_for_which_another_pattern_is_better_is_compared_with_it(broker: Broker) -> None:
-    snapshot = know(broker, *delay_levels.definitions(delay_levels_params.Params("nsb-v1")))
-    (found,) = recognize(snapshot).found
-    text = page(broker, kind=found.use.kind, name=found.use.name)
-    assert "is the better pattern for this topology" in text
-    assert "Quorum levels dead-letter at least once" in text
-    know(broker, *WHOLE)
-    assert "A retry ladder retries once after each of its delays" in one(broker)
-
-
 def test_one_that_is_gone_says_so(broker: Broker) -> None:
     know(broker, *WHOLE)
     assert "Topology not found" in one(broker, name="other")

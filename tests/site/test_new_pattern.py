@@ -139,7 +139,7 @@ def test_it_is_offered_explained_added_found_and_its_messages_listed(broker: Bro
     topology.save()
     waits(topology, 86_400, attempt=2, message_id="4711")
     assert "4711" in text_of(client.get(reverse("retrying", args=[broker.slug])))
-    for tab in ("topology", "definition", "comparison", "code", "settings"):
+    for tab in ("topology", "definition", "code", "settings"):
         page = reverse("topology:topology", args=[topology.slug])
         page += "" if tab == "topology" else f"{tab}/"
         assert client.get(page).status_code == 200

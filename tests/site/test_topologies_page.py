@@ -51,33 +51,6 @@ def test_a_pattern_that_the_broker_cannot_have_is_unavailable_with_the_reason(
     assert "Unavailable</span>" in text
 
 
-def test_the_overview_leads_to_the_comparison_which_does_not_contradict_a_finding(
-    pair: Topology,
-) -> None:
-    client = signed_in(Role.OPERATOR)
-    page = reverse("topology:topology_comparison", args=[pair.slug])
-    # Without an answer of the broker, its version is unknown, but the costs are known.
-    assert "depends on the RabbitMQ version" in text_of(client.get(page))
-    # On RabbitMQ 3.10.8 a retry pair never ends its retries: finding F27, once it is applied.
-    know(pair.broker)
-    assert "Retry ladder</strong>" in text_of(
-        client.get(reverse("topology:topology", args=[pair.slug]))
-    )
-    Topology.objects.update(state=State.APPLIED)
-    know(pair.broker, *pair.definitions)
-    overview = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
-    assert "Retries without an end" in overview
-    assert "Retry ladder</strong>" in overview
-    assert f'href="{page}">Compare patterns</a>' in overview
-    text = text_of(client.get(page))
-    assert "is the better pattern for this topology" in text
-    form = reverse("topology:topology_add")
-    query = f"?kind=retry_ladder&broker={pair.broker.slug}&delays=15s"
-    assert f'href="{form}{query.replace("&", "&amp;")}"' in text
-    assert 'name="delays" value="15s"' in text_of(client.get(form + query))
-    assert all(pattern.EXPLANATION.title in text for pattern in PATTERNS.values())
-
-
 def test_a_topology_with_stuck_messages_is_not_green(pair: Topology) -> None:
     Topology.objects.update(state=State.APPLIED)
     know(pair.broker, *pair.definitions)

@@ -1,4 +1,4 @@
-"""PURE: all patterns side by side, and which is better than a topology's own on its RabbitMQ."""
+"""PURE: what each pattern costs for the same delays."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import Any
 from topology.delays import format_delay
 from topology.patterns.busy_wait.params import KIND as BUSY_WAIT
 from topology.patterns.busy_wait.params import Params as WaitParams
-from topology.patterns.chain.params import chain_of
-from topology.patterns.chain.pattern import DelayChain, RetryChain
 from topology.patterns.delay_levels.params import KIND as DELAY_LEVELS
 from topology.patterns.delay_levels.params import Params as LevelParams
 from topology.patterns.delay_queues.params import KIND as DELAY_QUEUES
@@ -31,31 +29,11 @@ from topology.patterns.retry_pair.params import KIND as RETRY_PAIR
 from topology.patterns.retry_pair.params import Params as PairParams
 from topology.patterns.table import KINDS, PATTERNS
 
-# The first version that accepts the policy keys of a delayed retry too.
-DELAYED_RETRY = (4, 3, 1)
-LAST_WITH_PLUGIN = (4, 3)
 DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
-"""Of the comparison without a topology."""
 AT_MOST_ONCE = (
     "Classic levels dead-letter at most once. RabbitMQ drops a message whose next queue is not "
     "available, and a message to a destination without a binding."
 )
-DELAY_CHAIN, RETRY_CHAIN = DelayChain.KIND, RetryChain.KIND
-_HOUR = timedelta(hours=1)
-_ZERO = timedelta(0)
-_RETRIES = (RETRY_LOOP, RETRY_PAIR, RETRY_LADDER, DELAY_QUEUES, RETRY_CHAIN)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The kind of the better pattern, "" for none, and why."""
-
-    kind: str
-    why: str
-
-    @property
-    def title(self) -> str:
-        return KINDS[self.kind].EXPLANATION.title if self.kind else ""
 
 
 @dataclass(frozen=True)
@@ -74,85 +52,6 @@ class Cost:
     retries: str
     hazards: Sequence[str]
     obstacle: str = ""
-
-
-def find_better(kind: str, params: Any, version: tuple[int, ...]) -> Verdict:
-    """Which pattern serves better than this use, by its parameters, applied or not."""
-    if KINDS[kind].is_held(params):
-        return Verdict("", "The library keeps these delays itself, and can use no queue for them.")
-    if kind in _RETRIES and version >= DELAYED_RETRY:
-        return Verdict(
-            QUORUM_RETRY,
-            "A quorum queue of this RabbitMQ version delays the retry itself: one queue, no "
-            "exchange, no x-death to count. It parks a message after the last retry.",
-        )
-    if kind in (RETRY_LOOP, RETRY_PAIR, RETRY_CHAIN):
-        return Verdict(
-            RETRY_LADDER,
-            "RabbitMQ never ends the retries of this topology: only its consumer can. A retry "
-            "ladder retries once after each of its delays, and then parks the message.",
-        )
-    if kind == DELAY_QUEUES:
-        return Verdict(
-            RETRY_LADDER,
-            "When the consumer rejects a message, a retry ladder moves it to the next delay. The "
-            "consumer needs no publisher, and a crash between its publish and its ack repeats no "
-            "message.",
-        )
-    if kind == DELAYED_EXCHANGE:
-        state = "does not run on this version" if version >= LAST_WITH_PLUGIN else "is archived"
-        return Verdict(
-            DELAY_LEVELS,
-            f"The plugin {state} and keeps its messages on one node. Delay levels use queues.",
-        )
-    if kind == HOLD_QUEUES and not params.delays:
-        return Verdict(
-            DELAY_LEVELS,
-            "This topology accepts any delay, so each different delay needs its own queue. Delay "
-            "levels accept any delay with a fixed number of queues, and quorum levels lose no "
-            "message.",
-        )
-    if kind == BUSY_WAIT:
-        return Verdict(
-            DELAY_LEVELS,
-            "In delay levels a message costs one write for each bit of its delay instead of each "
-            "round, and no consumer is needed.",
-        )
-    if kind == DELAY_LEVELS and not params.is_at_least_once:
-        return Verdict(
-            DELAY_LEVELS,
-            "Quorum levels dead-letter at least once. Classic levels lose a message whose next "
-            "queue is not available.",
-        )
-    if kind == DELAY_CHAIN and not all(queue.message_ttl for queue in chain_of(params).waiting):
-        return Verdict(
-            DELAY_LEVELS,
-            "Messages of this topology have their own expirations, and one waits behind another "
-            "with a longer one. Delay levels accept any delay, and no message delays another.",
-        )
-    return Verdict("", _WHY_BEST.get(kind, KINDS[kind].EXPLANATION.cost))
-
-
-_NEEDS_NEWER = (
-    "Only RabbitMQ 4.3.1 and later delays a retry in the work queue itself, with fewer queues."
-)
-_WHY_BEST: Mapping[str, str] = {
-    RETRY_LADDER: _NEEDS_NEWER,
-    QUORUM_RETRY: "The work queue delays each retry itself and parks a message after the last one. "
-    "Every other retry pattern needs more writes.",
-    DELAY_LEVELS: "Quorum levels accept any delay with a fixed number of queues, and lose no "
-    "message.",
-    DELAY_CHAIN: "For a few fixed delays, one queue for each costs fewer writes than delay levels.",
-    HOLD_QUEUES: "For a few fixed delays, one queue for each costs fewer writes than delay levels.",
-}
-
-
-def delays_of(kind: str, params: Any) -> tuple[timedelta, ...]:
-    """Those to compare with; of a topology that accepts any delay, an hour if it can."""
-    if kind == QUORUM_RETRY:
-        return tuple(sorted({params.shortest, params.longest}))
-    offered = tuple(sorted({one for one in KINDS[kind].delays(params) if one > _ZERO}))
-    return offered or (min(_HOUR, KINDS[kind].longest(params)),)
 
 
 def describe_cost(

@@ -20,7 +20,6 @@ from topology.graph.build import build
 from topology.models import Broker, Role, Topology
 from topology.operations import adopt
 from topology.operations.ownership import Refusal
-from topology.patterns.comparison import find_better
 from topology.patterns.names import describe_invisible
 from topology.patterns.pattern import Use
 from topology.patterns.table import KINDS
@@ -30,7 +29,6 @@ from topology.views.background import SnapshotResults, Worked
 from topology.views.brokers.discovered_filter import DiscoveredFilter, read_filter
 from topology.views.brokers.unmanaged_objects import PAGE, Label, find_unmanaged, show_unmanaged
 from topology.views.diagram import Diagram, draw, draw_graph
-from topology.views.topologies.shared import compare_patterns
 
 _results: SnapshotResults[Recognition] = SnapshotResults()
 
@@ -84,9 +82,7 @@ def _make_context(
     shown_topologies = adopt.match_managed(broker, shown, snapshot)
     overlapping = [use for use in recognition.overlapping if wanted.holds_use(use)]
     one = shown_topologies[0] if wanted.name and shown_topologies else None
-    use = one.found.use if one else None
     return {
-        **(_compare(use, snapshot) if use and use.params else {}),
         "recognition": recognition,
         "kinds": _kinds(recognition),
         "shown_topologies": shown_topologies,
@@ -98,11 +94,6 @@ def _make_context(
         **_list_served(recognition, wanted),
         **show_unmanaged(find_unmanaged(broker, recognition), snapshot, wanted),
     }
-
-
-def _compare(use: Use, snapshot: Snapshot) -> dict[str, Any]:
-    verdict = find_better(use.kind, use.params, snapshot.version_tuple)
-    return {"verdict": verdict, **compare_patterns(use.kind, use.params, snapshot)}
 
 
 def _kinds(recognition: Recognition) -> list[tuple[str, str, int]]:

@@ -18,12 +18,9 @@ from django.views.decorators.http import require_POST
 from topology import access, snapshots
 from topology.broker.errors import BrokerError
 from topology.definitions import Definitions
-from topology.delays import format_delay
 from topology.models import Role, Topology
 from topology.operations.ownership import Refusal
-from topology.patterns.comparison import delays_of, describe_cost, list_costs
 from topology.patterns.pattern import MADE_UP
-from topology.snapshot import Snapshot
 from topology.views.redirect_back import next_of
 
 
@@ -69,19 +66,6 @@ def _make_trace_query(topology: Topology) -> str:
             headers = route.headers if is_guessed else route.make_headers(now_ms)
             return f"?{urlencode({**query, 'headers': json.dumps(headers)} if headers else query)}"
     return ""
-
-
-def compare_patterns(kind: str, params: Any, snapshot: Snapshot | None) -> dict[str, Any]:
-    """The costs of a use and of all patterns, for the delays of the use."""
-    delays = delays_of(kind, params)
-    longest = max(delays)
-    found = (snapshot.version_tuple, snapshot.exchange_types) if snapshot else ()
-    return {
-        "own_cost": describe_cost(kind, params, longest, *found),
-        "costs": list_costs(delays, *found),
-        "compared_delays": ", ".join(map(format_delay, delays)),
-        "compared_delay": format_delay(longest),
-    }
 
 
 def topology_action(failure: str) -> Callable[[Callable[..., str]], access.View]:

@@ -1,4 +1,4 @@
-"""The tabs of a topology: diagram, plan, destinations, definition, comparison, code, settings."""
+"""The tabs of a topology: diagram, plan, destinations, definition, code, settings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from topology.operations.probes import probe_problem
 from topology.operations.queue_reports import with_reports
 from topology.operations.restore_binding import obstacle_to
 from topology.patterns.client_code import list_examples
-from topology.patterns.comparison import find_better
 from topology.provisioning.plan import title
 from topology.snapshot import Snapshot
 from topology.views.brokers.queues import queue_lines
 from topology.views.diagram import draw
 from topology.views.findings.results import lines_of
-from topology.views.topologies.shared import compare_patterns, head_context, with_topology
+from topology.views.topologies.shared import head_context, with_topology
 
 
 def _tab(name: str) -> access.View:
@@ -43,7 +42,6 @@ def _tab(name: str) -> access.View:
 topology = _tab("overview")
 topology_destinations = _tab("destinations")
 topology_definition = _tab("definition")
-topology_comparison = _tab("comparison")
 topology_code = _tab("code")
 topology_settings = _tab("settings")
 
@@ -78,10 +76,6 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         context["queues"] = queue_lines(seen, provision.queues_of(topology, seen))
         if tab == "settings":
             context["probe_problem"] = probe_problem(topology, known.snapshot)
-        version = known.snapshot.version_tuple
-        context["verdict"] = find_better(topology.kind, topology.parsed, version)
-    if tab == "comparison":
-        context |= compare_patterns(topology.kind, topology.parsed, known.snapshot)
     return render(request, "topology/topology.html", context)
 
 
