@@ -13,6 +13,37 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="AccuracyRow",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(db_index=True)),
+                ("broker", models.CharField(max_length=100)),
+                ("topology", models.CharField(blank=True, default="", max_length=300)),
+                ("queue", models.CharField(blank=True, default="", max_length=255)),
+                ("requested_delay", models.DurationField()),
+                ("measured", models.PositiveBigIntegerField()),
+                ("taken", models.PositiveBigIntegerField(default=0)),
+                ("p50_ms", models.FloatField(null=True)),
+                ("p90_ms", models.FloatField(null=True)),
+                ("p95_ms", models.FloatField(null=True)),
+                ("p99_ms", models.FloatField(null=True)),
+                ("max_ms", models.FloatField(null=True)),
+                ("early_share", models.FloatField(null=True)),
+                ("uncounted", models.PositiveBigIntegerField()),
+                ("open", models.PositiveBigIntegerField()),
+                ("missing", models.PositiveBigIntegerField()),
+            ],
+            options={
+                "ordering": ("day", "broker", "topology", "id"),
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
             name="Fact",
             fields=[
                 (

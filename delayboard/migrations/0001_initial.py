@@ -268,7 +268,8 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=60, unique=True)),
                 ("source", models.CharField(max_length=255)),
                 ("queue", models.CharField(max_length=255)),
-                ("bindings", models.JSONField()),
+                ("routing_key", models.CharField(blank=True, max_length=255)),
+                ("arguments", models.JSONField(default=dict)),
                 ("queue_type", models.CharField(max_length=10)),
                 ("limit", models.DurationField(default=datetime.timedelta(seconds=600))),
                 (
@@ -846,14 +847,21 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("uid", models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[("parked", "parked messages"), ("queue", "queue (move)")],
+                        default="parked",
+                        max_length=10,
+                    ),
+                ),
+                ("queue", models.CharField(blank=True, max_length=255)),
                 ("description", models.TextField()),
                 ("parked_messages", models.JSONField(null=True)),
                 ("query", models.CharField(blank=True, max_length=500)),
                 ("newest", models.BigIntegerField(null=True)),
                 ("limit", models.PositiveIntegerField(null=True)),
                 ("include_repeats", models.BooleanField(default=False)),
-                ("keep_counters", models.BooleanField(default=False)),
-                ("unwraps", models.BooleanField(default=False)),
                 ("prepared_to", models.BigIntegerField(default=0)),
                 ("claimed_to", models.PositiveIntegerField(default=0)),
                 (
@@ -966,6 +974,13 @@ class Migration(migrations.Migration):
                     "followed_to",
                     models.DateTimeField(
                         help_text="Outcomes are complete up to this time.", null=True
+                    ),
+                ),
+                (
+                    "in_flight",
+                    models.PositiveIntegerField(
+                        default=1000,
+                        help_text="Move queue: maximum unconfirmed messages in the latest run.",
                     ),
                 ),
                 ("started_at", models.DateTimeField(null=True)),

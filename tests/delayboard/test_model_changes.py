@@ -1,0 +1,49 @@
+"""Rows of the state before a migration, and what it makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from tests.builders import make_broker
+from topology.models import Broker, Work
+
+BEFORE = [("delayboard", "0001_initial")]
+AFTER = [("delayboard", "0002_bindings_and_counters")]
+
+
+def migrate(target: list[tuple[str, str]]) -> Any:
+    executor = MigrationExecutor(connection)
+    executor.migrate(target)
+    return MigrationExecutor(connection).loader.project_state(target).apps
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_interception_keeps_its_binding_and_a_moved_queue_ends() -> None:
+    broker = make_broker()
+    held = Work.objects.create(kind="intercept", broker=broker, subject=0)
+    try:
+        old = migrate(BEFORE)
+        values = {"broker_id": broker.pk, "work_id": held.pk, "queue_type": "classic"}
+        old.get_model("delayboard", "Interception").objects.create(
+            name="i", source="x", queue="q", routing_key="#.q", arguments={"a": 1}, **values
+        )
+        for source, state in (("queue", "running"), ("queue", "done"), ("parked", "running")):
+            old.get_model("delayboard", "ReplayBatch").objects.create(
+                broker_id=broker.pk,
+                source=source,
+                state=state,
+                description="d",
+                state_at=timezone.now(),
+            )
+    finally:
+        new = migrate(AFTER)
+    (row,) = new.get_model("delayboard", "Interception").objects.all()
+    assert row.bindings == [["#.q", {"a": 1}]]
+    states = new.get_model("delayboard", "ReplayBatch").objects.order_by("pk")
+    assert list(states.values_list("state", flat=True)) == ["cancelled", "done", "running"]
+    assert Broker.objects.count() == 1
