@@ -144,7 +144,8 @@ def test_a_reset_in_a_body_keeps_every_other_value_as_it_is_written() -> None:
     assert reset is not None
     assert reset.body == (
         b'{"actor_name": "a", "message_id": "m", "queue_name": "q", '
-        b'"args": [1e400, 1.10, "\\ud800"], "n": 1, "n": 2, "options": {"eta": 0.12345678901234567890123}}'
+        b'"args": [1e400, 1.10, "\\ud800"], "n": 1, "n": 2, '
+        b'"options": {"eta": 0.12345678901234567890123}}'
     )
 
 
