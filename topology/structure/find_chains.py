@@ -147,7 +147,9 @@ class _Vhost:
                 is_sure = kind_of(there) == "fanout"
             else:
                 leading = list(self._index.lead_on(there, keys, {}, ()))
-                is_sure = True
+                is_sure = "alternate-exchange" not in there.arguments or all(
+                    any(self._index.lead_on(there, (key,), {}, ())) for key in keys
+                )
             for is_queue, name in leading:
                 if is_queue and name in self._index.queues:
                     reached.note(name, there.name)

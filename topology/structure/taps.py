@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
+from topology.definitions import Binding
 from topology.routing.walk import stores_stuck_messages
-from topology.structure.chain import Chain, bindings_into
+from topology.structure.chain import Chain
 from topology.structure.copies import Tap
 from topology.structure.named_queues import find_templates
 
@@ -39,18 +41,35 @@ def _place_at_exits(chain: Chain) -> dict[Tap, None]:
         return {}
     entered = {entry.exchange for entry in chain.entries}
     leading_on = {first for first, _ in chain.links}
+    destinations = set(chain.destinations)
     taps: dict[Tap, None] = {}
+    seen: set[str] = set()
     for exit in chain.exits:
-        found = {
-            Tap(one.source, one.routing_key, "exit", one.arguments): None
-            for name in chain.destinations
-            for one in bindings_into(chain.definitions, name)
-            if one.source == exit.exchange and one.source not in entered
-        }
+        leaving = () if exit.exchange in entered else chain.definitions.leaving(exit.exchange)
+        reached = [(one, _find_queues(chain, one)) for one in leaving]
+        if any(not names.isdisjoint(chain.queues) and names & destinations for _, names in reached):
+            return {}
+        found = [(one, names) for one, names in reached if names & destinations]
         if not found and exit.queue not in leading_on:
             return {}
-        taps |= found
-    return taps
+        for one, names in found:
+            taps[Tap(one.source, one.routing_key, "exit", one.arguments)] = None
+            seen |= names
+    return taps if destinations <= seen else {}
+
+
+def _find_queues(chain: Chain, binding: Binding) -> AbstractSet[str]:
+    """The queues to which it leads, by further exchanges too; not by alternate ones."""
+    waiting, seen, queues = [binding], {binding}, set[str]()
+    while waiting:
+        one = waiting.pop()
+        if one.destination_is_queue:
+            queues.add(one.destination)
+            continue
+        further = [b for b in chain.definitions.leaving(one.destination) if b not in seen]
+        seen.update(further)
+        waiting += further
+    return queues
 
 
 def _keeps_stuck(chain: Chain) -> bool:

@@ -180,6 +180,29 @@ def test_a_chain_of_which_taps_would_see_a_part_is_observed_by_the_firehose_alon
     assert "they pass the default exchange" in unmeasured
 
 
+def test_taps_see_every_way_to_a_destination_or_none() -> None:
+    """What left by a second exchange stayed on the list, overdue for ever."""
+    behind: tuple[BrokerObject, ...] = (
+        *MAIL,
+        Exchange("second"),
+        Queue("audit"),
+        Binding("later", "w1", "mail"),
+        Binding("later", "w1", "other"),
+        Binding("second", "audit", "other"),
+        holding("w1", "done", **TTL),
+    )
+    chain = only(*behind, Binding("done", "second", "other", destination_is_queue=False))
+    assert chain.destinations == ("audit", "mail")
+    exits = [(tap.exchange, tap.routing_key) for tap in place_taps(chain) if tap.phase == "exit"]
+    assert sorted(exits) == [("done", "mail"), ("done", "other")]
+    assert not describe_observation(chain)
+    unrouted = Exchange("done", arguments=Arguments({"alternate-exchange": "second"}))
+    chain = only(*(one for one in behind if one != Exchange("done")), unrouted)
+    assert chain.destinations == ("audit", "mail")
+    assert [tap.phase for tap in place_taps(chain)] == ["entry", "entry"]
+    assert "no binding of their exchange" in describe_observation(chain)[0]
+
+
 def test_a_delay_queue_that_only_another_expires_into_needs_no_tap_of_its_own() -> None:
     chain = only(
         *MAIL,
