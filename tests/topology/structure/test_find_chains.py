@@ -25,7 +25,7 @@ from topology.structure.reading import Reader
 from topology.structure.taps import describe_observation, place_taps
 
 SECOND, MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
-TTL = {"x-message-ttl": 1000}
+TTL: dict[str, Any] = {"x-message-ttl": 1000}
 # An exchange before delays, and one behind them.
 MAIL: tuple[BrokerObject, ...] = (
     Exchange("later"),
