@@ -333,7 +333,7 @@ class Definitions:
 
     def dying_into(self, exchange: str) -> Sequence[Queue]:
         """The queues with this dead-letter exchange, by name."""
-        return self._queues_by_dead_letter_exchange.get(exchange, ())
+        return self.dying.get(exchange, ())
 
     def only(self, identities: Iterable[Identity]) -> Definitions:
         """Those of these objects that exist."""
@@ -373,7 +373,8 @@ class Definitions:
         return _group((queue, source) for source, queue in sorted(self._bindings_to_queues))
 
     @cached_property
-    def _queues_by_dead_letter_exchange(self) -> Mapping[str, Sequence[Queue]]:
+    def dying(self) -> Mapping[str, Sequence[Queue]]:
+        """The queues with a dead-letter exchange, by it and by name."""
         return _group(
             (queue.dead_letter_exchange, queue)
             for queue in sorted(self.queues, key=lambda queue: queue.name)

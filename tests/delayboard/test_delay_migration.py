@@ -24,8 +24,8 @@ from topology.models import Topology
 from topology.patterns.delay_levels.params import Params
 from topology.patterns.delay_levels.pattern import delay_levels, routing_key
 from topology.patterns.hold_queues import params as hold_params
+from topology.patterns.hold_queues.params import hold_queue
 from topology.patterns.hold_queues.pattern import hold_queues
-from topology.patterns.hold_queues.recognize import hold_queue
 
 V1, V2 = Params("nsb-v1"), Params("nsb-v2")
 CELERY = Params("celery")

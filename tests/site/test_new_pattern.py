@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from string import Template
+from typing import Any
 
 import pytest
 from django.urls import reverse
@@ -22,10 +23,9 @@ from topology.definitions import Arguments, Definitions, Queue
 from topology.delays import milliseconds
 from topology.message import Route
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.pattern import Explanation, Field, Pattern, Use
+from topology.patterns.pattern import Explanation, Field, Pattern
 from topology.patterns.table import PATTERNS
 from topology.patterns.texts import refuse, text_functions
-from topology.patterns.uses import make_managed_use
 from topology.provisioning import recognition
 from topology.structure.copies import Copy, Reading
 
@@ -54,14 +54,11 @@ def definitions(params: Params) -> Definitions:
     return Definitions.of([Queue(params.name + END, arguments=Arguments(arguments))])
 
 
-def recognize(found: Definitions) -> Sequence[Use]:
-    uses = []
-    for queue in sorted(found.queues, key=lambda one: one.name):
+def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
+    for queue in queues:
         name = queue.name.removesuffix(END)
-        if name != queue.name and queue.message_ttl_ms and queue.dead_letter_routing_key == name:
-            params = Params(name, timedelta(milliseconds=queue.message_ttl_ms))
-            uses.append(make_managed_use(KIND, name, params, definitions(params), found))
-    return uses
+        if name not in ("", queue.name) and queue.dead_letter_routing_key == name:
+            yield {"name": name, "delay": queue.message_ttl}
 
 
 class WaitQueue(Pattern):
@@ -76,7 +73,7 @@ class WaitQueue(Pattern):
     parse = staticmethod(parse)
     store = staticmethod(store)
     definitions = staticmethod(definitions)
-    recognize = staticmethod(recognize)
+    derive = staticmethod(derive)
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         return Route("", params.name + END if delay > timedelta(0) else params.name)

@@ -281,6 +281,15 @@ def test_a_chain_with_a_wrong_ttl_is_recognised_and_told_from_a_whole_one() -> N
     assert (use.params, use.missing) == (V2, (f"The queue “{name}” differs from the pattern.",))
 
 
+def test_levels_of_which_none_is_complete_are_found_while_half_of_them_is_there() -> None:
+    params = Params("own", "shop", 4)
+    declared = delay_levels.definitions(params)
+    passing = [one.identity for one in declared.bindings if not one.destination_is_queue]
+    (use,) = delay_levels.recognize(declared.without(passing))
+    assert use.params == params
+    assert len(use.missing) == len(passing)
+
+
 def test_less_than_half_of_a_chain_is_none() -> None:
     kept = [t for t in delay_levels.definitions(V2) if "-level-0" not in str(t.identity)]
     top = [t for t in kept if not isinstance(t, Binding)][:40]

@@ -226,6 +226,14 @@ def test_a_loop_without_one_of_its_bindings_is_found_and_says_which(binding: Bin
     ]
 
 
+def test_a_loop_bound_by_names_without_its_return_is_said_to_lack_that_alone() -> None:
+    whole = retry_loop.definitions(ARTICLE)
+    (back,) = whole.leaving(ARTICLE.input_exchange)
+    (use,) = retry_loop.recognize(whole.without([back.identity]))
+    assert use.params == ARTICLE
+    assert len(use.missing) == 1
+
+
 def test_a_return_that_leads_nowhere_is_found_beside_the_input_exchange() -> None:
     whole = retry_loop.definitions(A_SEPARATE)
     (back,) = whole.leaving("a_dead_inner_exch")

@@ -25,9 +25,9 @@ from topology.findings.commands import (
     set_policy,
 )
 from topology.findings.evidence import Evidence
-from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
+from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.delay_queues.params import split_name
-from topology.patterns.hold_queues.recognize import is_held_for
+from topology.patterns.hold_queues.params import is_held_for
 from topology.patterns.pattern import Use
 from topology.routing.context import Circumstances, merge_consumers
 from topology.routing.cycle import Reason
@@ -190,7 +190,7 @@ class Context:
     @cached_property
     def levels(self) -> Sequence[Use]:
         """Sets of delay levels, whole or not."""
-        return find_delay_levels(self.index.definitions)
+        return delay_levels.recognize(self.index.definitions)
 
     @cached_property
     def level_queues(self) -> frozenset[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, lru_cache
@@ -17,15 +18,16 @@ from typing import Any, Literal
 from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 from topology.delays import format_delay, milliseconds
 from topology.message import Forwarder, Route
+from topology.patterns.uses import find_missing
 from topology.structure.copies import Copy, Reading, Tap
-from topology.structure.find_chains import make_chain
+from topology.structure.find_chains import is_delay, make_chain
 from topology.structure.reading import Reader
 from topology.structure.taps import place_taps
 
 # A target to try a topology with that has none yet.
 MADE_UP = "delayboard-probe"
 # What the modules of a pattern's folder give to its class.
-PARTS = {"KIND", "FIELDS", "parse", "store", "definitions", "recognize"}
+PARTS = {"KIND", "FIELDS", "parse", "store", "definitions", "derive"}
 
 # What counts the attempts of a failed message: RabbitMQ by x-death, the consumer in a header of its
 # own, or the work queue, in which the message waits too. "" where failed messages do not wait.
@@ -162,8 +164,47 @@ class Pattern(ABC):
 
     definitions: Callable[[Any], Definitions]
 
-    recognize: Callable[[Definitions], Sequence[Use]]
-    """The uses of this pattern in a vhost, found by structure."""
+    @staticmethod
+    def derive(queues: Sequence[Queue], found: Definitions) -> Iterable[Mapping[str, Any]]:
+        """The parameters with which it could have declared some of these delay queues of a vhost.
+
+        `queues` have one dead-letter exchange. Values that the parameters refuse are ignored.
+        """
+        return ()
+
+    def recognize(self, found: Definitions) -> Sequence[Use]:
+        """Its uses in a vhost, by name: with the derived parameters that differ least from it."""
+        uses: dict[str, Use] = {}
+        for params in dict.fromkeys(self._derive_all(found)):
+            use = self._compare(params, found)
+            known = uses.get(use.name)
+            if known is None or len(use.missing) < len(known.missing):
+                uses[use.name] = use
+        return [uses[name] for name in sorted(uses)]
+
+    def _derive_all(self, found: Definitions) -> Iterator[Any]:
+        for _, dying in sorted(found.dying.items()):
+            delays = [queue for queue in dying if is_delay(queue)]
+            for values in self.derive(delays, found) if delays else ():
+                with suppress(ParamsError, OverflowError):
+                    yield type(self.EXAMPLE)(**values)
+
+    def _compare(self, params: Any, found: Definitions) -> Use:
+        own = (*self.definitions(params), *self.members(params, found))
+        bound = self.destinations(params, found) or ()
+        claims = frozenset(one.identity for one in (*own, *bound) if found.get(one.identity))
+        missing = self.list_missing(params, found)
+        return Use(
+            self.KIND, self.title(params), params, claims, missing, self.doubts(params, found)
+        )
+
+    def list_missing(self, params: Any, found: Definitions) -> tuple[str, ...]:
+        """What a use with these parameters lacks in this vhost: one sentence each."""
+        return find_missing(self.definitions(params), found)
+
+    def doubts(self, params: Any, found: Definitions) -> tuple[str, ...]:
+        """What else is said of a use that was found in this vhost: one sentence each."""
+        return ()
 
     def title(self, params: Any) -> str:
         """The name of a use; two of one kind and title exclude each other."""

@@ -1,11 +1,8 @@
-"""What recognition makes of the objects it finds: uses, and what is missing of one."""
+"""What a vhost lacks of the objects that parameters would declare."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from topology.definitions import Binding, BrokerObject, Definitions, Queue
-from topology.patterns.pattern import Use
 
 
 def find_missing(wanted: Definitions, found: Definitions) -> tuple[str, ...]:
@@ -35,11 +32,3 @@ def _describe(obj: BrokerObject) -> str:
         key = f" with the key “{obj.routing_key}”" if obj.routing_key else ""
         return f"binding from “{obj.source}” to the {kind} “{obj.destination}”{key}"
     return f"{'queue' if isinstance(obj, Queue) else 'exchange'} “{obj.name}”"
-
-
-def make_managed_use(
-    kind: str, name: str, params: Any, wanted: Definitions, found: Definitions
-) -> Use:
-    """A use with parameters; it claims what is there of its definitions."""
-    claims = frozenset(obj.identity for obj in wanted if found.get(obj.identity))
-    return Use(kind, name, params, claims, find_missing(wanted, found))

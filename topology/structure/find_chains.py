@@ -59,6 +59,11 @@ def make_chain(name: str, queues: Iterable[str], found: Definitions) -> Chain:
     )
 
 
+def is_delay(queue: Queue) -> bool:
+    """Whether messages wait in it until RabbitMQ sends them on, as far as its arguments show."""
+    return (bool(queue.message_ttl_ms) and _dead_letters(queue)) or _has_delayed_retry(queue)
+
+
 def may_delay(queue: Queue) -> bool:
     """Whether a queue without a TTL is called as delay queues are, whose messages state their
     expirations."""

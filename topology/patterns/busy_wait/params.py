@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from topology.definitions import Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
@@ -109,3 +111,16 @@ def definitions(params: Params) -> Definitions:
             Queue(wait_name(params), arguments=Arguments(classic)),
         ]
     )
+
+
+def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
+    """Of a delay queue and the busy-waiting queue that it dead-letters into, by their names.
+
+    By structure alone it is a delay queue of its busy-waiting queue: the broker has no information
+    on what a consumer does. The due header is not visible either; the usual one is assumed.
+    """
+    for queue in queues:
+        name = queue.name.removesuffix(DELAY_SUFFIX)
+        leads_to = (queue.dead_letter_exchange, queue.dead_letter_routing_key)
+        if name != queue.name and leads_to == ("", name + WAIT_SUFFIX):
+            yield {"queue": name, "delays": (queue.message_ttl,)}

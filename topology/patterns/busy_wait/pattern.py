@@ -18,7 +18,6 @@ from topology.definitions import MAXIMUM_TTL_MS, Definitions
 from topology.delays import format_delay, milliseconds
 from topology.message import ATTEMPT_HEADER, PUBLISHED_AT_HEADER, Forwarder, Route
 from topology.patterns.busy_wait import params as parameters
-from topology.patterns.busy_wait import recognize as recognition
 from topology.patterns.busy_wait.params import (
     WAITED_HEADER,
     Params,
@@ -33,7 +32,7 @@ from topology.structure.copies import Copy, Reading
 LONGEST = timedelta(milliseconds=MAXIMUM_TTL_MS)
 
 
-class BusyWait(Pattern, parts=(parameters, recognition)):
+class BusyWait(Pattern, parts=(parameters,)):
     EXAMPLE = Params("webhooks", tuple(timedelta(minutes=number) for number in (1, 2, 4, 8)))
     ATTEMPTS_COUNTED_BY = "consumer"
     CHANGE_OBSTACLE = (
@@ -64,6 +63,12 @@ class BusyWait(Pattern, parts=(parameters, recognition)):
 
     def targets(self, params: Params) -> Sequence[str]:
         return (params.queue,)
+
+    def list_missing(self, params: Params, found: Definitions) -> tuple[str, ...]:
+        missing = super().list_missing(params, found)
+        if found.queue(params.queue):
+            return missing
+        return (*missing, f"The processing queue “{params.queue}” is missing.")
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
         if problem := super().target_problem(params, target, found):

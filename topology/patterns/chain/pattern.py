@@ -19,7 +19,7 @@ from topology.patterns.chain import params as parameters
 from topology.patterns.chain.params import Params, chain_of, reader_of
 from topology.patterns.chain.probes import bind_probe, describe_probe_obstacle, find_probe_route
 from topology.patterns.chain.routes import describe_obstacle, list_routes, trace
-from topology.patterns.pattern import Code, ParamsError, Pattern, Use, write_code
+from topology.patterns.pattern import Code, ParamsError, Pattern, write_code
 from topology.patterns.texts import refuse
 from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading, Tap
@@ -52,11 +52,6 @@ class DelayChain(Pattern, parts=(parameters,)):
     KIND = "delay_chain"
     EXAMPLE = Params("orders", ("orders-wait",), _OBJECTS, _OBJECTS)
     CHANGE_OBSTACLE = ""
-
-    @staticmethod
-    def recognize(found: Definitions) -> Sequence[Use]:
-        """None: recognition finds the chains that no pattern explains."""
-        return ()
 
     def title(self, params: Params) -> str:
         return params.name

@@ -8,7 +8,6 @@ from datetime import timedelta
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, name_problem
-from topology.patterns.pattern import ParamsError
 from topology.patterns.texts import (
     choice_problem,
     names_format,
@@ -134,34 +133,3 @@ def _prefix_problem(params: Params) -> str:
     if params.preset == "own" and not params.prefix:
         return "Custom names need a prefix."
     return name_problem(params.prefix, LONGEST_PREFIX_BYTES) if params.prefix else ""
-
-
-# The text behind the prefix in the lowest level's name.
-ENDINGS = {"celery": "_celery_delayed_0", "own": ".delay-level-00"}
-
-
-def candidates(
-    lowest: str,
-    unit_ms: int,
-    number: int,
-) -> list[Params]:
-    """Parameters that would name the lowest of `number` levels so."""
-    found = []
-    for preset in PRESETS:
-        prefix = lowest.removesuffix(ENDINGS[preset]) if preset in ENDINGS else ""
-        if preset == "celery" and lowest == "celery_delayed_0":
-            prefix = ""
-        for queue_type in QUEUE_TYPES:
-            try:
-                params = Params(
-                    preset,
-                    prefix,
-                    number,
-                    timedelta(milliseconds=unit_ms),
-                    queue_type,
-                )
-            except ParamsError:
-                continue
-            if level_name(params, 0) == lowest:
-                found.append(params)
-    return found

@@ -23,22 +23,30 @@ from topology.definitions import Binding, Definitions, is_own_queue, is_tap
 from topology.message import Route
 from topology.patterns.delay_levels import objects
 from topology.patterns.delay_levels import params as parameters
-from topology.patterns.delay_levels import recognize as recognition
 from topology.patterns.delay_levels.params import Params, delivery_name, level_name, next_name
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
-from topology.patterns.pattern import MADE_UP, Code, ParamsError, Pattern, too_long
+from topology.patterns.pattern import MADE_UP, Code, ParamsError, Pattern, Use, too_long
 from topology.structure.copies import Copy, Reading, Tap
 
 # Digits of milliseconds: RabbitMQ refuses longer expirations.
 LONGEST_NUMBER = 12
 
 
-class DelayLevels(Pattern, parts=(parameters, objects, recognition)):
+class DelayLevels(Pattern, parts=(parameters, objects)):
     EXAMPLE = Params("own", "shop", 4)
     CHANGE_OBSTACLE = ""
     KEYS_DIFFER_BY_DELAY = True
     destinations = staticmethod(objects.destinations)
     title = staticmethod(objects.title)
+
+    def recognize(self, found: Definitions) -> Sequence[Use]:
+        """At least half of it is there."""
+        uses = [(use, self.definitions(use.params)) for use in super().recognize(found)]
+        return [
+            use
+            for use, wanted in uses
+            if 2 * len(found.only(one.identity for one in wanted)) >= len(wanted)
+        ]
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Into the level of the highest bit, for none into level 0; the target is bound first.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
@@ -82,3 +85,15 @@ def _delay_queue(work: str, delay: timedelta) -> Queue:
             }
         ),
     )
+
+
+def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
+    """Of queues `<queue>_dlq_<seconds>` that die into `<queue>` through the default exchange, with
+    the delays in their names."""
+    delays: dict[str, list[timedelta]] = defaultdict(list)
+    for queue in queues:
+        named = split_name(queue.name)
+        if named and (queue.dead_letter_exchange, queue.dead_letter_routing_key) == ("", named[0]):
+            delays[named[0]].append(named[1])
+    for work, waits in delays.items():
+        yield {"queue": work, "delays": tuple(waits)}

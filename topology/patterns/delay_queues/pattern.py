@@ -13,15 +13,16 @@ from datetime import timedelta
 from typing import Any
 
 from topology.definitions import Definitions
+from topology.delays import format_delay
 from topology.message import ATTEMPT_HEADER, Route
 from topology.patterns.delay_queues import params as parameters
-from topology.patterns.delay_queues import recognize as recognition
 from topology.patterns.delay_queues.params import SECOND, Params, queue_name
 from topology.patterns.pattern import Pattern, refuse_unless_offered
 from topology.patterns.texts import refuse
+from topology.patterns.uses import find_missing
 
 
-class DelayQueues(Pattern, parts=(parameters, recognition)):
+class DelayQueues(Pattern, parts=(parameters,)):
     EXAMPLE = Params("orders", (10 * SECOND, 60 * SECOND, 300 * SECOND))
     ATTEMPTS_COUNTED_BY = "consumer"
     CHANGE_OBSTACLE = ""
@@ -49,6 +50,31 @@ class DelayQueues(Pattern, parts=(parameters, recognition)):
                 "after its delay. Create the queue first."
             )
         return ""
+
+    def list_missing(self, params: Params, found: Definitions) -> tuple[str, ...]:
+        """A TTL that differs from the name is a sentence of its own."""
+        named = {queue_name(params.queue, delay): delay for delay in params.delays}
+        untrue = {
+            ("queue", name): f"The TTL of “{name}” is {format_delay(queue.message_ttl)}, which "
+            "differs from the seconds in the name."
+            for name, delay in named.items()
+            if (queue := found.queue(name)) and queue.message_ttl not in (None, delay)
+        }
+        others = find_missing(self.definitions(params).without(untrue), found)
+        is_there = found.queue(params.queue) is not None
+        work = () if is_there else (f"The work queue “{params.queue}” is missing.",)
+        return (*untrue.values(), *others, *work)
+
+    def doubts(self, params: Params, found: Definitions) -> tuple[str, ...]:
+        """A busy wait has one delay queue, and the broker cannot show what a consumer does."""
+        if len(params.delays) != 1:
+            return ()
+        name = queue_name(params.queue, params.delays[0])
+        return (
+            f"“{name}” delays messages to “{params.queue}”, or both form a busy wait whose "
+            f"consumer returns messages to “{name}” until they are due. RabbitMQ does not show "
+            "which.",
+        )
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         no_tap = "A tap cannot record this topology, because no tap observes the default exchange."

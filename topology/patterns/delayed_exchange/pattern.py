@@ -9,6 +9,7 @@ tests cannot have it. Impossible from 4.3 on, which has no Mnesia (rabbitmq-serv
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -18,14 +19,14 @@ from topology.definitions import (
     DELAYED_TYPE,
     LONGEST_DELAY_MS,
     Definitions,
+    Exchange,
     is_tap,
 )
 from topology.delays import milliseconds
 from topology.message import Headers, Route
 from topology.patterns.delayed_exchange import params as parameters
-from topology.patterns.delayed_exchange import recognize as recognition
 from topology.patterns.delayed_exchange.params import Params
-from topology.patterns.pattern import Pattern, too_long
+from topology.patterns.pattern import ParamsError, Pattern, Use, too_long
 from topology.structure.copies import Copy, Reading, Tap
 
 LONGEST = timedelta(milliseconds=LONGEST_DELAY_MS)
@@ -37,7 +38,7 @@ INSTEAD = (
 )
 
 
-class DelayedExchange(Pattern, parts=(parameters, recognition)):
+class DelayedExchange(Pattern, parts=(parameters,)):
     EXAMPLE = Params("reminders", "direct", (("orders", "orders"),))
     CHANGE_OBSTACLE = (
         "The plugin keeps its messages outside of queues, and no command reaches one of them. Let "
@@ -48,6 +49,23 @@ class DelayedExchange(Pattern, parts=(parameters, recognition)):
 
     def title(self, params: Params) -> str:
         return params.name
+
+    def recognize(self, found: Definitions) -> Sequence[Use]:
+        """Every exchange of the type, with its bindings: no queue delays."""
+        delayed = (one for one in found.exchanges if one.type == DELAYED_TYPE)
+        return [self._find_use(one, found) for one in sorted(delayed, key=lambda one: one.name)]
+
+    def _find_use(self, exchange: Exchange, found: Definitions) -> Use:
+        """Without parameters where it chooses in another way, or leads to exchanges or nowhere."""
+        bound = [b for b in found.leaving(exchange.name) if not is_tap(b.destination)]
+        if all(one.destination_is_queue and not one.arguments for one in bound):
+            pairs = tuple((one.routing_key, one.destination) for one in bound)
+            kind = exchange.arguments.text("x-delayed-type") or ""
+            with suppress(ParamsError):
+                return self._compare(Params(exchange.name, kind, pairs), found)
+        nowhere = "The exchange has no bindings, so RabbitMQ drops messages after their delay."
+        claims = frozenset({exchange.identity, *(one.identity for one in bound)})
+        return Use(self.KIND, exchange.name, None, claims, () if bound else (nowhere,))
 
     def obstacle(
         self, params: Params, version: tuple[int, ...], exchange_types: Collection[str]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
-from topology.definitions import MAXIMUM_TTL_MS, Definitions
+from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
 from topology.delays import milliseconds
 from topology.patterns.names import (
     LONGEST_NAME_BYTES,
@@ -13,6 +16,7 @@ from topology.patterns.names import (
     unicode_problem,
     visibility_problem,
 )
+from topology.patterns.pattern import ParamsError
 from topology.patterns.texts import (
     choice_problem,
     names_format,
@@ -92,3 +96,47 @@ def _problems(params: Params) -> dict[str, str]:
 def definitions(params: Params) -> Definitions:
     """No permanent objects: `route` declares a hold queue when it is used."""
     return Definitions()
+
+
+def hold_queue(params: Params, delay: timedelta, key: str) -> Queue:
+    return Queue(
+        queue_name(params, delay, key),
+        arguments=Arguments(
+            {
+                "x-queue-type": "classic",
+                "x-message-ttl": milliseconds(delay),
+                "x-dead-letter-exchange": params.exchange,
+                "x-dead-letter-routing-key": key,
+                "x-expires": expires_ms(params, delay),
+            }
+        ),
+    )
+
+
+def is_held_for(exchange: str, queue: Queue) -> bool:
+    key = queue.dead_letter_routing_key
+    return (
+        queue.dead_letter_exchange == exchange
+        and key is not None
+        and queue.arguments.number("x-expires") is not None
+        and queue.name == f"delay.{queue.message_ttl_ms}.{exchange}.{key}"
+    )
+
+
+def is_own(params: Params, queue: Queue) -> bool:
+    """Whether a hold queue of this namespace is declared as its others are."""
+    delay, key = queue.message_ttl or timedelta(0), queue.dead_letter_routing_key or ""
+    return queue.with_type() == hold_queue(params, delay, key)
+
+
+def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
+    """Of hold queues by their names, with each lease that one of them has."""
+    exchange = queues[0].dead_letter_exchange or ""
+    held = [queue for queue in queues if is_held_for(exchange, queue)]
+    keys = tuple(queue.dead_letter_routing_key for queue in held)
+    with suppress(ParamsError):
+        for lease in LEASES if held else ():
+            params = Params(exchange, lease=lease)
+            if any(is_own(params, queue) for queue in held):
+                waits = tuple(queue.message_ttl for queue in held)
+                yield {"exchange": exchange, "keys": keys, "delays": waits, "lease": lease}

@@ -27,14 +27,15 @@ from topology.definitions import (
 )
 from topology.message import PROBE_HEADER, Route
 from topology.patterns.hold_queues import params as parameters
-from topology.patterns.hold_queues import recognize as recognition
 from topology.patterns.hold_queues.params import (
     SHORTEST_LEASE_MS,
     Params,
     delay_problem,
     expires_ms,
+    hold_queue,
+    is_held_for,
+    is_own,
 )
-from topology.patterns.hold_queues.recognize import hold_queue, is_held_for
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.patterns.pattern import MADE_UP, Code, ParamsError, Pattern, refuse_unless_offered
 from topology.structure.copies import Copy, Reading, Tap
@@ -44,10 +45,19 @@ PROBE_DELAY = timedelta(minutes=1)
 ROUTES_APART = ("direct", "topic", "headers")
 
 
-class HoldQueues(Pattern, parts=(parameters, recognition)):
+class HoldQueues(Pattern, parts=(parameters,)):
     EXAMPLE = Params("orders", ("created",), (timedelta(seconds=30), timedelta(minutes=5)))
     CHANGE_OBSTACLE = ""
-    title = staticmethod(recognition.title)
+
+    def title(self, params: Params) -> str:
+        return params.exchange or "(default exchange)"
+
+    def list_missing(self, params: Params, found: Definitions) -> tuple[str, ...]:
+        return tuple(
+            f"The arguments of “{queue.name}” differ from the others."
+            for queue in self.members(params, found)
+            if not is_own(params, queue)
+        )
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight to the destination, anything else into its hold queue."""

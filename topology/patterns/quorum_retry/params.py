@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds
@@ -106,3 +108,32 @@ def _arguments(params: Params) -> Arguments:
             "x-overflow": "reject-publish",
         }
     )
+
+
+def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
+    """Of quorum queues with delayed retries that dead-letter straight into another queue, with a
+    limit and both delays stated. An empty key of its binding would be read as the name."""
+    for queue in queues:
+        stated = queue.arguments
+        ends_ms = [stated.number(f"x-delayed-retry-{end}") for end in ("min", "max")]
+        limit, parking = stated.number("x-delivery-limit"), queue.dead_letter_routing_key
+        if (
+            queue.type != "quorum"
+            or queue.dead_letter_exchange
+            or parking is None
+            or None in (*ends_ms, limit)
+        ):
+            continue
+        bound = found.leads(queue.name, queue.name)
+        key = next((one.routing_key for one in bound if one.routing_key), "")
+        if key or not bound:
+            shortest, longest = (timedelta(milliseconds=ms or 0) for ms in ends_ms)
+            yield {
+                "name": queue.name,
+                "retry": stated.text("x-delayed-retry-type"),
+                "shortest": shortest,
+                "longest": longest,
+                "limit": limit,
+                "routing_key": key,
+                "parking": parking,
+            }

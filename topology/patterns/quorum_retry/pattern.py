@@ -17,7 +17,6 @@ from topology.definitions import Definitions
 from topology.message import Route
 from topology.patterns.pattern import Code, ParamsError, Pattern
 from topology.patterns.quorum_retry import params as parameters
-from topology.patterns.quorum_retry import recognize as recognition
 from topology.patterns.quorum_retry.params import Params
 from topology.structure.copies import Copy, Reading, Tap
 
@@ -26,7 +25,7 @@ ZERO = timedelta(0)
 NO_DELAY = "A quorum queue delays only returned messages. You cannot delay a new message."
 
 
-class QuorumRetry(Pattern, parts=(parameters, recognition)):
+class QuorumRetry(Pattern, parts=(parameters,)):
     EXAMPLE = Params("orders")
     ATTEMPTS_COUNTED_BY = "queue"
     CHANGE_OBSTACLE = (

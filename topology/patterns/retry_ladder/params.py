@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds, parse_delay
@@ -30,6 +33,7 @@ LONGEST_OWN_NAME_BYTES = LONGEST_NAME_BYTES - len(f"-rung-{MOST_RUNGS}")
 DEFAULT_DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
 
 FIELDS = read_fields(__file__)
+_TRIED = re.compile(r"(.+)\.try\.([1-9]\d{0,2})", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -136,3 +140,32 @@ def _rung_arguments(params: Params, rung: int) -> dict[str, str | int]:
         "x-dead-letter-exchange": params.name,
         "x-dead-letter-routing-key": tried_key(params, rung),
     }
+
+
+def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
+    """Of queues `<name>-rung-1` and so on that expire into the exchange `<name>` with the keys
+    `<key>.try.1` and so on."""
+    name = queues[0].dead_letter_exchange or ""
+    delays: dict[str, dict[int, timedelta | None]] = defaultdict(dict)
+    for queue in queues:
+        tried = _TRIED.fullmatch(queue.dead_letter_routing_key or "")
+        if tried and queue.name == f"{name}-rung-{tried[2]}" and "x-expires" not in queue.arguments:
+            delays[tried[1]][int(tried[2])] = queue.message_ttl
+    work = found.queue(name)
+    if work is not None and work.dead_letter_exchange != f"{name}-ladder":
+        return
+    for key, rungs in delays.items():
+        if sorted(rungs) == list(range(1, len(rungs) + 1)):
+            waits = tuple(rungs[number] for number in sorted(rungs))
+            parking = _find_parking(name, key, len(rungs), found)
+            yield {"name": name, "delays": waits, "routing_key": key, "parking": parking}
+
+
+def _find_parking(name: str, key: str, last: int, found: Definitions) -> str:
+    """The queue to which the ladder leads from the last rung, whether its exchange is direct or a
+    topic; "" for the usual one and for none."""
+    ends = (f"{key}.try.{last}", f"#.try.{last}")
+    leading = [b for b in found.leaving(f"{name}-ladder") if b.routing_key in ends]
+    queues = [found.queue(b.destination) for b in leading if b.destination_is_queue]
+    parking = [queue.name for queue in queues if queue and queue.message_ttl_ms is None]
+    return "" if f"{name}-parking" in parking else next(iter(parking), "")

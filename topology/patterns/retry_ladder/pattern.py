@@ -20,7 +20,6 @@ from typing import Any
 from topology.message import Route
 from topology.patterns.pattern import Pattern, too_long
 from topology.patterns.retry_ladder import params as parameters
-from topology.patterns.retry_ladder import recognize as recognition
 from topology.patterns.retry_ladder.params import (
     Params,
     ladder_name,
@@ -30,7 +29,7 @@ from topology.patterns.retry_ladder.params import (
 ZERO = timedelta(0)
 
 
-class RetryLadder(Pattern, parts=(parameters, recognition)):
+class RetryLadder(Pattern, parts=(parameters,)):
     EXAMPLE = Params("orders")
     ATTEMPTS_COUNTED_BY = "x-death"
     CHANGE_OBSTACLE = ""

@@ -20,9 +20,9 @@ from typing import Any
 
 from topology.message import Route
 from topology.patterns.pattern import Pattern, too_long
+from topology.patterns.retry_loop import derive as derivation
 from topology.patterns.retry_loop import form, objects
 from topology.patterns.retry_loop import params as parameters
-from topology.patterns.retry_loop import recognize as recognition
 from topology.patterns.retry_loop import remarks as vhost_remarks
 from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.keys import key_for
@@ -34,7 +34,7 @@ from topology.structure.copies import Copy, Reading, Tap
 RETRY_COUNT = 2
 
 
-class RetryLoop(Pattern, parts=(parameters, form, objects, recognition)):
+class RetryLoop(Pattern, parts=(parameters, form, objects, derivation)):
     EXAMPLE = parse({"name": "service_a"})
     ATTEMPTS_COUNTED_BY = "x-death"
     CHANGE_OBSTACLE = ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds
@@ -12,7 +14,10 @@ from topology.patterns.texts import delay_problem, read_fields, refuse, text_fun
 
 KIND = "retry_pair"
 DEFAULT_DELAY = timedelta(milliseconds=300_000)
-MAXIMUM_NAME_BYTES = 255 - len("-retry")
+SUFFIX = "-retry"
+MAXIMUM_NAME_BYTES = 255 - len(SUFFIX)
+# Of its six objects; a missing exchange has no bindings.
+LEAST_LEFT = 4
 
 FIELDS = read_fields(__file__)
 
@@ -30,7 +35,7 @@ class Params:
             object.__setattr__(self, "routing_key", self.name)
         refuse(
             {
-                "name": name_problem(self.name, MAXIMUM_NAME_BYTES, "-retry"),
+                "name": name_problem(self.name, MAXIMUM_NAME_BYTES, SUFFIX),
                 "routing_key": key_problem(self.routing_key),
                 "delay": delay_problem(self.delay),
             }
@@ -38,7 +43,7 @@ class Params:
 
 
 def retry_name(params: Params) -> str:
-    return f"{params.name}-retry"
+    return params.name + SUFFIX
 
 
 parse, store = text_functions(Params)
@@ -66,3 +71,29 @@ def _arguments(dead_letter_exchange: str, ttl_ms: int | None = None) -> Argument
     if ttl_ms is not None:
         stated["x-message-ttl"] = ttl_ms
     return Arguments(stated)
+
+
+def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
+    """Of a queue `<name>-retry` and the queue `<name>`, each the dead-letter target of the other.
+
+    Of a pair with other exchanges the queues are enough, of a part with its own most of it. An
+    empty key would be read as the name.
+    """
+    for retry in queues:
+        name = retry.name.removesuffix(SUFFIX)
+        work = found.queue(name)
+        fails_into = work.dead_letter_exchange if work else retry.name
+        if name == retry.name or (work and (work.message_ttl_ms is not None or not fails_into)):
+            continue
+        back = found.leads(retry.dead_letter_exchange or "", name)
+        own = (found.leads(name, name), found.leads(retry.name, retry.name))
+        key = next((one.routing_key for one in (*back, *own[0], *own[1]) if one.routing_key), "")
+        is_whole = bool(work and back and found.leads(fails_into or "", retry.name))
+        there = (retry, work, found.exchange(name), found.exchange(retry.name), *own)
+        is_part = (fails_into, retry.dead_letter_exchange, retry.dead_letter_routing_key) == (
+            retry.name,
+            name,
+            None,
+        ) and sum(map(bool, there)) >= LEAST_LEFT
+        if key and (is_whole or is_part):
+            yield {"name": name, "delay": retry.message_ttl, "routing_key": key}

@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from topology.definitions import Binding, Definitions
+from topology.definitions import Binding, Definitions, Queue
 from topology.message import Route
 from topology.patterns.pattern import Pattern
 from topology.patterns.retry_pair import params as parameters
-from topology.patterns.retry_pair import recognize as recognition
 from topology.patterns.retry_pair.params import Params, retry_name
+from topology.routing.matching.delayed_exchange import kind_of
+from topology.routing.matching.index import Index
 
 
-class RetryPair(Pattern, parts=(parameters, recognition)):
+class RetryPair(Pattern, parts=(parameters,)):
     EXAMPLE = Params("orders")
     ATTEMPTS_COUNTED_BY = "x-death"
     CHANGE_OBSTACLE = ""
@@ -47,8 +48,31 @@ class RetryPair(Pattern, parts=(parameters, recognition)):
     def probe_route(self, params: Params, delay: timedelta, probe: str) -> Route:
         return Route(retry_name(params), probe)
 
+    def doubts(self, params: Params, found: Definitions) -> tuple[str, ...]:
+        work, retry = params.name, retry_name(params)
+        losses = (
+            _explain_loss(found, queue, to)
+            for name, to in ((work, retry), (retry, work))
+            if (queue := found.queue(name)) is not None
+        )
+        return tuple(filter(None, losses))
+
     def code_values(self, params: Params) -> Mapping[str, Any]:
         return {"queue": params.name}
 
 
 retry_pair = RetryPair()
+
+
+def _explain_loss(found: Definitions, queue: Queue, to: str) -> str:
+    """What becomes of messages that die there with a key that no binding on their way takes."""
+    key, exchange = queue.dead_letter_routing_key, found.exchange(queue.dead_letter_exchange or "")
+    if key is None or exchange is None or kind_of(exchange) not in ("direct", "topic"):
+        return ""
+    index = Index(Definitions.of([exchange, *found.leads(exchange.name, to)]))
+    if any(index.lead_on(exchange, [key], {}, ())):
+        return ""
+    return (
+        f"“{queue.name}” dead-letters with the routing key “{key}”, but no binding from the "
+        f"exchange “{exchange.name}” to the queue “{to}” matches. RabbitMQ drops these messages."
+    )
