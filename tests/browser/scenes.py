@@ -45,7 +45,7 @@ from topology.patterns.delay_queues import params as delay_queues_params
 from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.hold_queues import params as hold_queues_params
 from topology.patterns.hold_queues.pattern import hold_queues
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import PATTERNS, list_created
 
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
 PARKED = "orders-parked"
@@ -107,7 +107,7 @@ def empty(user: User, vhost: Vhost) -> Scene:
     scene.add("finding-history", "topology:finding_history", broker.slug)
     scene.add("diagram", "topology:vhost", broker.slug)
     scene.add("firehose", "firehose", broker.slug)
-    for kind in PATTERNS:
+    for kind in list_created():
         scene.add(f"plan-{kind}", "topology:topology_add", query={"kind": kind})
     return scene
 

@@ -24,7 +24,6 @@ UNSEEN = "A name needs at least one visible character."
     ("kind", "typed", "said"),
     [
         ("retry_loop", {"name": "a", "split": "key", "timeouts": '[["\\ud800","5s"]]'}, HALF),
-        ("delayed_exchange", {"name": "a", "queues": '[["\\ud800","q"]]'}, HALF),
         ("hold_queues", {"keys": '["\\ud800"]'}, HALF),
         ("retry_pair", {"name": "  ", "delay": "5s"}, UNSEEN),
         ("retry_ladder", {"name": "  ", "delays": "5s"}, UNSEEN),

@@ -36,8 +36,21 @@ def test_a_topology_is_created_by_way_of_a_page_of_patterns(broker: Broker) -> N
     )
     text = text_of(client.get(page))
     # No broker was reached: each pattern may be created.
-    assert text.count("?kind=") == len(PATTERNS)
+    assert text.count("?kind=") == len(PATTERNS) - 1
     assert "Unavailable" not in text
+
+
+def test_an_exchange_of_the_archived_plugin_is_explained_and_not_created() -> None:
+    client = signed_in(Role.OPERATOR)
+    text = text_of(client.get(reverse("topology:patterns")))
+    explanation = reverse("topology:explain", args=["delayed_exchange"])
+    assert "?kind=delayed_exchange" not in text
+    assert f'Recognized, but not created: <a href="{explanation}">Delayed exchange</a>.' in text
+    page = text_of(client.get(explanation))
+    assert "Use delay levels instead" in page
+    assert "Plan topology" not in page
+    form = reverse("topology:topology_add") + "?kind=delayed_exchange"
+    assert client.get(form).status_code == 404
 
 
 def test_a_pattern_that_the_broker_cannot_have_is_unavailable_with_the_reason(

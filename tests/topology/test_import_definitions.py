@@ -19,15 +19,16 @@ from topology.operations.import_definitions import import_definitions
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.chain.params import claim
+from topology.patterns.delayed_exchange.pattern import delayed_exchange
 from topology.patterns.pattern import Pattern
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import list_created
 from topology.structure.find_chains import find_chains
 
 pytestmark = pytest.mark.django_db
 
 
 # The queues of others come with use, so that nothing of them is exported.
-LASTING = [one for one in PATTERNS.values() if len(one.definitions(one.EXAMPLE))]
+LASTING = [one for one in list_created().values() if len(one.definitions(one.EXAMPLE))]
 
 
 @pytest.mark.parametrize("pattern", LASTING, ids=lambda pattern: pattern.KIND)
@@ -52,6 +53,16 @@ def test_what_exists_is_skipped_and_what_belongs_to_nothing_is_counted() -> None
         "to no pattern."
     )
     assert AuditEntry.objects.filter(action="definitions imported").exists()
+
+
+def test_an_exchange_of_the_archived_plugin_is_skipped() -> None:
+    later = delayed_exchange.definitions(delayed_exchange.EXAMPLE)
+    document = raw_definitions([*later, Queue("orders")])
+    imported = import_definitions(None, make_broker(), document)
+    assert imported.planned == ()
+    assert imported.skipped == (
+        "Delayboard creates no topology of the pattern Delayed exchange: “reminders”.",
+    )
 
 
 def test_one_of_several_virtual_hosts_has_to_be_named() -> None:

@@ -11,6 +11,7 @@ from topology.broker.management.definitions_file import read_export
 from topology.models import Broker, Topology
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import User, create_topology
+from topology.patterns.table import KINDS
 from topology.provisioning.recognition import recognize
 from topology.snapshot import Snapshot
 
@@ -47,6 +48,12 @@ def import_definitions(
             use = found.use
             if use.params is None:
                 skipped.append(f"No parameters of the pattern {use.kind} produce “{use.name}”.")
+                continue
+            if not KINDS[use.kind].IS_CREATED:
+                title = KINDS[use.kind].EXPLANATION.title
+                skipped.append(
+                    f"Delayboard creates no topology of the pattern {title}: “{use.name}”."
+                )
                 continue
             try:
                 planned.append(create_topology(user, broker, use.kind, use.params))

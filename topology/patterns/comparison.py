@@ -16,7 +16,6 @@ from topology.patterns.delay_levels.params import KIND as DELAY_LEVELS
 from topology.patterns.delay_levels.params import Params as LevelParams
 from topology.patterns.delay_queues.params import KIND as DELAY_QUEUES
 from topology.patterns.delay_queues.params import Params as QueueParams
-from topology.patterns.delayed_exchange.params import KIND as DELAYED_EXCHANGE
 from topology.patterns.hold_queues.params import KIND as HOLD_QUEUES
 from topology.patterns.hold_queues.params import Params as HoldParams
 from topology.patterns.pattern import ParamsError
@@ -27,7 +26,7 @@ from topology.patterns.retry_ladder.params import Params as LadderParams
 from topology.patterns.retry_loop.params import KIND as RETRY_LOOP
 from topology.patterns.retry_pair.params import KIND as RETRY_PAIR
 from topology.patterns.retry_pair.params import Params as PairParams
-from topology.patterns.table import KINDS, PATTERNS
+from topology.patterns.table import KINDS, list_created
 
 DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
 AT_MOST_ONCE = (
@@ -80,10 +79,10 @@ def list_costs(
     version: tuple[int, ...] = (),
     exchange_types: Collection[str] = (),
 ) -> list[Cost]:
-    """Of each pattern, with parameters that offer these delays if it can have them."""
+    """Of each pattern that is created, with parameters that offer these delays if it can."""
     longest = max(delays)
     costs = []
-    for kind, pattern in PATTERNS.items():
+    for kind, pattern in list_created().items():
         params = _make_params(kind, tuple(delays))
         has_them = params is not None
         shown = params if has_them else pattern.EXAMPLE
@@ -120,7 +119,6 @@ _MAKE: Mapping[str, Callable[[tuple[timedelta, ...]], Any]] = {
     BUSY_WAIT: lambda delays: WaitParams("work", delays),
     DELAY_LEVELS: lambda delays: LevelParams("own", "work"),
     DELAY_QUEUES: lambda delays: QueueParams("work", delays),
-    DELAYED_EXCHANGE: lambda delays: KINDS[DELAYED_EXCHANGE].EXAMPLE,
     HOLD_QUEUES: lambda delays: HoldParams(delays=delays),
     QUORUM_RETRY: lambda delays: QuorumParams("work", shortest=min(delays), longest=max(delays)),
     RETRY_LADDER: lambda delays: LadderParams("work", delays),

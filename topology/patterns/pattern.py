@@ -148,6 +148,9 @@ class Pattern(ABC):
     EXAMPLE: Any
     """Parameters to draw and explain it with."""
 
+    IS_CREATED = True
+    """Whether Delayboard creates it; else what others created is shown, verified and removed."""
+
     ATTEMPTS_COUNTED_BY: Attempts = ""
 
     KEYS_DIFFER_BY_DELAY = False

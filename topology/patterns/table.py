@@ -37,6 +37,11 @@ KINDS: Mapping[str, Pattern] = ChainMap(
 )
 
 
+def list_created() -> dict[str, Pattern]:
+    """The patterns that Delayboard creates."""
+    return {kind: pattern for kind, pattern in PATTERNS.items() if pattern.IS_CREATED}
+
+
 def find_retry_kinds() -> list[str]:
     """The kinds in which failed messages wait for another attempt."""
     return [kind for kind, pattern in KINDS.items() if pattern.ATTEMPTS_COUNTED_BY]

@@ -30,7 +30,6 @@ from topology.patterns.pattern import ParamsError, Pattern, Use, too_long
 from topology.structure.copies import Copy, Reading, Tap
 
 LONGEST = timedelta(milliseconds=LONGEST_DELAY_MS)
-FIRST_WITHOUT = (4, 3)
 PROBE_DELAY = timedelta(minutes=1)
 INSTEAD = (
     "Use delay levels instead: any delay, through visible and replicated queues. Use hold "
@@ -39,6 +38,7 @@ INSTEAD = (
 
 
 class DelayedExchange(Pattern, parts=(parameters,)):
+    IS_CREATED = False
     EXAMPLE = Params("reminders", "direct", (("orders", "orders"),))
     CHANGE_OBSTACLE = (
         "The plugin keeps its messages outside of queues, and no command reaches one of them. Let "
@@ -70,18 +70,9 @@ class DelayedExchange(Pattern, parts=(parameters,)):
     def obstacle(
         self, params: Params, version: tuple[int, ...], exchange_types: Collection[str]
     ) -> str:
-        """Available where the broker lists the type; else the reason why not, and the
-        replacement."""
-        if DELAYED_TYPE in exchange_types:
-            return ""
-        if version >= FIRST_WITHOUT:
-            return (
-                "RabbitMQ 4.3 and later cannot run the delayed-message plugin, which needs Mnesia "
-                f"and was archived in January 2026. {INSTEAD}"
-            )
         return (
-            f"This broker has no exchange type {DELAYED_TYPE}. The delayed-message plugin was "
-            f"archived in January 2026 and does not support RabbitMQ 4.3. {INSTEAD}"
+            "Delayboard does not create exchanges of the delayed-message plugin, which was "
+            f"archived in January 2026 and does not run on RabbitMQ 4.3 and later. {INSTEAD}"
         )
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:

@@ -15,7 +15,7 @@ from topology.models import Broker, Role, State, Topology
 from topology.operations import replace_tap
 from topology.patterns.comparison import DELAYS, list_costs
 from topology.patterns.pattern import Pattern
-from topology.patterns.table import KINDS, PATTERNS
+from topology.patterns.table import KINDS, PATTERNS, list_created
 from topology.views.diagram import draw_example
 from topology.views.findings.results import count_by_topology
 from topology.views.sorting import read_sort
@@ -58,6 +58,7 @@ def patterns(request: HttpRequest) -> HttpResponse:
     context = {
         "patterns": _list_patterns(choice.shown),
         "broker": choice.chosen,
+        "others": [one for one in PATTERNS.values() if not one.IS_CREATED],
         "costs": list_costs(DELAYS),
         "compared_delays": ", ".join(map(format_delay, DELAYS)),
         "compared_delay": format_delay(max(DELAYS)),
@@ -71,7 +72,7 @@ def _list_patterns(brokers: Iterable[Broker]) -> list[tuple[str, Pattern, str]]:
     known = [one.snapshot for broker in brokers if (one := snapshots.latest(broker.pk))]
     seen = [snapshot for snapshot in known if snapshot is not None]
     listed = []
-    for kind, pattern in PATTERNS.items():
+    for kind, pattern in list_created().items():
         reasons = [
             pattern.obstacle(pattern.EXAMPLE, one.version_tuple, one.exchange_types) for one in seen
         ]
@@ -90,6 +91,6 @@ def explain(request: HttpRequest, kind: str) -> HttpResponse:
         "example": pattern.consumer_example(pattern.EXAMPLE),
         "diagram": draw_example(kind),
         "patterns": PATTERNS,
-        "is_provisioned": kind in PATTERNS,
+        "is_provisioned": kind in list_created(),
     }
     return render(request, "topology/explain.html", context)

@@ -16,13 +16,13 @@ from topology.models import Role, Topology
 from topology.operations import edit_topology
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
-from topology.patterns.table import PATTERNS
+from topology.patterns.table import PATTERNS, list_created
 from topology.views.topologies.shared import return_to_page, with_topology
 
 
 def topology_add(request: HttpRequest) -> HttpResponse:
     kind = request.GET.get("kind", "retry_pair")
-    if kind not in PATTERNS:
+    if kind not in list_created():
         raise Http404
     if not access.visible_brokers(request.user, Role.OPERATOR).exists():
         raise PermissionDenied("This action needs the role operator on a broker.")
