@@ -19,6 +19,7 @@ from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 from topology.delays import format_delay, milliseconds
 from topology.message import Forwarder, Route
 from topology.patterns.uses import find_missing
+from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading, Tap
 from topology.structure.find_chains import is_delay, make_chain
 from topology.structure.reading import Reader
@@ -329,6 +330,13 @@ class Pattern(ABC):
         """Notes for people about its use in this vhost: one sentence each."""
         return ()
 
+    def chain(self, params: Any) -> Chain:
+        """Its delay queues as structure sees them, with the queues that it only names."""
+        declared = self.definitions(params)
+        ends = [Queue(name) for name in self.targets(params) if declared.queue(name) is None]
+        waits = [queue.name for queue in self.delay_queues(params, declared.queues)]
+        return make_chain(self.KIND, waits, declared | Definitions.of(ends))
+
     def read(self, params: Any, copy: Copy) -> Reading | None:
         """What a tapped copy means; None when it is none of this topology's."""
         return _read_by(self, params).read(copy)
@@ -353,8 +361,4 @@ class Pattern(ABC):
 
 @lru_cache(maxsize=256)
 def _read_by(pattern: Pattern, params: Any) -> Reader:
-    """By what it declares, with the queues that it only names."""
-    declared = pattern.definitions(params)
-    ends = [Queue(name) for name in pattern.targets(params) if declared.queue(name) is None]
-    waits = [queue.name for queue in pattern.delay_queues(params, declared.queues)]
-    return Reader(make_chain(pattern.KIND, waits, declared | Definitions.of(ends)))
+    return Reader(pattern.chain(params))

@@ -115,14 +115,13 @@ class _Keys:
         self._index = index
         self._version = version
         self._keys = MessageKeys(index)
-        self._anywhere: dict[str, frozenset[str]] = {}
 
     def reached(
         self, exchange: str, key: str | None, names: Sequence[str]
     ) -> Iterator[tuple[str, Sequence[str]]]:
         """The queues behind a dead-letter exchange, each with those of `names` that lead there."""
         if exchange and self._is_blind(exchange):
-            yield from ((target, names) for target in self._find_behind(exchange))
+            yield from ((target, names) for target in self._index.reach(exchange).queues)
         elif key is not None:
             matched = match(self._index, exchange, [key], {}, self._version)
             yield from ((target, names) for target in matched.queues)
@@ -136,7 +135,7 @@ class _Keys:
         for name in names:
             keys = self._keys.of(name)
             if keys is None:
-                targets: Iterable[str] = self._find_behind(exchange) if exchange else ()
+                targets: Iterable[str] = self._index.reach(exchange).queues if exchange else ()
             else:
                 targets = match(self._index, exchange, sorted(keys), {}, self._version).queues
             for target in targets:
@@ -149,27 +148,3 @@ class _Keys:
         """Whether the exchange looks at no key: a fanout, or one that looks at headers."""
         found = self._index.exchanges.get(exchange)
         return found is not None and kind_of(found) in ("fanout", "headers")
-
-    def _find_behind(self, exchange: str) -> frozenset[str]:
-        """Every queue that some key and headers lead to."""
-        if exchange not in self._anywhere:
-            self._anywhere[exchange] = frozenset(self._follow(exchange))
-        return self._anywhere[exchange]
-
-    def _follow(self, exchange: str) -> Iterator[str]:
-        leaving = self._index.definitions.leaving
-        seen, waiting = {exchange}, [exchange]
-        while waiting:
-            name = waiting.pop()
-            further = []
-            for binding in leaving(name):
-                if binding.destination_is_queue:
-                    if binding.destination in self._index.queues:
-                        yield binding.destination
-                else:
-                    further.append(binding.destination)
-            found = self._index.exchanges.get(name)
-            alternate = found.arguments.text("alternate-exchange") if found else None
-            further += [alternate] if alternate else []
-            waiting += [each for each in further if each not in seen]
-            seen.update(further)

@@ -71,7 +71,7 @@ def may_delay(queue: Queue) -> bool:
     return is_untimed and bool(_DELAY_NAME.search(queue.name))
 
 
-class _Groups:
+class Groups:
     """Names that are joined to groups."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -259,7 +259,7 @@ class _Vhost:
         finals = self._find_finals()
         feeding = self._find_feeding(finals)
         fed = {name for _, name in feeding}
-        groups = _Groups(self.timed)
+        groups = Groups(self.timed)
         first: dict[object, str] = {}
         for name, queue in self.timed.items():
             for other in self._split(queue)[1]:
@@ -382,16 +382,8 @@ class _Vhost:
     def _find_exchanges(self, queues: Iterable[str]) -> AbstractSet[str]:
         """Those that dead letters of these queues may pass, alternate exchanges included."""
         found = (self.found.queue(name) for name in queues)
-        waiting = {queue.dead_letter_exchange or "" for queue in found if queue} - {""}
-        seen: set[str] = set()
-        while waiting:
-            seen.add(name := waiting.pop())
-            there = self.found.exchange(name)
-            further = {one.destination for one in self._onward.get(name, ())}
-            if there is not None and (alternate := there.arguments.text("alternate-exchange")):
-                further.add(alternate)
-            waiting |= further - seen
-        return seen
+        into = {queue.dead_letter_exchange or "" for queue in found if queue} - {""}
+        return {one.name for name in into for one in self._index.reach(name).exchanges}
 
     def _close(
         self, queues: Sequence[Queue], entries: Sequence[Entry], others: Iterable[str]

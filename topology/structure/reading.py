@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
@@ -15,7 +15,7 @@ from topology.routing.outcome import RouteOutcome
 from topology.routing.walk import walk
 from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading
-from topology.structure.find_chains import make_chain
+from topology.structure.find_chains import Groups, make_chain
 from topology.structure.held import read_held
 from topology.structure.named_queues import extend, find_templates
 
@@ -43,12 +43,21 @@ class Reader:
         self._read = tuple((bound | _ROUTING_HEADERS) - {"x-death"})
         self._read_by_key = tuple(name for name in self._read if name not in _COPY_HEADERS)
         self._route = lru_cache(MOST_ROUTES)(self._walk)
-        self._rounds = [frozenset(group) for group in self._group_linked()]
+        # Queues that one trip may pass one after another, others alone.
+        rounds = Groups(chain.queues)
+        for one, other in chain.links:
+            rounds.join(one, other)
+        self._rounds = [frozenset(group) for group in rounds.all()]
         self._templates = find_templates(chain)
         self._reader_with = lru_cache(MOST_NEW_QUEUES)(self._make_reader_with)
 
     def read(self, copy: Copy) -> Reading | None:
-        """None for a copy that is none of this chain, or is between two of its queues."""
+        """None for a copy that is none of this chain, or is between two of its queues.
+
+        Where the work queue itself delays, a publish into it waits for a consumer alone.
+        """
+        if self.chain.is_native:
+            return None
         if self.chain.held_by:
             return read_held(self.chain, copy)
         if self._templates and (other := self._find_reader(copy)) is not None:
@@ -173,23 +182,6 @@ class Reader:
             max((history.count(name, "expired") for name in group), default=0)
             for group in self._rounds
         )
-
-    def _group_linked(self) -> Iterator[set[str]]:
-        """Queues that one trip may pass one after another, others alone."""
-        left = dict.fromkeys(self.chain.queues)
-        while left:
-            group, waiting = set[str](), [next(iter(left))]
-            while waiting:
-                name = waiting.pop()
-                if name not in left:
-                    continue
-                del left[name]
-                group.add(name)
-                waiting += [other for other in left if self._is_linked(name, other)]
-            yield group
-
-    def _is_linked(self, one: str, other: str) -> bool:
-        return bool({(one, other), (other, one)} & set(self.chain.links))
 
 
 class _Key:

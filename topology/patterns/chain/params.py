@@ -19,7 +19,6 @@ from topology.patterns.pattern import Field, ParamsError
 from topology.patterns.texts import Format, names_format, text_functions
 from topology.structure.chain import Chain
 from topology.structure.find_chains import make_chain
-from topology.structure.reading import Reader
 
 FIELDS: tuple[Field, ...] = ()
 
@@ -44,13 +43,6 @@ def claim(chain: Chain, declared: Definitions) -> Params:
 @lru_cache(maxsize=256)
 def chain_of(params: Params) -> Chain:
     return make_chain(params.name, params.queues, params.in_force)
-
-
-@lru_cache(maxsize=256)
-def reader_of(params: Params) -> Reader | None:
-    """None where the work queue itself delays: a publish into it waits for a consumer alone."""
-    chain = chain_of(params)
-    return None if chain.is_native else Reader(chain)
 
 
 def definitions(params: Params) -> Definitions:

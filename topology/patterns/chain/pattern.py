@@ -16,15 +16,13 @@ from topology.definitions import Arguments, Binding, Definitions, Exchange, Queu
 from topology.delays import format_delay
 from topology.message import Route
 from topology.patterns.chain import params as parameters
-from topology.patterns.chain.params import Params, chain_of, reader_of
+from topology.patterns.chain.params import Params, chain_of
 from topology.patterns.chain.probes import bind_probe, describe_probe_obstacle, find_probe_route
 from topology.patterns.chain.routes import describe_obstacle, list_routes, trace
 from topology.patterns.pattern import Code, ParamsError, Pattern, write_code
 from topology.patterns.texts import refuse
 from topology.structure.chain import Chain
-from topology.structure.copies import Copy, Reading, Tap
 from topology.structure.named_queues import find_templates
-from topology.structure.taps import place_taps
 
 # More routes than these say nothing more.
 MOST_EXAMPLES, LONGEST_LINE = 5, 1000
@@ -52,6 +50,7 @@ class DelayChain(Pattern, parts=(parameters,)):
     KIND = "delay_chain"
     EXAMPLE = Params("orders", ("orders-wait",), _OBJECTS, _OBJECTS)
     CHANGE_OBSTACLE = ""
+    chain = staticmethod(chain_of)
 
     def title(self, params: Params) -> str:
         return params.name
@@ -174,13 +173,6 @@ class DelayChain(Pattern, parts=(parameters,)):
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         return (chain_of(params).phrase,)
-
-    def read(self, params: Params, copy: Copy) -> Reading | None:
-        reader = reader_of(params)
-        return reader.read(copy) if reader else None
-
-    def taps(self, params: Params) -> Sequence[Tap]:
-        return place_taps(chain_of(params))
 
     def consumer_example(self, params: Params) -> str:
         held_by = chain_of(params).held_by
