@@ -103,7 +103,7 @@ class DelayChain(Pattern, parts=(parameters,)):
         templates = find_templates(chain_of(params))
         return [
             queue
-            for queue in found.queues
+            for queue in (found.queues if templates else ())
             if queue.name not in known and any(one.fits(queue) for one in templates)
         ]
 
