@@ -135,6 +135,12 @@ def test_a_queue_that_delays_no_retry_is_none_of_it(queue: Queue) -> None:
     assert list(quorum_retry.recognize(Definitions.of([queue, Exchange("o")]))) == []
 
 
+@pytest.mark.parametrize("ms", [0, -5, 2**63 - 1, 10**30, "300", True])
+def test_a_hostile_delay_is_none_of_it_and_no_error(ms: Any) -> None:
+    for found in (own(delayed_retry_min=ms), own(delayed_retry_max=ms)):
+        assert list(quorum_retry.recognize(Definitions.of([found]))) == []
+
+
 def test_no_other_pattern_takes_it_for_its_own() -> None:
     for pattern in PATTERNS.values():
         assert pattern.KIND == "quorum_retry" or list(pattern.recognize(WHOLE)) == []

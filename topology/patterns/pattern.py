@@ -190,7 +190,7 @@ class Pattern(ABC):
         for _, dying in sorted(found.dying.items()):
             delays = [queue for queue in dying if is_delay(queue)]
             for values in self.derive(delays, found) if delays else ():
-                with suppress(ParamsError, OverflowError):
+                with suppress(ParamsError):
                     yield type(self.EXAMPLE)(**values)
 
     def _compare(self, params: Any, found: Definitions) -> Use:

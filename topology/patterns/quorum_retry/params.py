@@ -114,25 +114,21 @@ def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str,
     """Of quorum queues with delayed retries that dead-letter straight into another queue, with a
     limit and both delays stated. An empty key of its binding would be read as the name."""
     for queue in queues:
-        stated = queue.arguments
+        stated, parking = queue.arguments, queue.dead_letter_routing_key
+        limit = stated.number("x-delivery-limit")
         ends_ms = [stated.number(f"x-delayed-retry-{end}") for end in ("min", "max")]
-        limit, parking = stated.number("x-delivery-limit"), queue.dead_letter_routing_key
-        if (
-            queue.type != "quorum"
-            or queue.dead_letter_exchange
-            or parking is None
-            or None in (*ends_ms, limit)
-        ):
+        waits = [timedelta(milliseconds=ms) for ms in ends_ms if ms and 0 < ms <= MAXIMUM_TTL_MS]
+        is_direct = queue.type == "quorum" and queue.dead_letter_exchange == ""
+        if not is_direct or parking is None or limit is None or len(waits) < len(ends_ms):
             continue
         bound = found.leads(queue.name, queue.name)
         key = next((one.routing_key for one in bound if one.routing_key), "")
         if key or not bound:
-            shortest, longest = (timedelta(milliseconds=ms or 0) for ms in ends_ms)
             yield {
                 "name": queue.name,
                 "retry": stated.text("x-delayed-retry-type"),
-                "shortest": shortest,
-                "longest": longest,
+                "shortest": waits[0],
+                "longest": waits[1],
                 "limit": limit,
                 "routing_key": key,
                 "parking": parking,
