@@ -84,7 +84,6 @@ class Snapshot:
     nodes: frozenset[str] = frozenset()
     cluster: str = ""
     alarms: tuple[str, ...] = ()
-    exchange_types: frozenset[str] = frozenset()
     poll_seconds: float = 0.0
     doubts: tuple[str, ...] = ()
     earlier: Mapping[str, QueueNumbers] = field(default_factory=dict)

@@ -128,7 +128,7 @@ def prepare(broker: Broker, trade: Trade) -> bool:
     """Whether its topology stands: with the queue of its work, which may be nobody's."""
     with Management(broker.address) as management:
         seen = observe(management)
-        if trade.pattern.obstacle(trade.params, seen.version_tuple, seen.exchange_types):
+        if trade.pattern.obstacle(seen.version_tuple):
             return False
         own = {queue.name for queue in trade.pattern.definitions(trade.params).queues}
         if trade.queue not in own:

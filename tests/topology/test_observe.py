@@ -86,7 +86,7 @@ def in_force(**raw: Any) -> Arguments:
 def test_an_answer_without_any_field_is_a_vhost_without_anything() -> None:
     snapshot = seen()
     assert len(snapshot.definitions) == 0
-    assert (snapshot.version, snapshot.node, snapshot.exchange_types) == ("", "", frozenset())
+    assert (snapshot.version, snapshot.node) == ("", "")
     assert (snapshot.taken_at, snapshot.alarms) == (NOON, ("disk on a",))
 
 
@@ -153,7 +153,6 @@ def test_exchanges_and_bindings_are_read_and_the_default_ones_left_out() -> None
             {"source": "x", "destination": "q", "destination_type": "queue", "routing_key": "k"},
             {"source": "x", "destination": "y", "destination_type": "exchange"},
         ],
-        overview={"exchange_types": [{"name": "x-delayed-message"}, "odd"]},
     )
     alternate = Arguments({"alternate-exchange": "y"})
     assert snapshot.declared.exchanges == {
@@ -164,7 +163,6 @@ def test_exchanges_and_bindings_are_read_and_the_default_ones_left_out() -> None
         Binding("x", "y", "", destination_is_queue=False),
     }
     assert snapshot.exchange_rates == {"x": 2.0}
-    assert snapshot.exchange_types == {"x-delayed-message"}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +223,7 @@ json_values = st.recursive(
 WORDS = (
     *("name", "type", "durable", "arguments", "effective_policy_definition", "policy", "source"),
     *("destination", "destination_type", "routing_key", "messages", "consumers", "state"),
-    *("message_stats", "head_message_timestamp", "exchange_types", "rabbitmq_version"),
+    *("message_stats", "head_message_timestamp", "rabbitmq_version"),
 )
 tables = st.dictionaries(st.sampled_from(WORDS), json_values, max_size=6)
 

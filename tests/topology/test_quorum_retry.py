@@ -64,7 +64,7 @@ def test_what_fails_too_often_or_is_rejected_for_good_is_parked(does: Any) -> No
 def test_a_broker_before_4_3_is_refused_with_its_version_and_what_to_use_instead(
     version: tuple[int, ...], said: str
 ) -> None:
-    reported = quorum_retry.obstacle(PARAMS, version, ("direct",))
+    reported = quorum_retry.obstacle(version)
     assert said in reported
     assert bool(reported) == bool(said)
     assert not reported or "Use a retry ladder" in reported

@@ -298,7 +298,7 @@ def test_the_rungs_die_back_with_a_key_that_counts_and_everything_is_classic() -
 def test_messages_go_to_the_work_queue_and_nowhere_else() -> None:
     assert retry_ladder.target_problem(PARAMS, "o", LADDER) == ""
     assert "always go to" in retry_ladder.target_problem(PARAMS, "x", LADDER)
-    assert retry_ladder.obstacle(PARAMS, (3, 10, 8), ()) == ""
+    assert retry_ladder.obstacle((3, 10, 8)) == ""
     assert 'queue = "o"' in retry_ladder.consumer_example(PARAMS)
 
 

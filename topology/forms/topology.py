@@ -94,16 +94,15 @@ class TopologyForm(ParametersForm):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean()
         if "params" in cleaned:
-            self._check_broker(cleaned["broker"], cleaned["params"])
+            self._check_broker(cleaned["broker"])
         return cleaned
 
-    def _check_broker(self, broker: Broker, params: Any) -> None:
+    def _check_broker(self, broker: Broker) -> None:
         """By what is known of it; one that nobody has asked yet refuses when it is applied."""
         known = snapshots.latest(broker.pk)
         if known is None or known.snapshot is None:
             return
-        seen = known.snapshot
-        if wrong := self.pattern.obstacle(params, seen.version_tuple, seen.exchange_types):
+        if wrong := self.pattern.obstacle(known.snapshot.version_tuple):
             self.add_error("broker", wrong)
 
 

@@ -88,9 +88,7 @@ def safest_tap(topology: Topology, snapshot: Snapshot) -> TapType:
 
 def obstacle_for(topology: Topology, snapshot: Snapshot) -> str:
     """Why this broker cannot hold it, whatever else is there; "" when it can."""
-    return topology.pattern.obstacle(
-        topology.parsed, snapshot.version_tuple, snapshot.exchange_types
-    )
+    return topology.pattern.obstacle(snapshot.version_tuple)
 
 
 def preview_plan(topology: Topology) -> tuple[Plan, str]:

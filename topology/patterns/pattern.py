@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -214,10 +214,8 @@ class Pattern(ABC):
         """The name of a use; two of one kind and title exclude each other."""
         return self.targets(params)[0]
 
-    def obstacle(
-        self, params: Any, version: tuple[int, ...], exchange_types: Collection[str]
-    ) -> str:
-        """Why a broker of this version with these exchange types cannot hold it; "" if it can."""
+    def obstacle(self, version: tuple[int, ...]) -> str:
+        """Why a broker of this version cannot hold it; "" if it can."""
         return ""
 
     @abstractmethod

@@ -102,8 +102,6 @@ def read_snapshot(
     bound = [_binding(raw) for raw in bindings if raw.get("source")]
     in_force = [_add_policy(queue, raw) for queue, raw in declared_queues]
     alternates = _alternates(exchanges, policies)
-    stated = overview.get("exchange_types")
-    types = stated if isinstance(stated, list) else []
     return Snapshot(
         version=str(overview.get("rabbitmq_version", "")),
         taken_at=taken_at,
@@ -130,7 +128,6 @@ def read_snapshot(
         nodes=_nodes(overview, queues),
         cluster=str(overview.get("cluster_name", "")),
         alarms=tuple(alarms),
-        exchange_types=frozenset(str(t.get("name")) for t in types if isinstance(t, Mapping)),
         doubts=doubts,
     )
 

@@ -155,7 +155,6 @@ def _replace_in(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
         policy_arguments=merge(known.policy_arguments, near.policy_arguments),
         nodes=known.nodes | near.nodes,
         alarms=near.alarms,
-        exchange_types=near.exchange_types,
         doubts=tuple(dict.fromkeys((*known.doubts, *near.doubts))),
     )
 

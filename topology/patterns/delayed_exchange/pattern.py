@@ -8,7 +8,7 @@ tests cannot have it. Impossible from 4.3 on, which has no Mnesia (rabbitmq-serv
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -67,9 +67,7 @@ class DelayedExchange(Pattern, parts=(parameters,)):
         claims = frozenset({exchange.identity, *(one.identity for one in bound)})
         return Use(self.KIND, exchange.name, None, claims, () if bound else (nowhere,))
 
-    def obstacle(
-        self, params: Params, version: tuple[int, ...], exchange_types: Collection[str]
-    ) -> str:
+    def obstacle(self, version: tuple[int, ...]) -> str:
         return (
             "Delayboard does not create exchanges of the delayed-message plugin, which was "
             f"archived in January 2026 and does not run on RabbitMQ 4.3 and later. {INSTEAD}"

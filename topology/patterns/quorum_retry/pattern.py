@@ -9,7 +9,7 @@ Source: rabbit_fifo.erl 4.3.5 and RabbitMQ documentation, "Quorum Queues", tried
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -33,9 +33,7 @@ class QuorumRetry(Pattern, parts=(parameters,)):
         "from a queue."
     )
 
-    def obstacle(
-        self, params: Params, version: tuple[int, ...], exchange_types: Collection[str]
-    ) -> str:
+    def obstacle(self, version: tuple[int, ...]) -> str:
         """An unknown version is treated as the newest."""
         if not version or version >= FIRST_VERSION:
             return ""

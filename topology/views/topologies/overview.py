@@ -73,9 +73,7 @@ def _list_patterns(brokers: Iterable[Broker]) -> list[tuple[str, Pattern, str]]:
     seen = [snapshot for snapshot in known if snapshot is not None]
     listed = []
     for kind, pattern in list_created().items():
-        reasons = [
-            pattern.obstacle(pattern.EXAMPLE, one.version_tuple, one.exchange_types) for one in seen
-        ]
+        reasons = [pattern.obstacle(one.version_tuple) for one in seen]
         listed.append((kind, pattern, reasons[0] if reasons and all(reasons) else ""))
     return listed
 
