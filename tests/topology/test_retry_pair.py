@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.topology.builders import a_queue
+from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Arguments, Binding, Definitions, Exchange
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
+from topology.provisioning.recognition import recognize
 from topology.structure.copies import Copy, Reading
 
 
@@ -31,10 +32,11 @@ def test_a_hostile_ttl_is_no_retry_pair_and_no_error(ttl: Any) -> None:
     assert list(retry_pair.recognize(ring("a", "a-retry", ttl=ttl))) == []
 
 
-def test_a_pair_whose_exchanges_have_other_names_is_found_with_what_it_claims() -> None:
-    (use,) = retry_pair.recognize(ring("a", "a-retry", ttl=5))
-    assert use.params == retry_pair_params.Params("a", timedelta(milliseconds=5), "k")
-    assert use.claims == {("queue", "a"), ("queue", "a-retry")}
+def test_a_pair_whose_exchanges_have_other_names_is_a_chain() -> None:
+    found = ring("a", "a-retry", ttl=5)
+    assert list(retry_pair.recognize(found)) == []
+    (one,) = recognize(a_snapshot(found)).found
+    assert (one.use.kind, one.use.name, one.use.missing) == ("retry_chain", "a", ())
 
 
 def test_a_pair_among_strangers_is_found_alone() -> None:

@@ -23,7 +23,7 @@ from topology.broker.management.client import Management
 from topology.broker.management.declare import declare
 from topology.definitions import Arguments, ArgumentValue, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds
-from topology.patterns.delay_levels.objects import AT_LEAST_ONCE
+from topology.patterns.delay_levels.params import AT_LEAST_ONCE
 from topology.transfer.detour import Detour
 
 # A bound that no kills reach: each counts a delivery of what was not acknowledged.

@@ -21,7 +21,6 @@ from topology.clients.attempts import count_failures
 from topology.deaths import newest_death
 from topology.definitions import Binding, Definitions, is_own_queue, is_tap
 from topology.message import Route
-from topology.patterns.delay_levels import objects
 from topology.patterns.delay_levels import params as parameters
 from topology.patterns.delay_levels.params import Params, delivery_name, level_name, next_name
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
@@ -32,12 +31,12 @@ from topology.structure.copies import Copy, Reading, Tap
 LONGEST_NUMBER = 12
 
 
-class DelayLevels(Pattern, parts=(parameters, objects)):
+class DelayLevels(Pattern, parts=(parameters,)):
     EXAMPLE = Params("own", "shop", 4)
     CHANGE_OBSTACLE = ""
     KEYS_DIFFER_BY_DELAY = True
-    destinations = staticmethod(objects.destinations)
-    title = staticmethod(objects.title)
+    destinations = staticmethod(parameters.destinations)
+    title = staticmethod(parameters.title)
 
     def recognize(self, found: Definitions) -> Sequence[Use]:
         """At least half of it is there."""

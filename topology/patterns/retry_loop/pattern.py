@@ -14,16 +14,15 @@ version, also of a delayed message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from topology.definitions import Definitions
 from topology.message import Route
 from topology.patterns.pattern import Pattern, too_long
-from topology.patterns.retry_loop import derive as derivation
 from topology.patterns.retry_loop import form, objects
 from topology.patterns.retry_loop import params as parameters
-from topology.patterns.retry_loop import remarks as vhost_remarks
 from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.keys import key_for
 from topology.patterns.retry_loop.objects import binding_arguments
@@ -32,13 +31,13 @@ from topology.structure.copies import Copy, Reading, Tap
 
 # As in the article: two retries after the first attempt.
 RETRY_COUNT = 2
+_LABELS = {"key": "routing key", "header": "header “{header}”"}
 
 
-class RetryLoop(Pattern, parts=(parameters, form, objects, derivation)):
+class RetryLoop(Pattern, parts=(parameters, form, objects)):
     EXAMPLE = parse({"name": "service_a"})
     ATTEMPTS_COUNTED_BY = "x-death"
     CHANGE_OBSTACLE = ""
-    remarks = staticmethod(vhost_remarks.remarks)
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight to the input queue, anything else into the shortest delay that is
@@ -66,6 +65,15 @@ class RetryLoop(Pattern, parts=(parameters, form, objects, derivation)):
 
     def targets(self, params: Params) -> Sequence[str]:
         return (params.input_queue,)
+
+    def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
+        there = found.without_taps()
+        return [
+            *_warn_of_shared_return(params, there),
+            *_warn_of_other_sources(params, there),
+            *_warn_of_other_dead_queues(params, there),
+            *_warn_of_losses(params),
+        ]
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
         """What passes the exchanges of the work queue is a publish, however they lead there."""
@@ -105,3 +113,46 @@ def _choose_timeout(params: Params, delay: timedelta) -> Timeout:
     if not enough:
         raise too_long("this loop", retry_loop.longest(params))
     return min(enough, key=lambda timeout: timeout.delay)
+
+
+def _warn_of_shared_return(params: Params, found: Definitions) -> Iterator[str]:
+    back = params.back_exchange
+    remedy = "" if params.return_exchange else " Use a separate return to avoid this."
+    for other in _list_others(found, back, {params.input_queue}):
+        yield (
+            f"Messages that “{params.input_queue}” rejects also return to “{other}”, which is "
+            f"bound to “{back}”.{remedy}"
+        )
+
+
+def _warn_of_other_sources(params: Params, found: Definitions) -> Iterator[str]:
+    for queue in found.dying_into(params.dead_exchange):
+        if queue.name != params.input_queue:
+            yield (
+                f"Messages that “{queue.name}” rejects also go to “{params.dead_exchange}” and "
+                f"return to “{params.input_queue}”."
+            )
+
+
+def _warn_of_other_dead_queues(params: Params, found: Definitions) -> Iterator[str]:
+    own = {timeout.queue for timeout in params.all_timeouts}
+    for other in _list_others(found, params.dead_exchange, own):
+        yield (
+            f"“{other}” is bound to “{params.dead_exchange}” and also receives messages that "
+            f"“{params.input_queue}” rejects."
+        )
+
+
+def _warn_of_losses(params: Params) -> Iterator[str]:
+    if params.preset == "article":
+        yield (
+            "The exchanges are transient. Before RabbitMQ 4.3 a restart deletes them, and "
+            "RabbitMQ drops dead letters until someone declares them again."
+        )
+    if not params.keeps_unmatched:
+        by = _LABELS[params.split].format(header=params.header)
+        yield f"RabbitMQ drops a rejected message whose {by} has no timeout."
+
+
+def _list_others(found: Definitions, exchange: str, own: set[str]) -> list[str]:
+    return sorted({binding.destination for binding in found.leaving(exchange)} - own)

@@ -74,26 +74,20 @@ def _arguments(dead_letter_exchange: str, ttl_ms: int | None = None) -> Argument
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
-    """Of a queue `<name>-retry` and the queue `<name>`, each the dead-letter target of the other.
-
-    Of a pair with other exchanges the queues are enough, of a part with its own most of it. An
-    empty key would be read as the name.
-    """
+    """Of a queue `<name>-retry` that expires into the exchange `<name>`, while most of a pair is
+    there. An empty key would be read as the name."""
     for retry in queues:
         name = retry.name.removesuffix(SUFFIX)
         work = found.queue(name)
-        fails_into = work.dead_letter_exchange if work else retry.name
-        if name == retry.name or (work and (work.message_ttl_ms is not None or not fails_into)):
+        if work and (work.dead_letter_exchange, work.message_ttl_ms) != (retry.name, None):
             continue
-        back = found.leads(retry.dead_letter_exchange or "", name)
-        own = (found.leads(name, name), found.leads(retry.name, retry.name))
-        key = next((one.routing_key for one in (*back, *own[0], *own[1]) if one.routing_key), "")
-        is_whole = bool(work and back and found.leads(fails_into or "", retry.name))
-        there = (retry, work, found.exchange(name), found.exchange(retry.name), *own)
-        is_part = (fails_into, retry.dead_letter_exchange, retry.dead_letter_routing_key) == (
-            retry.name,
-            name,
-            None,
-        ) and sum(map(bool, there)) >= LEAST_LEFT
-        if key and (is_whole or is_part):
+        bound = (found.leads(name, name), found.leads(retry.name, retry.name))
+        key = next((one.routing_key for one in (*bound[0], *bound[1]) if one.routing_key), "")
+        there = (retry, work, found.exchange(name), found.exchange(retry.name), *bound)
+        if (
+            key
+            and name not in ("", retry.name)
+            and retry.dead_letter_exchange == name
+            and sum(map(bool, there)) >= LEAST_LEFT
+        ):
             yield {"name": name, "delay": retry.message_ttl, "routing_key": key}

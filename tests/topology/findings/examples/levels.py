@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.topology.findings.examples.example import Example, Examples
-from topology.patterns.delay_levels.objects import definitions
-from topology.patterns.delay_levels.params import Params
+from topology.patterns.delay_levels.params import Params, definitions
 
 _LEVELS = Example.of(definitions(Params("own", "f22", 4)))
 
