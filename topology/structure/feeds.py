@@ -120,7 +120,9 @@ class _Keys:
         self, exchange: str, key: str | None, names: Sequence[str]
     ) -> Iterator[tuple[str, Sequence[str]]]:
         """The queues behind a dead-letter exchange, each with those of `names` that lead there."""
-        if exchange and self._is_blind(exchange):
+        there = self._index.exchanges.get(exchange)
+        # These look at no key.
+        if there is not None and kind_of(there) in ("fanout", "headers"):
             yield from ((target, names) for target in self._index.reach(exchange).queues)
         elif key is not None:
             matched = match(self._index, exchange, [key], {}, self._version)
@@ -143,8 +145,3 @@ class _Keys:
                 if exchange or target != name:
                     by_target.setdefault(target, []).append(name)
         yield from sorted(by_target.items())
-
-    def _is_blind(self, exchange: str) -> bool:
-        """Whether the exchange looks at no key: a fanout, or one that looks at headers."""
-        found = self._index.exchanges.get(exchange)
-        return found is not None and kind_of(found) in ("fanout", "headers")

@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
+from typing import TypeAlias
 
 from topology.clients.dramatiq import find_held
 from topology.definitions import Binding, BrokerObject, Definitions, Queue, has_dead_letter_name
@@ -92,11 +93,8 @@ class Groups:
         return groups.values()
 
 
-class _Reached(dict[str, set[str]]):
-    """Queues, each with the exchanges whose bindings lead there last; "" is the default one."""
-
-    def note(self, queue: str, exchange: str) -> None:
-        self.setdefault(queue, set()).add(exchange)
+# Queues, each with the exchanges whose bindings lead there last; "" is the default one.
+_Reached: TypeAlias = defaultdict[str, set[str]]
 
 
 class _Vhost:
@@ -133,11 +131,11 @@ class _Vhost:
 
     def _follow(self, exchange: str, keys: Sequence[str] | None) -> _Reached:
         """A headers exchange may lead anywhere, and so may an exchange of an unknown type."""
-        reached = _Reached()
+        reached: _Reached = defaultdict(set)
         if not exchange:
             for key in keys or ():
                 if key in self._index.queues:
-                    reached.note(key, "")
+                    reached[key].add("")
             return reached
         waiting, seen = [exchange], {exchange}
         while waiting:
@@ -157,7 +155,7 @@ class _Vhost:
                 )
             for is_queue, name in leading:
                 if is_queue and name in self._index.queues:
-                    reached.note(name, there.name)
+                    reached[name].add(there.name)
             further = [name for is_queue, name in leading if not is_queue]
             alternate = there.arguments.text("alternate-exchange")
             if alternate and not (leading and is_sure):
@@ -405,7 +403,7 @@ class _Vhost:
                 {alternate} if alternate else set()
             )
             onward = self._onward.get(exchange.name, ())
-            leading = {one for one in onward if self._leads_to(one.destination, names)}
+            leading = {b for b in onward if not names.isdisjoint(self.reach(b.destination, None))}
             further |= {one.destination for one in leading}
             objects |= leading
             if alternate:
@@ -421,9 +419,6 @@ class _Vhost:
             waiting.extend(further - seen)
             seen |= further
         return Definitions.of(objects)
-
-    def _leads_to(self, exchange: str, names: AbstractSet[str]) -> bool:
-        return not names.isdisjoint(self.reach(exchange, None))
 
     @cached_property
     def _onward(self) -> Mapping[str, Sequence[Binding]]:

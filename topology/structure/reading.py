@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from topology.clients.attempts import count_failures
 from topology.deaths import Death, History, newest_death, read_history
-from topology.definitions import DELAY_HEADER, Definitions, Queue
+from topology.definitions import DELAY_HEADER, Queue
 from topology.routing.matching.index import Index
 from topology.routing.outcome import RouteOutcome
 from topology.routing.walk import walk
@@ -35,7 +35,8 @@ class Reader:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         # Dead letters pass internal exchanges, to which nobody can publish.
-        self._index = Index(_open(chain.definitions))
+        public = frozenset(replace(one, internal=False) for one in chain.definitions.exchanges)
+        self._index = Index(replace(chain.definitions, exchanges=public))
         self._delays = {name: chain.queue(name) for name in chain.queues}
         ends = {queue.name for queue in chain.definitions.queues} - self._delays.keys()
         self._ends = frozenset(ends)
@@ -198,12 +199,6 @@ class _Key:
 
     def __hash__(self) -> int:
         return hash(self._stated)
-
-
-def _open(found: Definitions) -> Definitions:
-    """The same without an internal exchange."""
-    public = frozenset(replace(exchange, internal=False) for exchange in found.exchanges)
-    return replace(found, exchanges=public)
 
 
 def _find_wait(queue: Queue, expiration: str | None) -> timedelta:

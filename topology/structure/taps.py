@@ -24,16 +24,12 @@ def place_taps(chain: Chain) -> Sequence[Tap]:
     if chain.is_native:
         return ()
     is_part = _list_named(chain) or _list_bound_by_name(chain)
-    entries = {} if is_part else _place_at_entries(chain)
-    return (*entries, *_place_at_exits(chain))
-
-
-def _place_at_entries(chain: Chain) -> dict[Tap, None]:
-    return {
-        Tap(entry.exchange, entry.routing_key, "entry", entry.arguments): None
-        for entry in chain.entries
+    entries = dict.fromkeys(
+        Tap(entry.exchange, entry.routing_key, "entry", entry.arguments)
+        for entry in (() if is_part else chain.entries)
         if entry.exchange
-    }
+    )
+    return (*entries, *_place_at_exits(chain))
 
 
 def _place_at_exits(chain: Chain) -> dict[Tap, None]:

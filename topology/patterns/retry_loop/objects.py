@@ -90,8 +90,8 @@ def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str,
     works = _find_works(back, into, found)
     for work in sorted(set(works)):
         there = found.queue(work)
-        dead = _dead_exchange(there) if there and "x-message-ttl" not in there.arguments else ""
-        if dead in ("", back):
+        dead = there.dead_letter_exchange if there else None
+        if not there or not dead or dead == back or "x-message-ttl" in there.arguments:
             continue
         branches = into.get(dead, []) if found.exchange(dead) else []
         if not branches and len(unbound) == 1 and _leads_nowhere(dead, found):
@@ -171,11 +171,6 @@ def _leads_nowhere(name: str, found: Definitions) -> bool:
     if found.exchange(name) is None:
         return True
     return _is_fanout(name, found) and not found.leaving(name)
-
-
-def _dead_exchange(queue: Queue) -> str:
-    """ "" for the default one, which leads by name, and for streams."""
-    return queue.dead_letter_exchange or "" if queue.type in ("classic", "quorum") else ""
 
 
 def _timeout(split: str, binding: Binding, queue: Queue) -> Timeout:

@@ -67,13 +67,8 @@ class RetryLoop(Pattern, parts=(parameters, form, objects)):
         return (params.input_queue,)
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
-        there = found.without_taps()
-        return [
-            *_warn_of_shared_return(params, there),
-            *_warn_of_other_sources(params, there),
-            *_warn_of_other_dead_queues(params, there),
-            *_warn_of_losses(params),
-        ]
+        """What shares its objects, and what is lost."""
+        return list(_list_remarks(params, found.without_taps()))
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
         """What passes the exchanges of the work queue is a publish, however they lead there."""
@@ -115,35 +110,21 @@ def _choose_timeout(params: Params, delay: timedelta) -> Timeout:
     return min(enough, key=lambda timeout: timeout.delay)
 
 
-def _warn_of_shared_return(params: Params, found: Definitions) -> Iterator[str]:
-    back = params.back_exchange
+def _list_remarks(params: Params, found: Definitions) -> Iterator[str]:
+    work, dead, back = params.input_queue, params.dead_exchange, params.back_exchange
     remedy = "" if params.return_exchange else " Use a separate return to avoid this."
-    for other in _list_others(found, back, {params.input_queue}):
+    for other in _list_others(found, back, {work}):
         yield (
-            f"Messages that “{params.input_queue}” rejects also return to “{other}”, which is "
-            f"bound to “{back}”.{remedy}"
+            f"Messages that “{work}” rejects also return to “{other}”, which is bound to "
+            f"“{back}”.{remedy}"
         )
-
-
-def _warn_of_other_sources(params: Params, found: Definitions) -> Iterator[str]:
-    for queue in found.dying_into(params.dead_exchange):
-        if queue.name != params.input_queue:
+    for queue in found.dying_into(dead):
+        if queue.name != work:
             yield (
-                f"Messages that “{queue.name}” rejects also go to “{params.dead_exchange}” and "
-                f"return to “{params.input_queue}”."
+                f"Messages that “{queue.name}” rejects also go to “{dead}” and return to “{work}”."
             )
-
-
-def _warn_of_other_dead_queues(params: Params, found: Definitions) -> Iterator[str]:
-    own = {timeout.queue for timeout in params.all_timeouts}
-    for other in _list_others(found, params.dead_exchange, own):
-        yield (
-            f"“{other}” is bound to “{params.dead_exchange}” and also receives messages that "
-            f"“{params.input_queue}” rejects."
-        )
-
-
-def _warn_of_losses(params: Params) -> Iterator[str]:
+    for other in _list_others(found, dead, {timeout.queue for timeout in params.all_timeouts}):
+        yield f"“{other}” is bound to “{dead}” and also receives messages that “{work}” rejects."
     if params.preset == "article":
         yield (
             "The exchanges are transient. Before RabbitMQ 4.3 a restart deletes them, and "
