@@ -154,15 +154,17 @@ def recognize(snapshot: Snapshot) -> Recognition:
 
 
 def describe_chains(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Every chain of a vhost as commands print it, with the pattern that declares the same.
+    """Every chain of a vhost as commands print it, with the pattern that declares it.
 
-    `obstacles` are sentences on what is impossible for it; `observed` says by which means its
-    entries and exits can be seen: a tap, or only the firehose.
+    `differences` are sentences on what the pattern would declare otherwise, `obstacles` on what
+    is impossible for the chain; `observed` says by which means its entries and exits can be
+    seen: a tap, or only the firehose.
     """
     uses = {queue: one for one in recognize(snapshot).found for queue in one.queues}
     documents = []
     for chain in find_chains(snapshot.definitions, snapshot.consumed):
         one = uses.get(chain.queues[0])
+        pattern = one.use.kind if one and one.use.kind in PATTERNS else None
         is_adoptable = one is not None and one.plan is not None
         phases = {tap.phase for tap in place_taps(chain)}
         obstacles = list(describe_observation(chain))
@@ -173,7 +175,8 @@ def describe_chains(snapshot: Snapshot) -> list[dict[str, Any]]:
         documents.append(
             {
                 **as_document(chain),
-                "pattern": one.use.kind if one and one.use.kind in PATTERNS else None,
+                "pattern": pattern,
+                "differences": list(one.use.missing) if one and pattern else [],
                 "adoptable": is_adoptable,
                 "obstacles": obstacles,
                 "observed": {

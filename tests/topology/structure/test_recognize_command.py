@@ -5,7 +5,7 @@ from pathlib import Path
 
 from delayboard import run_command
 from tests.commands import run
-from tests.topology.builders import a_queue, a_snapshot
+from tests.topology.builders import PAIR, a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange
 from topology.exports.raw_definitions import raw_definitions
 from topology.provisioning.recognition import describe_chains
@@ -34,6 +34,23 @@ def test_the_chains_of_a_file_are_listed_without_a_database(tmp_path: Path) -> N
     assert (entry["exchange"], entry["routing_key"]) == ("delay", "mail")
     assert chain["exit"] == [{"queue": "mail.5s", "exchange": "", "routing_key": "mail"}]
     assert run("recognize", str(file))[1].startswith("mail: Messages wait 5s")
+
+
+def test_a_chain_is_compared_with_the_pattern_that_would_declare_it(tmp_path: Path) -> None:
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps(raw_definitions(PAIR)))
+    phrase = "Failed messages of orders wait 5s in orders-retry, then return."
+    out = run("recognize", str(file))[1]
+    assert out.startswith(f"orders (retry_pair, as Delayboard declares it): {phrase}")
+    odd = a_queue("orders", dlx="orders-retry", type="classic", x_max_length=9)
+    file.write_text(
+        json.dumps(raw_definitions(PAIR.without([odd.identity]) | Definitions.of([odd])))
+    )
+    out = run("recognize", str(file))[1]
+    assert out.startswith(f"orders (retry_pair, with differences): {phrase}")
+    assert "\n  The queue “orders” differs from the pattern.\n" in out
+    (chain,) = json.loads(run("recognize", str(file), "--json")[1])["chains"]
+    assert chain["differences"] == ["The queue “orders” differs from the pattern."]
 
 
 def test_what_cannot_be_changed_is_an_obstacle() -> None:

@@ -40,7 +40,8 @@ class Command(BoardCommand):
             if not documents:
                 self.stdout.write("No queue delays messages.")
             for one in documents:
-                pattern = f" ({one['pattern']})" if one["pattern"] else ""
+                how = "with differences" if one["differences"] else "as Delayboard declares it"
+                pattern = f" ({one['pattern']}, {how})" if one["pattern"] else ""
                 self.stdout.write(visible(f"{one['name']}{pattern}: {one['phrase']}"))
-                for sentence in one["obstacles"]:
+                for sentence in (*one["differences"], *one["obstacles"]):
                     self.stdout.write(visible(f"  {sentence}"))
