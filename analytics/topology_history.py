@@ -98,8 +98,8 @@ def read_history(
     def is_seen(side: str, at: datetime) -> bool:
         return side not in not_observed and (side not in begun or at + step > begun[side])
 
-    waiting = None if no_depth else counts.by_topology(counts.scope_of([topology], now))
-    depth = waiting[topology.pk][0] if waiting is not None else 0
+    waiting = None if no_depth else counts.scope_of([topology], now).by_topology
+    depth = waiting[topology.pk] if waiting is not None else 0
     spans = []
     for at in reversed(starts):
         if not is_recorded(at):

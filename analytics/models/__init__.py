@@ -10,6 +10,6 @@ from analytics.models.probe import Probe
 from analytics.models.recording import Firehose, Gap, LogPosition, Minute, Recording
 from analytics.models.results import DayFigures, UnexplainedMessage
 from analytics.models.run import Run
-from analytics.models.scheduled_message import DueCount, ScheduledBody, ScheduledMessage
+from analytics.models.scheduled_message import ScheduledBody, ScheduledMessage
 from analytics.models.search import ScheduledText, TextPosition
 from analytics.models.slo import Slo

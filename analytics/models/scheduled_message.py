@@ -68,20 +68,21 @@ class ScheduledMessage(models.Model):
     headers_json = models.TextField(default="{}")
 
     class Meta:
+        # Those of what waits have all columns that counts read.
         indexes = (
             models.Index(fields=("topology", "key", "attempt"), name="scheduled_trip"),
             models.Index(
-                fields=("due_at", "id"),
+                fields=("due_at", "id", "topology", "destination"),
                 name="scheduled_waiting",
                 condition=WAITING,
             ),
             models.Index(
-                fields=("topology", "due_at", "id"),
+                fields=("topology", "due_at", "id", "destination"),
                 name="scheduled_in_topology",
                 condition=WAITING,
             ),
             models.Index(
-                fields=("destination", "due_at", "id"),
+                fields=("destination", "due_at", "id", "topology"),
                 name="scheduled_for_destination",
                 condition=WAITING,
             ),
@@ -126,27 +127,3 @@ class ScheduledBody(models.Model):
 
     def __str__(self) -> str:
         return f"body of {self.message_id}"
-
-
-class DueCount(models.Model):
-    """How many open rows of a topology fall due in a minute, an hour or a day, for a destination.
-
-    `width` is 60, 3600 or 86,400 seconds, `due_at` the beginning (UTC). All are kept, so that sums
-    over a minute and over a month read few rows. Changed in the transaction that changes the rows.
-    """
-
-    topology = models.ForeignKey("topology.Topology", models.CASCADE, related_name="+")
-    destination = models.CharField(max_length=255, blank=True)
-    width = models.PositiveIntegerField()
-    due_at = models.DateTimeField()
-    waiting = models.IntegerField()
-
-    class Meta:
-        constraints = (
-            models.UniqueConstraint(
-                fields=("topology", "width", "due_at", "destination"), name="one_count_per_time"
-            ),
-        )
-
-    def __str__(self) -> str:
-        return f"{self.waiting} for {self.destination} at {self.due_at}"

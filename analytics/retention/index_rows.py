@@ -1,20 +1,16 @@
-"""Rules for the rows of the index: scheduled messages, their counts, minutes and gaps."""
+"""Rules for the rows of the index: scheduled messages, minutes and gaps."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Q
 
-from analytics.models import ConsumptionPeak, DueCount, Gap, Minute, NightlyReport, ScheduledMessage
+from analytics.models import ConsumptionPeak, Gap, Minute, NightlyReport, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
 from analytics.observation import is_presumed_delivered
 from analytics.retention.rules import RowRule, Rows
-from analytics.scheduled.rows import due_counts
-from topology.models import Topology
 
 
 @dataclass(frozen=True)
@@ -33,15 +29,6 @@ class ScheduledRule(RowRule):
         left = Q(left_at__lt=cutoff) | Q(left_at=None, due_at__lt=cutoff)
         is_tracked = ~Q(tracking_id="") & ~Q(tracking_id__startswith=REPLAYED)
         return self.rows(now).filter(left & ~is_tracked)
-
-    def before_delete(self, found: list[Any]) -> None:
-        """Take the open ones among them out of the counts of what falls due."""
-        changes: dict[int, Counter[tuple[str, datetime]]] = defaultdict(Counter)
-        for row in found:
-            if row.topology_id and row.left_at is None and row.due_at is not None:
-                changes[row.topology_id][row.destination, row.due_at] -= 1
-        for topology in Topology.objects.filter(pk__in=changes):
-            due_counts.change(topology, changes[topology.pk])
 
 
 DELIVERED = ScheduledRule(
@@ -94,6 +81,4 @@ REPORTS = RowRule(
     NightlyReport.objects.all(),
     "made_at",
 )
-# Minutes and hours that are over and in which nothing waits.
-EMPTY_COUNTS = RowRule("", "", 1, "", DueCount.objects.filter(waiting=0), "due_at")
-RULES = (DELIVERED, OVERDUE, MINUTES, CONSUMPTION, GAPS, REPORTS, EMPTY_COUNTS)
+RULES = (DELIVERED, OVERDUE, MINUTES, CONSUMPTION, GAPS, REPORTS)

@@ -107,12 +107,8 @@ class RowRule(Rule):
         with transaction.atomic():
             rows = self.expired(now).filter(pk__in=keys).order_by("pk")
             found = list(rows.select_for_update(of=("self",)))
-            self.before_delete(found)
             self.table.filter(pk__in=[row.pk for row in found]).delete()
         return len(found)
-
-    def before_delete(self, found: list[Any]) -> None:
-        """In the transaction that deletes these rows."""
 
     def delete_expired(self, now: datetime, alive: Alive) -> int:
         return delete_batches(self.batches(now), lambda keys: self.delete_batch(keys, now), alive)

@@ -1,4 +1,4 @@
-"""The calendar of due messages, as a page shows it: days and hours as a table, and overloads."""
+"""The calendar of due messages, as a page shows it: a bar for each hour, and overloads."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from analytics import consumption
 from analytics.scheduled.pages.scheduled_page import scope_of_list
 from analytics.scheduled.queries.filter import Filter, written_moment
 from analytics.scheduled.summaries.calendar import Calendar, Overload, days_of, read_calendar
+from analytics.scheduled.summaries.counts import MOST
 from topology.content.text import count_text
 from topology.models import Broker, Topology
 
@@ -23,9 +24,11 @@ SHOWN_OVERLOADS = 5
 
 @dataclass(frozen=True)
 class Cell:
-    """An hour: `level` is from 0 (nothing) to LEVELS, `description` says all of it in words."""
+    """An hour: `level`, the height of its bar, is from 0 (nothing) to LEVELS, `description` says
+    all of it in words. `number` is None where nothing is counted any more.
+    """
 
-    number: int
+    number: int | None
     text: str
     level: int
     url: str
@@ -37,7 +40,11 @@ class Cell:
 class Day:
     label: str
     cells: Sequence[Cell]
-    total: int
+    is_counted: bool
+
+    @property
+    def total(self) -> int:
+        return sum(cell.number or 0 for cell in self.cells)
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class DueCalendar:
     overload_count: int
     unmeasured: Sequence[str]
     zone: str
+    counted_until: datetime | None
+    most: int = MOST
 
     @property
     def hours(self) -> range:
@@ -73,6 +82,8 @@ def due_calendar(
 
 
 def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> DueCalendar:
+    until_at = days[-1] + timedelta(days=1)
+    counted_until = found.counted_until if found.counted_until < until_at else None
     # At the end of summer time two hours are one cell.
     numbers = Counter[tuple[date, int]]()
     bars: defaultdict[tuple[date, int], list[datetime]] = defaultdict(list)
@@ -90,7 +101,15 @@ def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> Due
         for hour in range(HOURS):
             place = (day.date(), hour)
             number, is_overload = numbers[place], place in overloads
-            words = f"{day:%a %d %b} {hour:02}:00: {count_text(number)} due"
+            begins_at = day.replace(hour=hour)
+            ends_at = begins_at + timedelta(hours=1)
+            if counted_until and counted_until <= begins_at:
+                words = f"{day:%a %d %b} {hour:02}:00: not counted"
+                url = _link(filters, begins_at, timedelta(hours=1))
+                cells.append(Cell(None, "?", 0, url, words, is_overload=False))
+                continue
+            least = "at least " if counted_until and counted_until < ends_at else ""
+            words = f"{day:%a %d %b} {hour:02}:00: {least}{count_text(number)} due"
             cells.append(
                 Cell(
                     number,
@@ -101,13 +120,14 @@ def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> Due
                     is_overload,
                 )
             )
-        lines.append(Day(f"{day:%a %d %b}", cells, sum(cell.number for cell in cells)))
+        is_counted = counted_until is None or day + timedelta(days=1) <= counted_until
+        lines.append(Day(f"{day:%a %d %b}", cells, is_counted))
     shown = [
         (one, _link(filters, one.at, timedelta(minutes=1), one.destination))
         for one in found.overloads[:SHOWN_OVERLOADS]
     ]
     zone = f"{days[0]:%Z}"
-    return DueCalendar(lines, shown, len(found.overloads), found.unmeasured, zone)
+    return DueCalendar(lines, shown, len(found.overloads), found.unmeasured, zone, counted_until)
 
 
 def _link_of_cell(filters: Filter, bars: Sequence[datetime]) -> str:
@@ -120,9 +140,7 @@ def _link_of_cell(filters: Filter, bars: Sequence[datetime]) -> str:
 
 def _link(filters: Filter, at: datetime, span: timedelta, destination: str = "") -> str:
     changes = {"destination": destination} if destination else {}
-    return filters.query(
-        from_=written_moment(at), until=written_moment(at + span), span="", **changes
-    )
+    return filters.query(from_=written_moment(at), until=written_moment(at + span), **changes)
 
 
 def short_count(number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,10 +15,10 @@ from django.views.decorators.http import require_safe
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export, message_page
 from analytics.scheduled.pages.lines import Line
-from analytics.scheduled.pages.scheduled_page import load_list
+from analytics.scheduled.pages.scheduled_page import ScheduledList, load_list
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import Filter, parse
-from analytics.views.due_bars import due_bars, strip
+from analytics.scheduled.summaries.counts import describe
 from analytics.views.due_calendar import due_calendar
 from analytics.views.streaming import download
 from topology import access, audit, redaction
@@ -26,6 +27,8 @@ from topology.models import Broker, Role
 from topology.redaction import Redaction
 from topology.views.sorting import read_sort
 
+# By counts.SPANS.
+DUE_UNTIL = {"hour": "+1h", "day": "+1d", "week": "+7d"}
 EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
     "jsonl": ("application/x-ndjson", export.as_json_lines),
     "csv": ("text/csv; charset=utf-8", export.as_csv),
@@ -44,12 +47,9 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     if form:
         return _export(request, brokers, filters, form, now, hidden)
     place = listing.read_place(request.GET.get("after", ""))
-    span = request.GET.get("span", "")
     sort = "" if filters.text else read_sort(request, ("due",), "due")
     is_reversed = sort == "-due"
-    shown = load_list(
-        brokers, filters, now, hidden=hidden, place=place, span=span, is_reversed=is_reversed
-    )
+    shown = load_list(brokers, filters, now, hidden=hidden, place=place, is_reversed=is_reversed)
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
         "broker": choice.chosen,
@@ -58,8 +58,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "sort": sort,
         "filters": filters,
         "moment_help": MOMENT_HELP,
-        "bars": due_bars(shown, filters),
-        "strip": strip(shown, filters),
+        "strip": _strip(shown, filters),
         "calendar": due_calendar(brokers, shown.topologies, filters, now) if not place else None,
         "operated": operated,
         "may_change": bool(operated),
@@ -111,3 +110,43 @@ def _export(
     parts = write(export.lines(rows, filters.text, hidden))
     name = f"scheduled-{now:%Y%m%dT%H%M%SZ}.{form}"
     return download(request, parts, content_type, name)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number over the list and where its messages are."""
+
+    label: str
+    number: int
+    url: str
+    is_current: bool = False
+    is_late: bool = False
+    is_stuck: bool = False
+    is_doubtful: bool = False
+
+    @property
+    def text(self) -> str:
+        return describe(self.number)
+
+
+def _strip(listing: ScheduledList, filters: Filter) -> list[Figure]:
+    """What waits, what is overdue, what falls due soon; empty without numbers."""
+    total = listing.summary
+    if total is None:
+        return []
+
+    def link(**changes: str) -> str:
+        return filters.query(**{"from_": "", "until": "", "overdue": "", "stuck": ""} | changes)
+
+    figures = [
+        Figure("waiting", total.waiting, link(), is_doubtful=bool(listing.doubts)),
+        Figure("overdue", total.overdue, link(overdue="1"), filters.is_overdue, is_late=True),
+    ]
+    if total.stuck or filters.is_stuck:
+        stuck = Figure("stuck", total.stuck, link(stuck="1"), filters.is_stuck, is_stuck=True)
+        figures.insert(0, stuck)
+    for (name, until), number in zip(DUE_UNTIL.items(), total.due_counts, strict=True):
+        is_current = (filters.from_text, filters.until_text) == ("now", until)
+        url = link(from_="now", until=until)
+        figures.append(Figure(f"due in the next {name}", number, url, is_current))
+    return figures

@@ -153,8 +153,7 @@ def _find_page(
         by_id = ScheduledMessage.objects.select_related("broker", "topology").in_bulk(ids)
         return [by_id[pk] for pk in ids if pk in by_id], matches.remark
     # One by one, for the index of each is in due order, and of a million rows few may be retries.
-    listed = counts.by_topology(scope)
-    pages = [_page(rows, one, place) for one in topologies if any(listed.get(one.pk, (0, 0)))]
+    pages = [_page(rows, one, place) for one in topologies if scope.by_topology[one.pk]]
     merged = merge(*pages, key=lambda row: (row.due_at, row.pk))
     return list(islice(merged, scheduled_page.PAGE + 1)), ""
 
@@ -215,7 +214,6 @@ def _depths(
     topologies: Sequence[Topology], scope: Scope, read: Mapping[Broker, Snapshot]
 ) -> list[Depth]:
     """Those that hold most first."""
-    numbers = counts.by_topology(scope)
     firehoses = set(
         Firehose.objects.filter(broker__in={one.broker_id for one in topologies}).values_list(
             "broker", flat=True
@@ -224,7 +222,7 @@ def _depths(
     found = [
         Depth(
             topology=one,
-            listed=numbers.get(one.pk, (0, 0))[0],
+            listed=scope.by_topology[one.pk],
             queued=count_queued(one, read[one.broker]) if one.broker in read else None,
             sees_entries="entry" not in untapped(one)
             or (one.broker_id in firehoses and not waits_in_work_queue(one)),

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from analytics.models import DueCount, NightlyReport, Run, ScheduledMessage
+from analytics.models import NightlyReport, Run, ScheduledMessage
 from analytics.models.run import GENERATED
 from analytics.results.load import MODELS as RESULTS
 from delayboard.dead_letters.replay.batch import change_state
@@ -99,7 +99,6 @@ def remove_demo(user: Any, broker: Broker) -> None:
             management.delete_exchange(REMINDERS)
         with transaction.atomic():
             queues.delete()
-            DueCount.objects.filter(topology__in=topologies).delete()
             own = Topology.objects.filter(broker=broker).exclude(pk__in=topologies)
             for model in OF_TOPOLOGIES:
                 model.objects.filter(broker=broker).exclude(topology__in=own).delete()

@@ -1,4 +1,4 @@
-"""What Now shows: troubles, counters, what falls due, a line for each topology."""
+"""What Now shows: troubles, counters, a line for each topology."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from analytics.scheduled.summaries import counts
 from delayboard.models import BackgroundTask
 from delayboard.now import counters, problems
 from delayboard.now.counters import Counter
-from delayboard.now.due_hour import DueHour, read_due_hour
 from delayboard.now.growing import find_growing
 from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
 from delayboard.now.problems import Problem
@@ -74,7 +73,6 @@ class Overview:
     troubles: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
     lines: tuple[TopologyLine, ...]
-    due: DueHour
     background_tasks: tuple[BackgroundTask, ...]
     last_action: tuple[int, str] | None
     other_parked: int
@@ -125,7 +123,7 @@ class Overview:
     @property
     def cells(self) -> dict[str, str]:
         """All live texts by key."""
-        found = self.due.cells | {
+        found = {
             "system": self.system,
             "parked/other": count_text(self.other_parked),
         }
@@ -177,9 +175,8 @@ def overview(
     by_id = {broker.pk: one for broker, one in known.items()}
     flows = flow_lines(brokers, tasks, now)
     scope = counts.scope(brokers, now)
-    due = read_due_hour(scope)
     late = read_lateness(flows)
-    waiting = count_waiting(flows, counts.by_topology(scope), by_id)
+    waiting = count_waiting(flows, scope.by_topology, by_id)
     missing = problems.read_missing_bindings(brokers)
     queues, parked = read_queues(flows), counters.count_parked(brokers)
     found = [
@@ -200,7 +197,7 @@ def overview(
         *find_unsent(),
     ]
     figures = (
-        *counters.waits_counters(scope, due, missing),
+        *counters.waits_counters(scope, missing),
         counters.retrying_counter(flows, waiting),
         counters.dead_letters_counter(by_id, parked.values()),
         lateness_counter(late),
@@ -214,7 +211,6 @@ def overview(
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),
         lines=make_lines(flows, late, waiting, queues, parked, found),
-        due=due,
         background_tasks=tasks,
         last_action=actions.order_by("-pk").values_list("pk", "outcome").first(),
         other_parked=count_other_parked(queues, parked),

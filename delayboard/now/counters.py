@@ -10,7 +10,7 @@ from django.db.models import Min, QuerySet, Sum
 
 from analytics.buckets import OVERDUE_AFTER
 from analytics.scheduled.summaries import counts
-from analytics.scheduled.summaries.counts import Scope
+from analytics.scheduled.summaries.counts import MOST, SPANS, Scope
 from delayboard.dead_letters.queues.growth import SHORTEST, SPAN, TOLERANCE
 from delayboard.models import (
     BatchState,
@@ -20,7 +20,6 @@ from delayboard.models import (
     ReplayBatch,
 )
 from delayboard.models.replay import ENDED_BATCH
-from delayboard.now.due_hour import DueHour
 from delayboard.now.problems import WORST, Link
 from delayboard.now.throughput import FlowLine
 from topology.content.text import count_text
@@ -60,16 +59,17 @@ class Counter:
         return {key: self.text, f"{key}/note": self.note}
 
 
-def waits_counters(scope: Scope, due: DueHour, missing: Iterable[MissingBinding]) -> list[Counter]:
+def waits_counters(scope: Scope, missing: Iterable[MissingBinding]) -> list[Counter]:
     """What waits in delays, is due within an hour, is overdue, and is stuck.
 
     Stuck is what the problems and the badge say, with the messages that no list has.
     """
-    overdue, scheduled = counts.before(scope, [scope.now - OVERDUE_AFTER, None])
+    overdue = counts.count(scope.rows(until_at=scope.now - OVERDUE_AFTER))
+    due = counts.count(scope.rows(scope.now, scope.now + SPANS["hour"]))
     stuck = sum(row.stuck for row in missing)
     numbers: tuple[tuple[str, str, int, dict[str, str]], ...] = (
-        ("scheduled", "scheduled", scheduled, {}),
-        ("due_within_hour", "due within 1 h", due.total, _WITHIN_HOUR),
+        ("scheduled", "scheduled", scope.by_topology.total(), {}),
+        ("due_within_hour", "due within 1 h", due, _WITHIN_HOUR),
         ("overdue", "overdue", overdue, {"overdue": "1"}),
         ("stuck", "stuck", stuck, {"stuck": "1"}),
     )
@@ -77,11 +77,13 @@ def waits_counters(scope: Scope, due: DueHour, missing: Iterable[MissingBinding]
         Counter(
             key,
             label,
-            number,
+            None if is_cut else number,
             Link("", "analytics:scheduled", query=query),
             is_bad=number > 0 and key in ("overdue", "stuck"),
+            measure=counts.describe(number) if is_cut else "",
         )
         for key, label, number, query in numbers
+        for is_cut in [key in ("due_within_hour", "overdue") and number > MOST]
     ]
 
 

@@ -177,11 +177,10 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Probl
     """
     rows = list(topologies)
     at = scope.now - LONG_OVERDUE
-    numbers = counts.due_before(scope, at, [topology.pk for topology in rows])
-    stuck = counts.stuck_by_topology(scope, until_at=at)
+    numbers = counts.count_by_topology(scope.rows(until_at=at))
+    numbers.subtract(counts.count_by_topology(scope.stuck_rows(until_at=at)))
     for topology in rows:
-        number = numbers.get(topology.pk, 0) - stuck[topology.pk]
-        if number > 0:
+        if (number := numbers[topology.pk]) > 0:
             query = {"topology": topology.slug, "overdue": "1"}
             link = Link("View overdue messages", "analytics:scheduled", query=query)
             sentence = (

@@ -68,14 +68,14 @@ class TopologyLine:
 
 
 def count_waiting(
-    flows: Iterable[FlowLine], listed: Mapping[int, tuple[int, int]], known: Mapping[int, Latest]
+    flows: Iterable[FlowLine], listed: Mapping[int, int], known: Mapping[int, Latest]
 ) -> dict[int, int | None]:
     """Topology -> how many wait: as listed where entries are recorded, else what its queues hold.
 
     None while that is not known either.
     """
     return {
-        flow.topology.pk: listed.get(flow.topology.pk, (0, 0))[0]
+        flow.topology.pk: listed.get(flow.topology.pk, 0)
         if _is_listed(flow)
         else _count_queued(flow.topology, known[flow.topology.broker_id])
         for flow in flows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -236,12 +236,6 @@ def delay_seconds(value: float) -> str:
 def number(value: int | None) -> str:
     """A count in groups of three: "12 345"; a dash for None."""
     return count_text(value)
-
-
-@register.filter
-def number_cells(values: Iterable[int]) -> SafeString:
-    """Counts as the cells of a table's row."""
-    return SafeString("".join(f'<td class="number">{count_text(value)}</td>' for value in values))
 
 
 register.filter("bytesize", format_bytes)

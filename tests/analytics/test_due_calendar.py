@@ -15,6 +15,7 @@ from django.utils import timezone
 from analytics.models import ConsumptionPeak
 from analytics.scheduled.queries.filter import parse
 from analytics.scheduled.rows import projection
+from analytics.scheduled.summaries import counts
 from analytics.views.due_calendar import DueCalendar, due_calendar, short_count
 from tests.analytics.builders import an_entry
 from topology.models import Grant, Role, State, Topology
@@ -109,9 +110,25 @@ def test_minutes_are_read_only_where_an_overload_can_be(topology: Topology) -> N
     peak(topology, "work", 4)
     with CaptureQueriesContext(connection) as done:
         assert not read(topology).overloads
-    assert not [one["sql"] for one in done if '"width" = 60 ' in one["sql"]]
+    assert not [one["sql"] for one in done if "/ 60)" in one["sql"]]
     wait_for(topology, at + timedelta(minutes=20), 1, "work")
     assert not read(topology).overloads
+
+
+def test_hours_beyond_the_counted_messages_are_unknown(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "MOST", 3)
+    for hour in range(1, 6):
+        wait_for(topology, NOW + timedelta(hours=hour), 1, "work")
+    found = read(topology)
+    cells = found.days[0].cells
+    assert [cells[hour].number for hour in (13, 15, 16, 17, 23)] == [1, 1, 0, None, None]
+    assert cells[16].description == "Fri 20 Nov 16:00: at least 0 due"
+    assert (cells[17].text, cells[17].description) == ("?", "Fri 20 Nov 17:00: not counted")
+    assert cells[17].url == "?from=2026-11-20T17%3A00%3A00&until=2026-11-20T18%3A00%3A00"
+    assert found.counted_until == NOW + timedelta(hours=4)
+    assert [day.is_counted for day in found.days] == [False] * 7
 
 
 def test_the_page_shows_the_calendar_and_not_beside_a_search(topology: Topology) -> None:

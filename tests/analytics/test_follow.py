@@ -13,7 +13,6 @@ from analytics import minutes
 from analytics.events import MessageEvent
 from analytics.log import hour_folder
 from analytics.models import (
-    DueCount,
     Firehose,
     LogPosition,
     Minute,
@@ -23,7 +22,7 @@ from analytics.models import (
 from analytics.recorder import follow, pressure
 from analytics.recorder.follow import Follower
 from analytics.recorder.record import RecordingFailed
-from analytics.scheduled.rows.due_counts import WIDTHS
+from analytics.scheduled.summaries import counts
 from tests.analytics.builders import (
     NOON,
     a_trip,
@@ -180,19 +179,14 @@ def test_what_is_written_while_it_follows_is_found(topology: Topology, event_log
     assert follower.step() == 0
 
 
-def counts(topology: Topology) -> dict[tuple[str, int], int]:
-    rows = DueCount.objects.filter(topology=topology).exclude(waiting=0)
-    return {(row.destination, row.width): row.waiting for row in rows}
-
-
 def test_counts_of_what_is_due_follow_the_rows(topology: Topology, event_log: Path) -> None:
     at = NOON + timedelta(seconds=10)
     write_log(event_log, [an_entry(f"m{n}", at) for n in range(3)], TAP)
     follow_log(event_log)
-    assert counts(topology) == {("orders", width): 3 for width in WIDTHS}
+    assert counts.scope([topology.broker], NOON).by_topology[topology.pk] == 3
     write_log(event_log, [an_exit("m0", at + timedelta(seconds=5))], TAP)
     follow_log(event_log)
-    assert counts(topology) == {("orders", width): 2 for width in WIDTHS}
+    assert counts.scope([topology.broker], NOON).by_topology[topology.pk] == 2
 
 
 def test_an_exit_that_is_read_before_its_entry_leaves_no_count(
@@ -203,7 +197,7 @@ def test_an_exit_that_is_read_before_its_entry_leaves_no_count(
     follow_log(event_log)
     write_log(event_log, [entry], TAP)
     follow_log(event_log)
-    assert counts(topology) == {}
+    assert counts.scope([topology.broker], NOON).by_topology == {}
     assert ScheduledMessage.objects.get().left_at == exit_.recorded_at
 
 

@@ -13,7 +13,6 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
 from analytics.models import (
-    DueCount,
     Gap,
     LogPosition,
     Minute,
@@ -27,6 +26,7 @@ from analytics.retention.index_rows import DELIVERED, GAPS, MINUTES, OVERDUE
 from analytics.retention.log_files import DELETING, LOG
 from analytics.retention.rules import BadSetting, clean
 from analytics.scheduled.rows import projection
+from analytics.scheduled.summaries import counts
 from tests.analytics.builders import a_trip, an_entry, an_exit, write_log
 from tests.analytics.day_lines import days
 from topology.models import State, Topology
@@ -64,9 +64,7 @@ def a_day(log: Path, ago: int, *, is_read: bool = True, run: str = "done") -> da
 
 
 def waiting(topology: Topology) -> int:
-    return sum(
-        DueCount.objects.filter(topology=topology, width=60).values_list("waiting", flat=True)
-    )
+    return counts.scope([topology.broker], NOW).rows().count()
 
 
 @pytest.mark.parametrize("text", ["never", "0", "00", " Never "])
@@ -200,17 +198,6 @@ def test_where_nobody_sees_what_leaves_messages_go_some_days_after_they_were_due
     projection.project(topology, [an_entry("due lately", NOW - 6 * DAY)])
     assert clean(TABLE, NOW) == NOTHING | {DELIVERED.setting: 1}
     assert ScheduledMessage.objects.get().key == "due lately"
-    assert waiting(topology) == 1
-
-
-def test_counts_of_times_that_are_over_go_when_nothing_is_counted_in_them(
-    topology: Topology, log: Path
-) -> None:
-    common = {"topology": topology, "width": 60}
-    for at, number in ((NOW - 2 * DAY, 0), (NOW - 2 * DAY, 3), (NOW + DAY, 0)):
-        DueCount.objects.create(due_at=at, destination=f"{number}", waiting=number, **common)
-    clean(TABLE, NOW)
-    assert list(DueCount.objects.order_by("due_at").values_list("waiting", flat=True)) == [3, 0]
 
 
 def test_minutes_and_gaps_go_by_their_own_settings(topology: Topology, log: Path) -> None:
@@ -246,7 +233,7 @@ def test_rows_go_in_batches_and_a_kill_between_them_loses_no_count(
         clean(TABLE, NOW, killed_at(2))
     assert ScheduledMessage.objects.count() == waiting(topology) == 4
     assert clean(TABLE, NOW)[OVERDUE.setting] == 4
-    assert not DueCount.objects.exists()
+    assert not ScheduledMessage.objects.exists()
 
 
 def test_the_table_says_what_each_store_holds(topology: Topology, log: Path) -> None:

@@ -62,6 +62,7 @@ def test_a_program_gets_a_line_for_each_message_and_a_summary(waiting: Topology)
         "overdue": 1,
         "stuck": 0,
         "matching": 2,
+        "counted_to": 100_000,
         "incomplete": [],
     }
 

@@ -193,12 +193,13 @@ def test_what_cannot_be_read_is_kept_and_named_and_lists_nothing(
     assert viewer.get(reverse("analytics:scheduled"), query | {"as": "csv"}).status_code == 400
 
 
-def test_a_bar_leads_to_its_messages(viewer: Client, topology: Topology) -> None:
+def test_an_hour_of_the_calendar_leads_to_its_messages(viewer: Client, topology: Topology) -> None:
     projection.project(topology, [an_entry(f"m{n}", LATER + ms(n)) for n in range(7)])
-    answer = viewer.get(reverse("analytics:scheduled"), {"span": "day"})
-    (row,) = answer.context["bars"].rows
-    assert row.total == 7
-    led_to = viewer.get(reverse("analytics:scheduled") + row.url).context["listing"]
+    answer = viewer.get(reverse("analytics:scheduled"))
+    hours = [cell for day in answer.context["calendar"].days for cell in day.cells]
+    (hour,) = [cell for cell in hours if cell.number]
+    assert hour.number == 7
+    led_to = viewer.get(reverse("analytics:scheduled") + hour.url).context["listing"]
     assert len(led_to.lines) == led_to.summary.matching == 7
 
 

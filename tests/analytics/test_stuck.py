@@ -118,10 +118,8 @@ def test_what_is_due_and_stuck_stays_in_the_list_until_the_broker_keeps_nothing(
     assert (row.stuck, row.waiting) == (2, 1)
     assert "2 messages are stuck, 1 more not due yet" in row.sentence
     scope = counts.scope_of([levels], later)
-    assert counts.count_stuck(scope) == 2
-    assert counts.before(scope, [later, None]) == [2, 3]
-    assert counts.by_topology(scope)[levels.pk] == (3, 2)
-    assert counts.destinations(scope, None, None) == {"sales": 3}
+    assert scope.stuck_rows().count() == scope.rows(until_at=later).count() == 2
+    assert scope.by_topology[levels.pk] == 3
     # Restored: what was due before stays until the broker keeps nothing any more.
     bound_at = later + LOOK
     (row,) = update_missing_bindings(levels, at(bound_at, BOUND, stuck=2), at(later, stuck=2))
@@ -242,7 +240,6 @@ def test_the_list_the_filter_and_the_counts_have_them(stuck: Topology, viewer: C
     assert "sales -30" in text
     assert "sales 600" not in text
     text = viewer.get(reverse("analytics:scheduled"), {"overdue": "1"}).content.decode()
-    assert 'sales</a> <span class="quiet">2</span>' in text
 
 
 def test_a_search_finds_them_and_counts_them(stuck: Topology, viewer: Client) -> None:

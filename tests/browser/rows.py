@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import cycle
@@ -27,7 +26,6 @@ from analytics.models import (
     Subscriber,
 )
 from analytics.results.load import replace_day
-from analytics.scheduled.rows import due_counts
 from delayboard.models import (
     AlertChannel,
     AlertMessage,
@@ -285,9 +283,6 @@ def scheduled(topology: Topology, names: Sequence[str]) -> ScheduledMessage:
             headers_json=json.dumps({"name": name, "tenant": n, "lines": [{"sku": name}, 2]}),
         )
         for n, name in enumerate(names)
-    )
-    due_counts.change(
-        topology, Counter((row.destination, row.due_at) for row in made if row.due_at)
     )
     ScheduledBody.objects.create(message=made[-1], body=b'{"order": 1, "lines": [1, 2, 3]}')
     return made[-1]

@@ -20,7 +20,7 @@ from analytics.models import (
     Slo,
     Subscriber,
 )
-from analytics.scheduled.rows.due_counts import change
+from analytics.scheduled.rows import projection
 from delayboard.models import (
     BackgroundTask,
     BatchState,
@@ -39,6 +39,7 @@ from delayboard.now.counters import Counter, add_changes
 from delayboard.now.problems import Link
 from delayboard.now.system import TaskLine, describe_tasks, make_tasks_version
 from tests.analytics import result_rows
+from tests.analytics.builders import an_entry
 from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.delayboard.replay_rows import a_batch
@@ -99,7 +100,7 @@ def test_the_page_changes_with_its_problems_and_not_with_its_numbers(broker: Bro
     before = board(broker)
     row.stuck = 4
     row.save()
-    change(pair, {("orders", timezone.now() + timedelta(minutes=5)): 7})
+    projection.project(pair, [an_entry(f"m{n}", timezone.now()) for n in range(7)])
     after = board(broker)
     key = f"trouble/binding/{row.pk}"
     assert "3 messages are stuck" in before.cells[key]

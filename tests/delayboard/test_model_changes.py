@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from tests.builders import make_broker
+from analytics.scheduled.summaries import counts
+from tests.builders import make_broker, make_pair
 from topology.models import Broker, Work
 
-BEFORE = [("delayboard", "0001_initial")]
-AFTER = [("delayboard", "0002_bindings_and_counters")]
+BEFORE = [("delayboard", "0001_initial"), ("analytics", "0002_no_exact_delays")]
+AFTER = [("delayboard", "0002_bindings_and_counters"), ("analytics", "0003_count_rows")]
 
 
 def migrate(target: list[tuple[str, str]]) -> Any:
@@ -23,7 +25,7 @@ def migrate(target: list[tuple[str, str]]) -> Any:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_interception_keeps_its_binding_and_a_moved_queue_ends() -> None:
+def test_an_interception_keeps_its_binding_a_moved_queue_ends_and_rows_are_counted() -> None:
     broker = make_broker()
     held = Work.objects.create(kind="intercept", broker=broker, subject=0)
     try:
@@ -32,6 +34,13 @@ def test_an_interception_keeps_its_binding_and_a_moved_queue_ends() -> None:
         old.get_model("delayboard", "Interception").objects.create(
             name="i", source="x", queue="q", routing_key="#.q", arguments={"a": 1}, **values
         )
+        topology, now = make_pair(broker), timezone.now()
+        of_pair = {"topology_id": topology.pk, "due_at": now}
+        delay = {"attempt": 0, "requested_delay": timedelta(0), "entered_at": now}
+        old.get_model("analytics", "ScheduledMessage").objects.create(
+            broker_id=broker.pk, key="k", **of_pair, **delay
+        )
+        old.get_model("analytics", "DueCount").objects.create(width=60, waiting=1, **of_pair)
         for source, state in (("queue", "running"), ("queue", "done"), ("parked", "running")):
             old.get_model("delayboard", "ReplayBatch").objects.create(
                 broker_id=broker.pk,
@@ -46,4 +55,5 @@ def test_an_interception_keeps_its_binding_and_a_moved_queue_ends() -> None:
     assert row.bindings == [["#.q", {"a": 1}]]
     states = new.get_model("delayboard", "ReplayBatch").objects.order_by("pk")
     assert list(states.values_list("state", flat=True)) == ["cancelled", "done", "running"]
+    assert counts.count(counts.scope([broker], timezone.now()).rows()) == 1
     assert Broker.objects.count() == 1

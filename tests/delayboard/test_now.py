@@ -10,19 +10,16 @@ import pytest
 from django.utils import timezone
 
 from analytics.disk import DiskSpace
-from analytics.models import DueCount, Recording, ScheduledMessage
+from analytics.models import Recording, ScheduledMessage
 from analytics.scheduled.pages.scheduled_page import load_list
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import parse
 from analytics.scheduled.rows import projection
 from analytics.scheduled.rows.close_moved import close_rows
-from analytics.scheduled.rows.due_counts import change
 from analytics.scheduled.summaries import counts
-from analytics.scheduled.summaries.histogram import Histogram
-from analytics.scheduled.summaries.summary import Summary
 from analytics.views.due_calendar import due_calendar
 from delayboard.models import BackgroundTask
-from delayboard.now import board
+from delayboard.now import board, counters
 from delayboard.now.problems import Problem, find_overdue
 from delayboard.now.system import describe_details
 from delayboard.templatetags.delayboard import link_url
@@ -106,44 +103,22 @@ def test_being_behind_is_said_beyond_a_few_seconds_only(broker: Broker) -> None:
     )
 
 
-def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: Topology) -> None:
-    at = timezone.now()
-    change(pair, {("orders", at - timedelta(hours=2)): 3, ("orders", at + timedelta(hours=2)): 4})
-    change(pair, {("orders", at + timedelta(minutes=30)): 2})
-    assert figures(broker)["scheduled"] == 9
-    assert figures(broker)["due_within_hour"] == 2
-    assert figures(broker)["overdue"] == 3
-    due = overview(broker).due
-    assert (sum(due.numbers), due.path.count("M")) == (2, 1)
-    assert due.description.startswith("2 messages, at most 2 in one minute (in ")
-    DueCount.objects.all().delete()
-    assert {figures(broker)[key] for key in ("scheduled", "due_within_hour", "overdue")} == {0}
-    assert overview(broker).due.description == "No message is due in the next hour."
-
-
-def test_the_bars_of_the_next_hour_add_up_to_its_counter(broker: Broker, pair: Topology) -> None:
-    at = timezone.now().replace(second=30, microsecond=0)
-    for number, seconds in enumerate((-20, -10, 10, 3590, 3610)):
-        due_at = at + timedelta(seconds=seconds)
-        ScheduledMessage.objects.create(
-            broker=broker,
-            topology=pair,
-            key=f"m{number}",
-            attempt=1,
-            destination="orders",
-            entered_at=at - timedelta(minutes=5),
-            due_at=due_at,
-            requested_delay=timedelta(minutes=5),
-        )
-        change(pair, {("orders", due_at): 1})
-    seen = board.overview([broker], at, timedelta(seconds=5))
-    assert next(one.number for one in seen.counters if one.key == "due_within_hour") == 2
-    assert (seen.due.numbers[0], sum(seen.due.numbers)) == (1, 2)
-
-
-def test_counter_bars_calendar_and_list_have_the_same_messages(
-    broker: Broker, pair: Topology
+def test_more_than_can_be_counted_is_no_number(
+    broker: Broker, pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = timezone.now()
+    entries = [an_entry(f"m{n}", now - timedelta(hours=1), due_at=now) for n in range(4)]
+    projection.project(pair, entries)
+    for module in (counts, counters):
+        monkeypatch.setattr(module, "MOST", 3)
+    seen = board.overview([broker], now + timedelta(seconds=5), timedelta(seconds=5))
+    found = {one.key: (one.number, one.text, one.is_bad) for one in seen.counters}
+    assert found["scheduled"] == (4, "4", False)
+    assert found["overdue"] == (None, "more than 3", True)
+    assert found["due_within_hour"] == (0, "0", False)
+
+
+def test_counters_calendar_and_list_have_the_same_messages(broker: Broker, pair: Topology) -> None:
     """Of rows that left, were cancelled or moved, are overdue or due to an unseen delivery."""
     now = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
     blind = create_topology(None, broker, delay_levels.KIND, levels.Params("own", "shop"))
@@ -174,21 +149,13 @@ def test_counter_bars_calendar_and_list_have_the_same_messages(
     def count(**query: str) -> int:
         return listing.filter_waiting([broker], parse(query, now), now).count()
 
-    def read_page(span: str) -> tuple[Summary, Histogram]:
-        shown = load_list([broker], parse({}, now), now, hidden={broker.pk: NOTHING}, span=span)
-        assert shown.summary is not None
-        assert shown.histogram is not None
-        return shown.summary, shown.histogram
-
     seen = board.overview([broker], now, timedelta(seconds=5))
     counted = {one.key: one.number for one in seen.counters}
-    total, bars = read_page("hour")
+    total = load_list([broker], parse({}, now), now, hidden={broker.pk: NOTHING}).summary
+    assert total is not None
     assert count(**{"from": "now", "until": "+1h"}) == 2 * 5
-    assert {counted["due_within_hour"], sum(seen.due.numbers)} == {2 * 5}
-    assert {total.due_counts[0], bars.total} == {2 * 5}
-    assert max(seen.due.numbers) == bars.highest
-    week, week_bars = read_page("week")
-    assert {week.due_counts[2], week_bars.total} == {count(**{"from": "now", "until": "+7d"})}
+    assert {counted["due_within_hour"], total.due_counts[0]} == {2 * 5}
+    assert total.due_counts[2] == count(**{"from": "now", "until": "+7d"})
     waiting = sum(line.waiting or 0 for line in seen.lines)
     assert {counted["scheduled"], total.waiting, waiting} == {count()}
     assert {counted["overdue"], total.overdue} == {count(overdue="1")}
@@ -278,7 +245,8 @@ def test_overdue_messages_and_drift_are_troubles(broker: Broker, pair: Topology)
     a_background_task("a")
     at = timezone.now()
     Recording.objects.create(topology=pair, read_at=at)
-    change(pair, {("orders", at - timedelta(hours=2)): 3})
+    due_at = at - timedelta(hours=2)
+    projection.project(pair, [an_entry(f"m{n}", due_at, due_at=due_at) for n in range(3)])
     (overdue,) = overview(broker).troubles
     assert overdue.sentence == "orders: 3 messages are overdue by a minute or more."
     assert overdue.link is not None
@@ -293,8 +261,7 @@ def test_overdue_messages_and_drift_are_troubles(broker: Broker, pair: Topology)
 
 
 def test_what_fell_due_a_moment_ago_is_no_trouble(broker: Broker, pair: Topology) -> None:
-    # The counts are by whole minutes, and a minute has just begun.
-    at = timezone.now().replace(second=0, microsecond=300_000)
+    at = timezone.now()
     for place, age in enumerate((0.4, 30, 61)):
         due_at = at - timedelta(seconds=age)
         ScheduledMessage.objects.create(
@@ -308,7 +275,6 @@ def test_what_fell_due_a_moment_ago_is_no_trouble(broker: Broker, pair: Topology
             entered_at=at - timedelta(hours=1),
             due_at=due_at,
         )
-        change(pair, {("orders", due_at): 1})
     (trouble,) = find_overdue(counts.scope_of([pair], at), [pair])
     assert trouble.sentence == "orders: 1 message is overdue by a minute or more."
 

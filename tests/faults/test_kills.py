@@ -14,7 +14,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from analytics.events import MessageEvent
-from analytics.models import DueCount, Minute, ScheduledMessage
+from analytics.models import Minute, ScheduledMessage
 from analytics.recorder.record import PREFETCH
 from delayboard.demo.node import PrivateNode
 from tests.analytics.day_lines import read_day
@@ -72,8 +72,6 @@ def test_a_recorder_that_is_killed_loses_no_copy_and_of_a_stream_repeats_none(
     assert sum(minute.entered for minute in Minute.objects.all()) == messages
     rows = ScheduledMessage.objects.filter(topology=topology, left_at=None)
     assert Counter(rows.values_list("message_id", flat=True)) == dict.fromkeys(sent, 1)
-    counted = DueCount.objects.filter(topology=topology, width=3600)
-    assert sum(count.waiting for count in counted) == messages
 
 
 def delay_all(vhost: Vhost, names: list[str]) -> None:

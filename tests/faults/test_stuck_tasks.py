@@ -122,7 +122,7 @@ def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restore
     # On a busy machine a recorder is behind; then how late a message was is known to nobody.
     late_minutes = Minute.objects.filter(late__gt=0).values_list("topology", "late")
     assert list(late_minutes) == ([(topology.pk, 1)] if row.caught_up else [])
-    assert counts.count_stuck(counts.scope([broker], datetime.now(UTC))) == 0
+    assert not counts.scope([broker], datetime.now(UTC)).stuck_rows().exists()
 
 
 def adopted(admin: User, vhost: Vhost) -> Topology:

@@ -13,14 +13,14 @@ from django.contrib.auth.models import User
 
 from analytics import observation
 from analytics.events import MessageEvent
-from analytics.models import DueCount, Firehose, Gap, ScheduledMessage
+from analytics.models import Firehose, Gap, ScheduledMessage
 from analytics.recorder.copies import content_of
 from analytics.recorder.firehose import switch as firehose
 from analytics.recorder.firehose import watch as firehose_watch
 from analytics.recorder.firehose.record import FirehoseRecorder
 from analytics.recorder.follow import Follower
 from analytics.scheduled.queries import listing
-from analytics.scheduled.rows import due_counts
+from analytics.scheduled.summaries import counts
 from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged
@@ -473,12 +473,10 @@ def test_what_was_due_before_anybody_looked_is_not_overdue_for_ever(
     for key, due_at in (("before", now - hour), ("after", now + hour)):
         made = {"key": key, "entered_at": now - 2 * hour, "requested_delay": hour, "attempt": 1}
         ScheduledMessage.objects.create(broker=broker, topology=topology, due_at=due_at, **made)
-        due_counts.change(topology, Counter({("", due_at): 1}))
     assert [row.key for row in listing.waiting([broker])] == ["after"]
     firehose.switch_on(admin, broker)
     with recording(broker):
         assert [row.key for row in listing.waiting([broker])] == ["after"]
     row = ScheduledMessage.objects.get(key="before")
     assert (row.left_at, row.caught_up) == (row.due_at, False)
-    counted = DueCount.objects.filter(width=3600, waiting__gt=0)
-    assert [count.waiting for count in counted] == [1]
+    assert counts.scope([broker], datetime.now(UTC)).rows().count() == 1

@@ -1,11 +1,10 @@
-"""The page of what waits, as values: numbers, picture, rows, and what may be wrong with them."""
+"""The page of what waits, as values: numbers, rows, and what may be wrong with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 
 from analytics.models import ScheduledMessage
 from analytics.observation import due_before
@@ -14,9 +13,8 @@ from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import Filter
 from analytics.scheduled.queries.listing import Place
 from analytics.scheduled.queries.search import Found
-from analytics.scheduled.summaries import counts, histogram, status, summary
+from analytics.scheduled.summaries import counts, status, summary
 from analytics.scheduled.summaries.counts import Scope
-from analytics.scheduled.summaries.histogram import ALL, SPANS, Histogram
 from analytics.scheduled.summaries.status import TopologyDoubt
 from analytics.scheduled.summaries.summary import Summary
 from topology import snapshots
@@ -27,17 +25,15 @@ from topology.redaction import Redaction
 PAGE = 50
 DEPTHS_AGE = timedelta(seconds=5)
 OFFERED = 200
-# The end of a range is not within it.
-BEYOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
 class ScheduledList:
-    """`summary` and `histogram` are None on later pages and when they were not requested.
+    """`summary` is None on later pages and when it was not requested.
 
-    `stuck_in` are the topologies with stuck messages, each with how many no recording names. `span`
-    is the histogram's in the address, "" when the filter contains its range. `remark` says
-    why a search may have found more. `next_place` is where the next page begins, "" on the last.
+    `stuck_in` are the topologies with stuck messages, each with how many no recording names.
+    `remark` says why a search may have found more. `next_place` is where the next page begins, ""
+    on the last.
     """
 
     now: datetime
@@ -48,8 +44,6 @@ class ScheduledList:
     stuck_in: Sequence[tuple[Topology, int]] = ()
     lines: Sequence[Line] = ()
     summary: Summary | None = None
-    histogram: Histogram | None = None
-    span: str = ""
     remark: str = ""
     is_first: bool = True
     next_place: str = ""
@@ -62,7 +56,6 @@ def load_list(
     *,
     hidden: Mapping[int, Redaction],
     place: Place | None = None,
-    span: str = "",
     is_reversed: bool = False,
 ) -> ScheduledList:
     """The page for these brokers; nothing is listed while the filter has problems.
@@ -77,7 +70,12 @@ def load_list(
     shown = ScheduledList(
         now=now,
         topologies=topologies,
-        destinations=list(counts.destinations(around, None, None))[:OFFERED],
+        destinations=list(
+            around.rows(is_ordered=True)
+            .order_by("destination")
+            .values_list("destination", flat=True)
+            .distinct()[:OFFERED]
+        ),
         not_observed=[
             one for one in topologies if one.pk in scope.not_observed and one.state != State.DELETED
         ],
@@ -90,23 +88,15 @@ def load_list(
     delivered = due_before(whole.delivered_before, whole.stuck)
     rows = listing.filter_waiting(brokers, filters, now, delivered=delivered).select_related(None)
     reader = Reader(hidden, whole.not_observed, whole.stuck)
-    if not filters.text:
+    if filters.text:
+        found = search.search(listing.after(rows, place), filters.text, PAGE + 1)
+        shown = replace(_with_page(shown, reader, _in_order(found)), remark=found.remark)
+        total = summary.of_matches(found.matches, scope) if place is None else None
+    else:
         listed = listing.page_after(rows, place, PAGE + 1, is_reversed=is_reversed)
         shown = _with_page(shown, reader, listed)
-        if place is not None:
-            return shown
-        total = summary.of_counts(scope, filters)
-        draw_counts = partial(histogram.of_counts, scope)
-        return _with_numbers(shown, total, lambda: counts.edges(scope), draw_counts, filters, span)
-    found = search.search(listing.after(rows, place), filters.text, PAGE + 1)
-    shown = replace(_with_page(shown, reader, _in_order(found)), remark=found.remark)
-    if place is not None:
-        return shown
-    matches = found.matches
-    edges = (matches[0].due_at, matches[-1].due_at + BEYOND) if matches else None
-    total = summary.of_matches(matches, scope)
-    draw_matches = partial(histogram.of_matches, matches)
-    return _with_numbers(shown, total, lambda: edges, draw_matches, filters, span)
+        total = summary.of_counts(scope, filters) if place is None else None
+    return replace(shown, summary=total)
 
 
 def _with_messages(brokers: Sequence[Broker], now: datetime) -> list[Topology]:
@@ -135,7 +125,7 @@ def _narrow(whole: Scope, topologies: Sequence[Topology], filters: Filter) -> Sc
 
 def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[tuple[Topology, int]]:
     """The topologies of the scope in which messages are stuck, and how many are in no list."""
-    listed = counts.stuck_by_topology(scope)
+    listed = counts.count_by_topology(scope.stuck_rows())
     rows = MissingBinding.objects.filter(topology__in=scope.ids, destination="", from_at=None)
     unlisted = dict(rows.values_list("topology", "stuck"))
     return [
@@ -151,33 +141,6 @@ def doubts(
     by_broker = {broker.pk: one for broker, one in zip(brokers, known, strict=True)}
     ids = set(scope.ids)
     return status.doubts(scope, [one for one in topologies if one.pk in ids], by_broker)
-
-
-def _with_numbers(
-    shown: ScheduledList,
-    total: Summary,
-    find_edges: Callable[[], tuple[datetime, datetime] | None],
-    draw: Callable[[datetime, datetime], Histogram],
-    filters: Filter,
-    span: str,
-) -> ScheduledList:
-    """`find_edges` returns when the first and the last is due, or about then."""
-    edges = None if filters.is_stuck else find_edges()
-    if edges is None:
-        return replace(shown, summary=total)
-    now = shown.now
-    first, last = edges
-    if filters.has_range or filters.is_overdue:
-        from_at, until_at = filters.from_at or first, filters.until_at or last
-        until_at = min(until_at, now) if filters.is_overdue else until_at
-        span = ""
-    else:
-        if span not in (*SPANS, ALL):
-            span = histogram.span_for(total.waiting - total.overdue, total.due_counts)
-        from_at, until_at = now, max(last, now + BEYOND) if span == ALL else now + SPANS[span]
-    if from_at >= until_at:
-        return replace(shown, summary=total)
-    return replace(shown, summary=total, histogram=draw(from_at, until_at), span=span)
 
 
 def _in_order(found: Found) -> list[ScheduledMessage]:

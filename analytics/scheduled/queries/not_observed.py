@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -12,7 +11,6 @@ from django.db.models import F
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.observation import is_stuck, stuck_ranges
-from analytics.scheduled.rows import due_counts
 from topology.models import Topology
 
 BATCH = 500
@@ -37,14 +35,10 @@ def settle_one(topology: Topology, moment: datetime) -> int:
     total = 0
     while True:
         with transaction.atomic():
-            found = list(open_rows.select_for_update(of=("self",)).order_by("pk")[:BATCH])
-            changes = Counter[tuple[str, datetime]]()
-            for row in found:
-                if row.due_at is not None:
-                    changes[row.destination, row.due_at] -= 1
-            left = ScheduledMessage.objects.filter(pk__in=[row.pk for row in found])
+            rows = open_rows.select_for_update(of=("self",)).order_by("pk")
+            found = list(rows.values_list("pk", flat=True)[:BATCH])
+            left = ScheduledMessage.objects.filter(pk__in=found)
             left.update(left_at=F("due_at"), caught_up=False)
-            due_counts.change(topology, changes)
         total += len(found)
         if len(found) < BATCH:
             return total

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from datetime import datetime
 
 from django.db import transaction
 from django.utils import timezone
@@ -12,7 +11,6 @@ from django.utils import timezone
 from analytics import minutes
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
-from analytics.scheduled.rows import due_counts
 from topology.models import Topology
 
 
@@ -31,14 +29,9 @@ def close_moved(topology: Topology, keys: Iterable[str]) -> None:
 
 def close_rows(topology: Topology, chosen: Collection[int]) -> None:
     """Close these of the topology that are open."""
-    counts = Counter[tuple[str, datetime]]()
     now = timezone.now()
     with transaction.atomic():
         rows = ScheduledMessage.objects.filter(topology=topology, pk__in=chosen, left_at=None)
         if number := rows.filter(entered_at__isnull=False).count():
             minutes.count_taken_out(topology, number, now)
-        for destination, due_at in rows.values_list("destination", "due_at"):
-            if due_at is not None:
-                counts[destination, due_at] -= 1
         rows.update(left_at=now)
-        due_counts.change(topology, counts)

@@ -7,7 +7,7 @@ a flood of messages must not hold the list up.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +19,6 @@ from django.db.models import Q
 from analytics.events import MessageEvent
 from analytics.models import ScheduledBody, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
-from analytics.scheduled.rows import due_counts
 from topology.models import Topology
 
 _FIELDS = {field.attname: field for field in ScheduledMessage._meta.concrete_fields}
@@ -53,7 +52,6 @@ class Trips:
         self._topology = topology
         self._half: dict[tuple[str, int], list[Trip]] = defaultdict(list)
         self._touched: dict[int, Trip] = {}
-        self._due = Counter[tuple[str, datetime]]()
         half_known = Q(left_at=None) | Q(entered_at=None)
         rows = ScheduledMessage.objects.filter(half_known, topology=topology, key__in=keys)
         columns = ("key", "attempt", "destination", "caught_up")
@@ -71,7 +69,6 @@ class Trips:
         trip = self._half_with(event, lambda trip: trip.left_at is not None and trip.left_at >= at)
         if trip is None:
             trip = self._begun(event)
-            self._count(event.destination, event.due_at, 1)
         trip.event = event
         trip.entered_at, trip.due_at = at, event.due_at
         trip.caught_up = trip.caught_up and event.caught_up
@@ -83,8 +80,6 @@ class Trips:
         )
         if trip is None:
             trip = self._begun(event)
-        else:
-            self._count(trip.destination, trip.due_at, -1)
         trip.left_at = at
         trip.caught_up = trip.caught_up and event.caught_up
 
@@ -106,7 +101,6 @@ class Trips:
             if trip.event is not None and trip.row_id is not None:
                 ScheduledMessage.objects.filter(pk=trip.row_id).update(**self._values(trip))
         _leave(trip for trip in known if trip.event is None)
-        due_counts.change(self._topology, self._due)
 
     def _half_with(self, event: MessageEvent, fits: Any) -> Trip | None:
         """The first that the event completes, which is then no longer half-known."""
@@ -122,10 +116,6 @@ class Trips:
         self._half[event.key, event.attempt].append(trip)
         self._touched[id(trip)] = trip
         return trip
-
-    def _count(self, destination: str, due_at: datetime | None, change: int) -> None:
-        if due_at is not None:
-            self._due[destination, due_at] += change
 
     def _insert(self, trips: Iterable[Trip]) -> None:
         rows = [self._values(trip) for trip in trips]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from django.db.models import Q, Sum
+from django.db.models import BigIntegerField, Count, Func
+from django.db.models.sql.compiler import SQLCompiler
 
-from analytics.scheduled.rows.due_counts import HOUR, MINUTE, floor
-from analytics.scheduled.summaries import counts
-from analytics.scheduled.summaries.counts import Scope
+from analytics.scheduled.summaries.counts import Scope, find_horizon
 
 DAYS = 7
+MINUTE, HOUR = 60, 3600
 # Of the offsets of time zones that are no whole hours.
 QUARTER = 900
-# A condition of more parts than that is slow.
-MOST_RANGES = 50
 # The page shows a few of them, and says how many there are.
 MOST_OVERLOADS = 1000
 
@@ -35,13 +35,13 @@ class Overload:
 class Calendar:
     """`counts` are the numbers of messages by the beginning of a time of at most an hour.
 
-    That lies within one hour of the time zone of the calendar. `unmeasured` are destinations with
-    messages in these days and without a known best minute.
+    That lies within one hour of the time zone of the calendar. Nothing is counted that is due from
+    `counted_until` on: before it there are as many messages as a page counts. `unmeasured` are
+    destinations with messages in these days and without a known best minute.
     """
 
-    first_at: datetime
-    until_at: datetime
     counts: Mapping[datetime, int]
+    counted_until: datetime
     overloads: tuple[Overload, ...]
     unmeasured: tuple[str, ...]
 
@@ -50,17 +50,42 @@ def read_calendar(
     scope: Scope, first_at: datetime, until_at: datetime, best: Mapping[tuple[int, str], int]
 ) -> Calendar:
     """The calendar between two moments; `best` is by broker and destination."""
+    horizon = find_horizon(scope, first_at, until_at)
     bar = HOUR if _is_hourly(first_at) and _is_hourly(until_at) else QUARTER
-    found = {at: number for at, _, number in counts.by_time(scope, first_at, until_at, (), bar=bar)}
+    rows = scope.rows(first_at, horizon).values_list(BarNumber("due_at", bar), "destination")
+    counts, by_destination = Counter[datetime](), Counter[str]()
+    # A minute has no more than its hour.
+    most = Counter[str]()
+    for place, destination, number in rows.annotate(number=Count("pk")):
+        counts[datetime.fromtimestamp(place * bar, UTC)] += number
+        by_destination[destination] += number
+        most[destination] = max(most[destination], number)
     measured = {destination for _, destination in best}
-    waiting = counts.destinations(scope, first_at, until_at)
+    suspected = [name for (_, name), messages in best.items() if most[name] > messages]
+    found = _overloads(scope, max(first_at, scope.now), horizon, suspected, best)
     return Calendar(
-        first_at,
-        until_at,
-        found,
-        tuple(_overloads(scope, max(first_at, scope.now), until_at, best)),
-        tuple(name for name in waiting if name not in measured),
+        counts,
+        horizon,
+        tuple(one for one, _ in zip(found, range(MOST_OVERLOADS), strict=False)),
+        tuple(name for name, _ in by_destination.most_common() if name not in measured),
     )
+
+
+class BarNumber(Func):
+    """In which bar of so many seconds since 1970 a moment lies, worked out by the database."""
+
+    output_field = BigIntegerField()
+
+    def __init__(self, moment: str, width: int) -> None:
+        super().__init__(moment, width=width)
+
+    def as_sqlite(self, compiler: SQLCompiler, connection: Any, **context: Any) -> Any:
+        seconds = "CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)"
+        return self.as_sql(compiler, connection, template=f"({seconds} / %(width)s)", **context)
+
+    def as_postgresql(self, compiler: SQLCompiler, connection: Any, **context: Any) -> Any:
+        seconds = "EXTRACT(EPOCH FROM %(expressions)s)::bigint"
+        return self.as_sql(compiler, connection, template=f"({seconds} / %(width)s)", **context)
 
 
 def _is_hourly(local: datetime) -> bool:
@@ -68,49 +93,27 @@ def _is_hourly(local: datetime) -> bool:
 
 
 def _overloads(
-    scope: Scope, first_at: datetime, until_at: datetime, best: Mapping[tuple[int, str], int]
-) -> Iterable[Overload]:
-    """The largest first."""
-    # An hour has at least as many as each of its minutes, and there are far fewer hours.
-    hours = list(_above(scope, HOUR, Q(due_at__gte=floor(first_at, HOUR)), until_at, best))
-    if not hours:
-        return []
-    within = Q(due_at__gte=first_at) & _within_hours({overload.at for overload in hours})
-    within &= Q(destination__in={overload.destination for overload in hours})
-    found = _above(scope, MINUTE, within, until_at, best)
-    return [overload for overload, _ in zip(found, range(MOST_OVERLOADS), strict=False)]
-
-
-def _above(
-    scope: Scope, width: int, within: Q, until_at: datetime, best: Mapping[tuple[int, str], int]
+    scope: Scope,
+    from_at: datetime,
+    until_at: datetime,
+    suspected: list[str],
+    best: Mapping[tuple[int, str], int],
 ) -> Iterator[Overload]:
-    """The counts of this width above the best minute of their destination, the largest first."""
-    if not best:
+    """The largest first."""
+    if not suspected:
         return
-    rows = counts.still_to_come(scope, width).filter(within, due_at__lt=until_at)
     sums = (
-        rows.filter(destination__in={destination for _, destination in best})
-        .order_by()
-        .values_list("topology__broker", "destination", "due_at")
-        .annotate(due=Sum("waiting"))
+        scope.rows(from_at, until_at)
+        .filter(destination__in=suspected)
+        .values_list("topology__broker", "destination", BarNumber("due_at", MINUTE))
+        .annotate(due=Count("pk"))
         .filter(due__gt=min(best.values()))
         .order_by("-due")
     )
-    for broker, destination, at, due in sums.iterator():
+    for broker, destination, minute, due in sums.iterator():
         if due > best.get((broker, destination), due):
+            at = datetime.fromtimestamp(minute * MINUTE, UTC)
             yield Overload(destination, at, due, best[broker, destination])
-
-
-def _within_hours(hours: Collection[datetime]) -> Q:
-    """Due in one of these hours; of very many, in their whole range."""
-    hour = timedelta(seconds=HOUR)
-    found = Q(due_at__gte=min(hours), due_at__lt=max(hours) + hour)
-    if len(hours) > MOST_RANGES:
-        return found
-    one_of = Q(pk__in=[])
-    for at in sorted(hours):
-        one_of |= Q(due_at__gte=at, due_at__lt=at + hour)
-    return found & one_of
 
 
 def days_of(first_at: datetime) -> list[datetime]:

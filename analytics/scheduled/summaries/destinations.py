@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q, QuerySet
 
-from analytics.models import DueCount, Probe, ScheduledMessage
+from analytics.models import Probe, ScheduledMessage
 from analytics.models.scheduled_message import WAITING
-from analytics.scheduled.rows.due_counts import DAY
 from analytics.scheduled.summaries import counts
 from topology.definitions import Binding
 from topology.models import MissingBinding, Topology
@@ -33,7 +32,7 @@ from topology.snapshot import Snapshot
 COUNTED_WITHIN = timedelta(seconds=10)
 # At so many stuck messages a level stops for everybody (dead_letter_worker_consumer_prefetch).
 STOPS_AT = 32
-# Of a topology; the destinations with the most waiting messages are checked.
+# Of a topology, by name.
 MOST_DESTINATIONS = 1000
 # Up to so many stuck messages are distinguished by destination.
 MOST_STUCK = 50_000
@@ -102,11 +101,9 @@ def update_missing_bindings(
 
 
 def _destinations(topology: Topology) -> list[str]:
-    """For whom messages are listed, those with the most first."""
-    sums = DueCount.objects.filter(topology=topology, width=DAY).order_by()
-    numbers = sums.values_list("destination").annotate(number=Sum("waiting"))
-    found = numbers.filter(number__gt=0).order_by("-number", "destination")
-    return [name for name, _ in found[:MOST_DESTINATIONS]]
+    """For whom messages are listed."""
+    rows = ScheduledMessage.objects.filter(WAITING, topology=topology).order_by("destination")
+    return list(rows.values_list("destination", flat=True).distinct()[:MOST_DESTINATIONS])
 
 
 def _owned(topology: Topology) -> set[str]:
@@ -191,9 +188,7 @@ def _count(check: DestinationCheck, row: MissingBinding, oldest: datetime | None
         else:
             row.from_at = min(oldest or lately, lately)
     scope = counts.scope_of([check.topology], check.at, destination=row.destination)
-    until, past = counts.before(scope, [None, check.at])
-    # Exits may be recorded between the queries.
-    row.waiting = max(0, until - past) if row.restored_at is None else 0
+    row.waiting = scope.rows(check.at).count() if row.restored_at is None else 0
     row.stuck = 0
     if row.from_at is not None:
         due = _due(check).filter(destination=row.destination, due_at__gte=row.from_at)

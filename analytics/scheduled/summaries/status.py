@@ -11,11 +11,11 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Sum
 
+from analytics.buckets import OVERDUE_AFTER
 from analytics.models import Firehose, Gap, Minute, Probe
 from analytics.observation import SILENT_AFTER, untapped
 from analytics.scheduled.queries import listing
 from analytics.scheduled.rows import lag
-from analytics.scheduled.rows.due_counts import MINUTE, floor
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.completeness import LONG_SECONDS, Doubt, Lost, Seen, find_doubt
 from analytics.scheduled.summaries.counts import Scope
@@ -79,10 +79,10 @@ class _Known:
     def __init__(self, scope: Scope, topologies: Collection[Topology]) -> None:
         self._now = scope.now
         self._scope = scope
-        self._numbers = counts.by_topology(scope)
-        overdue = [pk for pk, (_, late) in self._numbers.items() if late]
+        late_at = scope.now - OVERDUE_AFTER
+        self._overdue = counts.count_by_topology(scope.rows(until_at=late_at))
         long_ago = scope.now - timedelta(seconds=LONG_SECONDS)
-        self._long_overdue = counts.due_before(scope, long_ago, overdue)
+        self._long_overdue = counts.count_by_topology(scope.rows(until_at=long_ago))
         brokers = {topology.broker_id for topology in topologies}
         unread = listing.find_unread(topologies, scope.now)
         self._silent = {topology.pk: at for topology, at in unread}
@@ -95,16 +95,16 @@ class _Known:
         self._probes = _probes(topologies, scope.now)
 
     def seen(self, topology: Topology, latest: Latest | None) -> Seen:
-        listed, overdue = self._numbers.get(topology.pk, (0, 0))
+        overdue = self._overdue[topology.pk]
         snapshot = _young(latest, self._now)
         queued, passing = _depth(topology, snapshot) if snapshot else (None, 0)
         probes, passing_probes = self._probes.get(topology.pk, (0, 0))
         return Seen(
             now=self._now,
-            listed=listed,
+            listed=self._scope.by_topology[topology.pk],
             overdue=overdue,
             queued=None if queued is None else max(0, queued - probes),
-            long_overdue=self._long_overdue.get(topology.pk, 0),
+            long_overdue=self._long_overdue[topology.pk],
             moved=self._moved.get(topology.pk, 0) + passing + passing_probes,
             longest=_longest(topology),
             watched_at=topology.applied_at,
@@ -126,13 +126,13 @@ class _Known:
 
     def _lost(self, topology: Topology, *, has_overdue: bool) -> tuple[Lost, ...]:
         gaps = self._gaps[topology.pk]
-        doubtful = [0] * len(gaps)
-        if gaps and has_overdue:
-            until = [min(gap.until_at, self._now) for gap in gaps]
-            points = [*until, *(gap.from_at for gap in gaps)]
-            numbers = counts.before(self._scope.only(topology.pk), points)
-            pairs = zip(numbers[: len(gaps)], numbers[len(gaps) :], strict=True)
-            doubtful = [max(0, last - first) for last, first in pairs]
+        scope = self._scope.only(topology.pk)
+        doubtful = [
+            counts.count(scope.rows(gap.from_at, min(gap.until_at, self._now)))
+            if has_overdue
+            else 0
+            for gap in gaps
+        ]
         return tuple(
             Lost(gap.from_at, gap.until_at, gap.why, gap.at_most, number)
             for gap, number in zip(gaps, doubtful, strict=True)
@@ -141,7 +141,7 @@ class _Known:
 
 def _moved(topologies: Collection[Topology], now: datetime) -> dict[int, int]:
     """How many entered or left in this minute and the last."""
-    since = floor(now, MINUTE) - timedelta(seconds=MINUTE)
+    since = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
     rows = Minute.objects.filter(topology__in=topologies, minute_at__gte=since)
     sums = rows.values_list("topology").annotate(Sum("entered"), Sum("left"))
     return {pk: entered + left for pk, entered, left in sums}

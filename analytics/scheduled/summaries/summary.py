@@ -10,15 +10,13 @@ from analytics.buckets import OVERDUE_AFTER
 from analytics.scheduled.queries.filter import Filter
 from analytics.scheduled.queries.search import Match
 from analytics.scheduled.summaries import counts
-from analytics.scheduled.summaries.counts import Scope
-from analytics.scheduled.summaries.histogram import SPANS
+from analytics.scheduled.summaries.counts import SPANS, Scope
 
 
 @dataclass(frozen=True)
 class Summary:
-    """`due_counts` is by SPANS and counts from now on; `matching` counts for the whole filter.
-
-    Stuck messages are overdue too.
+    """Numbers above counts.MOST are MOST + 1. `due_counts` is by SPANS and counts from now on;
+    `matching` counts for the whole filter. Stuck messages are overdue too.
     """
 
     waiting: int
@@ -27,24 +25,31 @@ class Summary:
     matching: int
     stuck: int = 0
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether `matching` is how many there are."""
+        return self.matching <= counts.MOST
+
+    @property
+    def matching_text(self) -> str:
+        return counts.describe(self.matching)
+
 
 def of_counts(scope: Scope, filters: Filter) -> Summary:
     """Of the scope; the filter's range, and overdue or stuck alone, apply to `matching` only."""
-    now = scope.now
-    ends = [now + span for span in SPANS.values()]
+    now, late_at = scope.now, scope.now - OVERDUE_AFTER
     until = filters.until_at
     if filters.is_overdue:
-        until = min(now - OVERDUE_AFTER, until or now)
-    points = [None, now - OVERDUE_AFTER, now, *ends, until]
-    if filters.from_at is not None:
-        points.append(filters.from_at)
-    waiting, overdue, past, *numbers = counts.before(scope, points)
-    due_by_end, (last, *first) = numbers[: len(ends)], numbers[len(ends) :]
-    asked = max(0, last - sum(first))
-    stuck = counts.count_stuck(scope)
-    if filters.is_stuck:
-        asked = counts.count_stuck(scope, filters.from_at, until) if stuck else 0
-    return Summary(waiting, overdue, tuple(number - past for number in due_by_end), asked, stuck)
+        until = min(late_at, until or now)
+    select = scope.stuck_rows if filters.is_stuck else scope.rows
+    waiting = counts.count(scope.rows())
+    return Summary(
+        waiting=waiting,
+        overdue=counts.count(scope.rows(until_at=late_at)),
+        due_counts=tuple(counts.count(scope.rows(now, now + span)) for span in SPANS.values()),
+        matching=counts.count(select(filters.from_at, until)) if filters.is_narrowed else waiting,
+        stuck=counts.count(scope.stuck_rows()),
+    )
 
 
 def of_matches(matches: Sequence[Match], scope: Scope) -> Summary:

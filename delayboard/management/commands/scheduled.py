@@ -19,6 +19,7 @@ from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import LONGEST_NAME, NAMES, Filter, parse
 from analytics.scheduled.summaries import counts, summary
+from analytics.scheduled.summaries.counts import MOST
 from delayboard.management import scheduled_changes
 from topology.content.export_format import compact_json
 from topology.content.text import make_printable
@@ -35,9 +36,10 @@ NARROW = 60
 class Command(BoardCommand):
     help = (
         "List waiting messages in due order. Warnings about missing messages go to stderr; with "
-        "--json also to the last line, with the kind “summary”. The actions cancel, reschedule and "
-        "deliver-now change the named messages; changes lists the requested changes, newest first, "
-        "and undo removes them. For these two, --from and --until select by the original due time."
+        "--json also to the last line, with the kind “summary”, where a number above counted_to "
+        "means more. The actions cancel, reschedule and deliver-now change the named messages; "
+        "changes lists the requested changes, newest first, and undo removes them. For these two, "
+        "--from and --until select by the original due time."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -113,6 +115,7 @@ class Command(BoardCommand):
                 "overdue": total.overdue,
                 "stuck": total.stuck,
                 "matching": None if filters.text or options["id"] else total.matching,
+                "counted_to": MOST,
                 "incomplete": [doubt.record for doubt in doubts],
             }
             self.stdout.write(compact_json(values))
