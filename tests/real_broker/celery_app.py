@@ -15,6 +15,8 @@ app.conf.update(
     # Delayed tasks of a direct exchange, the default, block the worker instead.
     task_default_exchange_type="topic",
     worker_detect_quorum_queues=True,
+    # Without it, what a program publishes right before it ends may never reach the broker.
+    broker_transport_options={"confirm_publish": True},
     broker_native_delayed_delivery_queue_type=os.environ["SHOP_LEVELS"],
 )
 

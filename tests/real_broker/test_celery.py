@@ -19,7 +19,7 @@ from analytics.recorder.copies import Place, event_of_copy
 from analytics.recorder.follow import Follower
 from delayboard.demo.node import PrivateNode
 from tests import commands
-from tests.brokers import Vhost, call_api
+from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, applied_levels, eventually
 from tests.faults.processes import kill
 from tests.real_broker.changing import all_closed, short_times, working
@@ -162,7 +162,7 @@ def test_delayboard_publishes_for_a_worker_s_queue_as_celery_does_with_least_per
 
 
 @pytest.mark.long
-@pytest.mark.generations("4.3")
+@every_generation
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("short_times")
 def test_cancelled_tasks_do_not_run_and_all_others_do(
