@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from math import isfinite
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -72,6 +73,16 @@ def texts(name: str, default: str, form: str, example: str) -> list[str]:
     if not all(re.fullmatch(form, text) for text in found if text):
         raise refuse(name, f"Set texts such as “{example}” with commas between them.")
     return [text for text in found if text]
+
+
+def networks(name: str) -> list[IPv4Network | IPv6Network]:
+    """The addresses and networks between commas; none by default."""
+    found = [text.strip() for text in os.environ.get(name, "").split(",")]
+    try:
+        return [ip_network(text, strict=False) for text in found if text]
+    except ValueError as error:
+        next_step = "Set addresses or networks such as “10.0.0.0/8” with commas between them."
+        raise refuse(name, next_step) from error
 
 
 def storage(name: str, default: str) -> str:

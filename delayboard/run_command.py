@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pkgutil import iter_modules
 
@@ -119,31 +119,29 @@ def checks_file(arguments: Sequence[str]) -> bool:
 
 def prepare_database() -> None:
     """Create the tables in an empty file of ours. Raises BadInput, and db.Error."""
-    if connection.vendor != "sqlite":
-        if is_migration_missing():
-            raise BadInput(MIGRATE_FIRST)
-        return
-    # SQLite may refuse a look at a file in which another process creates the tables.
-    with one_at_a_time():
-        if not is_migration_missing():
+    with closing(connection):
+        if connection.vendor != "sqlite":
+            if is_migration_missing():
+                raise BadInput(MIGRATE_FIRST)
             return
-        if connection.introspection.table_names():
-            raise BadInput(MIGRATE_FIRST)
-        call_command("migrate", interactive=False, verbosity=0)
+        # SQLite may refuse a look at a file in which another process creates the tables.
+        with one_at_a_time():
+            if not is_migration_missing():
+                return
+            if connection.introspection.table_names():
+                raise BadInput(MIGRATE_FIRST)
+            call_command("migrate", interactive=False, verbosity=0)
 
 
 def is_migration_missing() -> bool:
     """Whether this version has migrations that the database does not have."""
-    try:
-        # The names of files tell most often, and to load the migrations takes long.
-        if _migration_names() <= set(MigrationRecorder(connection).applied_migrations()):
-            return False
-        from django.db.migrations.executor import MigrationExecutor
+    # The names of files tell most often, and to load the migrations takes long.
+    if _migration_names() <= set(MigrationRecorder(connection).applied_migrations()):
+        return False
+    from django.db.migrations.executor import MigrationExecutor
 
-        executor = MigrationExecutor(connection)
-        return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
-    finally:
-        connection.close()
+    executor = MigrationExecutor(connection)
+    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
 
 
 def _migration_names() -> set[tuple[str, str]]:

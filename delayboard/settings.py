@@ -20,6 +20,7 @@ from delayboard.environment import (
     HOST,
     ORIGIN,
     is_enabled,
+    networks,
     positive_number,
     refuse,
     storage,
@@ -115,6 +116,7 @@ INSTALLED_APPS = [
     "delayboard",
 ]
 MIDDLEWARE = [
+    "delayboard.views.monitoring.MonitoringMiddleware",
     # Files and pages; Django hides the length of a compressed page by random bytes.
     "django.middleware.gzip.GZipMiddleware",
     "django.middleware.security.SecurityMiddleware",
@@ -213,6 +215,11 @@ if BEHIND_TLS:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     # Browsers' lists are of whole domains: to enter one is up to the domain's owner.
     SILENCED_SYSTEM_CHECKS = ["security.W021"]
+
+# Who may read /metrics: nobody while neither is set.
+METRICS_TOKEN = os.environ.get("METRICS_TOKEN", "").strip()
+METRICS_ALLOW_IPS = networks("METRICS_ALLOW_IPS")
+METRICS_DETAILS = is_enabled("METRICS_DETAILS")
 
 # A body of 8 MB grows when a form is encoded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024

@@ -25,7 +25,10 @@ SOURCES = [
 ]
 # Not for operators: of the machine, of `make run`, of a child process, of a developer.
 NOT_SETTINGS = {"PATH", "PYTHONPATH", "BROKER", "MANAGEMENT", "DEBUG"}
-READS = r"environ\.get$|^(?:is_enabled|positive_number|storage|texts|time_zone|whole_number|_cron)$"
+READS = (
+    r"environ\.get$"
+    r"|^(?:is_enabled|networks|positive_number|storage|texts|time_zone|whole_number|_cron)$"
+)
 LARGEST_PICTURES = 2_000_000
 
 
