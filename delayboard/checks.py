@@ -23,23 +23,6 @@ SPARK_FORMS = {
 
 
 @register()
-def check_numbers(**options: Any) -> list[CheckMessage]:
-    # Imported by the processes that check.
-    from analytics.retention.rules import BadSetting
-    from delayboard.retention.table import RULES
-    from topology.broker.errors import Unsupported
-    from topology.broker.management.answers import max_bytes
-
-    errors: list[CheckMessage] = []
-    for read in (*(rule.check for rule in RULES), max_bytes):
-        try:
-            read()
-        except (BadSetting, Unsupported) as error:
-            errors.append(Error(str(error), id="delayboard.E001"))
-    return errors
-
-
-@register()
 def check_names(**options: Any) -> list[CheckMessage]:
     return [
         Error(f"Delayboard has no setting {name}. Correct or unset it.", id="delayboard.E003")
@@ -49,14 +32,11 @@ def check_names(**options: Any) -> list[CheckMessage]:
 
 def unknown_names(names: Iterable[str]) -> list[str]:
     """Those that look like settings of Delayboard, and that it does not read."""
-    from delayboard.retention.parked_rows import FORMER_SIZE_SETTING
-    from delayboard.retention.table import RULES
-
     read = {
         *("DELAYBOARD_VAR", "DELAYBOARD_CACHE", "NIGHTLY_CRON", "NIGHTLY_TIME_ZONE"),
         *("EMAIL_HOST", "EMAIL_HOST_USER", "EMAIL_HOST_PASSWORD", "EMAIL_PORT"),
-        *("EMAIL_USE_TLS", "EMAIL_USE_SSL", FORMER_SIZE_SETTING),
-        *(rule.setting for rule in RULES),
+        *("EMAIL_USE_TLS", "EMAIL_USE_SSL", "KEEP_PARKED_MB"),
+        *settings.KEEP_DAYS,
     }
     return sorted(name for name in names if OUR_NAMES.fullmatch(name) and name not in read)
 

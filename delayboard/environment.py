@@ -32,6 +32,7 @@ DATABASE_FORMS = (
 )
 HOST = r"\*|\.?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]"
 ORIGIN = r"https?://(\*\.)?[A-Za-z0-9_.-]+(:\d+)?|https?://\[[0-9A-Fa-f:.]+\](:\d+)?"
+LONGEST_DAYS = 36_500
 STORAGE = r"[a-z][a-z0-9+.-]*://.+"
 
 
@@ -52,6 +53,16 @@ def whole_number(name: str, default: int, least: int, most: int) -> int:
     if not (text.isascii() and text.isdigit() and least <= int(text[:12]) <= most):
         next_step = f"Set a whole number from {least:,} to {most:,}, or unset it for {default:,}."
         raise refuse(name, next_step)
+    return int(text)
+
+
+def days(name: str, default: int) -> int | None:
+    """None for “never”."""
+    text = os.environ.get(name, "").strip() or str(default)
+    if text.lower() == "never":
+        return None
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= LONGEST_DAYS):
+        raise refuse(name, f"Set a number of days from 1 to {LONGEST_DAYS:,}, or “never”.")
     return int(text)
 
 

@@ -19,6 +19,7 @@ from delayboard import environment
 from delayboard.environment import (
     HOST,
     ORIGIN,
+    days,
     is_enabled,
     networks,
     positive_number,
@@ -207,11 +208,10 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_AGE = ceil(positive_number("SESSION_IDLE_MINUTES", 480, YEAR_HOURS * 60) * 60)
 SESSION_MAX_HOURS = positive_number("SESSION_MAX_HOURS", 72, YEAR_HOURS)
 BEHIND_TLS = is_enabled("BEHIND_TLS")
-HSTS_SECONDS = whole_number("HSTS_SECONDS", YEAR_HOURS * 3600, 0, 100 * YEAR_HOURS * 3600)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = BEHIND_TLS
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    SECURE_HSTS_SECONDS = HSTS_SECONDS
+    SECURE_HSTS_SECONDS = YEAR_HOURS * 3600
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     # Browsers' lists are of whole domains: to enter one is up to the domain's owner.
     SILENCED_SYSTEM_CHECKS = ["security.W021"]
@@ -229,6 +229,27 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 # The default is measured: docs/replay.md.
 MESSAGES_IN_FLIGHT = whole_number("MESSAGES_IN_FLIGHT", 1000, 1, 10_000)
 
+# Days until data is deleted, None for never; the retention of other data is fixed.
+KEEP_DAYS = {
+    name: days(name, default)
+    for name, default in {
+        "KEEP_LOG_DAYS": 90,
+        "KEEP_DISCARDED_DAYS": 30,
+        "KEEP_REPLAYED_DAYS": 30,
+        "KEEP_REPLAYS_DAYS": 365,
+        "KEEP_CHANGES_DAYS": 365,
+        "KEEP_REPORTS_DAYS": 365,
+    }.items()
+}
+# 0 for no limit.
+KEEP_PARKED_MB = whole_number("KEEP_PARKED_MB", 0, 0, 10_000_000)
+# The first of these headers that a message has is the version of what published it.
+VERSION_HEADERS = texts(
+    "VERSION_HEADERS",
+    "version,x-version,app-version,x-app-version,service-version",
+    ".+",
+    "version",
+)
 
 # CronSim takes a sixth one, for seconds.
 CRON_FIELDS = 5
@@ -266,7 +287,7 @@ EMAIL_TIMEOUT = 8
 DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL", "delayboard@localhost")
 
 SERVE_PORT = whole_number("PORT", 8000, 1, 65_535)
-POLL_SECONDS = positive_number("POLL_SECONDS", 2, 3600)
+POLL_SECONDS = 2.0
 
 LOGGING: dict[str, Any] = {
     "version": 1,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from django.conf import settings
 
 from analytics.events import (
     EXCEPTION_HEADERS,
@@ -38,14 +39,6 @@ KINDS: dict[Phase, Kind] = {"entry": "scheduled", "exit": "delivered", "publish"
 ETA_HEADER, TASK_HEADER = "eta", "task"
 NSERVICEBUS_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 LONGEST_TRACKING_ID = LONGEST_VERSION = 100
-# The first of these headers that a message has is the version of what published it.
-VERSION_HEADERS = tuple(
-    stripped
-    for name in os.environ.get(
-        "VERSION_HEADERS", "version,x-version,app-version,x-app-version,service-version"
-    ).split(",")
-    if (stripped := name.strip())
-)
 # No publisher's clock shows these times; near the ends of the calendar, local times do not exist.
 EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 # What headers that nobody foresaw may raise where a pattern reads them.
@@ -214,7 +207,7 @@ def _publisher(properties: Properties) -> str:
 
 def version_of(headers: Mapping[str, Any]) -> str:
     """The version of the publisher, as the message itself says; "" when it does not."""
-    for name in VERSION_HEADERS:
+    for name in settings.VERSION_HEADERS:
         value = headers.get(name)
         if isinstance(value, (str, bytes, int, float)):
             return clean(value)[:LONGEST_VERSION]

@@ -33,7 +33,6 @@ class ScheduledRule(RowRule):
 
 DELIVERED = ScheduledRule(
     "Delivered messages",
-    "KEEP_LEFT_DAYS",
     7,
     "Messages that left their delay. If deliveries are not observed, messages past their "
     "due time. Delayboard keeps the messages that it published, because pages show them.",
@@ -42,7 +41,6 @@ DELIVERED = ScheduledRule(
 )
 OVERDUE = ScheduledRule(
     "Overdue messages",
-    "KEEP_OVERDUE_DAYS",
     90,
     "Messages past their due time without an observed delivery.",
     ScheduledMessage.objects.all(),
@@ -50,7 +48,6 @@ OVERDUE = ScheduledRule(
 )
 MINUTES = RowRule(
     "Counts per minute",
-    "KEEP_MINUTES_DAYS",
     30,
     "Numbers of the overview page.",
     Minute.objects.all(),
@@ -58,7 +55,6 @@ MINUTES = RowRule(
 )
 CONSUMPTION = RowRule(
     "Consumption peaks",
-    "KEEP_CONSUMPTION_DAYS",
     28,
     "The best minute of the consumers of each queue and day. The calendar of due messages compares "
     "with it.",
@@ -67,7 +63,6 @@ CONSUMPTION = RowRule(
 )
 GAPS = RowRule(
     "Gaps",
-    "KEEP_GAPS_DAYS",
     365,
     "Periods in which RabbitMQ may have dropped copies, with the cause.",
     Gap.objects.all(),
@@ -76,7 +71,6 @@ GAPS = RowRule(
 REPORTS = RowRule(
     "Nightly reports",
     "KEEP_REPORTS_DAYS",
-    365,
     "Stored files of nightly reports, with their deliveries. The page Reports keeps its figures.",
     NightlyReport.objects.all(),
     "made_at",

@@ -25,7 +25,7 @@ class LogRule(Rule):
     """A day goes out of sight at once, so that nobody reads half of it, and then file by file."""
 
     def delete_expired(self, now: datetime, alive: Alive) -> int:
-        """Returns how many files. Raises BadSetting, and LogError when they cannot be deleted."""
+        """Returns how many files. Raises LogError when they cannot be deleted."""
         log = settings.EVENT_LOG
         try:
             # An import may be putting something into a day that was about to go.
@@ -62,7 +62,6 @@ class LogRule(Rule):
 LOG = LogRule(
     "Event log",
     "KEEP_LOG_DAYS",
-    90,
     (
         "Recorded lines by UTC day, and their Parquet. Delayboard deletes a day after its nightly "
         "run; the reports remain."

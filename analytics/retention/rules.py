@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-FOREVER = "never"
-LONGEST_DAYS = 36_500
 # A transaction writes for some hundredths of a second, then others may.
 BATCH = 500
 Alive = Callable[[], None]
 Rows = QuerySet[Any]
-
-
-class BadSetting(ValueError):
-    """A setting that is not a number of days; the message names it and the allowed values."""
 
 
 @dataclass(frozen=True)
@@ -37,38 +31,25 @@ class Holding:
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """A store; `setting` is an environment variable, in whole days, "" where there is none."""
+    """A store. `keeps` is a number of days, or the setting that has it; "" shows no rule."""
 
     what: str
-    setting: str
-    default: int
+    keeps: int | str
     meaning: str
 
     @property
+    def setting(self) -> str:
+        return self.keeps if isinstance(self.keeps, str) else ""
+
+    @property
     def days(self) -> int | None:
-        """How many days; None for good. Raises BadSetting."""
-        text = os.environ.get(self.setting, "").strip()
-        if not text:
-            return self.default
-        is_number = text.isascii() and text.isdigit()
-        if text.lower() == FOREVER or (is_number and not text.strip("0")):
-            return None
-        digits = text.lstrip("0")
-        if not is_number or len(digits) > 9 or int(digits) > LONGEST_DAYS:
-            raise BadSetting(
-                f"{self.setting} is “{text[:40]}”. Set a number of days from 1 to "
-                f"{LONGEST_DAYS}, or “{FOREVER}” (or 0) to keep all data."
-            )
-        return int(digits)
+        """How many days; None for good."""
+        return settings.KEEP_DAYS[self.keeps] if isinstance(self.keeps, str) else self.keeps
 
     def cutoff(self, now: datetime) -> datetime | None:
-        """What is older than this may go; None when nothing may. Raises BadSetting."""
+        """What is older than this may go; None when nothing may."""
         days = self.days
         return None if days is None else now - timedelta(days=days)
-
-    def check(self) -> None:
-        """Raises BadSetting."""
-        _ = self.days
 
     @abstractmethod
     def delete_expired(self, now: datetime, alive: Alive) -> int:
@@ -90,7 +71,7 @@ class RowRule(Rule):
         return self.table.all()
 
     def expired(self, now: datetime) -> Rows:
-        """The rows that may go. Raises BadSetting."""
+        """The rows that may go."""
         cutoff = self.cutoff(now)
         return self.table.none() if cutoff is None else self.older(now, cutoff)
 
@@ -123,17 +104,13 @@ class RowRule(Rule):
 
 
 def clean(rules: Iterable[Rule], now: datetime, alive: Alive = lambda: None) -> dict[str, int]:
-    """Delete what is older than its retention; setting -> how many files or rows were deleted.
+    """Delete what is older than its retention; data -> how many files or rows were deleted.
 
     `alive` is called between batches, and may raise to stop. After a kill at any moment, the next
-    call continues. Raises BadSetting before anything is deleted, and LogError for files that cannot
-    be deleted.
+    call continues. Raises LogError for files that cannot be deleted.
     """
-    rules = tuple(rules)
-    for rule in rules:
-        rule.check()
-    deleted = {rule.setting: rule.delete_expired(now, alive) for rule in rules}
-    return {setting: number for setting, number in deleted.items() if setting}
+    deleted = [(rule.what, rule.delete_expired(now, alive)) for rule in rules]
+    return {what: number for what, number in deleted if what}
 
 
 def key_batches(rows: Rows, order: str = "pk") -> Iterator[list[Any]]:

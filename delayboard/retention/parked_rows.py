@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Length
@@ -16,7 +16,6 @@ from django.db.models.functions import Length
 from analytics.retention.rules import (
     BATCH,
     Alive,
-    BadSetting,
     Holding,
     RowRule,
     Rows,
@@ -37,8 +36,6 @@ from delayboard.models.replay import ENDED_BATCH
 # Only what somebody has done something about is ever deleted.
 RESOLVED = (ParkedState.DISCARDED, ParkedState.REPLAYED)
 MEGABYTE = 1_000_000
-# The name of the size limit before it spoke of parked messages, for one release.
-FORMER_SIZE_SETTING = "KEEP_LETTERS_MB"
 SIZE_BATCH = 50
 # A session without messages may be one that begins just now, or one of a queue to which nothing
 # comes; that one writes its row again with its first message.
@@ -87,19 +84,8 @@ class SizeRule(Rule):
 
     @property
     def limit(self) -> int | None:
-        """In bytes; None for no limit. Raises BadSetting."""
-        text = os.environ.get(self.setting, os.environ.get(FORMER_SIZE_SETTING, "")).strip()
-        if not text:
-            return None
-        if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text)):
-            raise BadSetting(
-                f"{self.setting} is “{text[:40]}”. Set a number of megabytes from 1 on, or unset "
-                "it for no limit."
-            )
-        return int(text) * MEGABYTE
-
-    def check(self) -> None:
-        _ = self.limit
+        """In bytes; None for no limit."""
+        return settings.KEEP_PARKED_MB * MEGABYTE or None
 
     def is_exceeded(self, size: int | None) -> bool:
         """Nothing more can be deleted, and it is too much."""
@@ -228,7 +214,6 @@ def _delete_bodies(keys: list[str]) -> list[int]:
 DISCARDED = ParkedRule(
     "Discarded parked messages",
     "KEEP_DISCARDED_DAYS",
-    30,
     "Discarded messages, counted from the discard. You can restore them until Delayboard deletes "
     "them. Messages in the state parked are never deleted.",
     ParkedMessage.objects.all(),
@@ -238,7 +223,6 @@ DISCARDED = ParkedRule(
 REPLAYED = ParkedRule(
     "Replayed parked messages",
     "KEEP_REPLAYED_DAYS",
-    30,
     "Replayed messages, counted from the replay. Delayboard does not delete messages of a running "
     "replay, messages in a delay without observed delivery, or messages with a parked repeat.",
     ParkedMessage.objects.all(),
@@ -248,10 +232,9 @@ REPLAYED = ParkedRule(
 SIZE = SizeRule(
     "All parked messages",
     "KEEP_PARKED_MB",
-    0,
     "Above this size, Delayboard deletes discarded and replayed messages, oldest first. Messages "
     "in the state parked are never deleted.",
 )
-BODIES = BodyRule("", "", 0, "", Body.objects.all(), "")
-SESSIONS = SessionRule("", "", 0, "", ParkSession.objects.all(), "began_at")
+BODIES = BodyRule("", 0, "", Body.objects.all(), "")
+SESSIONS = SessionRule("", 0, "", ParkSession.objects.all(), "began_at")
 PARKED = (DISCARDED, REPLAYED, SIZE, BODIES, SESSIONS)

@@ -64,7 +64,6 @@ def _delete_items(keys: list[int]) -> int:
 REPLAYS = ReplayRule(
     "Replays",
     "KEEP_REPLAYS_DAYS",
-    365,
     "Ended replays with the outcome of each message. Delayboard keeps a replay while one of its "
     "messages is in a delay without observed delivery. The audit log keeps an entry.",
     ReplayBatch.objects.all(),
@@ -83,7 +82,6 @@ class ImportRule(RowRule):
 
 IMPORTS = ImportRule(
     "Imported timeouts",
-    "KEEP_IMPORTS_DAYS",
     365,
     "Lines that a second import skips because they were published. After this time, another import "
     "publishes a line again.",
@@ -92,7 +90,6 @@ IMPORTS = ImportRule(
 )
 PROBES = RowRule(
     "Probes",
-    "KEEP_PROBES_DAYS",
     7,
     "When each probe was sent and arrived. Reports keep what they computed from the event log.",
     Probe.objects.all(),
@@ -100,7 +97,6 @@ PROBES = RowRule(
 )
 FINDINGS = RowRule(
     "History of findings",
-    "KEEP_FINDINGS_DAYS",
     365,
     "When each finding of a broker appeared and when it was resolved. Open findings are not "
     "deleted.",
@@ -110,7 +106,6 @@ FINDINGS = RowRule(
 CHANGES = RowRule(
     "Changes of waiting messages",
     "KEEP_CHANGES_DAYS",
-    365,
     "Cancelled, rescheduled and delivered messages with the outcome of each change. The audit log "
     "keeps an entry.",
     ScheduledChange.objects.exclude(state__in=OPEN),
@@ -118,7 +113,6 @@ CHANGES = RowRule(
 )
 ALERTS = RowRule(
     "Alerts",
-    "KEEP_ALERTS_DAYS",
     90,
     "Sent alerts, and alerts that were not sent, with the outcome of each. Waiting alerts are not "
     "deleted.",
@@ -127,7 +121,6 @@ ALERTS = RowRule(
 )
 ALERTED_PROBLEMS = RowRule(
     "Alerted problems",
-    "KEEP_ALERTED_PROBLEMS_DAYS",
     90,
     "When each problem of Now began and ended, while alerts have a receiver. Open problems are not "
     "deleted.",
@@ -153,7 +146,6 @@ class FailureQueueRule(RowRule):
 
 FAILURE_QUEUES = FailureQueueRule(
     "Queues with failed messages",
-    "KEEP_FAILURE_QUEUES_DAYS",
     30,
     "Queues in which a check or the firehose found failed messages. Queues that exist are not "
     "deleted.",

@@ -22,7 +22,7 @@ class Stopped(Exception):
 
 def keep_clean(stop: Event, beat: Beat) -> None:
     """Clean until `stop` is set. `beat` gets cleaned_at, parked_messages_bytes, removed (counts by
-    setting) and removed_at, the last time that anything was. Raises BadSetting and LogError.
+    data) and removed_at, the last time that anything was. Raises LogError.
     """
     background_task = BackgroundTask.objects.filter(key=CLEANING).first()
     details: dict[str, object] = dict(background_task.details) if background_task else {}

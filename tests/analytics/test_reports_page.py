@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from html import escape, unescape
 from io import StringIO
@@ -23,6 +24,8 @@ from analytics.results.load import replace_day
 from analytics.results.period import Period
 from analytics.results.search import search_of
 from analytics.results.slo import Attainment
+from analytics.retention.index_rows import DELIVERED
+from analytics.views import reports
 from delayboard.dead_letters.search.query import Condition, Pattern, Span, parse
 from tests.analytics import result_rows
 from tests.builders import make_pair
@@ -293,7 +296,7 @@ def test_the_table_of_topologies_has_their_targets_and_who_missed_them(
     viewer: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The messages of DAY are kept, however long ago it is.
-    monkeypatch.setenv("KEEP_LEFT_DAYS", "0")
+    monkeypatch.setattr(reports, "DELIVERED", replace(DELIVERED, keeps=36_500))
     names = ("orders", "mails", "bills")
     a_computed_day(*({"broker": "main", "topology": f"s-{name}"} for name in names))
     made = {

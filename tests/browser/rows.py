@@ -65,7 +65,7 @@ def background_tasks(*subjects: Topology, at: datetime | None = None, error: str
     common = {"started_at": beat_at, "beat_at": beat_at}
     BackgroundTask.objects.create(key="replay", name="Replay dead letters", **common)
     BackgroundTask.objects.create(key="nightly", name="Compute reports", **common)
-    removed = {"KEEP_LOG_DAYS": 48, "KEEP_LEFT_DAYS": 1234567}
+    removed = {"Event log": 48, "Delivered messages": 1234567}
     moments = dict.fromkeys(["cleaned_at", "removed_at"], beat_at.isoformat())
     BackgroundTask.objects.create(
         key="cleaning",

@@ -45,13 +45,13 @@ def test_it_cleans_at_its_start_and_says_what_it_deleted(pair: Topology) -> None
     last = cleaned()[-1]
     assert not Minute.objects.exists()
     assert isinstance(last["removed"], dict)
-    assert last["removed"]["KEEP_MINUTES_DAYS"] == 1
+    assert last["removed"]["Counts per minute"] == 1
     assert last["removed_at"] == last["cleaned_at"]
 
 
 @pytest.mark.django_db
 def test_what_was_deleted_last_stays_known_when_nothing_is_deleted() -> None:
-    reported = {"removed": {"KEEP_LOG_DAYS": 5}, "removed_at": "2026-11-01T00:00:00+00:00"}
+    reported = {"removed": {"Event log": 5}, "removed_at": "2026-11-01T00:00:00+00:00"}
     BackgroundTask.objects.create(key=CLEANING, name="Cleaning", details=reported)
     last = cleaned()[-1]
     assert {name: last[name] for name in reported} == reported

@@ -80,10 +80,13 @@ def test_a_database_address_that_is_not_understood_is_refused(url: str, why: str
         ("BEHIND_TLS", "true", "Set 1 to enable it, or 0."),
         ("DEBUG", "no", "Set 1 to enable it, or 0."),
         ("PORT", "http", "Set a whole number from 1 to 65,535, or unset it for 8,000."),
-        ("HSTS_SECONDS", "1y", "Set a whole number from 0 to 3,153,600,000"),
         ("SESSION_IDLE_MINUTES", "0", "Set a number above 0, at most 525,600"),
         ("SESSION_MAX_HOURS", "nan", "Set a number above 0, at most 8,760, or unset it for 72."),
-        ("POLL_SECONDS", "2s", "Set a number above 0, at most 3,600, or unset it for 2."),
+        ("KEEP_LOG_DAYS", "a month", "Set a number of days from 1 to 36,500, or “never”."),
+        ("KEEP_LOG_DAYS", "0", "Set a number of days from 1 to 36,500"),
+        ("KEEP_LOG_DAYS", "²", "Set a number of days from 1 to 36,500"),
+        ("KEEP_LOG_DAYS", "36501", "Set a number of days from 1 to 36,500"),
+        ("KEEP_PARKED_MB", "much", "Set a whole number from 0 to 10,000,000"),
         ("ALLOWED_HOSTS", "board.example.com:8000", "Set texts such as “board.example.com”"),
         ("CSRF_TRUSTED_ORIGINS", "https://a/", "Set texts such as “https://board.example.com”"),
         ("LOG_URL", "/srv/parquet", "Set an address that begins with file://, hdfs:// or s3a://."),
@@ -100,6 +103,14 @@ def test_a_setting_that_is_not_understood_is_refused(
     with pytest.raises(ImproperlyConfigured) as refused:
         read_settings()
     assert str(refused.value).startswith(f"{name} is “{value}”. {why}")
+
+
+def test_never_and_a_number_of_days_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEEP_LOG_DAYS", " Never ")
+    monkeypatch.setenv("KEEP_REPORTS_DAYS", "30")
+    days = read_settings()["KEEP_DAYS"]
+    assert (days["KEEP_LOG_DAYS"], days["KEEP_REPORTS_DAYS"]) == (None, 30)
+    assert days["KEEP_REPLAYS_DAYS"] == 365
 
 
 def read_settings() -> dict[str, Any]:
@@ -126,8 +137,6 @@ def test_an_empty_setting_is_as_one_that_is_not_set(monkeypatch: pytest.MonkeyPa
         ("SPARK_REMOTE", "spark://h:1", "Set for example sc://host:15002, or unset it."),
         ("SPARK_MEMORY", "2", "Set for example 2g, or unset it."),
         ("FORWARDED_ALLOW_IPS", "10.0.0.1/8", "Set addresses such as 10.0.0.5 or 10.0.0.0/8"),
-        ("KEEP_LOG_DAYS", "a month", "Set a number of days from 1 to 36500"),
-        ("MANAGEMENT_MAX_MB", "much", "Set a number of megabytes from 1"),
     ],
 )
 def test_what_others_read_later_is_checked_at_the_start(

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.checks import run_checks
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
-from analytics.retention.rules import Alive, BadSetting, clean
+from analytics.retention.rules import Alive, clean
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.models import (
@@ -66,7 +65,7 @@ def test_discarded_parked_messages_go_after_their_days_and_unresolved_ones_never
     ParkedMessage.objects.update(parked_at=timezone.now() - timedelta(days=900))
     discarded(user, old, days=31)
     discarded(user, young, days=29)
-    assert clean_parked()[DISCARDED.setting] == 1
+    assert clean_parked()[DISCARDED.what] == 1
     assert left() == ["y", "p"]
     group = MessageGroup.objects.get()
     assert (group.parked, group.discarded, group.total) == (1, 1, 3)
@@ -86,35 +85,35 @@ def test_a_parked_message_stays_as_long_as_a_possible_repeat_of_it(
     old, young = some(broker, "o", "y")
     ParkedMessage.objects.filter(pk=young.pk).update(repeat_of=old)
     discarded(user, old, days=31)
-    assert clean_parked()[DISCARDED.setting] == 0
+    assert clean_parked()[DISCARDED.what] == 0
     assert left() == ["o", "y"]
     assert ParkedMessage.objects.get(pk=young.pk).repeat_of == old
     discarded(user, young, days=31)
-    assert clean_parked()[DISCARDED.setting] == 2
+    assert clean_parked()[DISCARDED.what] == 2
     assert left() == []
 
 
 def test_by_size_the_longest_discarded_go_first_and_only_as_many_as_must(
-    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     a, b, c, _, _ = some(broker, *"abcde", size=LARGE)
     discarded(user, b, days=3)
     discarded(user, a, days=2)
     discarded(user, c, days=1)
-    monkeypatch.setenv(SIZE.setting, "1")
-    assert clean_parked()[SIZE.setting] == 2
+    settings.KEEP_PARKED_MB = 1
+    assert clean_parked()[SIZE.what] == 2
     assert left() == ["c", "d", "e"]
     assert not SIZE.is_exceeded(measure_size())
 
 
 def test_by_size_unresolved_ones_stay_and_the_page_says_so(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path
+    broker: Broker, settings: Settings, tmp_path: Path
 ) -> None:
     settings.EVENT_LOG = tmp_path / "log"
     some(broker, *"abcde", size=LARGE)
-    monkeypatch.setenv(SIZE.setting, "1")
-    assert clean_parked()[SIZE.setting] == 0
+    settings.KEEP_PARKED_MB = 1
+    assert clean_parked()[SIZE.what] == 0
     assert len(left()) == 5
     assert SIZE.is_exceeded(measure_size())
     assert not SIZE.is_exceeded(None)
@@ -124,16 +123,6 @@ def test_by_size_unresolved_ones_stay_and_the_page_says_so(
     text = text_of(signed_in(Role.VIEWER).get("/retention/"))
     assert re.search(r"more than the limit of 1(\.0)?\sMB \(KEEP_PARKED_MB\)", text)
     assert "KEEP_DISCARDED_DAYS" in text
-
-
-@pytest.mark.parametrize("odd", ["much", "-1", "0", "1.5", "²", "9" * 12])
-def test_an_odd_limit_is_refused_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch, odd: str
-) -> None:
-    monkeypatch.setenv(SIZE.setting, odd)
-    with pytest.raises(BadSetting, match=SIZE.setting):
-        _ = SIZE.limit
-    assert any(SIZE.setting in str(found.msg) for found in run_checks())
 
 
 def test_a_parked_message_that_is_restored_meanwhile_stays(broker: Broker, user: User) -> None:
@@ -176,11 +165,11 @@ def test_bodies_are_deleted_unread(broker: Broker, user: User) -> None:
 
 
 def test_by_size_is_measured_at_the_beginning_and_the_end(
-    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     discarded(user, *some(broker, *"abcdef", size=LARGE))
-    monkeypatch.setenv(SIZE.setting, "1")
+    settings.KEEP_PARKED_MB = 1
     measured: list[int] = []
     real = measure_size
 
@@ -189,18 +178,18 @@ def test_by_size_is_measured_at_the_beginning_and_the_end(
         return measured[-1]
 
     monkeypatch.setattr(parked_rows, "measure_size", size)
-    assert clean_parked()[SIZE.setting] == 3
+    assert clean_parked()[SIZE.what] == 3
     assert len(measured) == 2
 
 
 def test_bodies_that_two_share_free_nothing_before_the_last(
-    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     parked_messages = parked(broker, *(a_message(b"x" * 1_100_000, message_id=n) for n in "ab"))
     discarded(user, *parked_messages)
-    monkeypatch.setenv(SIZE.setting, "1")
-    assert clean_parked()[SIZE.setting] == 2
+    settings.KEEP_PARKED_MB = 1
+    assert clean_parked()[SIZE.what] == 2
     assert not Body.objects.exists()
 
 
@@ -216,18 +205,18 @@ def resolved(state: ParkedState, *parked_messages: ParkedMessage, days: int = 31
 
 
 def test_replayed_parked_messages_go_after_their_days_and_those_on_their_way_never(
-    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, user: User, settings: Settings
 ) -> None:
     old, young, delayed, replaying, _ = some(broker, "o", "y", "h", "r", "p")
     resolved(ParkedState.REPLAYED, old)
     resolved(ParkedState.REPLAYED, young, days=29)
     resolved(ParkedState.DELAYED, delayed, days=900)
     resolved(ParkedState.REPLAYING, replaying, days=900)
-    monkeypatch.setenv(DISCARDED.setting, "never")
+    settings.KEEP_DAYS = settings.KEEP_DAYS | {DISCARDED.setting: None}
     assert clean_parked() == {
-        REPLAYED.setting: 1,
-        DISCARDED.setting: 0,
-        SIZE.setting: 0,
+        REPLAYED.what: 1,
+        DISCARDED.what: 0,
+        SIZE.what: 0,
     }
     assert left() == ["y", "h", "r", "p"]
     group = MessageGroup.objects.get()
@@ -257,19 +246,19 @@ def test_parked_messages_of_a_replay_that_runs_stay(
 
 
 def test_by_size_a_parked_message_of_a_replay_that_runs_stays(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     parked_messages = some(broker, *"abcd", size=LARGE)
     resolved(ParkedState.REPLAYED, *parked_messages, days=1)
     a_batch(broker, parked_messages[:1], BatchState.RUNNING, [ItemState.DONE])
-    monkeypatch.setenv(SIZE.setting, "1")
+    settings.KEEP_PARKED_MB = 1
     clean_parked()
     assert left() == ["a", "c", "d"]
 
 
 def test_by_size_discarded_and_replayed_ones_go_in_the_order_of_their_times(
-    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     a, b, c, d = some(broker, *"abcd", size=LARGE)
@@ -277,8 +266,8 @@ def test_by_size_discarded_and_replayed_ones_go_in_the_order_of_their_times(
     resolved(ParkedState.REPLAYED, b, days=6)
     discarded(user, c, days=8)
     resolved(ParkedState.REPLAYED, d, days=2)
-    monkeypatch.setenv(SIZE.setting, "1")
-    assert clean_parked()[SIZE.setting] == 1
+    settings.KEEP_PARKED_MB = 1
+    assert clean_parked()[SIZE.what] == 1
     assert left() == ["a", "b", "d"]
     ParkedMessage.objects.filter(pk=a.pk).delete()
     some(broker, *"ef", size=LARGE)

@@ -33,8 +33,8 @@ from tests.faults.hostile_management import (
 )
 from topology import snapshots
 from topology.broker.address import Address
-from topology.broker.errors import Unreachable, Unsupported
-from topology.broker.management.answers import SETTING
+from topology.broker.errors import Unreachable
+from topology.broker.management import answers
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.models import Broker, Role
@@ -50,7 +50,7 @@ ON_EVERY_PAGE = {"a body of one byte at a time", "a gzip bomb", "a number for a 
 
 @pytest.fixture(autouse=True)
 def _small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SETTING, "1")
+    monkeypatch.setattr(answers, "MOST_BYTES", answers.MEGABYTE)
 
 
 @pytest.fixture
@@ -165,18 +165,6 @@ def test_what_is_refused_is_never_held_in_memory(
         finally:
             tracemalloc.stop()
     assert peak < 8_000_000
-
-
-def test_a_larger_limit_is_a_setting(
-    hostile: Hostile, address: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hostile.attack = send_tiny_values
-    monkeypatch.setenv(SETTING, "16")
-    with Management(address) as management:
-        assert len(management.queues()) == 300_001
-        monkeypatch.setenv(SETTING, "many")
-        with pytest.raises(Unsupported, match="MANAGEMENT_MAX_MB is “many”"):
-            management.queues()
 
 
 def test_the_password_goes_to_no_other_address(hostile: Hostile, address: Address) -> None:

@@ -68,8 +68,6 @@ def settings_read() -> set[str]:
             found: Sequence[ast.expr] = ()
             if isinstance(node, ast.Constant) and str(node.value).startswith("KEEP_"):
                 found = [node]
-            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SETTING":
-                found = [node.value]
             elif isinstance(node, ast.Call) and re.search(READS, ast.unparse(node.func)):
                 found = node.args[:1]
             names |= {str(one.value) for one in found if isinstance(one, ast.Constant)}

@@ -27,10 +27,8 @@ def page() -> str:
     return text_of(signed_in().get(reverse("retention")))
 
 
-def test_the_page_shows_the_table_and_what_there_is(
-    log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KEEP_GAPS_DAYS", "never")
+def test_the_page_shows_the_table_and_what_there_is(log: Path, settings: Settings) -> None:
+    settings.KEEP_DAYS = settings.KEEP_DAYS | {"KEEP_REPORTS_DAYS": None}
     write_log(log, [an_entry(at=NOON)])
     text = page()
     for reported in ("KEEP_LOG_DAYS", "90 days", "1 file<", "forever", "2026-11-20"):
@@ -53,7 +51,7 @@ def test_the_page_says_when_it_was_cleaned_and_what_was_deleted() -> None:
         key=CLEANING,
         name="Cleaning",
         beat_at=now,
-        details=reported | {"removed": {"KEEP_LOG_DAYS": 77}},
+        details=reported | {"removed": {"Event log": 77}},
     )
     text = page()
     assert "and every hour" in text

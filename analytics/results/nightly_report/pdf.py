@@ -21,8 +21,8 @@ NAMES = (
 )
 SECONDS = 60.0
 NO_CHROMIUM = (
-    "No PDF: Chromium is not installed. Install it on the machine of the worker, or set CHROMIUM "
-    "to its path. The worker then adds the PDF."
+    "No PDF: Chromium is not installed. Install it on the machine of the worker, which then adds "
+    "the PDF."
 )
 
 
@@ -35,9 +35,8 @@ class NoChromium(PdfError):
 
 
 def find_chromium() -> str | None:
-    """CHROMIUM, else the first of the usual names on PATH."""
-    names = [os.environ["CHROMIUM"]] if os.environ.get("CHROMIUM") else NAMES
-    return next((path for name in names if (path := shutil.which(name))), None)
+    """The first of the usual names on PATH."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 def print_pdf(html: str, *, alive: Callable[[], None] = lambda: None) -> bytes:

@@ -26,7 +26,7 @@ def retention(request: HttpRequest) -> HttpResponse:
     details: Mapping[str, Any] = background_task.details if background_task else {}
     removed = details.get("removed") or {}
     now, size = datetime.now(UTC), _number(details, "parked_messages_bytes")
-    holdings = [(rule.holding(now), removed.get(rule.setting, 0)) for rule in RULES if rule.setting]
+    holdings = [(rule.holding(now), removed.get(rule.what, 0)) for rule in RULES if rule.what]
     context = {
         "holdings": [one for one in holdings if one[0].rule is not SIZE],
         "all_messages": next(one for one in holdings if one[0].rule is SIZE),

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.retention import rules
-from analytics.retention.rules import Alive, BadSetting, clean
+from analytics.retention.rules import Alive, clean
 from delayboard.models import ImportedTimeout
 from delayboard.retention.table import IMPORTS
 from tests.topology.builders import NOON
@@ -18,7 +18,7 @@ OLD, YOUNG = NOON - 366 * DAY, NOON - 364 * DAY
 
 
 def forget_timeouts(alive: Alive = lambda: None) -> int:
-    return clean([IMPORTS], NOON, alive)[IMPORTS.setting]
+    return clean([IMPORTS], NOON, alive)[IMPORTS.what]
 
 
 def some_rows(levels: Topology) -> None:
@@ -51,18 +51,6 @@ def test_what_was_due_and_published_a_year_ago_is_forgotten_in_batches(
     assert len(batches) == 2
     assert left() == {"due lately", "not due", "published lately", "left lately"}
     assert forget_timeouts() == 0
-
-
-def test_the_setting_says_how_long(levels: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
-    some_rows(levels)
-    monkeypatch.setenv(IMPORTS.setting, "never")
-    assert forget_timeouts() == 0
-    monkeypatch.setenv(IMPORTS.setting, "10")
-    assert forget_timeouts() == 5
-    assert left() == {"not due"}
-    monkeypatch.setenv(IMPORTS.setting, "soon")
-    with pytest.raises(BadSetting):
-        forget_timeouts()
 
 
 def test_one_that_is_stopped_goes_on_the_next_time(

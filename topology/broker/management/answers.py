@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import io
-import os
 import socket
 import time
 from dataclasses import dataclass
@@ -19,13 +18,12 @@ import orjson
 import requests
 import urllib3
 
-from topology.broker.errors import Unreachable, Unsupported
+from topology.broker.errors import Unreachable
 from topology.content.bodies import unpack
 
-SETTING = "MANAGEMENT_MAX_MB"
-DEFAULT_MB = 64
-MOST_MB = 4096
 MEGABYTE = 1024 * 1024
+# The most bytes of an answer, packed or unpacked.
+MOST_BYTES = 128 * MEGABYTE
 # RabbitMQ nests six levels (the details of a queue's consumers).
 DEEPEST = 100
 # A value in memory takes about 64 bytes: the shortest ones would take twenty times their JSON.
@@ -42,9 +40,9 @@ class Limits:
         self.room = 0
 
     def begin(self, seconds: float) -> None:
-        """Start a call of at most so many seconds. Raises Unsupported for a wrong setting."""
+        """Start a call of at most so many seconds."""
         self.until = time.monotonic() + seconds
-        self.room = max_bytes()
+        self.room = MOST_BYTES
 
     @property
     def seconds(self) -> float:
@@ -74,48 +72,36 @@ class Answer:
         return str(given.get("reason") or given.get("error") or self.phrase)[:500]
 
 
-def max_bytes() -> int:
-    """The most bytes of an answer, packed or unpacked. Raises Unsupported for a wrong setting."""
-    text = os.environ.get(SETTING, "").strip() or str(DEFAULT_MB)
-    is_number = text.isascii() and text.isdigit() and len(text) <= 4
-    if not is_number or not 1 <= int(text) <= MOST_MB:
-        raise Unsupported(
-            f"{SETTING} is “{text[:40]}”. Set a number of megabytes from 1 to {MOST_MB}."
-        )
-    return int(text) * MEGABYTE
-
-
 def read_answer(response: requests.Response, url: str) -> Answer:
     """Read a streamed response to its end. Raises Unreachable, urllib3's HTTPError."""
-    most = max_bytes()
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     with response:
-        body = _read_body(response.raw, most, url)
+        body = _read_body(response.raw, url)
     if body and encoding not in ("", "identity"):
-        body = _unpack(body, encoding, most, url)
+        body = _unpack(body, encoding, url)
     kind = response.headers.get("Content-Type", "")
     return Answer(response.status_code, response.reason or "", kind, body, url)
 
 
-def _read_body(raw: urllib3.BaseHTTPResponse, most: int, url: str) -> bytes:
+def _read_body(raw: urllib3.BaseHTTPResponse, url: str) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while piece := raw.read(_PIECE_BYTES, decode_content=False):
         size += len(piece)
-        if size > most:
+        if size > MOST_BYTES:
             raise _explain_size(url)
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _unpack(body: bytes, encoding: str, most: int, url: str) -> bytes:
+def _unpack(body: bytes, encoding: str, url: str) -> bytes:
     if encoding not in ("gzip", "x-gzip"):
         raise Unreachable(
             f"The management API at {url} uses the encoding “{encoding[:40]}”, which Delayboard "
             "did not request. Check what answers at this address."
         )
-    unpacked = unpack(body, "gzip", most + 1)
-    if len(unpacked.data) > most:
+    unpacked = unpack(body, "gzip", MOST_BYTES + 1)
+    if len(unpacked.data) > MOST_BYTES:
         raise _explain_size(url)
     if not unpacked.how or unpacked.notes:
         raise Unreachable(
@@ -126,7 +112,7 @@ def _unpack(body: bytes, encoding: str, most: int, url: str) -> bytes:
 
 
 def _parse(body: bytes, url: str) -> Any:
-    if sum(body.count(sign) for sign in _VALUES) > max_bytes() // BYTES_FOR_A_VALUE:
+    if sum(body.count(sign) for sign in _VALUES) > MOST_BYTES // BYTES_FOR_A_VALUE:
         raise _explain_size(url)
     try:
         value = orjson.loads(body)
@@ -176,7 +162,7 @@ def _explain_nesting(url: str) -> Unreachable:
 def _explain_size(url: str) -> Unreachable:
     return Unreachable(
         f"The management API at {url} sent an answer above the limit of "
-        f"{max_bytes() // MEGABYTE} MB. Raise {SETTING} if this broker is that large."
+        f"{MOST_BYTES // MEGABYTE} MB. Check what answers at this address."
     )
 
 
