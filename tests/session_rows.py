@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.test import Client
 
-from delayboard.sign_in.sessions import SIGNED_IN_AT, USED_AT, SessionStore
+from delayboard.sign_in.sessions import SessionStore, begin
 
 
 def force_login(client: Client, user: User, backend: str | None = None) -> None:
@@ -20,6 +18,6 @@ def force_login(client: Client, user: User, backend: str | None = None) -> None:
     request.session[SESSION_KEY] = str(user.pk)
     request.session[BACKEND_SESSION_KEY] = user.backend
     request.session[HASH_SESSION_KEY] = user.get_session_auth_hash()
-    request.session[SIGNED_IN_AT] = request.session[USED_AT] = int(time.time())
+    begin(None, request)
     request.session.save()
     client._set_login_cookies(request)  # type: ignore[attr-defined]
