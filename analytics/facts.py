@@ -62,7 +62,7 @@ class Stated(NamedTuple):
 
 
 def id_of(properties: Properties, known: str, body: Callable[[], bytes]) -> str:
-    """The content id as a stream's copy has it, where `known` is the message's own."""
+    """The content id in the event log, where `known` is the message's own."""
     is_kept = properties.delivery_mode in (1, 2) and properties.cluster_id is None
     # What dying adds is no part of the id, so that the x-death of a dead letter does not matter.
     if is_kept and all(

@@ -16,8 +16,6 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-import orjson
-
 from analytics.events import EventError, MessageEvent, decode, encode
 
 ROLL_BYTES = 64 * 1024 * 1024
@@ -154,29 +152,6 @@ def take_lock(folder: Path, name: str) -> Iterator[bool]:
         yield is_ours
     finally:
         os.close(file)
-
-
-def written_since(
-    folder: Path, recorder: str, moment: datetime, *, event_ids: str
-) -> list[MessageEvent]:
-    """The events whose id begins with `event_ids`, from files that were written since then.
-
-    Only files whose names begin with `recorder` are read. An incomplete line is skipped. Raises
-    LogError.
-    """
-    mark = b'"event_id":' + orjson.dumps(event_ids)[:-1]
-    events: list[MessageEvent] = []
-    try:
-        for path in sorted(folder.glob(f"date=*/hour=*/{recorder}*.jsonl")):
-            if path.stat().st_mtime < moment.timestamp():
-                continue
-            with path.open("rb") as lines:
-                events += readable(line for line in lines if mark in line)
-    except OSError as error:
-        raise LogError(
-            f"Delayboard cannot read the event log in {folder}: {error.strerror}."
-        ) from error
-    return events
 
 
 def lines_from(path: Path, position: int, limit_bytes: int) -> tuple[list[bytes], int]:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django import db
 from django.contrib.auth.models import User
@@ -89,7 +89,15 @@ def make_pair(
 ) -> Topology:
     """A retry pair that is planned, not applied."""
     params = retry_pair.parse({"name": name, "delay": delay})
-    return create_topology(None, broker, retry_pair.KIND, params, tap_type=tap_type)
+    return make_tapped(broker, retry_pair.KIND, params, tap_type)
+
+
+def make_tapped(broker: Broker, kind: str, params: Any, tap_type: TapType = "classic") -> Topology:
+    """A planned topology whose tap will have this type, whatever would be chosen."""
+    row = create_topology(None, broker, kind, params)
+    row.tap_type = tap_type
+    row.save(update_fields=["tap_type"])
+    return row
 
 
 def applied_pair(

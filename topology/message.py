@@ -177,11 +177,12 @@ def content_id(properties: Properties, body: bytes) -> str:
 
 
 def kept_by_streams(properties: Properties) -> Properties:
-    """What a stream tap's copy of a message has, to compare one with the other; not to publish.
+    """What names a message without an id in the event log; not to publish.
 
-    A stream keeps no table or list but in headers that begin with “x-”, and of x-death only
-    the broker's own; no cluster id; bytes as text; and everything not persistent as transient
-    (mc_amqpl.erl; tried on 4.0.5 and 4.3.6).
+    It is what the copies of stream taps had, which earlier versions made: with another rule, copies
+    of messages that wait since then would match none. A stream keeps no table or list but in
+    headers that begin with “x-”, and of x-death only the broker's own; no cluster id; bytes as
+    text; and everything not persistent as transient (mc_amqpl.erl; tried on 4.0.5 and 4.3.6).
     """
     mode = 2 if properties.delivery_mode == 2 else 1
     is_kept = properties.delivery_mode == mode and properties.cluster_id is None

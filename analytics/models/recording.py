@@ -8,17 +8,14 @@ class Recording(models.Model):
 
     `lost_since` is set while the tap queue does not exist: copies from that time are lost.
 
-    For a stream, `offset` is the last one in the log, -1 before the first, and `mark` identifies
-    the copy there. `stream` is our own name for it: a stream that was deleted and declared again
-    restarts its offsets from 0, and gets another name. "" for a queue.
+    For a stream tap of an earlier version, `offset` is the last one in the log; -1 before the
+    first, and for a queue.
     """
 
     topology = models.OneToOneField("topology.Topology", models.CASCADE, related_name="+")
     read_at = models.DateTimeField()
     lost_since = models.DateTimeField(null=True)
-    stream = models.CharField(max_length=12, blank=True, default="")
     offset = models.BigIntegerField(default=-1)
-    mark = models.CharField(max_length=32, blank=True, default="")
 
     def __str__(self) -> str:
         return f"tap of {self.topology_id} read until {self.read_at:%Y-%m-%d %H:%M:%S}"

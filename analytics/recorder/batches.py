@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
-from time import monotonic
 from uuid import uuid4
 
 from django import db
+from django.db import transaction
 
 from analytics.events import MessageEvent
 from analytics.log import EventLog
-from analytics.recorder import streams
+from analytics.models import Recording
+from analytics.recorder import gaps
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.copies import STORED_BODY_BYTES, UNFORESEEN, Place, event_of_copy
 from analytics.recorder.overflow import Overflow
@@ -24,6 +25,7 @@ from topology.models import Topology
 from topology.structure.copies import Copy, Reading
 
 logger = logging.getLogger(__name__)
+STREAM_DROPPED = "The stream tap was full and dropped unread copies."
 
 
 class RecordingFailed(Exception):
@@ -40,8 +42,11 @@ def refused(topology: Topology, error: db.Error) -> RecordingFailed:
 class Recorder:
     """Puts batches of one topology's copies into the log."""
 
-    def __init__(self, topology: Topology, log: EventLog) -> None:
+    def __init__(self, topology: Topology, log: EventLog, *, may_repeat: bool = False) -> None:
+        """`may_repeat`: its copies may be recorded already, from the tap that it replaced."""
         self.topology = topology
+        self.may_repeat = may_repeat
+        self._overflow = Overflow(topology)
         self.backlog = Backlog()
         self._log = log
         self._place = Place(
@@ -53,19 +58,16 @@ class Recorder:
         self._recorded = self._unknown = 0
         self._last_at: datetime | None = None
 
-    @property
-    def is_sure(self) -> bool:
-        """Whether what is read is what was read before."""
-        return True
-
-    def doubt(self) -> None:
-        """Nothing came, and it is not sure yet."""
-
     def watch(self, *, is_behind: bool) -> None:
         """A batch was taken, or nothing came: see whether the tap loses copies."""
+        self._overflow.step(is_behind=is_behind)
 
     def put_away(self, deliveries: Sequence[Delivery]) -> None:
         """Record a batch. Raises LogError and RecordingFailed; then nothing may be acked."""
+        if self.may_repeat:
+            deliveries = [
+                replace(one, message=replace(one.message, redelivered=True)) for one in deliveries
+            ]
         self._log.append(self._events(deliveries))
         try:
             self._commit(deliveries)
@@ -79,6 +81,10 @@ class Recorder:
         self.topology.keep_bodies = now.keep_bodies
         is_same_tap = now.retired_tap == self.topology.retired_tap
         return is_same_tap and now.params == self.topology.params
+
+    def mark_read(self) -> None:
+        """Nothing waits that was copied before now."""
+        gaps.was_read(self.topology)
 
     def counters(self) -> dict[str, object]:
         return {
@@ -140,60 +146,31 @@ class Recorder:
         return self.topology.pattern.read(self._params, copy)
 
 
-class QueueRecorder(Recorder):
-    """Puts away batches of a queue, which drops what it has no room for without a word."""
-
-    def __init__(self, topology: Topology, log: EventLog, *, may_repeat: bool = False) -> None:
-        """`may_repeat`: its copies may be recorded already, from the stream that it replaced."""
-        super().__init__(topology, log)
-        self.may_repeat = may_repeat
-        self._overflow = Overflow(topology)
-
-    def put_away(self, deliveries: Sequence[Delivery]) -> None:
-        if self.may_repeat:
-            deliveries = [
-                replace(one, message=replace(one.message, redelivered=True)) for one in deliveries
-            ]
-        super().put_away(deliveries)
-
-    def watch(self, *, is_behind: bool) -> None:
-        self._overflow.step(is_behind=is_behind)
-
-
 class StreamRecorder(Recorder):
-    """Stores batches of a stream, from its position on; known copies are skipped."""
+    """Puts away the rest of a stream tap that an earlier version made; acks take nothing out of it.
 
-    def __init__(self, topology: Topology, log: EventLog, position: streams.Position) -> None:
-        super().__init__(topology, log)
-        self.position = position
-        self._silent_since = monotonic()
+    The offset of the last recorded copy is written down after the copies, so that a crash between
+    repeats them, marked.
+    """
 
-    @property
-    def is_sure(self) -> bool:
-        return self.position.is_verified
+    def __init__(self, topology: Topology, log: EventLog) -> None:
+        super().__init__(topology, log, may_repeat=True)
 
-    def doubt(self) -> None:
-        """Look whether the stream ends before our position. Raises StreamReplaced, BrokerError."""
-        if monotonic() - self._silent_since < streams.SILENCE_SECONDS:
-            return
-        self._silent_since = monotonic()
-        streams.check_reach(self.position)
-
-    def put_away(self, deliveries: Sequence[Delivery]) -> None:
-        """Record a batch. Raises LogError, RecordingFailed, StreamReplaced and NotAlone."""
-        fresh = self.position.fresh(deliveries)
-        if fresh:
-            try:
-                streams.check_alone(self.position)
-                streams.note_leaps(self.position, fresh)
-            except db.Error as error:
-                raise refused(self.topology, error) from error
-            super().put_away(fresh)
-            self.position = self.position.after(fresh)
-        self.position = replace(self.position, is_verified=True)
+    def mark_read(self) -> None:
+        """Only a copy shows what was dropped before it, and since when."""
 
     def _commit(self, deliveries: Sequence[Delivery]) -> None:
-        streams.advance(self.position, self.position.after(deliveries))
+        first, last = offset_of(deliveries[0]), offset_of(deliveries[-1])
+        recording = Recording.objects.get(topology=self.topology)
+        with transaction.atomic():
+            # A single missing offset is no copy: a segment begins with a note of the stream's own
+            # (osiris, as of 4.0.5 and 4.3.6).
+            if (missing := first - recording.offset - 1) > 1:
+                gaps.write(self.topology, recording.read_at, gaps.Loss(STREAM_DROPPED, missing))
+            recording.offset, recording.read_at = last, deliveries[-1].received_at
+            recording.save(update_fields=["offset", "read_at"])
 
-    def _event_id(self, delivery: Delivery) -> str:
-        return self.position.event_id(delivery)
+
+def offset_of(delivery: Delivery) -> int:
+    assert delivery.offset is not None, "a stream numbers its messages"
+    return delivery.offset

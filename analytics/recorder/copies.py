@@ -129,11 +129,7 @@ def event_of_copy(
 
 
 def content_of(message: Message) -> str:
-    """What names a message without an id, the same on the copies of both types of tap.
-
-    A stream is known by the content of its last recorded copy too: with another rule each
-    would look declared again, and be recorded a second time.
-    """
+    """What names a message without an id: the same in the log as on copies that a stream kept."""
     return content_id(kept_by_streams(message.properties), message.body)
 
 

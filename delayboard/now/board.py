@@ -83,7 +83,7 @@ class Overview:
         said = tuple((one.severity, one.identity) for one in (*self.troubles, *self.warnings))
         figures = tuple((one.key, one.is_bad) for one in self.counters)
         rows = [one.topology for one in self.lines]
-        lines = tuple((row.slug, row.name, row.has_stream_tap) for row in rows)
+        lines = tuple((row.slug, row.name) for row in rows)
         return make_version(said, figures, lines, self.is_incomplete, self.last_action)
 
     @property

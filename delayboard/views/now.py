@@ -13,7 +13,6 @@ from django.views.decorators.http import require_safe
 
 from delayboard.now.board import BROKER_AGE, SHARED_AGE, VIEWS, Overview, overview, shared_overview
 from topology import access
-from topology.operations.replace_tap import list_stream_taps
 from topology.views.audit import readable_entries
 
 ACTIONS = 6
@@ -51,9 +50,7 @@ def _refresh(request: HttpRequest, shown: Overview, choice: access.BrokerChoice)
     for old, (made_at, _) in list(_refreshed.items()):
         if shown.at - made_at > SHARED_AGE:
             _refreshed.pop(old, None)
-    # The form beside a stream tap has the token of its viewer.
-    if not context["stream_taps"]:
-        _refreshed[key] = shown.at, text
+    _refreshed[key] = shown.at, text
     return text
 
 
@@ -66,6 +63,5 @@ def _context(request: HttpRequest, shown: Overview, choice: access.BrokerChoice)
         "broker": choice.chosen,
         "brokers": choice.visible,
         "live": ",".join(str(broker.pk) for broker in brokers),
-        "stream_taps": list_stream_taps(request.user, brokers),
         "actions": actions[:ACTIONS] if access.may_audit(request.user) else None,
     }

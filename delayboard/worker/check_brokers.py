@@ -10,7 +10,6 @@ from django.utils import timezone
 from analytics.consumption import ConsumptionMeter
 from analytics.probes.kept_probes import find_kept_probes
 from analytics.scheduled.summaries.blocked import find_blocked
-from delayboard.worker.stream_taps import StreamTaps
 from topology import snapshots
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
@@ -34,7 +33,6 @@ class BrokerCheck:
         self._finder = Finder()
         self._drift = DriftCheck()
         self._meter = ConsumptionMeter()
-        self._streams = StreamTaps()
         self._recorded: dict[int, tuple[dict[str, int], datetime]] = {}
 
     def check(self, *, alive: Callable[[], None], **_: object) -> dict[str, object]:
@@ -46,7 +44,6 @@ class BrokerCheck:
                 now = timezone.now()
                 reports = [
                     *find_blocked(broker, now),
-                    *self._streams.find_behind(broker, now),
                     *find_kept_probes(broker, now),
                 ]
                 replace_counted(broker, reports, now + REPORTED_FOR)

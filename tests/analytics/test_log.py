@@ -13,7 +13,6 @@ from analytics.log import (
     EventLog,
     LogError,
     take_lock,
-    written_since,
 )
 from tests.analytics.builders import NOON, an_event
 from tests.analytics.day_lines import days, read_day
@@ -149,15 +148,3 @@ def test_a_log_that_cannot_be_locked_is_a_sentence(tmp_path: Path) -> None:
         take_lock(tmp_path / "log", "a"),
     ):
         pass
-
-
-def test_what_a_recorder_wrote_since_is_found_by_the_ids_it_gave(tmp_path: Path) -> None:
-    EventLog(tmp_path, "tap.a.1").append([an_event(event_id="a@1:1"), an_event(event_id="a@2:1")])
-    EventLog(tmp_path, "tap.a.2").append([an_event(event_id="a@1:2", recorded_at=NOON + HOUR)])
-    EventLog(tmp_path, "tap.b.1").append([an_event(event_id="a@1:3")])
-    (torn,) = tmp_path.rglob("tap.a.1-1.jsonl")
-    torn.write_bytes(torn.read_bytes() + b'{"v":1,"event_id":"a@1:4","ki')
-    past, future = NOON - timedelta(days=3650), NOON + timedelta(days=3650)
-    found = written_since(tmp_path, "tap.a.", past, event_ids="a@1:")
-    assert [event.event_id for event in found] == ["a@1:1", "a@1:2"]
-    assert written_since(tmp_path, "tap.a.", future, event_ids="a@1:") == []

@@ -24,11 +24,11 @@ from analytics.scheduled.rows import projection
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.destinations import COUNTED_WITHIN, update_missing_bindings
 from tests.analytics.builders import an_entry, an_exit, ms
+from tests.builders import make_tapped
 from tests.topology.builders import a_snapshot
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Broker, MissingBinding, Role, State, Topology
 from topology.models.grant import Grant
-from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import Params, delivery_name, level_name
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.snapshot import QueueNumbers, Snapshot
@@ -45,7 +45,7 @@ LOOK = timedelta(seconds=5)
 
 @pytest.fixture
 def levels(broker: Broker) -> Topology:
-    made = create_topology(None, broker, delay_levels.KIND, PARAMS, tap_type="classic")
+    made = make_tapped(broker, delay_levels.KIND, PARAMS)
     made.state = State.APPLIED
     made.applied_at = NOW - timedelta(days=1)
     made.save()
@@ -190,7 +190,7 @@ def test_a_level_that_stopped_keeps_what_is_for_others_too(levels: Topology) -> 
 
 def test_classic_levels_drop_and_list_nothing_as_stuck(broker: Broker) -> None:
     params = replace(PARAMS, queue_type="classic")
-    made = create_topology(None, broker, delay_levels.KIND, params, tap_type="classic")
+    made = make_tapped(broker, delay_levels.KIND, params)
     wait(made, -1, 10)
     there = a_snapshot(delay_levels.definitions(params) | Definitions.of([Queue("sales")]))
     (row,) = update_missing_bindings(made, replace(there, taken_at=NOW), None)

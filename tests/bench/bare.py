@@ -22,7 +22,6 @@ def main() -> None:
     parser.add_argument("queue")
     parser.add_argument("messages", type=int)
     parser.add_argument("ack_every", type=int)
-    parser.add_argument("--stream", action="store_true", help="read it from its first message")
     arguments = parser.parse_args()
     times: list[float] = []
 
@@ -36,8 +35,7 @@ def main() -> None:
     with pika.BlockingConnection(pika.URLParameters(os.environ["BARE_URL"])) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=PREFETCH)
-        start = {"x-stream-offset": "first"} if arguments.stream else None
-        channel.basic_consume(arguments.queue, take, arguments=start)
+        channel.basic_consume(arguments.queue, take)
         channel.start_consuming()
     sys.stdout.write(f"{len(times) / (times[-1] - times[0])}\n")
 

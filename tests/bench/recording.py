@@ -29,7 +29,6 @@ from topology.broker.management.client import Management
 from topology.definitions import Binding, Exchange, Queue
 from topology.models import Topology
 from topology.operations import adopt, provision
-from topology.provisioning.taps import TapType
 
 MESSAGES = 40_000
 FILL_RATE = 20_000
@@ -37,7 +36,7 @@ ROUNDS = 2
 # How many messages one ack of the bare consumer speaks for -> its queue beside a classic tap.
 BARE = {100: "bare-100", 1: "bare-1"}
 PATIENCE_SECONDS = 120.0
-Make: TypeAlias = Callable[[Vhost, str, TapType], Topology]
+Make: TypeAlias = Callable[[Vhost, str], Topology]
 
 
 @dataclass(frozen=True)
@@ -50,32 +49,31 @@ class Rates:
 
 def measure(folder: Path) -> None:
     call_command("migrate", verbosity=0)
-    cases: list[tuple[str, TapType, Make]] = [
-        ("3.10", "classic", make_pair),
-        ("4.3", "classic", make_pair),
-        ("4.3", "classic", adopt_chain),
-        ("4.3", "stream", make_pair),
+    cases: list[tuple[str, Make]] = [
+        ("3.10", make_pair),
+        ("4.3", make_pair),
+        ("4.3", adopt_chain),
     ]
-    for generation, kind, make in cases:
+    for generation, make in cases:
         root = root_of(generation)
         of = " of an adopted chain" if make is adopt_chain else ""
-        place = folder / f"{generation}-{kind}{of.replace(' ', '-')}"
+        place = folder / f"{generation}-classic{of.replace(' ', '-')}"
         with make_node(place, "bench", 1000, root) as node:
-            rounds = [one_round(node, f"{kind}-{number}", kind, make) for number in range(ROUNDS)]
+            rounds = [one_round(node, f"classic-{number}", make) for number in range(ROUNDS)]
         ours = max(rates.recorder for rates in rounds)
         for every in BARE:
             bare = max(rates.bare[every] for rates in rounds)
             acks = f"acks every {every}" if every > 1 else "acks each one"
             wanted = "; at least 0.5 is wanted" if every > 1 else ""
             note = f"{ours:.0f}/s against {bare:.0f}/s{wanted}"
-            say(f"recorder, {kind} tap{of}, to a consumer that {acks}", ours / bare, note)
+            say(f"recorder, classic tap{of}, to a consumer that {acks}", ours / bare, note)
 
 
-def make_pair(vhost: Vhost, name: str, tap_type: TapType) -> Topology:
-    return applied_pair(vhost, name=name, delay="1h", tap_type=tap_type)
+def make_pair(vhost: Vhost, name: str) -> Topology:
+    return applied_pair(vhost, name=name, delay="1h")
 
 
-def adopt_chain(vhost: Vhost, name: str, tap_type: TapType) -> Topology:
+def adopt_chain(vhost: Vhost, name: str) -> Topology:
     """The chain of somebody else who publishes into it by an exchange, as golevelup does."""
     declare_in(
         vhost,
@@ -87,39 +85,34 @@ def adopt_chain(vhost: Vhost, name: str, tap_type: TapType) -> Topology:
         Binding(name, name, name),
     )
     topology, _ = adopt.adopt(None, make_broker(vhost), "retry_chain", name)
-    provision.start_recording(None, topology, tap_type=tap_type)
+    provision.start_recording(None, topology)
     return topology
 
 
-def one_round(node: PrivateNode, name: str, kind: TapType, make: Make) -> Rates:
+def one_round(node: PrivateNode, name: str, make: Make) -> Rates:
     """In a vhost of its own: fill the tap, read it bare, record it."""
     call_api(node, "PUT", f"vhosts/{name}", {})
     urls = (f"{node.amqp_url.rpartition('/')[0]}/{name}", node.management_url)
     vhost = Vhost(*urls, name, node.username, node.password)
-    topology = make(vhost, name, kind)
-    is_stream = kind == "stream"
+    topology = make(vhost, name)
     with Management(address_of(vhost)) as management:
-        for queue in () if is_stream else BARE.values():
+        for queue in BARE.values():
             management.declare_queue(Queue(queue))
             management.bind(Binding(f"{name}-retry", queue, name))
     flood = Flood(address_of(vhost), f"{name}-retry", name, FILL_RATE, MESSAGES / FILL_RATE)
     flood.run()
     if flood.error:
         raise flood.error
-    bare = {
-        every: read_bare(vhost, topology.tap_queue if is_stream else queue, every, is_stream)
-        for every, queue in BARE.items()
-    }
+    bare = {every: read_bare(vhost, queue, every) for every, queue in BARE.items()}
     rate = recording_rate(topology)
     call_api(node, "DELETE", f"vhosts/{name}")
     return Rates(rate, bare)
 
 
-def read_bare(vhost: Vhost, queue: str, ack_every: int, is_stream: bool) -> float:
+def read_bare(vhost: Vhost, queue: str, ack_every: int) -> float:
     command = [sys.executable, "-m", "tests.bench.bare", queue, str(MESSAGES), str(ack_every)]
     variables = {**os.environ, "BARE_URL": vhost.amqp_url}
-    stream = ["--stream"] if is_stream else []
-    return float(subprocess.check_output([*command, *stream], env=variables))
+    return float(subprocess.check_output(command, env=variables))
 
 
 def recording_rate(topology: Topology) -> float:

@@ -116,7 +116,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     broker = make_broker(vhost, name="Orders staging")
     _dress(broker, environment="staging", colour="violet")
     pair = _applied(broker, "orders")
-    planned = make_pair(broker, name="invoices", delay="2m", tap_type="stream")
+    planned = make_pair(broker, name="invoices", delay="2m")
     names = ["orders", "invoices", "parked_messages", "refunds", "returns"]
     contents.declare(vhost, [PARKED, *names[1:]])
     contents.dead_letters(vhost, PARKED, names, deaths=3)
@@ -174,7 +174,6 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("queue-replacement", "topology:topology", _drifted(vhost, broker).slug)
     edited = {"name": "orders", "delay": "9m", "routing_key": "urgent"}
     scene.add("topology-edit", "topology:topology_edit", pair.slug, query=edited)
-    scene.add("stream-tap", "topology:topology", planned.slug)
     built = {"kind": "delay_levels", "name": contents.half_built(vhost)}
     scene.add("found-one", "topology:discovered", broker.slug, query=built)
     scene.add("findings-one", "topology:finding", broker.slug, _first_finding(broker))
@@ -222,10 +221,6 @@ def crowded(user: User, vhost: Vhost, number: int = MANY) -> Scene:
     contents.declare(vhost, names)
     pair = _applied(broker, long_name("orders", 240))
     _many_topologies(broker, names)
-    standing = Topology.objects.filter(broker=broker).exclude(state=State.PLANNED)
-    Topology.objects.filter(pk__in=list(standing.values_list("pk", flat=True)[:6])).update(
-        tap_type="stream"
-    )
     contents.dead_letters(vhost, names[0], names[:60], deaths=40)
     rows.background_tasks(*Topology.objects.filter(broker=broker)[:40])
     rows.audit_entries(user, broker, names)

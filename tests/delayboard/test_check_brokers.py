@@ -10,19 +10,16 @@ import pytest
 
 from analytics.models import Probe
 from delayboard.live import subjects
-from delayboard.models import BackgroundTask
-from delayboard.models.background_task import task_key
 from delayboard.worker.check_brokers import BrokerCheck
 from delayboard.worker.repeat import repeat
-from delayboard.worker.stream_taps import StreamTaps
+from tests.builders import make_tapped
 from tests.topology.builders import a_queue, a_snapshot
 from topology import snapshots
 from topology.definitions import BrokerObject, Definitions
 from topology.models import Broker, Drift, FindingPeriod, State, Topology
-from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.delay_levels.params import level_name
-from topology.snapshot import QueueNumbers, Report
+from topology.snapshot import QueueNumbers
 from topology.snapshots import Latest
 
 LOST = a_queue("lost", dlx="not-there")
@@ -82,29 +79,6 @@ def test_without_a_change_only_the_time_is_written_once_a_minute(
     assert written == [start, start + timedelta(seconds=60)]
 
 
-def test_a_stream_tap_whose_recorder_is_behind_for_a_minute_is_a_finding(
-    pair: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Topology.objects.update(tap_type="stream", state=State.APPLIED)
-    pair.refresh_from_db()
-    answer(monkeypatch, a_queue(pair.tap_queue, type="stream"))
-    key, tap = task_key("record", pair.slug), pair.tap_queue
-    task = BackgroundTask.objects.create(key=key, name="r", details={"caught_up": False})
-    taps, start = StreamTaps(), datetime.now(UTC)
-
-    def find_after(seconds: int) -> list[tuple[str, int]]:
-        found = taps.find_behind(pair.broker, start + timedelta(seconds=seconds))
-        return [(one.queue, one.number) for one in found]
-
-    assert [find_after(seconds) for seconds in (0, 59, 60)] == [[], [], [(tap, 60)]]
-    monkeypatch.setattr(StreamTaps, "find_behind", lambda *given: [Report("L10", tap, 60, "!")])
-    BrokerCheck().check(alive=lambda: None)
-    assert FindingPeriod.objects.filter(rule="L10", resolved_at=None).exists()
-    monkeypatch.undo()
-    BackgroundTask.objects.filter(pk=task.pk).update(details={"caught_up": True})
-    assert [find_after(seconds) for seconds in (70, 140)] == [[], []]
-
-
 def test_the_worker_records_topologies_that_differ(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +91,7 @@ def test_a_probe_that_a_level_keeps_is_in_no_finding_and_no_mark(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     levels = Levels("own", "shop", 5)
-    made = create_topology(None, broker, "delay_levels", levels, tap_type="classic")
+    made = make_tapped(broker, "delay_levels", levels)
     made.state = State.APPLIED
     made.save()
     last = level_name(levels, 1)

@@ -15,7 +15,7 @@ from tests.builders import make_broker, make_pair
 from topology.models import Broker, Work
 
 BEFORE = [("delayboard", "0001_initial"), ("analytics", "0002_no_exact_delays")]
-AFTER = [("delayboard", "0002_bindings_and_counters"), ("analytics", "0003_count_rows")]
+AFTER = [("delayboard", "0002_bindings_and_counters"), ("analytics", "0004_streams_have_no_name")]
 
 
 def migrate(target: list[tuple[str, str]]) -> Any:
@@ -57,3 +57,24 @@ def test_an_interception_keeps_its_binding_a_moved_queue_ends_and_rows_are_count
     assert list(states.values_list("state", flat=True)) == ["cancelled", "done", "running"]
     assert counts.count(counts.scope([broker], timezone.now()).rows()) == 1
     assert Broker.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_planned_stream_tap_is_chosen_again_and_one_that_exists_is_left_to_the_recorder() -> None:
+    broker = make_broker()
+    try:
+        old = migrate([("topology", "0001_initial")])
+        for state in ("planned", "deleted", "applying", "applied"):
+            old.get_model("topology", "Topology").objects.create(
+                broker_id=broker.pk,
+                slug=state,
+                kind="retry_pair",
+                name=state,
+                params={},
+                state=state,
+                tap_type="stream",
+            )
+    finally:
+        new = migrate([("topology", "0002_no_new_stream_taps")])
+    rows = new.get_model("topology", "Topology").objects.filter(tap_type="stream")
+    assert set(rows.values_list("slug", flat=True)) == {"applying", "applied"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from delayboard.models import (
     ReplayOutcome,
 )
 from tests.delayboard.builders import (
-    TAP,
     TAPPED,
     a_message,
     a_route,
@@ -43,7 +41,7 @@ from tests.delayboard.carrying import (
 from tests.delayboard.pipes import Pipes
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.properties.read import build_properties
-from topology.definitions import Arguments, Binding, Definitions, Queue
+from topology.definitions import Definitions
 from topology.message import DEATH_HEADERS, REPLAYS_HEADER, Properties
 from topology.models import Broker, WorkState
 
@@ -169,21 +167,6 @@ def test_a_confirm_of_the_tap_alone_is_none(
     assert states(batch) == ["returned", "done"]
     assert "No queue but Delayboard's own tap took it" in errors(batch)[0]
     assert parked_message_states(batch) == ["parked", "replayed"]
-
-
-def test_a_decimal_is_not_sent_to_a_stream_tap(
-    user: User, broker: Broker, pipes: Pipes, there: dict[str, Definitions]
-) -> None:
-    stream = Queue(TAP, arguments=Arguments({"x-queue-type": "stream"}))
-    there["now"] = Definitions.of(
-        [*(obj for obj in TAPPED if obj != Queue(TAP)), stream, Binding("orders", TAP, "#")]
-    )
-    found = parked(broker, a_message(b"1", {"price": Decimal("1.5")}), a_message(b"2"))
-    batch = frozen(user, broker, found)
-    change_state.start(user, batch, despite_verdict=False)
-    carried(batch)
-    assert states(batch) == ["failed", "done"]
-    assert "The header “price” holds a decimal number" in errors(batch)[0]
 
 
 def test_what_cannot_be_taken_apart_fails_and_is_parked(

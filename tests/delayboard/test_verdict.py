@@ -4,7 +4,6 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -22,12 +21,10 @@ from topology.clients.describe import describe
 from topology.deaths import Death, History
 from topology.definitions import (
     DELAYED_TYPE,
-    TAP_PREFIX,
     Arguments,
     Binding,
     Definitions,
     Exchange,
-    Queue,
 )
 from topology.message import REPLAYS_HEADER, Message, Properties
 from topology.patterns.busy_wait import params as busy_wait_params
@@ -470,15 +467,6 @@ def test_the_ending_is_the_worst_and_the_time_the_longest(
     assert (verdict.ending, verdict.is_good) == (ending, ending == "delivered"), verdict.sentence
     if ending != "stuck":
         assert verdict.after_ms == after_ms
-
-
-def test_a_decimal_is_not_sent_where_it_would_close_the_connection() -> None:
-    tap = Queue(TAP_PREFIX + "orders", arguments=Arguments({"x-queue-type": "stream"}))
-    many = RouteChecker(shop(tap, Binding("orders", tap.name, "orders")))
-    parked_message = a_message(headers={"price": Decimal("1.5")})
-    verdict = many.check(Target("orders", "orders", ""), "dead", parked_message.properties)
-    assert (verdict.ending, verdict.is_good) == ("refused", False)
-    assert many.check(Target("", "orders", ""), "dead", parked_message.properties).is_good
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [-float("inf")]}])

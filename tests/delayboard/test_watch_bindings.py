@@ -14,10 +14,10 @@ from delayboard.worker import watch_bindings
 from delayboard.worker.repeat import repeat
 from delayboard.worker.watch_bindings import BindingWatch
 from tests.analytics.builders import an_entry
+from tests.builders import make_tapped
 from tests.topology.builders import a_snapshot
 from topology import snapshots
 from topology.models import Broker, MissingBinding, State, Topology
-from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.snapshots import Latest
@@ -27,7 +27,7 @@ PARAMS = delay_levels_params.Params("own", "shop", 3)
 
 @pytest.fixture
 def levels(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Topology:
-    made = create_topology(None, broker, delay_levels.KIND, PARAMS, tap_type="classic")
+    made = make_tapped(broker, delay_levels.KIND, PARAMS)
     Topology.objects.filter(pk=made.pk).update(state=State.APPLIED)
     entry = an_entry(at=timezone.now(), destination="sales")
     projection.project(made, [entry])

@@ -28,7 +28,6 @@ from topology.broker.amqp.publisher import publisher
 from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import Role, Topology
-from topology.provisioning.taps import TapType
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -77,13 +76,11 @@ def leave_a_torn_line(log: Path) -> None:
 
 
 def all_is_there_as_promised(topology: Topology, log: Path, sent: set[str]) -> None:
-    """Every message in the log; once if the tap is a stream, else repeats are marked."""
+    """Every message in the log; repeats are marked."""
     copies = Counter(event.message_id for event in logged(log))
     assert set(copies) == sent
     repeated = {name for name, times in copies.items() if times > 1}
     assert repeated <= {event.message_id for event in logged(log) if event.redelivered}
-    if topology.tap_type == "stream":
-        assert not repeated
     assert malformed(log) == 1
     eventually(
         lambda: ScheduledMessage.objects.filter(topology=topology).count() == len(sent),
@@ -101,8 +98,7 @@ def test_a_full_disk_stops_the_recording_is_said_and_is_got_over_without_a_resta
 ) -> None:
     inside = settings.EVENT_LOG = tmp_path / "log"
     inside.mkdir()
-    kind: TapType = "stream" if broker_node.version.startswith("4.0") else "classic"
-    topology = applied_pair(vhost, delay="1h", tap_type=kind)
+    topology = applied_pair(vhost, delay="1h")
     within = cramped.small_disk(inside, DISK_BYTES)
     with started("worker", variables=environment(), within=within) as worker:
         log = settings.EVENT_LOG = cramped.seen_from_outside(worker, inside)

@@ -28,7 +28,15 @@ from delayboard.worker.supervise import keep_running
 from delayboard.worker.tasks import parker_of, recorder_of
 from tests.analytics.builders import logged
 from tests.brokers import NEWEST, SUITES, Vhost
-from tests.builders import address_of, applied_topology, eventually, make_broker, make_user, running
+from tests.builders import (
+    address_of,
+    applied_topology,
+    eventually,
+    make_broker,
+    make_tapped,
+    make_user,
+    running,
+)
 from tests.clusters import NAMES, Cluster
 from tests.delayboard.builders import a_route
 from tests.faults import replays
@@ -89,7 +97,9 @@ def test_a_node_goes_and_comes_back(tmp_path: Path, generation: str) -> None:
 def levels(broker: Broker, prefix: str, tap_type: TapType | None = None) -> Topology:
     """Applied quorum delay levels, of a few seconds at most."""
     params = delay_levels_params.Params(preset="own", prefix=prefix, levels=2, unit=SECOND)
-    row = create_topology(None, broker, delay_levels.KIND, params, tap_type=tap_type or "")
+    if tap_type is not None:
+        return applied_topology(make_tapped(broker, delay_levels.KIND, params, tap_type))
+    row = create_topology(None, broker, delay_levels.KIND, params)
     return applied_topology(row)
 
 

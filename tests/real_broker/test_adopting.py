@@ -15,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pytest_django import Settings
 
 from analytics.models import ScheduledMessage
-from analytics.recorder import streams
+from analytics.recorder import retired_taps
 from analytics.recorder.record import record
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import follow_log
@@ -214,10 +214,12 @@ def test_a_stream_tap_of_an_adopted_topology_is_replaced_and_nothing_of_others_i
     event_log: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(retired_taps, "SILENCE_SECONDS", 1.0)
     pair = adopt_all(vhost, broker)["retry_pair"]
     before = defined(broker_node, vhost)
-    provision.start_recording(None, pair, tap_type="stream")
+    with monkeypatch.context() as patched:
+        patched.setattr(provision, "safest_tap", lambda *_: "stream")
+        provision.start_recording(None, pair)
     channel.basic_publish("orders-retry", "new", b"into the stream")
     replace_tap(None, pair)
     channel.basic_publish("orders-retry", "new", b"into the classic queue")

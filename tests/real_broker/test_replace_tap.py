@@ -1,11 +1,11 @@
-"""A stream tap that is replaced by a classic queue while messages pass: none is lost or doubled."""
+"""A stream tap of an earlier version: the recorder replaces it and reads it to its end."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 
@@ -14,18 +14,19 @@ from django.conf import settings
 from django.db import connection
 
 from analytics.models import Gap, Recording, ScheduledMessage
-from analytics.recorder import retired_taps, streams
+from analytics.recorder import retired_taps
 from analytics.recorder.record import record
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import NEWEST, Vhost
 from tests.builders import address_of, applied_pair, eventually, running
-from tests.real_broker.test_stream_taps import DECIMAL
+from tests.real_broker.test_decimal_headers import DECIMAL
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound, Unreachable
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import AuditEntry, Topology
+from topology.operations import provision
 from topology.operations.provision import check, remove
 from topology.operations.replace_tap import read_taps, replace_tap
 
@@ -35,12 +36,14 @@ STREAM, CLASSIC = "delayboard.tap.orders", "delayboard.tap.orders.classic"
 
 @pytest.fixture(autouse=True)
 def _soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(retired_taps, "SILENCE_SECONDS", 1.0)
 
 
 @pytest.fixture
-def topology(vhost: Vhost, event_log: Path) -> Topology:
-    return applied_pair(vhost, delay="1h", tap_type="stream")
+def topology(vhost: Vhost, event_log: Path, monkeypatch: pytest.MonkeyPatch) -> Topology:
+    with monkeypatch.context() as patched:
+        patched.setattr(provision, "safest_tap", lambda *_: "stream")
+        return applied_pair(vhost, delay="1h", tap_type="stream")
 
 
 def publish(vhost: Vhost, first: int, last: int) -> None:
@@ -90,33 +93,31 @@ def names_of_taps(vhost: Vhost) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("least_account")
-@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "unread"])
-def test_a_stream_tap_is_replaced_while_messages_pass(
-    vhost: Vhost, topology: Topology, is_recorded: bool
+def test_the_recorder_replaces_a_stream_tap_while_messages_pass(
+    vhost: Vhost, topology: Topology
 ) -> None:
     """Unread copies of the stream are read first, those in both taps are counted once."""
-    with ExitStack() as stack:
-        if is_recorded:
-            stack.enter_context(running(keep_recording(topology)))
-        publish(vhost, 0, 19)
-        numbers = [20]
+    publish(vhost, 0, 19)
+    numbers = [20]
 
-        def go_on(stop: Event) -> None:
-            with publisher(address_of(vhost), "test") as channel:
-                while not stop.is_set():
-                    stated = build_properties(message_id=f"m{numbers[0]}", delivery_mode=2)
-                    channel.publish(Publish("orders-retry", "orders", stated, b"{}"))
-                    numbers[0] += 1
+    def go_on(stop: Event) -> None:
+        with publisher(address_of(vhost), "test") as channel:
+            while not stop.is_set():
+                stated = build_properties(message_id=f"m{numbers[0]}", delivery_mode=2)
+                channel.publish(Publish("orders-retry", "orders", stated, b"{}"))
+                numbers[0] += 1
 
+    def is_replaced() -> bool:
+        topology.refresh_from_db()
+        return topology.tap_type == "classic"
+
+    with running(keep_recording(topology)):
         with running(go_on):
-            eventually(lambda: numbers[0] > 40, "messages pass")
-            replace_tap(None, topology)
+            eventually(is_replaced, "the recorder replaces the stream")
             after = numbers[0]
             eventually(lambda: numbers[0] > after + 40, "messages pass")
-        assert (topology.tap_type, topology.tap_queue) == ("classic", CLASSIC)
-        if not is_recorded:
-            stack.enter_context(running(keep_recording(topology)))
         all_recorded(topology, numbers[0])
+    assert topology.tap_queue == CLASSIC
     assert names_of_taps(vhost) == {CLASSIC: "classic"}
     assert not Gap.objects.exists()
     assert check(None, topology).holds
@@ -126,6 +127,41 @@ def test_a_stream_tap_is_replaced_while_messages_pass(
         channel.publish(Publish("orders-retry", "orders", DECIMAL, b"does no harm now"))
     remove(None, topology, typed_name=topology.name)
     assert names_of_taps(vhost) == {}
+
+
+def read_from(topology: Topology, offset: int) -> list[str | None]:
+    """The messages that are recorded of a stream of which an earlier version read so much."""
+    read_at = datetime.now(UTC) - timedelta(hours=1)
+    Recording.objects.create(topology=topology, read_at=read_at, offset=offset)
+
+    def is_done() -> bool:
+        topology.refresh_from_db()
+        is_read = topology.tap_type == "classic" and not topology.retired_tap
+        return is_read and not read_taps(topology)
+
+    with running(keep_recording(topology)):
+        eventually(is_done, "the stream is read and deleted")
+    return [event.message_id for event in logged(settings.EVENT_LOG)]
+
+
+@pytest.mark.parametrize("offset", [4, 9])
+def test_only_what_an_earlier_version_did_not_read_is_read(
+    vhost: Vhost, topology: Topology, offset: int
+) -> None:
+    publish(vhost, 0, 9)
+    assert read_from(topology, offset) == [f"m{number}" for number in range(offset + 1, 10)]
+    assert not Gap.objects.exists()
+    assert Recording.objects.get().offset == -1
+
+
+def test_a_stream_that_ends_before_its_position_is_another_one_and_leaves_a_gap(
+    vhost: Vhost, topology: Topology
+) -> None:
+    publish(vhost, 0, 4)
+    assert read_from(topology, 100) == [f"m{number}" for number in range(5)]
+    (gap,) = Gap.objects.all()
+    assert "was recreated or truncated" in gap.why
+    assert gap.until_at - gap.from_at > timedelta(minutes=59)
 
 
 def test_a_change_that_the_broker_broke_off_is_completed_by_the_same_button(
@@ -141,7 +177,7 @@ def test_a_change_that_the_broker_broke_off_is_completed_by_the_same_button(
         with pytest.raises(Unreachable):
             replace_tap(None, topology)
     topology.refresh_from_db()
-    assert topology.has_stream_tap
+    assert topology.tap_type == "stream"
     publish(vhost, 5, 9)
     replace_tap(None, topology)
     publish(vhost, 10, 14)

@@ -363,13 +363,12 @@ def test_record_it_makes_the_tap_and_the_page_no_longer_offers_it(broker: Broker
     adopt(broker)
     topology = Topology.objects.get()
     address = reverse("topology:topology_record", args=[topology.slug])
-    answer = signed_in(Role.OPERATOR).post(address, {"tap_type": "stream"}, follow=True)
+    answer = signed_in(Role.OPERATOR).post(address, follow=True)
     text = text_of(answer)
     assert "Recording enabled." in text
     assert "does not record messages" not in text
     topology.refresh_from_db()
-    assert topology.tap_type == "stream"
-    assert "This topology has a stream tap, which can harm it." in text
+    assert topology.tap_type == "classic"
 
 
 def test_recording_what_is_recorded_already_is_refused_with_a_sentence(pair: Topology) -> None:

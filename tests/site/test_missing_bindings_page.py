@@ -9,10 +9,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.builders import make_tapped
 from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, MissingBinding, Role, State, Topology
-from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 
@@ -22,7 +22,7 @@ PARAMS = delay_levels_params.Params("own", "shop", 3)
 
 @pytest.fixture
 def levels(broker: Broker) -> Topology:
-    made = create_topology(None, broker, delay_levels.KIND, PARAMS, tap_type="classic")
+    made = make_tapped(broker, delay_levels.KIND, PARAMS)
     Topology.objects.filter(pk=made.pk).update(state=State.APPLIED, applied_at=timezone.now())
     made.refresh_from_db()
     know(broker, *made.definitions, Queue("sales"))

@@ -127,7 +127,7 @@ def test_it_is_offered_explained_added_found_and_its_messages_listed(broker: Bro
     assert "Wait queue" in text_of(client.get(reverse("topology:patterns")))
     assert "One queue." in text_of(client.get(reverse("topology:explain", args=[KIND])))
     address = reverse("topology:topology_add") + f"?kind={KIND}&broker={broker.slug}"
-    typed = {"broker": broker.slug, "name": "orders", "delay": "5m", "tap_type": "stream"}
+    typed = {"broker": broker.slug, "name": "orders", "delay": "5m"}
     assert client.post(address, typed).status_code == 302
     topology = Topology.objects.get(kind=KIND)
     know(broker, Queue("orders"), *topology.pattern.definitions(topology.parsed))

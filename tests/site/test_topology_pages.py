@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from tests.builders import make_pair
+from tests.builders import make_pair, make_tapped
 from tests.site.page_setup import know, signed_in, text_of
 from topology import work
 from topology.definitions import Arguments, Binding, Queue
@@ -273,7 +273,7 @@ def test_each_tab_is_a_page_that_marks_itself(pair: Topology) -> None:
 
 def test_empty_levels_are_folded_until_all_are_wanted(broker: Broker) -> None:
     params = delay_levels_params.Params("own", "shop", 12)
-    levels = create_topology(None, broker, delay_levels.KIND, params, tap_type="classic")
+    levels = make_tapped(broker, delay_levels.KIND, params)
     depths: dict[str, Any] = {queue.name: 0 for queue in levels.definitions.queues}
     know(broker, *levels.definitions, **depths | {"shop.delay-level-05": 7})
     client, address = signed_in(Role.VIEWER), reverse("topology:topology", args=[levels.slug])
@@ -307,7 +307,7 @@ def test_fields_that_a_preset_forbids_are_marked_and_may_be_missing(broker: Brok
 
 def test_a_long_plan_has_its_summary_and_button_above_the_list_too(broker: Broker) -> None:
     params = delay_levels_params.Params("own", "shop", 12)
-    levels = create_topology(None, broker, delay_levels.KIND, params, tap_type="classic")
+    levels = make_tapped(broker, delay_levels.KIND, params)
     know(broker)
     client, address = signed_in(Role.OPERATOR), reverse("topology:topology", args=[levels.slug])
     text = text_of(client.get(address))

@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.urls import reverse
 
+from tests.builders import make_tapped
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology import snapshots
@@ -66,10 +67,8 @@ def test_a_topology_opens_the_form_with_a_publish_of_its_own(
         return unescape(address)
 
     params = busy_wait_params.Params("calls", (timedelta(seconds=15),))
-    wait = create_topology(None, broker, busy_wait_params.KIND, params, tap_type="classic")
-    levels = create_topology(
-        None, broker, "delay_levels", PATTERNS["delay_levels"].EXAMPLE, tap_type="classic"
-    )
+    wait = make_tapped(broker, busy_wait_params.KIND, params)
+    levels = make_tapped(broker, "delay_levels", PATTERNS["delay_levels"].EXAMPLE)
     know(broker, *pair.definitions, *wait.definitions, *levels.definitions)
     assert "Waits 15s in" in text_of(client.get(link(pair)))
     # Its header is part of the route.

@@ -253,7 +253,7 @@ def test_a_recording_that_fails_half_way_is_not_one_and_can_be_begun_again(
     responses.reset()
     broker_says(others=tuple(WHOLE))
     takes_changes()
-    assert provision.start_recording(None, row, tap_type="classic").created == 3
+    assert provision.start_recording(None, row).created == 3
     (put,) = [call.request for call in responses.calls if call.request.method == "PUT"]
     assert json.loads(put.body or "")["arguments"]["x-queue-type"] == "classic"
 

@@ -148,7 +148,7 @@ def test_an_entry_tap_copies_a_delayed_message_once_and_an_exit_tap_when_it_arri
         tapped = {}
         for phase in ("entry", "exit"):
             chosen = [tap for tap in pattern.taps(params) if tap.phase == phase]
-            index = Index(found | tap_definitions("tap", chosen, "stream"))
+            index = Index(found | tap_definitions("tap", chosen, "classic"))
             tapped[phase] = (bool(chosen), index)
         for delay, target in routes(pattern, params):
             if not delay:

@@ -173,19 +173,6 @@ def test_a_tap_survives_a_node_where_a_cluster_can(
     assert choose_tap([f"rabbit@{n}" for n in range(nodes)], beside) == chosen
 
 
-def test_a_stream_tap_is_bounded_in_small_segments() -> None:
-    (queue,) = tap_definitions("t", [Tap("x", "k", "entry")], "stream").queues
-    assert queue.durable
-    assert queue.type == "stream"
-    bound, segment = (
-        queue.arguments.number(f"x-{name}")
-        for name in ("max-length-bytes", "stream-max-segment-size-bytes")
-    )
-    assert bound is not None
-    assert segment is not None
-    assert 10 * segment <= bound
-
-
 def test_a_queue_declared_without_a_type_is_a_classic_one() -> None:
     untyped = Queue("q", arguments=Arguments({"x-message-ttl": 5}))
     typed = Queue("q", arguments=Arguments({"x-message-ttl": 5, "x-queue-type": "classic"}))
@@ -198,7 +185,7 @@ def test_a_queue_declared_without_a_type_is_a_classic_one() -> None:
 
 
 def test_without_anything_to_see_there_is_no_tap() -> None:
-    assert tap_definitions("t", [], "stream") == Definitions()
+    assert tap_definitions("t", [], "classic") == Definitions()
 
 
 def test_a_binding_between_what_nobody_makes_is_a_conflict_that_names_what_is_missing() -> None:

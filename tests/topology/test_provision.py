@@ -105,7 +105,7 @@ def test_a_topology_is_written_down_and_nothing_is_asked_of_the_broker() -> None
     assert row.parsed == PARAMS
     assert row.tap_queue == "delayboard.tap.orders"
     assert row.definitions == row.definitions_with("classic")
-    assert row.definitions_with("stream").queue(row.tap_queue) != row.definitions.queue(
+    assert row.definitions_with("quorum").queue(row.tap_queue) != row.definitions.queue(
         row.tap_queue
     )
     entry = last_entry()

@@ -89,7 +89,7 @@ def test_ladders_beside_each_other_do_not_mix_whatever_their_keys(key: str) -> N
 def test_every_retry_is_tapped_once_on_its_way_in_and_out_and_no_tap_takes_it_away() -> None:
     for phase in ("entry", "exit"):
         chosen = [tap for tap in retry_ladder.taps(PARAMS) if tap.phase == phase]
-        tapped = LADDER | tap_definitions("tap", chosen, "stream")
+        tapped = LADDER | tap_definitions("tap", chosen, "classic")
         for start in (("o", "a.b"), ("", "o")):
             walked = walk(tapped, *start, consumers=REJECTS)
             copies = sorted(o.after // SECOND for o in walked.delivered if o.queue == "tap")

@@ -380,7 +380,7 @@ def test_a_delay_over_the_longest_is_refused() -> None:
 def test_a_tap_takes_nothing_from_the_alternate_exchange() -> None:
     """A binding that takes all there would leave the unmatched in the tap alone."""
     for params in (BY_KEY, BY_HEADER):
-        tap = tap_definitions(f"{TAP_PREFIX}x", retry_loop.taps(params), "stream")
+        tap = tap_definitions(f"{TAP_PREFIX}x", retry_loop.taps(params), "classic")
         found = retry_loop.definitions(params) | tap
         walked = walk(found, params.dead_exchange, "unmatched")
         arrived = {o.queue: o.after for o in walked.delivered if not o.queue.startswith(TAP_PREFIX)}

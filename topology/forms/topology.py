@@ -1,4 +1,4 @@
-"""A topology: its broker, its parameters and its tap."""
+"""A topology: its broker and its parameters."""
 
 from __future__ import annotations
 
@@ -12,18 +12,6 @@ from topology.forms.fields import BrokerChoice
 from topology.models import Broker, Role
 from topology.patterns.pattern import Field, ParamsError
 from topology.patterns.table import KINDS
-
-# The value is a type of tap; "" has the one chosen that does no harm on the broker.
-TAPS = (
-    ("", "bounded queue: accepts all messages"),
-    ("stream", "stream: no duplicates after a crash, but refuses decimal headers"),
-)
-TAPS_HELP = (
-    "Delayboard copies messages into this queue. A message with a decimal header (BigDecimal of "
-    "Java) breaks a stream: RabbitMQ closes the publisher's connection, or the queue that "
-    "dead-letters it crashes. Choose a stream only if no publisher sends decimals. A bounded queue "
-    "is a quorum queue on a cluster, else a classic queue."
-)
 
 
 class ParametersForm(forms.Form):
@@ -76,19 +64,13 @@ class ParametersForm(forms.Form):
 
 
 class TopologyForm(ParametersForm):
-    """A new topology: its broker, its parameters and its tap."""
+    """A new topology: its broker and its parameters."""
 
     def __init__(
         self, *args: Any, user: AbstractBaseUser | AnonymousUser, kind: str, **kwargs: Any
     ) -> None:
         super().__init__(*args, kind=kind, **kwargs)
         self.fields["broker"] = BrokerChoice(access.visible_brokers(user, Role.OPERATOR))
-        self.fields["tap_type"] = forms.ChoiceField(
-            choices=TAPS,
-            required=False,
-            label="Recording",
-            help_text=TAPS_HELP,
-        )
         self.order_fields(["broker"])
 
     def clean(self) -> dict[str, Any]:

@@ -42,9 +42,9 @@ class Topology(models.Model):
     """`params` are texts as the pattern's `parse` takes them; `owned` lists the objects we created.
 
     An identity is added to `owned` before its object is created: after an apply that died halfway,
-    the teardown knows every object as ours. `tap_type` is "" until the first apply, unless a user
-    chose one; an adopted topology has none until a user enables recording. `is_adopted`: it was
-    taken over as others had made it, and this stays so whatever is created or recorded later.
+    the teardown knows every object as ours. `tap_type` is "" until the first apply; an adopted
+    topology has none until a user enables recording. `is_adopted`: it was taken over as others had
+    made it, and this stays so whatever is created or recorded later.
 
     `tap_name` is the name of the tap queue where it differs from the usual one. `retired_tap` is
     the tap that this queue replaced, until the recorder has read its last copy.
@@ -143,11 +143,6 @@ class Topology(models.Model):
     def has_tap(self) -> bool:
         """Whether anything of it is recorded, or will be when it is applied."""
         return bool(self.taps)
-
-    @property
-    def has_stream_tap(self) -> bool:
-        """Whether its tap is, or will be, a stream, which can harm what it records."""
-        return self.tap_type == "stream" and self.has_tap and self.state != State.DELETED
 
     def as_retired(self, tap_type: TapType) -> Topology:
         """A copy whose tap is the retired one: to read it, never to be saved."""

@@ -77,7 +77,12 @@ def _find_expired(wanted: Definitions, snapshot: Snapshot) -> set[Identity]:
 
 
 def tap_type_for(topology: Topology, snapshot: Snapshot) -> str:
-    """That of its tap; of one without any, or to be chosen yet, the one that does no harm here."""
+    """That of its tap; of one without any, or to be chosen yet, the one that does no harm here.
+
+    No stream of an earlier version is created again.
+    """
+    if topology.tap_type == "stream" and snapshot.declared.queue(topology.tap_queue) is None:
+        return safest_tap(topology, snapshot)
     return topology.tap_type or safest_tap(topology, snapshot)
 
 
@@ -130,10 +135,8 @@ def apply(user: User, topology: Topology) -> Applied:
     return Applied(created, plan)
 
 
-def start_recording(user: User, topology: Topology, *, tap_type: TapType | None = None) -> Applied:
+def start_recording(user: User, topology: Topology) -> Applied:
     """Tap one that was adopted; nothing else of it is made, should it be incomplete.
-
-    Without a type it is the one that does no harm on this broker.
 
     Raises Refusal when it has a tap, can have none, is not applied, or lacks what the tap is
     bound to; BrokerError when the broker fails, and then it has no tap yet, what there is of one
@@ -144,7 +147,7 @@ def start_recording(user: User, topology: Topology, *, tap_type: TapType | None 
             raise Refusal("This topology has no more messages to record.")
         tapped = topology.tap_with(DEFAULT_TAP)
         snapshot = snapshots.for_action(topology.broker, management, tapped)
-        chosen = tap_type or safest_tap(topology, snapshot)
+        chosen = safest_tap(topology, snapshot)
         applied = create_owned(topology, topology.tap_with(chosen), management, snapshot)
         Topology.objects.filter(pk=topology.pk).update(tap_type=chosen, applied_at=timezone.now())
     return applied

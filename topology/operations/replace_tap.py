@@ -1,35 +1,23 @@
 """Replaces a tap that can harm what it records: for new messages at once, unread copies later.
 
-A stream breaks by a decimal header; a classic tap on a cluster has RabbitMQ refuse publishes when
-its node is down. A queue cannot change its type, so the new one has another name. It is bound
-before the old one is unbound, so that no message passes unrecorded. The recorder reads the old one
-to its end and deletes it (analytics/recorder/retired_taps.py).
+A classic tap on a cluster has RabbitMQ refuse publishes when its node is down: a user replaces it.
+A stream, which earlier versions made, breaks by a decimal header: the recorder replaces it. A queue
+cannot change its type, so the new one has another name. It is bound before the old one is unbound,
+so that no message passes unrecorded. The recorder reads the old one to its end and deletes it
+(analytics/recorder/retired_taps.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from topology import access, audit, snapshots
+from topology import audit, snapshots
 from topology.access import User
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.definitions import TAP_PREFIX, is_tap
-from topology.models import Broker, Role, State, Topology
+from topology.models import State, Topology
 from topology.operations.ownership import Refusal, alone_with, disown
 from topology.operations.provision import create_owned, safest_tap
 from topology.snapshot import Snapshot
-
-
-def list_stream_taps(user: User, brokers: Iterable[Broker]) -> list[tuple[Topology, bool]]:
-    """The topologies on these brokers that a stream records, and whether the user may replace it.
-
-    One that is only planned warns on its own page.
-    """
-    operated = set(access.visible_brokers(user, Role.OPERATOR).values_list("pk", flat=True))
-    rows = Topology.objects.filter(broker__in=brokers, tap_type="stream")
-    rows = rows.exclude(state=State.PLANNED).select_related("broker")
-    return [(row, row.broker_id in operated) for row in rows if row.has_stream_tap]
 
 
 def is_on_one_node(topology: Topology, snapshot: Snapshot) -> bool:
@@ -44,7 +32,7 @@ def is_on_one_node(topology: Topology, snapshot: Snapshot) -> bool:
 def replace_tap(user: User | None, topology: Topology) -> str:
     """Replace the tap from now on; returns a sentence on the new one.
 
-    Raises Refusal when the tap does no harm here, the topology is being applied, or the tap is not
+    Raises Refusal when the tap does no harm here, the topology is not applied, or the tap is not
     ours; BrokerError when the broker fails: calling again completes it.
     """
     with (
@@ -53,21 +41,12 @@ def replace_tap(user: User | None, topology: Topology) -> str:
     ):
         if not topology.has_tap:
             raise Refusal("This topology has no tap.")
-        if topology.state == State.PLANNED:
-            _refuse_harmless(topology, "")
-            Topology.objects.filter(pk=topology.pk).update(tap_type="")
-        elif topology.state == State.APPLIED:
-            with Management(topology.broker.address) as management:
-                _replace(topology, management)
-        else:
-            raise Refusal("The last apply did not finish. Apply the topology again first.")
+        if topology.state != State.APPLIED:
+            raise Refusal("The topology is not applied. Apply it first.")
+        with Management(topology.broker.address) as management:
+            _replace(topology, management)
     topology.refresh_from_db()
-    return f"{topology.name} now records into a {topology.tap_type or 'bounded'} queue."
-
-
-def _refuse_harmless(topology: Topology, chosen: str) -> None:
-    if topology.tap_type in (chosen, "quorum"):
-        raise Refusal("This topology has a tap that does no harm on this broker.")
+    return f"{topology.name} now records into a {topology.tap_type} queue."
 
 
 def _replace(topology: Topology, management: Management) -> None:
@@ -76,7 +55,8 @@ def _replace(topology: Topology, management: Management) -> None:
     _refuse_foreign(topology, old, management)
     snapshot = snapshots.for_action(topology.broker, management, topology.tap)
     chosen = safest_tap(topology, snapshot)
-    _refuse_harmless(topology, chosen)
+    if topology.tap_type in (chosen, "quorum"):
+        raise Refusal("This topology has a tap that does no harm on this broker.")
     if topology.retired_tap:
         raise Refusal(
             f"The worker still reads the tap “{topology.retired_tap}”, which was replaced before. "
@@ -99,7 +79,7 @@ def _refuse_foreign(topology: Topology, tap: str, management: Management) -> Non
         return
     raise Refusal(
         f"Delayboard did not create the {topology.tap_type} tap “{tap}”, so it does not delete it. "
-        "Delete the queue in the broker, then change the tap."
+        "Delete the queue in the broker."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
@@ -16,21 +16,16 @@ from topology.models import Broker, State, Topology
 from topology.operations.ownership import Refusal, refuse_deleted
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import KINDS
-from topology.provisioning.taps import NO_TAP, TapType
+from topology.provisioning.taps import NO_TAP
 from topology.routing.forwarder import without_due_header
 
 LONGEST_NAME = 255
 User = AbstractBaseUser | AnonymousUser | None
 
 
-def create_topology(
-    user: User, broker: Broker, kind: str, params: Any, *, tap_type: TapType | Literal[""] = ""
-) -> Topology:
-    """Write the row, without a request to the broker. Raises Refusal if the row exists already.
-
-    Without a type, the tap is the one that does no harm on the broker when it is applied.
-    """
-    return _new_row(user, broker, kind, params, "topology created", tap_type=tap_type)
+def create_topology(user: User, broker: Broker, kind: str, params: Any) -> Topology:
+    """Write the row, without a request to the broker. Raises Refusal if the row exists already."""
+    return _new_row(user, broker, kind, params, "topology created")
 
 
 def take_over(user: User, broker: Broker, kind: str, params: Any) -> Topology:

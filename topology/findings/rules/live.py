@@ -152,9 +152,6 @@ def _find_growing(context: Context) -> Iterator[Hit]:
 
 
 def _find_behind(context: Context) -> Iterator[Hit]:
-    """Of a stream its recorder reports it: what a stream holds was read or not."""
-    for one, report in context.reports(BEHIND.id):
-        yield Hit("", number_evidence(one, "seconds behind", report.number, report.sentence))
     for one in context.snapshot.declared.queues:
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
         if not is_tap(one.name) or one.type == "stream" or earlier is None:

@@ -12,7 +12,6 @@ from topology.models import Role, Topology
 from topology.operations import provision, replace_queue, replace_tap
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import keep_bodies
-from topology.provisioning.taps import TapType
 from topology.views.topologies.shared import (
     return_to_page,
     show_failure,
@@ -35,8 +34,7 @@ def topology_replace(request: HttpRequest, topology: Topology) -> str:
 
 @topology_action("Recording not enabled.")
 def topology_record(request: HttpRequest, topology: Topology) -> str:
-    chosen: TapType | None = "stream" if request.POST.get("tap_type") == "stream" else None
-    provision.start_recording(request.user, topology, tap_type=chosen)
+    provision.start_recording(request.user, topology)
     return "Recording enabled. The list does not include messages that were already waiting."
 
 

@@ -12,7 +12,6 @@ from django.views.decorators.http import require_safe
 from topology import access, snapshots
 from topology.delays import format_delay
 from topology.models import Broker, Role, State, Topology
-from topology.operations import replace_tap
 from topology.patterns.comparison import DELAYS, list_costs
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import KINDS, PATTERNS, list_created
@@ -45,7 +44,6 @@ def topologies(request: HttpRequest) -> HttpResponse:
             "broker": choice.chosen,
             "sort": sort,
             "with_deleted": request.GET.get("deleted") == "yes",
-            "stream_taps": replace_tap.list_stream_taps(request.user, choice.shown),
             "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
         },
     )

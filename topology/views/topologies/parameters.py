@@ -36,9 +36,7 @@ def topology_add(request: HttpRequest) -> HttpResponse:
         access.require(request.user, broker, Role.OPERATOR)
         params = form.cleaned_data["params"]
         try:
-            made = create_topology(
-                request.user, broker, kind, params, tap_type=form.cleaned_data["tap_type"]
-            )
+            made = create_topology(request.user, broker, kind, params)
         except Refusal as refusal:
             form.add_error(first, str(refusal))
         else:

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_safe
 from topology import access, snapshots
 from topology.definitions import Definitions
 from topology.delays import format_span
-from topology.forms.topology import TAPS, TAPS_HELP
 from topology.graph.live_values import MARK_WORDS
 from topology.models import QueueReplacement, Role, Topology
 from topology.operations import provision, replace_queue, replace_tap
@@ -66,8 +65,6 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         "binds": topology.pattern.destinations(topology.parsed, Definitions()) is not None,
         "longest_delay": _longest_delay(topology),
         "stated": _list_parameters(topology),
-        "tap_choices": TAPS,
-        "tap_help": TAPS_HELP,
         "exports": [(form, label) for form, (label, _) in FORMATS.items()],
         "replacing": QueueReplacement.open_of(topology).select_related("work"),
     }

@@ -23,7 +23,6 @@ from topology.broker.properties.raw import is_excluded
 from topology.broker.properties.read import strip_for_replay
 from topology.definitions import DELAY_HEADER, DELAYED_TYPE, Definitions
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Forwarder, Properties, Publish, Route
-from topology.provisioning.taps import breaks_stream_taps, tapped_exchanges
 from topology.routing.matching.delayed_exchange import delay_in_exchange_ms, kind_of
 from topology.routing.matching.index import Index
 from topology.routing.walk import walk
@@ -186,22 +185,20 @@ def explain_uneditable(properties: Properties) -> str:
 
 @dataclass(frozen=True)
 class RestrictedExchanges:
-    """Of all that a broker holds, taps included: stream taps of ours, and what keeps messages."""
+    """Of all that a broker holds: the exchanges that keep messages."""
 
     definitions: Definitions
     exchanges: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         delayed = {x.name for x in self.definitions.exchanges if x.type == DELAYED_TYPE}
-        streamed = tapped_exchanges(self.definitions, by="stream")
-        object.__setattr__(self, "exchanges", streamed | delayed)
+        object.__setattr__(self, "exchanges", frozenset(delayed))
 
     def explain_refusal(self, publish: Publish) -> str:
         """Why this message must not go to its exchange; "" when it may."""
         if publish.exchange not in self.exchanges:
             return ""
-        why = breaks_stream_taps(self.definitions, publish)
-        return why or explain_returned(self.definitions, publish)
+        return explain_returned(self.definitions, publish)
 
 
 def explain_returned(definitions: Definitions, publish: Publish) -> str:
