@@ -33,7 +33,14 @@ from delayboard.views.dead_letters import (
 )
 from delayboard.views.publishing import publish, publish_job
 from delayboard.views.replays import batches, draft, edit
-from delayboard.views.settings import account, alerts, redaction, retention, system
+from delayboard.views.settings import (
+    account,
+    alerts,
+    client_conventions,
+    redaction,
+    retention,
+    system,
+)
 
 handler500 = "delayboard.views.errors.show_server_error"
 admin.site.login_form = GuardedAdminForm
@@ -74,6 +81,23 @@ _dead_letters = [
     path("parked/<int:pk>/body/", message.parked_message_body, name="parked_message_body"),
     path("redaction/", redaction.redaction, name="redaction"),
     path("redaction/change/", redaction.redaction_rule_change, name="redaction_rule_change"),
+    path("clients/", client_conventions.client_conventions, name="client_conventions"),
+    path("clients/save/", client_conventions.client_convention_save, name="client_convention_save"),
+    path(
+        "clients/delete/",
+        client_conventions.client_convention_delete,
+        name="client_convention_delete",
+    ),
+    path(
+        "clients/import/",
+        client_conventions.client_convention_import,
+        name="client_convention_import",
+    ),
+    path(
+        "clients/<int:pk>/export/",
+        client_conventions.client_convention_export,
+        name="client_convention_export",
+    ),
 ]
 _replay = [
     path("", batches.replay_batch, name="replay_batch"),

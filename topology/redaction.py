@@ -7,7 +7,7 @@ content uses it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,7 @@ from topology.content.text import is_encodable
 from topology.content.wildcards import fits
 from topology.message import Message
 from topology.models import Broker, RedactionKind, RedactionRule
+from topology.models.client_convention import Place, list_places
 
 HIDDEN = "redacted"
 LONGEST = 255
@@ -61,6 +62,8 @@ class Redaction:
 
     header_patterns: tuple[str, ...] = ()
     body_paths: tuple[str, ...] = ()
+    # Where conventions of the broker's operators find what groups and lists show.
+    own_places: tuple[Place, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -143,26 +146,35 @@ def rules_for(user: User, broker: Broker) -> Redaction:
 
 
 def rules_by_broker(user: User, brokers: Collection[Broker]) -> dict[int, Redaction]:
-    """The same for each of several brokers, by their ids; in two queries for all of them."""
+    """The same for each of several brokers, by their ids; in three queries at most."""
     roles = access.roles_for(user, brokers)
     rules = RedactionRule.objects.filter(Q(broker=None) | Q(broker__in=list(roles))).order_by("pk")
     rows = list(rules.values_list("broker", "kind", "pattern", "least_role"))
+    places: dict[int, list[Place]] = {}
+    for broker, place in list_places(list(roles)) if rows else ():
+        places.setdefault(broker, []).append(place)
     return {
         pk: _redaction(
-            (kind, pattern)
-            for where, kind, pattern, least in rows
-            if where in (None, pk) and least > (role or 0)
+            [
+                (kind, pattern)
+                for where, kind, pattern, least in rows
+                if where in (None, pk) and least > (role or 0)
+            ],
+            places.get(pk, []),
         )
         for pk, role in roles.items()
     }
 
 
-def _redaction(rules: Iterable[tuple[str, str]]) -> Redaction:
+def _redaction(rules: Sequence[tuple[str, str]], places: Sequence[Place]) -> Redaction:
     """Of (kind, pattern)."""
+    if not rules:
+        return NOTHING
     patterns: dict[str, list[str]] = {kind: [] for kind in RedactionKind.values}
     for kind, pattern in rules:
         patterns[kind].append(pattern)
-    return Redaction(tuple(patterns[RedactionKind.HEADER]), tuple(patterns[RedactionKind.BODY]))
+    headers, bodies = (tuple(patterns[kind]) for kind in (RedactionKind.HEADER, RedactionKind.BODY))
+    return Redaction(headers, bodies, tuple(dict.fromkeys(places)))
 
 
 def check_pattern(kind: str, pattern: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import cached_property
 
 from django.conf import settings
 from django.db import models
@@ -10,7 +11,9 @@ from django.db import models
 from delayboard.models.dead_letter import Body, ParkedMessage
 from delayboard.models.message_group import MessageGroup
 from delayboard.models.parking import Parking
+from topology.clients.conventions import Convention
 from topology.models import Broker, Topology, Work
+from topology.models.client_convention import read_conventions
 
 
 class BatchState(models.TextChoices):
@@ -182,6 +185,11 @@ class ReplayBatch(models.Model):
 
     def __str__(self) -> str:
         return f"replay {self.pk} of {self.description}"
+
+    @cached_property
+    def conventions(self) -> tuple[Convention, ...]:
+        """The client conventions by which it was made: a later one never changes what it sends."""
+        return read_conventions(self.broker_id, self.created_at)
 
     @property
     def is_draft(self) -> bool:

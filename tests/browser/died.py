@@ -20,7 +20,7 @@ from delayboard.models import (
     SavedSearch,
 )
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
-from topology.models import Broker, Role, Work, WorkState
+from topology.models import Broker, ClientConvention, Role, Work, WorkState
 
 REASONS = ("rejected", "delivery_limit", "maxlen", "expired")
 
@@ -61,6 +61,25 @@ def storied(broker: Broker, queue: str, names: list[str]) -> ParkedMessage:
         json.dumps(body).encode(), headers, content_type="application/json", message_id=names[0]
     )
     return parked(broker, message, queue=queue, at=now)[0]
+
+
+def unknown_library(broker: Broker, user: User, queue: str, names: list[str]) -> MessageGroup:
+    """Messages that only headers of an unknown library explain, and conventions for others."""
+    for name in names[:3]:
+        text = (
+            f"name = {json.dumps(name[:60])}\n"
+            'known_by = [["/headers/x-of", "/headers/x-from"]]\n'
+            f"[facts]\nqueue = {json.dumps('/headers/' + name[:200])}\n"
+        )
+        ClientConvention.objects.create(broker=broker, name=name[:60], text=text, saved_by=user)
+    headers = {
+        "x-src-queue": names[0],
+        "x-why": f"{names[0]}: no answer",
+        "x-tries": 2,
+        "x-order": "17",
+    }
+    messages = [a_message(b"%d" % one, headers) for one in range(3)]
+    return parked(broker, *messages, queue=queue, at=datetime.now(UTC))[0].group
 
 
 def binary(broker: Broker, queue: str) -> ParkedMessage:

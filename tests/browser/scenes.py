@@ -57,6 +57,7 @@ DOWNLOADS = frozenset(
     {
         "parked_messages_export",
         "parked_message_body",
+        "client_convention_export",
         "analytics:report_table",
         "analytics:stored_report",
         "topology:topology_export",
@@ -352,6 +353,11 @@ def _add_parked_messages(scene: Scene, broker: Broker, queue: str, names: list[s
         query={"replay": "1"},
     )
     scene.add("parked-message-binary", "parked_message", broker.slug, died.binary(broker, queue).pk)
+    unknown = died.unknown_library(broker, scene.user, queue, names)
+    scene.add("parked-message-group-unknown", "message_group", broker.slug, unknown.pk)
+    of_group = {"group": str(unknown.pk)}
+    conventions = ("client_conventions", broker.slug)
+    scene.add("client-conventions", *conventions, query=of_group, act=_try_convention)
     preview = {"kind": "body", "pattern": "$.order.lines[*].price"}
     scene.add("redaction", "redaction", broker.slug, query=preview)
     # Not one that runs: its page fetches itself anew all the time.
@@ -361,6 +367,14 @@ def _add_parked_messages(scene: Scene, broker: Broker, queue: str, names: list[s
         scene.add(f"parking-{state}", "parking", broker.slug, ended.pk)
     changed = died.change(broker, WorkState.DONE)
     scene.add("parked_messages-change", "parked_messages_change", broker.slug, changed.pk)
+
+
+def _try_convention(page: Page) -> None:
+    typed = {"Name": "shop", "Header that all its messages have": "x-src-queue"}
+    facts = {"Queue": "x-src-queue", "Exception type": "x-why | trace_type", "Id": "x-order"}
+    for label, text in (typed | facts).items():
+        page.get_by_label(label, exact=True).fill(text)
+    press("Try convention")(page)
 
 
 def _add_scheduled(scene: Scene, parked_message: ScheduledMessage) -> None:

@@ -67,6 +67,7 @@ def test_only_the_counter_changes_and_other_headers_keep_every_byte() -> None:
 @pytest.mark.parametrize("headers", [{}, {"x-death": []}, {"task": "a", "id": "b", "retries": 0}])
 def test_a_message_that_counts_nothing_stays_as_it_is(headers: dict[str, Any]) -> None:
     batch = ReplayBatch()
+    batch.conventions = ()
     assert make_sent(batch, build_properties(headers), b'{"retries": 3}') is None
 
 

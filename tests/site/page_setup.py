@@ -110,6 +110,7 @@ def pages(pair: Topology) -> dict[str, str]:
         "message_group": reverse("message_group", args=["test-broker", parked_message.group_id]),
         "merge_message_groups": reverse("merge_message_groups", args=["test-broker"]) + "?group=1",
         "redaction": reverse("redaction", args=["test-broker"]),
+        "client_conventions": reverse("client_conventions", args=["test-broker"]),
         "parking": reverse("parking", args=["test-broker", parking.pk]),
         "parked_messages_change": reverse(
             "parked_messages_change", args=["test-broker", change.pk]
@@ -166,6 +167,10 @@ def actions(pair: Topology) -> dict[str, str]:
             "parked_messages_change_cancel", args=["test-broker", 1]
         ),
         "redaction_rule_change": reverse("redaction_rule_change", args=["test-broker"]),
+        **{
+            f"client_convention_{name}": reverse(f"client_convention_{name}", args=["test-broker"])
+            for name in ("save", "delete", "import")
+        },
         "park": reverse("park", args=["test-broker"]),
         "parking_cancel": reverse("parking_cancel", args=["test-broker", 1]),
         "watch": reverse("watch", args=["test-broker"]),

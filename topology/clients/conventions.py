@@ -31,6 +31,15 @@ LIBRARIES = (
     *("faststream", "hutch", "broadway", "common"),
 )
 _TABLES = frozenset({"name", "source", "known_by", "facts", "restart", "envelope", "note"})
+# Facts that are no texts, each with the forms that it can have; the first is that of no form.
+_FORMS_OF = {
+    "attempt": ("number", "failures"),
+    "attempts": ("number", "failures"),
+    "failed_at": ("time",),
+}
+_NO_TEXTS = frozenset(form for forms in _FORMS_OF.values() for form in forms)
+TEXT_FORMS = tuple(form for form in FORMS if form not in _NO_TEXTS)
+_SHOWN_CHARACTERS = 60
 
 
 class ConventionError(ValueError):
@@ -93,16 +102,17 @@ def parse_convention(text: str) -> Convention:
     """A convention from its TOML. Raises ConventionError."""
     try:
         read = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConventionError(f"This is not TOML: {error}.") from error
     if unknown := sorted(read.keys() - _TABLES):
-        raise ConventionError(f"“{unknown[0]}” is not a part of a convention.")
+        raise ConventionError(f"“{_shorten(unknown[0])}” is not a part of a convention.")
     name = read.get("name")
     if not isinstance(name, str) or not name.strip():
         raise ConventionError("Enter the name of the client library as `name`.")
     facts = _read_table(read, "facts")
     if unknown := sorted(facts.keys() - set(FACTS)):
-        raise ConventionError(f"“{unknown[0]}” is not a fact. Facts are: {', '.join(FACTS)}.")
+        facts_are = f"Facts are: {', '.join(FACTS)}."
+        raise ConventionError(f"“{_shorten(unknown[0])}” is not a fact. {facts_are}")
     restart = _read_table(read, "restart")
     known_by = read.get("known_by", [])
     if not isinstance(known_by, list):
@@ -111,7 +121,9 @@ def parse_convention(text: str) -> Convention:
         name=name.strip(),
         source=str(read.get("source", "")),
         known_by=tuple(_read_pointers(one) for one in known_by),
-        facts={fact: tuple(map(_read_fact, _as_list(facts[fact]))) for fact in facts},
+        facts={
+            fact: tuple(read_fact(fact, one) for one in _as_list(facts[fact])) for fact in facts
+        },
         restart=Restart(
             *(_read_pointers(restart.get(part, [])) for part in ("remove", "zero", "returns"))
         ),
@@ -132,23 +144,32 @@ def _as_list(value: Any) -> Sequence[Any]:
 
 
 def _read_pointers(value: Any) -> tuple[Pointer, ...]:
-    return tuple(_read_pointer(one) for one in _as_list(value))
+    return tuple(read_pointer(one) for one in _as_list(value))
 
 
-def _read_pointer(text: Any) -> Pointer:
+def read_pointer(text: Any) -> Pointer:
+    """The steps of a JSON Pointer into a message. Raises ConventionError."""
     pointer = parse_pointer(text) if isinstance(text, str) else None
     if pointer is None:
         roots = ", ".join(f"`/{root}`" for root in ROOTS)
-        raise ConventionError(f"“{text}” is not a pointer. Pointers begin with {roots}.")
+        raise ConventionError(f"“{_shorten(text)}” is not a pointer. Pointers begin with {roots}.")
     return pointer
 
 
-def _read_fact(text: Any) -> Fact:
+def read_fact(fact: str, text: Any) -> Fact:
+    """Where this fact is, by a pointer with or without `| form`. Raises ConventionError."""
     place, _, form = text.partition("|") if isinstance(text, str) else (text, "", "")
-    form = form.strip() or "text"
-    if form not in FORMS:
-        raise ConventionError(f"“{form}” is not a form. Forms are: {', '.join(FORMS)}.")
-    return Fact(_read_pointer(place.strip() if isinstance(place, str) else place), form)
+    known = _FORMS_OF.get(fact, TEXT_FORMS)
+    form = form.strip() or (known[0] if fact in _FORMS_OF else "text")
+    if form not in known:
+        forms_are = f"Forms of {fact} are: {', '.join(known)}."
+        raise ConventionError(f"“{_shorten(form)}” is not a form. {forms_are}")
+    return Fact(read_pointer(place.strip() if isinstance(place, str) else place), form)
+
+
+def _shorten(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _read_envelope(read: Mapping[str, Any]) -> Envelope | None:
@@ -160,7 +181,7 @@ def _read_envelope(read: Mapping[str, Any]) -> Envelope | None:
         raise ConventionError("The encoding of an envelope is `text` or `base64`.")
     properties = table.get("properties")
     return Envelope(
-        _read_pointer(table.get("body")),
+        read_pointer(table.get("body")),
         encoding,
-        None if properties is None else _read_pointer(properties),
+        None if properties is None else read_pointer(properties),
     )

@@ -63,9 +63,9 @@ def describe(
     return Description((library or common).name, **stated)
 
 
-def describe_message(message: Message) -> Description | None:
+def describe_message(message: Message, own: Sequence[Convention] = ()) -> Description | None:
     """What its library wrote into this message."""
-    return describe(message.headers, message.body, message.routing_key)
+    return describe(message.headers, message.body, message.routing_key, own)
 
 
 def find_library(parts: Parts, own: Sequence[Convention] = ()) -> Convention | None:

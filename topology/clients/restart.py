@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,10 +32,10 @@ class Restarted:
     edits: tuple[Edit, ...]
 
 
-def explain_return(headers: Mapping[str, Any]) -> str:
+def explain_return(headers: Mapping[str, Any], own: Sequence[Convention] = ()) -> str:
     """Why its library fails a message before the application sees it; "" where it does not."""
     parts = Parts(headers, b"", "")
-    library = find_library(parts)
+    library = find_library(parts, own)
     if library is None or all(parts.get(one) is None for one in library.restart.returns):
         return ""
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from topology.models.audit_entry import AuditEntry
 from topology.models.broker import Broker, Palette
+from topology.models.client_convention import ClientConvention
 from topology.models.drift import Drift
 from topology.models.finding import FindingMute, FindingPeriod
 from topology.models.grant import Grant, Role

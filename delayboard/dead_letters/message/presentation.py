@@ -10,6 +10,7 @@ from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.dead_letters.replay.check.targets import Target, find_default_target
 from delayboard.dead_letters.replay.edit_headers import HeaderRow, make_header_rows
+from topology.clients.conventions import Convention
 from topology.clients.describe import describe_message
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
 from topology.definitions import Definitions
@@ -51,10 +52,12 @@ def show(
     redaction: Redaction = NOTHING,
     forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
+    own: Sequence[Convention] = (),
 ) -> Shown:
     """`queue` is the message's queue; `onward` describes its further path without any action.
 
     `forwarders` are at work at the broker; `now_ms` is now in UTC, for the headers that they read.
+    `own` are the conventions of the broker's client libraries.
     """
     walked = (
         trace_remaining_route(
@@ -71,7 +74,10 @@ def show(
     return Shown(
         peeked_message=peeked_message,
         target=find_default_target(
-            peeked_message.history, found, delay_queues, describe_message(peeked_message.message)
+            peeked_message.history,
+            found,
+            delay_queues,
+            describe_message(peeked_message.message, own),
         ),
         onward=onward(walked) if walked else "",
         **_content(peeked_message.message, redaction),

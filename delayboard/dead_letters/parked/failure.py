@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from analytics.events import clean
 from delayboard.dead_letters.parked.placeholders import put_placeholders
+from topology.clients.conventions import Convention
 from topology.clients.describe import Description, describe_message
 from topology.clients.forms import name_of_type
 from topology.deaths import History
@@ -49,10 +51,15 @@ class Failure:
 _failure = lru_cache(maxsize=256)(Failure)
 
 
-def failure_of(message: Message, history: History, queue: str) -> Failure:
+def failure_of(
+    message: Message, history: History, queue: str, own: Sequence[Convention] = ()
+) -> Failure:
     """Of the first death that was no expiry, else what its consumer wrote when it published it on
-    (the reason is REPUBLISHED), else of the first expiry. The message is in `queue`."""
-    read = describe_message(message) or Description("")
+    (the reason is REPUBLISHED), else of the first expiry.
+
+    The message is in `queue`; `own` are the client conventions of its broker.
+    """
+    read = describe_message(message, own) or Description("")
     death = history.first_failure
     is_republished = death is None and read.is_of_failure
     parked_from = "" if death is not None or (is_republished and read.queue) else fit_column(queue)

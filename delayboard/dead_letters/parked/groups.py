@@ -17,6 +17,7 @@ from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from topology.database.paging import row_number
 from topology.models import Broker
+from topology.models.client_convention import read_conventions
 from topology.redaction import NOTHING, Redaction
 
 PAGE = 50
@@ -159,9 +160,10 @@ def seen_in(
 ) -> list[Seen]:
     """The groups of what a peek of `queue` showed, as `rules` let them be seen, the largest
     first."""
+    own = read_conventions(broker)
     places: dict[Failure, list[int]] = {}
     for place, one in enumerate(peeked, start=1):
-        places.setdefault(failure_of(one.message, one.history, queue), []).append(place)
+        places.setdefault(failure_of(one.message, one.history, queue, own), []).append(place)
     fingerprints = [failure.fingerprint for failure in places]
     rows = MessageGroup.objects.filter(broker=broker, fingerprint__in=fingerprints)
     causes = {group.fingerprint: group for group in rows.select_related("merged_into")}
@@ -206,6 +208,13 @@ def _in_words(numbers: Mapping[str, int]) -> list[tuple[str, str, int]]:
         for state in ParkedState
         if numbers[state.value] or state == ParkedState.PARKED
     ]
+
+
+def newest_parked(group: MessageGroup) -> ParkedMessage | None:
+    """Its newest message that can be replayed."""
+    parked = ParkedMessage.objects.filter(state=ParkedState.PARKED).select_related("broker")
+    rows = (parked.filter(group=pk).order_by("-pk").first() for pk in group.member_ids)
+    return max((row for row in rows if row is not None), key=lambda row: row.pk, default=None)
 
 
 def newest_of(group: MessageGroup) -> int:

@@ -66,7 +66,8 @@ def hidden_columns(rules: Redaction) -> frozenset[str]:
 
 def _hides_fact(rules: Redaction, fact: str) -> bool:
     """Whether a rule redacts any place where a library may state it."""
-    places = (one.pointer for each in built_in() for one in each.facts.get(fact, ()))
+    places = [one.pointer for each in built_in() for one in each.facts.get(fact, ())]
+    places += [pointer for name, pointer in rules.own_places if name == fact]
     return any(
         any(map(rules.hides_header, steps))
         if root == "headers"

@@ -18,9 +18,11 @@ from django.db.models.functions import Greatest, Least
 from delayboard.dead_letters.parked.failure import Failure, failure_of, fit_column
 from delayboard.dead_letters.parked.signals import replayed_messages_returned
 from delayboard.models import Body, GroupHour, MessageGroup, ParkedMessage, ParkedState, ParkSession
+from topology.clients.conventions import Convention
 from topology.deaths import read_history
 from topology.message import REPLAY_HEADER, Message, Properties
 from topology.models import Broker
+from topology.models.client_convention import read_conventions
 
 # A header can claim more than a column holds.
 MOST_DEATHS = 2**31 - 1
@@ -59,13 +61,13 @@ class Prepared(NamedTuple):
         return at if at is not None and FIRST_YEAR <= at <= now + AHEAD else None
 
 
-def prepare(message: Message, queue: str) -> Prepared:
+def prepare(message: Message, queue: str, own: Sequence[Convention] = ()) -> Prepared:
     """Pure: never fails, whatever the message of `queue` holds."""
     history = read_history(message.headers)
     first = history.first_failure or next(iter(history.deaths), None)
     return Prepared(
         message,
-        failure_of(message, history, queue),
+        failure_of(message, history, queue, own),
         hashlib.sha256(message.body).hexdigest(),
         message.content_id,
         min(history.total, MOST_DEATHS),
@@ -83,7 +85,8 @@ def put(
     by: Any = None,
 ) -> list[ParkedMessage]:
     """Write messages of `queue`, in order, in the caller's transaction."""
-    prepared = [prepare(message, queue) for message in messages]
+    own = read_conventions(broker)
+    prepared = [prepare(message, queue, own) for message in messages]
     keys = put_prepared(broker, queue, prepared, at=at, session=session, by=by)
     return list(ParkedMessage.objects.filter(pk__in=keys).order_by("pk"))
 

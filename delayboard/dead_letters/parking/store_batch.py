@@ -20,6 +20,7 @@ from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parking import repeats
 from delayboard.models import Body, ParkedMessage, Parking, ParkSession
 from topology.message import REPLAY_HEADER, Message
+from topology.models.client_convention import read_conventions
 
 # So long a batch is tried again with its messages held, before they are given back.
 HOLD_SECONDS = 5.0
@@ -81,7 +82,8 @@ class ParkingWriter:
 
         Raises db.Error.
         """
-        prepared = [store.prepare(message, self.session.queue) for message in messages]
+        own = read_conventions(self.session.broker_id)
+        prepared = [store.prepare(message, self.session.queue, own) for message in messages]
         try:
             parked_messages, again = self._commit(prepared, handles)
         except IntegrityError:

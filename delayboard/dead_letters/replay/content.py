@@ -96,7 +96,8 @@ def make_sent(
     batch: ReplayBatch, properties: Properties, body: bytes
 ) -> tuple[Properties, bytes] | None:
     """What the options of the batch make of a message; None for the message as it is."""
-    unwrapped = unwrap(properties, body) if batch.unwraps else None
+    own = batch.conventions
+    unwrapped = unwrap(properties, body, own) if batch.unwraps else None
     properties, body = unwrapped or (properties, body)
-    reset = None if batch.keep_counters else reset_counters(properties, body)
+    reset = None if batch.keep_counters else reset_counters(properties, body, own)
     return unwrapped if reset is None else (reset.properties, reset.body)

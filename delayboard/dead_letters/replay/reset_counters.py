@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import edit_properties, read_properties
+from topology.clients.conventions import Convention
 from topology.clients.describe import find_library
 from topology.clients.parts import Parts
 from topology.clients.restart import Edit, restart
@@ -21,12 +23,14 @@ class Reset(NamedTuple):
     edits: tuple[Edit, ...]
 
 
-def reset_counters(properties: Properties, body: bytes) -> Reset | None:
+def reset_counters(
+    properties: Properties, body: bytes, own: Sequence[Convention] = ()
+) -> Reset | None:
     """None where nothing counts, or where the properties cannot be edited.
 
     Headers that do not change keep every byte.
     """
-    library = find_library(Parts(properties.headers, body, ""))
+    library = find_library(Parts(properties.headers, body, ""), own)
     if library is None or properties.problems:
         return None
     done = restart(library, properties.headers, body)

@@ -44,11 +44,11 @@ def read_resets(batch: ReplayBatch, rules: Redaction) -> Resets | None:
         return None
     properties, body = read_properties(bytes(found[0])), bytes(found[1])
     if batch.unwraps:
-        properties, body = unwrap(properties, body) or (properties, body)
-    reset = reset_counters(properties, body)
+        properties, body = unwrap(properties, body, batch.conventions) or (properties, body)
+    reset = reset_counters(properties, body, batch.conventions)
     if reset is None:
         return None
-    read = describe(properties.headers, body)
+    read = describe(properties.headers, body, own=batch.conventions)
     return Resets(
         reset.library,
         read.attempt if read else None,

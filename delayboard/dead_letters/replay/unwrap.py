@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import build_properties
+from topology.clients.conventions import Convention
 from topology.clients.describe import find_library
 from topology.clients.parts import Parts
 from topology.clients.restart import open_envelope
@@ -25,13 +26,15 @@ _TEXTS = {
 _NUMBERS = {"DeliveryMode": ("delivery_mode", 2), "Priority": ("priority", 255)}
 
 
-def unwrap(properties: Properties, body: bytes) -> tuple[Properties, bytes] | None:
+def unwrap(
+    properties: Properties, body: bytes, own: Sequence[Convention] = ()
+) -> tuple[Properties, bytes] | None:
     """None where the body is no envelope of a known library, or cannot be read.
 
     Without properties in the envelope the message keeps those that it has. An expiration and a user
     id are not taken over: the one is over, and RabbitMQ refuses the other.
     """
-    library = find_library(Parts(properties.headers, body, ""))
+    library = find_library(Parts(properties.headers, body, ""), own)
     opened = open_envelope(library, body) if library is not None else None
     if opened is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +15,7 @@ import orjson
 
 from analytics.events import clean
 from delayboard.dead_letters.search.query import LONGEST_VALUE, number_of
+from topology.clients.conventions import Convention
 from topology.clients.describe import describe
 from topology.content.bodies import unpack
 from topology.content.text import fold
@@ -45,7 +46,7 @@ class Content:
     fields: tuple[FieldValue, ...] = field(default_factory=tuple)
 
 
-def read(properties: Properties, body: bytes) -> Content:
+def read(properties: Properties, body: bytes, own: Sequence[Convention] = ()) -> Content:
     """Of a message, or of one of whose body only the first JSON_BYTES + 1 are known.
 
     A body that gzip or deflate packed counts as what was packed.
@@ -58,7 +59,7 @@ def read(properties: Properties, body: bytes) -> Content:
     values = _values("body", document)
     room = MOST_FIELDS - len(headers)
     fields = headers + [value for value, _ in zip(values, range(room), strict=False)]
-    described = describe(properties.headers, body)
+    described = describe(properties.headers, body, own=own)
     # Operators have the id that their library logs, which is often not that of AMQP.
     own_id = (described.message_id if described else None) or properties.message_id or ""
     stated = [properties.message_id, properties.correlation_id, properties.type]

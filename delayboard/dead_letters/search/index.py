@@ -17,6 +17,7 @@ from delayboard.models.background_task import Beat
 from topology.broker.properties.read import read_properties
 from topology.database.optional_writes import try_write
 from topology.models import Broker
+from topology.models.client_convention import read_conventions
 
 # A step holds SQLite's one write lock, for about 30 ms; after it others write.
 STEP = 200
@@ -114,9 +115,12 @@ def contents_of(ids: Collection[int]) -> dict[int, Content]:
     """What is indexed of these messages."""
     body = Substr("body__data", 1, JSON_BYTES + 1)
     rows = ParkedMessage.objects.filter(pk__in=ids).order_by("pk")
+    brokers = set(rows.order_by().values_list("broker", flat=True).distinct())
+    own = {broker: read_conventions(broker) for broker in brokers}
+    columns = rows.values_list("pk", "broker", "properties", body)
     return {
-        pk: read(read_properties(bytes(properties)), bytes(data or b""))
-        for pk, properties, data in rows.values_list("pk", "properties", body).iterator(50)
+        pk: read(read_properties(bytes(properties)), bytes(data or b""), own[broker])
+        for pk, broker, properties, data in columns.iterator(50)
     }
 
 

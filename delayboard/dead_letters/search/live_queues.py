@@ -12,8 +12,10 @@ from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.dead_letters.search.content import read
 from delayboard.models import DeadLetterQueue
 from topology.broker.errors import BrokerError
+from topology.clients.conventions import Convention
 from topology.content.text import fold
 from topology.models import Broker
+from topology.models.client_convention import read_conventions
 from topology.redaction import Redaction
 from topology.snapshot import Snapshot
 
@@ -87,16 +89,19 @@ def _search(
         seen = peek.peek_queue(broker, queue, snapshot)
     except BrokerError as error:
         return SearchedQueue(name, problem=str(error))
+    own = read_conventions(broker)
     matches = (
         Match(position, one)
         for position, one in enumerate(seen.peeked_messages, 1)
-        if _fits(one, words, rules)
+        if _fits(one, words, rules, own)
     )
     return SearchedQueue(name, len(seen.peeked_messages), seen.more, tuple(matches))
 
 
-def _fits(one: PeekedMessage, words: Sequence[str], rules: Redaction) -> bool:
+def _fits(
+    one: PeekedMessage, words: Sequence[str], rules: Redaction, own: Sequence[Convention]
+) -> bool:
     """Whether what the rules show of it contains each word."""
     shown = rules.message(one.message)
-    text = read(shown.properties, rules.body(one.message.body)).text
+    text = read(shown.properties, rules.body(one.message.body), own).text
     return all(word in text for word in words)

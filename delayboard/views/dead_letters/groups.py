@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -13,14 +14,17 @@ from delayboard.dead_letters.message.group_example import example
 from delayboard.dead_letters.parked import group_trend, groups
 from delayboard.dead_letters.parked.group_note import NoteError, owners, write
 from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
-from delayboard.dead_letters.parked.redact_cause import seen_group
+from delayboard.dead_letters.parked.redact_cause import hides_history, seen_group
+from delayboard.dead_letters.replay.check.message_checker import check_default
+from delayboard.dead_letters.replay.check.targets import UNKNOWN_TARGET
 from delayboard.models import MessageGroup
 from delayboard.models.replay import Order
 from delayboard.views.show_refusal import show_refusal
-from topology import access, redaction
+from topology import access, redaction, snapshots
 from topology.content.text import count_of
 from topology.database import paging
 from topology.models import Broker, Role
+from topology.redaction import Redaction
 
 
 @require_safe
@@ -52,8 +56,27 @@ def message_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse
         "owners": owners(broker),
         "newest": newest,
         "example": example(newest, rules) if may_operate else None,
+        **_target(counted, rules),
     }
     return render(request, "delayboard/message_group.html", context)
+
+
+def _target(group: MessageGroup, rules: Redaction) -> dict[str, Any]:
+    """Where a replay sends the newest parked message, `no_target` why it cannot send it.
+
+    Without a broker's answer the origin that the group recorded decides.
+    """
+    row = groups.newest_parked(group)
+    if row is None or hides_history(rules):
+        return {}
+    snapshot = snapshots.fresh(row.broker).snapshot
+    if snapshot is None:
+        is_known = group.redirect or group.died_in or group.exchange or group.routing_key
+        return {"no_target": "" if is_known else UNKNOWN_TARGET}
+    target = check_default(row, snapshot)
+    if target.has_target:
+        return {"target": target}
+    return {"no_target": target.verdict, "is_origin_unknown": target.verdict == UNKNOWN_TARGET}
 
 
 @require_POST

@@ -16,12 +16,12 @@ from delayboard.dead_letters.message.path import MOST_DEATHS, path_diagram
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.parked.redact_cause import seen_parked_message
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.replay.batch.options import DEFAULTS
-from delayboard.dead_letters.replay.check.message_checker import MessageChecker
+from delayboard.dead_letters.replay.check.message_checker import check_default
 from delayboard.models import ParkedMessage
 from topology import access, audit, redaction, snapshots
 from topology.clients.describe import describe
 from topology.models import Broker, Role
+from topology.models.client_convention import read_conventions
 from topology.snapshots import Latest
 
 
@@ -39,7 +39,10 @@ def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
         "row": seen_parked_message(row, rules),
         "shown": shown,
         "client": describe(
-            rules.headers(row.message.headers), rules.body(row.message.body), row.routing_key
+            rules.headers(row.message.headers),
+            rules.body(row.message.body),
+            row.routing_key,
+            read_conventions(broker),
         ),
         "latest": known,
         "steps": build_history(
@@ -98,8 +101,4 @@ def _replay(row: ParkedMessage, known: Latest) -> dict[str, Any]:
     """Where a replay would go and what would become of it; nothing while that is unknown."""
     if known.snapshot is None:
         return {}
-    checker = MessageChecker(row.broker, DEFAULTS, known.snapshot)
-    return {
-        "is_checked": True,
-        "checked": checker.check_message(row.group_id, row.queue, bytes(row.properties), row.pk),
-    }
+    return {"is_checked": True, "checked": check_default(row, known.snapshot)}

@@ -25,6 +25,7 @@ from topology import access, audit, redaction, snapshots
 from topology.broker.errors import BrokerError
 from topology.definitions import Queue
 from topology.models import Broker, Role
+from topology.models.client_convention import read_conventions
 from topology.operations.queue_reports import replace_peeked
 from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
@@ -98,7 +99,7 @@ def _peek(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -> 
     waits = find_delay_queues(broker)
     index = Index(known.snapshot.definitions.without_taps())
     version = known.snapshot.version_tuple
-    rules = redaction.rules_for(request.user, broker)
+    rules, own = redaction.rules_for(request.user, broker), read_conventions(broker)
     forwarders, now_ms = forwarders_at(broker), time.time_ns() // 1_000_000
     shown: list[Shown] = [
         show(
@@ -110,6 +111,7 @@ def _peek(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -> 
             redaction=rules,
             forwarders=forwarders,
             now_ms=now_ms,
+            own=own,
         )
         for peeked_message in seen.peeked_messages
     ]

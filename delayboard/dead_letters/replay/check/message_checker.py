@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from analytics.events import clean
 from delayboard.dead_letters.parked.failure import LONGEST
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.items import CheckedTarget, FrozenItem
-from delayboard.dead_letters.replay.batch.options import Options, find_target_problems
+from delayboard.dead_letters.replay.batch.options import DEFAULTS, Options, find_target_problems
 from delayboard.dead_letters.replay.batch.selection import SelectedMessage
 from delayboard.dead_letters.replay.check.route_checker import RouteChecker
 from delayboard.dead_letters.replay.check.targets import Destination, Target, Targets
@@ -21,9 +21,11 @@ from delayboard.models import ParkedMessage
 from topology import snapshots
 from topology.broker.failures import explain_timeout
 from topology.broker.properties.read import read_properties
+from topology.clients.conventions import Convention
 from topology.clients.restart import explain_return
 from topology.message import Properties
 from topology.models import Broker
+from topology.models.client_convention import read_conventions
 from topology.operations.topology_rows import forwarders_at
 from topology.snapshot import Snapshot
 
@@ -80,9 +82,18 @@ def poll_broker(broker: Broker, *, is_late_good: bool = False) -> BrokerState:
 
 
 class MessageChecker:
-    """Checks the messages of one batch. Raises OptionError where the options fit none of them."""
+    """Checks the messages of one batch. Raises OptionError where the options fit none of them.
 
-    def __init__(self, broker: Broker, options: Options, snapshot: Snapshot) -> None:
+    `own` are the client conventions, by default those in force at the broker.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: Options,
+        snapshot: Snapshot,
+        own: Sequence[Convention] | None = None,
+    ) -> None:
         self._routes = RouteChecker(
             snapshot.definitions,
             snapshot.consumed,
@@ -92,7 +103,8 @@ class MessageChecker:
             most_replays=options.most_replays,
             limited=find_limited_queues(snapshot),
         )
-        self._targets = Targets(broker, options, self._routes.index)
+        self._own = read_conventions(broker) if own is None else own
+        self._targets = Targets(broker, options, self._routes.index, self._own)
         self._include_repeats = options.include_repeats
         self._keeps_counters = options.keep_counters
         self._unwraps = options.unwraps
@@ -138,12 +150,19 @@ class MessageChecker:
         if find_target_problems(target.exchange, target.routing_key):
             return _make_target(None, make_refused(IMPOSSIBLE))
         verdict = self._routes.check(target, queue, properties, aim.route)
-        if self._keeps_counters and verdict.is_good and (why := explain_return(properties.headers)):
-            verdict = replace(verdict, is_good=False, sentence=why, ending="loops")
+        returned = explain_return(properties.headers, self._own) if self._keeps_counters else ""
+        if returned and verdict.is_good:
+            verdict = replace(verdict, is_good=False, sentence=returned, ending="loops")
         elif aim.envelope and verdict.is_good:
             why = (CLOSED if self._unwraps else ENVELOPE).format(library=aim.envelope)
             verdict = replace(verdict, is_good=False, sentence=why, ending="envelope")
         return _make_target(target, verdict)
+
+
+def check_default(row: ParkedMessage, snapshot: Snapshot) -> CheckedTarget:
+    """The default target of one parked message."""
+    checker = MessageChecker(row.broker, DEFAULTS, snapshot)
+    return checker.check_message(row.group_id, row.queue, bytes(row.properties), row.pk)
 
 
 def _make_target(target: Target | None, verdict: Verdict) -> CheckedTarget:

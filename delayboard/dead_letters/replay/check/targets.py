@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from delayboard.dead_letters.replay.batch.options import OptionError, Options, read_batch_options
 from delayboard.dead_letters.replay.unwrap import unwrap
 from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
+from topology.clients.conventions import Convention
 from topology.clients.describe import Description, describe, find_library
 from topology.clients.parts import Parts
 from topology.deaths import Death, History, read_history
@@ -58,13 +59,15 @@ def find_delay_queues(broker: Broker) -> set[str]:
 
 
 class Targets:
-    """Chooses the target of message after message in one vhost.
+    """Chooses the target of message after message in one vhost, by its client conventions `own`.
 
     Raises OptionError where the options fit no message: the delay is not on offer, or leads
     nowhere.
     """
 
-    def __init__(self, broker: Broker, options: Options, index: Index) -> None:
+    def __init__(
+        self, broker: Broker, options: Options, index: Index, own: Sequence[Convention] = ()
+    ) -> None:
         self._options = options
         self._index = index
         self._delay: Delay | None = None
@@ -77,6 +80,7 @@ class Targets:
             self._redirects = read_redirects(broker)
         if options.mode != TargetMode.TYPED:
             self._waits = find_delay_queues(broker)
+        self._own = own
         self._known: dict[tuple[str, str, str], Destination] = {}
 
     @cached_property
@@ -105,10 +109,10 @@ class Targets:
         history = read_history(headers)
         if history.first_failure is None:
             body, key = read_rest()
-            read = describe(headers, body, key)
+            read = describe(headers, body, key, self._own)
             if read is not None and read.is_of_failure:
-                library = find_library(Parts(headers, body, key))
-                opened = unwrap(Properties(headers=headers), body)
+                library = find_library(Parts(headers, body, key), self._own)
+                opened = unwrap(Properties(headers=headers), body, self._own)
                 return self._find_stated(read)._replace(
                     envelope=read.library if library is not None and library.envelope else "",
                     inside=opened[0] if opened else None,

@@ -130,7 +130,7 @@ def _describe_limit(options: Options) -> str:
 def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     """What was frozen stays; targets and verdicts are made again, at once if these are few."""
     found = poll_broker(batch.broker, is_late_good=True)
-    checker = MessageChecker(batch.broker, options, found.snapshot)
+    checker = MessageChecker(batch.broker, options, found.snapshot, batch.conventions)
     edits = _read_edits(batch)
     is_small = batch.selected <= AT_ONCE
     items = read_items(batch, 0, AT_ONCE) if is_small else []

@@ -171,7 +171,8 @@ def _refuse_hidden(
 def _make_checker(batch: ReplayBatch) -> MessageChecker:
     try:
         snapshot = poll_broker(batch.broker).snapshot
-        return MessageChecker(batch.broker, read_batch_options(batch), snapshot)
+        options = read_batch_options(batch)
+        return MessageChecker(batch.broker, options, snapshot, batch.conventions)
     except (BatchError, OptionError) as error:
         raise EditError({"": str(error)}) from error
 

@@ -148,7 +148,8 @@ class _Preparing:
 
     def _make_checker(self) -> MessageChecker:
         self.seen = poll_broker(self.batch.broker)
-        return MessageChecker(self.batch.broker, read_batch_options(self.batch), self.seen.snapshot)
+        batch, snapshot = self.batch, self.seen.snapshot
+        return MessageChecker(batch.broker, read_batch_options(batch), snapshot, batch.conventions)
 
     def _pulse(self) -> None:
         """Between chunks. Raises Ending when the worker ends, Stopped when it was cancelled."""
