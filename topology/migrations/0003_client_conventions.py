@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("topology", "0001_initial"),
+        ("topology", "0002_no_new_stream_taps"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
