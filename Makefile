@@ -89,15 +89,20 @@ format: $(DEV_STAMP) ## format and sort imports
 	$(BIN)/ruff format .
 	$(BIN)/djade --target-version 5.2 $(templates)
 
+.PHONY: wheel
+wheel: $(RUN_STAMP) ## build the package for pip into dist/
+	@rm -rf dist
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+
 .PHONY: lock
 lock: ## compile the requirements anew (newest allowed versions)
 	@$(PYTHON) -m venv var/lock
 	var/lock/bin/pip install --quiet uv
 	compile() { var/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header "$$@"; }
 	export UV_SYSTEM_CERTS=1
-	compile requirements.in -o requirements.txt
-	compile requirements-spark-connect.in -o requirements-spark-connect.txt
-	compile requirements-dev.in -o requirements-dev.txt
+	compile pyproject.toml --extra postgres --extra spark -o requirements.txt
+	compile pyproject.toml --extra spark-connect -c requirements.txt -o requirements-spark-connect.txt
+	compile requirements-dev.in pyproject.toml --extra postgres --extra spark -o requirements-dev.txt
 	echo pip | compile --no-annotate - -o requirements-pip.txt
 	rm -rf var/lock
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any, TypeAlias
@@ -41,6 +42,10 @@ PULSE_SECONDS = 0.5
 MOST_OUTPUT = 16_000
 # Ends the name of a step that was done during others.
 CONCURRENT = " (during other steps)"
+MISSING = (
+    "PySpark is not installed, so nothing is computed. Run “pip install 'delayboard[spark]'”, and "
+    "install Java 17 or newer."
+)
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_PDEATHSIG = 1
 
@@ -190,6 +195,8 @@ def run_module(
     module: str, arguments: Sequence[str], *, pulse: Pulse, job: JobReport | None = None
 ) -> None:
     """Run a module as a program that dies with us. Raises as `run_day` does."""
+    if not find_spec("pyspark"):
+        raise LaunchError(MISSING)
     job = job or JobReport()
     reading, writing = os.pipe()
     job.begin_step("Starting the job")

@@ -31,7 +31,12 @@ from delayboard.environment import (
 )
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-VAR = Path(os.environ.get("DELAYBOARD_VAR") or BASE_DIR / "var").resolve()
+# Else Delayboard was installed as a package.
+IS_CHECKOUT = (BASE_DIR / "manage.py").is_file()
+_DATA = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "delayboard"
+VAR = Path(
+    os.environ.get("DELAYBOARD_VAR") or (BASE_DIR / "var" if IS_CHECKOUT else _DATA)
+).resolve()
 EVENT_LOG = Path(os.environ.get("EVENT_LOG") or VAR / "log")
 if "://" in os.environ.get("EVENT_LOG", ""):
     raise refuse("EVENT_LOG", "Set a folder on a local disk, such as /var/lib/delayboard/log.")
@@ -141,7 +146,7 @@ ASGI_APPLICATION = "delayboard.asgi.application"
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [BASE_DIR / ("templates" if IS_CHECKOUT else "delayboard/templates")],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

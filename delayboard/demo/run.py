@@ -51,12 +51,12 @@ class Child:
     stop_seconds: float
 
 
-def children(python: str, manage: Path, port: int, *, with_traffic: bool) -> tuple[Child, ...]:
+def children(manage: Sequence[str], port: int, *, with_traffic: bool) -> tuple[Child, ...]:
     """Return the processes in the order in which they start; they stop in the reverse order."""
 
     def child(name: str, stop_seconds: float, *arguments: str) -> Child:
         # KILL and not TERM: a child busy in C code would outlive its parent by a long time.
-        command = ("setpriv", "--pdeathsig", "KILL", python, str(manage), *arguments)
+        command = ("setpriv", "--pdeathsig", "KILL", *manage, *arguments)
         return Child(name, command, stop_seconds)
 
     site = child("site", 3.0, "serve", "--port", str(port))

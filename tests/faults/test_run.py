@@ -79,9 +79,9 @@ def test_it_starts_everything_once_restarts_a_killed_worker_and_stops_all(tmp_pa
 
 
 def test_the_children_are_site_worker_and_with_a_broker_of_ours_traffic() -> None:
-    names = [child.name for child in children("python", Path("manage.py"), 1, with_traffic=True)]
+    names = [child.name for child in children(["python", "manage.py"], 1, with_traffic=True)]
     assert names == ["site", "worker", "traffic"]
-    own = [child.name for child in children("python", Path("manage.py"), 1, with_traffic=False)]
+    own = [child.name for child in children(["python", "manage.py"], 1, with_traffic=False)]
     assert own == ["site", "worker"]
 
 

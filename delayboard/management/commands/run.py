@@ -58,8 +58,10 @@ def run(own: BrokerUrls | None, port: int) -> None:
     """Start everything in order, watch it, and stop it again, whatever happens."""
     node = None if own else PrivateNode(settings.VAR / "broker", "delayboard")
     manage = Path(settings.BASE_DIR) / "manage.py"
+    # Without -P a package of the current folder could be taken for ours.
+    command = [str(manage)] if settings.IS_CHECKOUT else ["-P", "-m", "delayboard"]
     processes = ManagedProcesses(
-        node, children(sys.executable, manage, port, with_traffic=node is not None), port
+        node, children([sys.executable, *command], port, with_traffic=node is not None), port
     )
     try:
         if node is not None:
