@@ -36,13 +36,13 @@ def add_arguments(parser: CommandParser) -> None:
     one.add_argument("--group", type=int, metavar="ID", help="the parked messages of a group")
     one.add_argument("--query", metavar="TEXT", help="all messages that match a search")
     one.add_argument("--resume", type=int, metavar="N", help="start a draft, or resume")
-    one.add_argument("--pause", type=int, metavar="N")
+    one.add_argument("--pause", type=int, metavar="N", help="pause a replay")
     one.add_argument("--cancel", type=int, metavar="N", help="messages not yet begun stay parked")
     to = parser.add_argument_group(
         "target (by default the exchange and routing key of each message before it failed)"
     )
     to.add_argument("--to-exchange", metavar="X", help='with --key; "" is the default exchange')
-    to.add_argument("--key", metavar="K")
+    to.add_argument("--key", metavar="K", help="routing key of --to-exchange")
     to.add_argument("--through", metavar="TOPOLOGY", help="through its delay, with --delay")
     to.add_argument("--delay", metavar="10m", help=DURATION_HELP)
     how = parser.add_argument_group("how")

@@ -84,16 +84,6 @@ def test_the_reference_has_each_page_and_no_other() -> None:
     assert (pages - set(documented), set(documented) - pages) == (set(), set())
 
 
-def test_the_reference_has_each_command_and_no_other() -> None:
-    documented = re.findall(r"^\| `manage\.py (\w+)` \|", REFERENCE, re.MULTILINE)
-    own = {
-        name
-        for name, app in get_commands().items()
-        if app in ("analytics", "delayboard", "topology")
-    }
-    assert (own - set(documented), set(documented) - own) == (set(), set())
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)
 def test_no_document_has_a_command_that_is_gone(document: Path) -> None:
     named = set(re.findall(r"manage\.py ([a-z]\w+)", document.read_text()))

@@ -26,7 +26,9 @@ class Command(BoardCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("broker", help="the slug, as in its page's address")
         parser.add_argument("--q", default="", help="a search, such as reason:rejected")
-        parser.add_argument("--format", choices=sorted(FORMATS), default="jsonl")
+        parser.add_argument(
+            "--format", choices=sorted(FORMATS), default="jsonl", help="default: jsonl"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         broker = find_broker(options["broker"])

@@ -47,13 +47,13 @@ TEXTS = {
     "target": "destination, if the topology needs one",
     "broker": "broker slug, without a topology",
     "exchange": "empty for the default exchange",
-    "routing-key": "",
-    "content-type": "",
+    "routing-key": "of the message, without a topology",
+    "content-type": "such as application/json",
     "headers": "a JSON object",
     "expiration": f"message TTL. {DURATION_HELP}",
-    "message-id": "",
-    "correlation-id": "",
-    "type": "",
+    "message-id": "default: an id of Delayboard",
+    "correlation-id": "id of the request that the message answers",
+    "type": "kind of message, for its consumer",
 }
 
 
@@ -69,10 +69,15 @@ class Command(BoardCommand):
         for name, words in TEXTS.items():
             parser.add_argument(f"--{name}", default="", help=words)
         body = parser.add_mutually_exclusive_group()
-        body.add_argument("--body", default="")
+        body.add_argument("--body", default="", help="the body as text")
         body.add_argument("--body-file", help="a file with the bytes of the body, - for stdin")
         kinds = [kind for kind, _ in FORMATS]
-        parser.add_argument("--body-format", choices=kinds, default="text")
+        parser.add_argument(
+            "--body-format",
+            choices=kinds,
+            default="text",
+            help="how the body is read; default: text",
+        )
         parser.add_argument("--dry-run", action="store_true", help="only predict the route")
         parser.add_argument(
             "--wait", type=_read_duration, help=f"how long to wait for the arrival. {DURATION_HELP}"

@@ -39,9 +39,18 @@ class Command(BoardCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Addresses come from the environment too: a password in a command line is public."""
-        parser.add_argument("--broker", default=os.environ.get("BROKER", ""))
-        parser.add_argument("--management", default=os.environ.get("MANAGEMENT", ""))
-        parser.add_argument("--port", type=int, default=settings.SERVE_PORT)
+        parser.add_argument(
+            "--broker", default=os.environ.get("BROKER", ""), help="AMQP address of your own broker"
+        )
+        parser.add_argument(
+            "--management", default=os.environ.get("MANAGEMENT", ""), help="its management address"
+        )
+        parser.add_argument(
+            "--port",
+            type=int,
+            default=settings.SERVE_PORT,
+            help="of the site; default: PORT, else 8000",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Set up, then watch until Ctrl-C or SIGTERM. Raises CommandError in one sentence."""

@@ -48,13 +48,13 @@ class Command(BoardCommand):
         parser.add_argument(
             "--topology", default="", help="topology slug, as in the page's address"
         )
-        parser.add_argument("--destination", default="")
+        parser.add_argument("--destination", default="", help="queue or exchange after the delay")
         parser.add_argument(
             "--from", default="", help=f"start time. {MOMENT_HELP} Write --from=-1d with “=”."
         )
         parser.add_argument("--until", default="", help=f"end time (exclusive). {MOMENT_HELP}")
         parser.add_argument("--text", default="", help="text in ids, headers or body")
-        parser.add_argument("--overdue", action="store_true")
+        parser.add_argument("--overdue", action="store_true", help="only overdue messages")
         parser.add_argument(
             "--stuck", action="store_true", help="only due messages that RabbitMQ cannot route"
         )

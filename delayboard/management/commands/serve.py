@@ -17,8 +17,10 @@ class Command(BoardCommand):
     help = "Serve the site, WebSockets included."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--host", default="127.0.0.1")
-        parser.add_argument("--port", type=int, default=settings.SERVE_PORT)
+        parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+        parser.add_argument(
+            "--port", type=int, default=settings.SERVE_PORT, help="default: PORT, else 8000"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         # Whitenoise streams files synchronously, and Django warns for each one.

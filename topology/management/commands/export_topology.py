@@ -26,7 +26,9 @@ class Command(BoardCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("topology", help="the topology's slug, as in the page's address")
-        parser.add_argument("--format", choices=tuple(FORMATS), default="definitions")
+        parser.add_argument(
+            "--format", choices=tuple(FORMATS), default="definitions", help="default: definitions"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         topology = find_topology(options["topology"])

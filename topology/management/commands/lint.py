@@ -38,7 +38,12 @@ class Command(BoardCommand):
             "source", help="a file of definitions, - for standard input, or a broker's slug"
         )
         parser.add_argument("--vhost", help="check only this virtual host of the file")
-        parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text")
+        parser.add_argument(
+            "--format",
+            choices=("text", "json", "sarif", "github"),
+            default="text",
+            help="default: text",
+        )
         parser.add_argument(
             "--fail-on", choices=SEVERITIES, default="cost", help="lowest severity that fails"
         )

@@ -32,13 +32,21 @@ class Command(BoardCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("broker", help="the broker's slug, as in the page's address")
         parser.add_argument("exchange", help='"" is the default exchange')
-        parser.add_argument("routing_key")
+        parser.add_argument("routing_key", help="of the message")
         parser.add_argument(
             "--headers", default="{}", help="a JSON object; CC and BCC affect the route"
         )
         parser.add_argument("--expiration", help="the message's own TTL in milliseconds")
-        parser.add_argument("--rejecting", action="append", default=[], metavar="QUEUE")
-        parser.add_argument("--without-consumers", action="store_true")
+        parser.add_argument(
+            "--rejecting",
+            action="append",
+            default=[],
+            metavar="QUEUE",
+            help="queue whose consumer rejects the message; can be repeated",
+        )
+        parser.add_argument(
+            "--without-consumers", action="store_true", help="as if no queue had a consumer"
+        )
         parser.add_argument("--json", action="store_true", help="times in milliseconds")
 
     def handle(self, *args: Any, **options: Any) -> None:
