@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,12 +16,11 @@ from uuid import uuid4
 from django.conf import settings
 
 from analytics import disk, launch, nightly
-from analytics.importing.move_into_log import publish
 from analytics.importing.refused import Refused
 from analytics.importing.sources import Format, find
 from analytics.importing.staging import Staged, stage
 from analytics.importing.trace_lines import TraceScope
-from analytics.log import IMPORT_LOCK, LogError, take_lock
+from analytics.log import IMPORT_LOCK, LogError, make_folder, sync_folder, take_lock
 from analytics.models.run import RunState
 from analytics.recorder.firehose.traces import Watched
 from topology import snapshots
@@ -92,7 +93,7 @@ def import_files(
                 staged = stage(sources, work, scope)
                 _refuse_without_room(work, staged)
                 summary = _run(log, work, staged, progress)
-                by_day = _run_dry(work / "out") if is_dry else _publish(work / "out", log)
+                by_day = _run_dry(work / "out") if is_dry else _move_into_log(work / "out", log)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise LogError(
@@ -173,8 +174,34 @@ def _run(log: Path, work: Path, staged: Staged, progress: Progress) -> Mapping[s
         raise Refused(f"{staged.name_of(place)} {why}") from error
 
 
-def _publish(out: Path, log: Path) -> dict[date, int]:
-    return publish(out, log, uuid4().hex[:12])
+def _move_into_log(out: Path, log: Path) -> dict[date, int]:
+    """Move `out/date=…/hour=…/*.txt` to the hours of the log, oldest first; lines by day.
+
+    Each file is moved whole and on disk, or not at all: both lie on one file system. A crash in
+    between leaves some of the hours in the log and none of the others. Raises OSError.
+    """
+    name = uuid4().hex[:12]
+    added: Counter[date] = Counter()
+    for hour in sorted(out.glob("date=*/hour=*")):
+        day = hour.parent.name
+        folder = log / day / hour.name
+        make_folder(folder)
+        for number, part in enumerate(sorted(hour.glob("*.txt")), start=1):
+            added[date.fromisoformat(day.removeprefix("date="))] += _settle(part)
+            part.rename(folder / f"import.{name}-{number}.jsonl")
+        sync_folder(folder)
+    return dict(added)
+
+
+def _settle(part: Path) -> int:
+    """Get the file to disk; its lines."""
+    part.chmod(0o640)
+    lines = 0
+    with part.open("rb") as file:
+        while piece := file.read(1024 * 1024):
+            lines += piece.count(b"\n")
+        os.fsync(file)
+    return lines
 
 
 def _run_dry(out: Path) -> dict[date, int]:

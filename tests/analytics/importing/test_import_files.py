@@ -21,7 +21,7 @@ from django.test import override_settings
 
 from analytics import launch
 from analytics.events import FIELDS, MessageEvent, encode
-from analytics.importing import move_into_log
+from analytics.importing import import_files as importing
 from analytics.importing.import_files import ImportResult, import_files
 from analytics.log import LogError, take_lock
 from tests.analytics.builders import (
@@ -157,7 +157,7 @@ def kill_while_spark_works(log: Path, forms: Path) -> None:
 def interrupt_while_moving(forms: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         moved = 0
-        settle = move_into_log._settle
+        settle = importing._settle
 
         def fail_at_the_tenth(part: Path) -> int:
             nonlocal moved
@@ -166,7 +166,7 @@ def interrupt_while_moving(forms: Path) -> None:
                 raise OSError(28, "No space left on device")
             return settle(part)
 
-        patch.setattr(move_into_log, "_settle", fail_at_the_tenth)
+        patch.setattr(importing, "_settle", fail_at_the_tenth)
         with pytest.raises(
             LogError, match=r"cannot write the event log in .*: no space left on device"
         ):
