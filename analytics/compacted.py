@@ -26,7 +26,7 @@ EXPIRED = "_expired"
 # How much smaller Parquet is than its lines, until a day was compacted. Generated lines, whose ids
 # repeat, shrink to a fortieth; random ids and bodies shrink less.
 USUAL_SHRINKAGE = 20.0
-# Of fewer lines the Parquet is mostly its footers.
+# Bytes of lines from which a ratio is learned: with fewer, the Parquet is mostly its footers.
 LEARNED_FROM = 256 * 10**6
 # From then on only an import or a late batch writes to an hour.
 FINISHED_AFTER = timedelta(minutes=5)

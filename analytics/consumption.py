@@ -13,7 +13,7 @@ from topology.models import Broker
 from topology.snapshot import QueueNumbers, Snapshot
 
 MINUTE = timedelta(minutes=1)
-# After a longer pause nobody knows in which minute the messages were consumed.
+# Time between two readings after which the minute of the consumption is unknown.
 LONGEST = timedelta(minutes=2)
 
 

@@ -299,7 +299,7 @@ def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES
     except TypeError:
         whole = b""
     if whole and len(whole) <= limit and _NUL not in whole:
-        # So short and flat that a look at each value would find nothing. A null may be a NaN.
+        # Short and flat, so that checking each value would find nothing. A null may be a NaN.
         is_small = (
             len(whole) <= VALUE_LIMIT_CHARACTERS
             and whole.count(b"{") + whole.count(b"[") <= NESTING_LIMIT

@@ -40,9 +40,9 @@ from topology.message import (
 from topology.models import Broker, Topology
 
 SOURCE = "delayboard"
-# Of these kinds the moment is also that of the publish.
+# Kinds whose moment is also that of the publish.
 SENT = frozenset({"published", "replayed"})
-# So many facts that were stated at once are one row: making each a row takes far longer.
+# Facts stored in one row: a row for each takes far longer.
 LINES = 25
 _PLAIN = frozenset({str, int, bool, float, NoneType})
 

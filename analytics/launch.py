@@ -38,7 +38,7 @@ NO_DATA_CODE = 4
 # In the log, which is writable and has room; its name keeps every reader of days out.
 SCRATCH, COMPACTION_SCRATCH = "_nightly", "_compaction"
 PULSE_SECONDS = 0.5
-# Of what the jobs of a run print, so much of the end is kept.
+# Characters that are kept of the end of what the jobs of a run print.
 MOST_OUTPUT = 16_000
 # Ends the name of a step that was done during others.
 CONCURRENT = " (during other steps)"

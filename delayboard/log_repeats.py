@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 EVERY_SECONDS = 60.0
-# A failure that was not seen for so long is a new one, with its traceback.
+# Seconds without a failure after which it is a new one, with its traceback.
 FORGET_SECONDS = 3600.0
 MOST_KEYS = 1000
 

@@ -17,8 +17,8 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponseBase
 
 KEPT_THREADS = 8
-# While so many are busy, a request waits for the next that gets idle, and then gets a new one: open
-# pages that fetch at once share the threads, and pages that wait for a broker block no other.
+# Seconds that a request waits for an idle thread before it gets a new one: open pages that fetch
+# at once share the threads, and pages that wait for a broker block no other.
 WAIT_SECONDS = 2.0
 
 

@@ -230,7 +230,7 @@ METRICS_DETAILS = is_enabled("METRICS_DETAILS")
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 
 
-# So many messages of one queue or replay are on the way unconfirmed: what one kill may duplicate.
+# Unconfirmed messages of one queue or replay in flight: what one kill may duplicate.
 # The default is measured: docs/replay.md.
 MESSAGES_IN_FLIGHT = whole_number("MESSAGES_IN_FLIGHT", 1000, 1, 10_000)
 

@@ -20,7 +20,7 @@ TAP_PREFIX = "delayboard.tap."
 # delay levels by the end of the key, so that none of others matches.
 PROBE_PREFIX = "delayboard-probe-"
 INTERCEPTION_PREFIX = "delayboard.intercept."
-# Of the exchanges that every vhost has; RabbitMQ refuses to declare others of this name.
+# Prefix of the exchanges that every vhost has; RabbitMQ refuses to declare others with it.
 PREDECLARED_PREFIX = "amq."
 # Ten years: no broker declares a queue with more (rabbit_misc:check_expiry).
 MAXIMUM_TTL_MS = 315_360_000_000

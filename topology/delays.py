@@ -38,7 +38,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 # What is before and after the duration of a relative time, and its sign.
 _SHIFTS = (("+", "", 1), ("in ", "", 1), ("-", "", -1), ("", " ago", -1))
 _US, _SECOND_US = 1000, 1_000_000
-# From a duration on, the unit to which it is rounded.
+# Durations, each with the unit to which it is rounded from there on.
 _STEPS_US = (
     (31_536_000 * _SECOND_US, 86_400 * _SECOND_US),
     (86_400 * _SECOND_US, 3600 * _SECOND_US),

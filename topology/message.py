@@ -31,7 +31,7 @@ DEATH_HEADERS = frozenset(
 )
 TRACKING_HEADER = "delayboard-tracking-id"
 REPLAY_HEADER = "delayboard-replay-id"
-# Of a probe: the name of its queue, and when it was sent in UTC microseconds.
+# Headers of a probe: the name of its queue, and when it was sent in UTC microseconds.
 PROBE_HEADER, PROBE_SENT_HEADER = "delayboard-probe", "delayboard-probe-sent-at-us"
 REPLAYS_HEADER = "delayboard-replays"
 # On what was published again after a kill. Of “x-opt-”: it changes no content id.

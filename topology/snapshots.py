@@ -34,19 +34,19 @@ RECENT = timedelta(minutes=1)
 PATIENCE_SECONDS = 1.5
 # After an action, which took its own time already.
 AFTERWARDS_SECONDS = 1.0
-# Of a broker that failed at the last try little is expected.
+# Seconds for a broker that failed at the last try.
 SHORT_PATIENCE_SECONDS = 0.5
-# A poll that takes longer is slow, as of a vhost with very many queues: it rests so many times as
-# long as it took, and until it takes so many times as long it is no sign of trouble.
+# A poll that takes longer is slow, as of a vhost with very many queues: it rests this many times as
+# long as it took, and is no sign of trouble until it takes this many times as long.
 SLOW_SECONDS = 1.0
 REST = 4
 LATER_THAN_EVER = 3
-# So far back the numbers of queues are kept, and so far apart.
+# The time for which the numbers of queues are kept, and the time between two of them.
 TREND = timedelta(minutes=2)
 SAMPLES_APART = timedelta(seconds=15)
-# A poll that heard nothing for so long is taken for lost; no call of it may take that long.
+# Seconds of silence after which a poll is abandoned; no call of it may take that long.
 ABANDONED_SECONDS = 30.0
-# So long somebody who wants a thing done waits for a broker to be seen.
+# Seconds that an action waits for a broker to answer.
 ACTION_SECONDS = 10.0
 
 

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
                 step(4)
                 computed = results.compute(spark, found.tables)
             finally:
-                # Of a day without data a failure is reported too.
+                # A failure is reported of a day without data too.
                 compacting.result()
         step(5)
         folder = results.write(computed, arguments.results, day, out)

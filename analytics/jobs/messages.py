@@ -19,7 +19,7 @@ from analytics.jobs import schema
 from analytics.jobs.checkpoints import keep
 from analytics.jobs.tables import accuracy, retries, single_messages, trails
 
-# So many messages that are not single are sent to every task; more are joined by an exchange.
+# Messages that are not single and are sent to every task; more are joined by an exchange.
 BROADCAST_AT_MOST = 500_000
 # Its begin and end.
 Day: TypeAlias = tuple[datetime, datetime]

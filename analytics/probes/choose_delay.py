@@ -12,7 +12,7 @@ from topology.delays import milliseconds
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError, Pattern
 
-# So many of the newest messages tell which delays are in use.
+# Newest messages that are read to see which delays are in use.
 NEWEST = 500
 # A longer one would say nothing for too long, and would hold up disabling the probes.
 LONGEST = timedelta(hours=1)

@@ -20,7 +20,7 @@ from topology.operations.ownership import Refusal
 from topology.operations.probes import remove_probe_queue
 
 logger = logging.getLogger(__name__)
-# More than are ever on the way.
+# More probes than are ever in flight.
 MOST_PROBES = 1000
 WAIT_SECONDS = 2.0
 # What comes this soon after the consumer may have waited for it.

@@ -38,10 +38,10 @@ PREFETCH = 3 * BATCH
 BATCH_BYTES = 16 * 1024 * 1024
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
-# By so much longer takes a batch when the process, or the machine under it, was stopped.
+# Seconds by which a batch takes longer when the process, or the machine under it, was stopped.
 DELAYED_SECONDS = 0.25
 BEAT_SECONDS = 0.5
-# So long the new tap is read before a retired one whose node is down is looked for again.
+# Seconds before the recorder looks again for a retired tap whose node is down.
 AGAIN_SECONDS = 10.0
 
 Beat: TypeAlias = Callable[[Mapping[str, object]], None]

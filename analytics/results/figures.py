@@ -146,7 +146,7 @@ def kaplan_meier(trails: Mapping[Trail, int]) -> list[Step]:
                 at_risk += number
             elif outcome == EXHAUSTED and end < attempt:
                 ended += number
-            # Of an open message the last attempt has failed; it waits in the next one.
+            # The last attempt of an open message has failed; it waits in the next one.
             if end + (outcome == OPEN) == attempt:
                 of_attempt[outcome] += number
         recovered, exhausted, censored = (of_attempt[one] for one in (RECOVERED, EXHAUSTED, OPEN))

@@ -34,9 +34,9 @@ from analytics.results.figures import (
 from topology.models import Topology
 
 MODELS = (DayFigures, UnexplainedMessage)
-# Of each broker the destinations with the most messages; names can come from messages.
+# Destinations kept of each broker, those with the most messages; names can come from messages.
 MOST_DESTINATIONS = 100
-# Of each broker and kind of group the ones with the most messages.
+# Groups kept of each broker and kind, those with the most messages.
 MOST_GROUPS = 10
 MOST_ORIGINS = 100
 RELEASE = ("publisher", "version")

@@ -29,7 +29,7 @@ NUMBERS = {
     "attempt": 2**31,
 }
 SHOWN = 100
-# So many ids are read at most, the newest of the range: about a second.
+# Ids that are read at most, the newest of the range: about a second.
 MOST_READ = 100_000
 # Rows have the order in which they were recorded, but for batches of several recorders.
 DISORDER = timedelta(minutes=10)

@@ -20,7 +20,7 @@ from topology.models import Broker, Topology
 
 MOST_TOPOLOGIES = 25
 MOST_UNEXPLAINED = 100
-# Of each kind of trouble so many topologies are read by day, for the sentences of the summary.
+# Topologies of each kind of problem that are read by day, for the sentences of the summary.
 SUSPECTS = 1
 BUDGET_DAYS = 28
 SUMS = ("measured", "messages", "retried", "exhausted", "entered", "unexplained")

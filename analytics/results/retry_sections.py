@@ -22,7 +22,7 @@ from analytics.results.search import bucket_of, search_parked
 from analytics.results.section import DAY, Column, Row, Section, ratio
 
 MOST_CAUSES = 20
-# Of each kind of group so many values, and the share still failing after these attempts.
+# Values shown of each kind of group, and the attempts after which the share still failing is shown.
 MOST_OF_GROUP, SHOWN_ATTEMPTS = 8, (1, 3)
 DIMENSIONS = ("queue", "reason", "exception", "routing key", "publisher", "version")
 SEARCHED = {"queue": "died", "reason": "reason", "exception": "exception"}

@@ -144,7 +144,7 @@ def make_ledger(report: Report) -> Section:
 
 
 def make_topologies(report: Report) -> Section:
-    # Of a destination nobody counts these.
+    # Nobody counts these for one destination.
     are_known = report.selection.has_retries
     rows: list[Row] = [
         [

@@ -17,7 +17,7 @@ from analytics.results.section import percent
 from topology.content.text import count_of, count_text
 from topology.delays import format_ms
 
-# A p99 is worth a sentence from so many times the usual one, and from so many milliseconds on.
+# A p99 gets a sentence from this multiple of the usual one and from this number of milliseconds on.
 TIMES_USUAL, LEAST_P99_MS = 5, 100
 # With fewer messages a percentile or a share is meaningless.
 LEAST_MEASURED, LEAST_MESSAGES, LEAST_ATTEMPTS = 20, 100, 20

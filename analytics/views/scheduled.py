@@ -27,7 +27,7 @@ from topology.models import Broker, Role
 from topology.redaction import Redaction
 from topology.views.sorting import read_sort
 
-# By counts.SPANS.
+# Ends of the ranges, in the order of counts.SPANS.
 DUE_UNTIL = {"hour": "+1h", "day": "+1d", "week": "+7d"}
 EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
     "jsonl": ("application/x-ndjson", export.as_json_lines),

@@ -13,10 +13,10 @@ from delayboard.now.problems import Problem
 
 # A problem that comes and goes within this time is not sent.
 MINIMUM_DURATION = timedelta(minutes=1)
-# A message lists so many problems, and counts more.
+# Problems that a message lists; it counts the others.
 LISTED = 20
 LONGEST_IDENTITY = 300
-# The page of alerts shows so many of the log.
+# Rows of the log that the page of alerts shows.
 LOG_ROWS = 100
 ALL_CLEAR = "Delayboard: all clear"
 

@@ -42,15 +42,15 @@ from topology.models import Topology
 from topology.transfer import interception as objects
 
 REFRESH_SECONDS = 0.5
-# So often the worker looks whether somebody bound the queue again, where programs are known to.
+# Seconds between two checks for a foreign binding of the queue, where programs bind it.
 WATCH_SECONDS = 0.25
-# What was routed while the queue was bound again comes to the worker so much later, at most.
+# Seconds after which the worker has all that was routed while the queue was bound again.
 DOUBT_SECONDS = 1.0
-# Rescheduled messages are published together, at most so often: each time takes a connection and a
-# look at the virtual host, while other messages pass (DECISIONS.md, 2026-11-26).
+# Seconds between two publishes of rescheduled messages: each takes a connection and a look at the
+# virtual host, while other messages pass (DECISIONS.md, 2026-11-26).
 GATHER_SECONDS = 0.5
-# With older changes nothing is forwarded: one may be requested so long before the due time
-# (limits.SHORTEST_NOTICE), and is to be known by then.
+# Seconds after which changes are too old to forward anything: one may be requested just before the
+# due time (limits.SHORTEST_NOTICE), and must be known by then.
 FRESH_SECONDS = 2.0
 _T = TypeVar("_T")
 

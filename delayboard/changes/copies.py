@@ -31,7 +31,7 @@ from topology.message import Message, Publish
 from topology.operations.nacks import NackCheck
 from topology.patterns.pattern import ParamsError
 
-# So many are published before the broker is looked at: so many a kill can repeat, each marked.
+# Copies published between two looks at the broker; a kill can repeat these, each marked.
 AT_ONCE = 20
 
 

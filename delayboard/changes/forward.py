@@ -36,14 +36,14 @@ from topology.transfer import interception as objects
 from topology.transfer.move import Step
 from topology.transfer.queue_source import QueueSource, Taken
 
-# A kill can double so many: half are on the way, half are confirmed and not acknowledged.
+# Messages that a kill can double: half are in flight, half are confirmed and not acknowledged.
 WINDOW = 50
 PREFETCH = 100
-# The binding is restored in a pause of so many seconds, so that no younger message overtakes.
+# Seconds without a message after which the binding is restored, so that no younger one overtakes.
 QUIET_SECONDS = 0.2
-# Where none comes for so long, as soon as the intercept queue is empty.
+# Seconds after which it is restored without such a pause, when the intercept queue is empty.
 PATIENCE_SECONDS = 600.0
-# So long a refused message waits until it is published again (seconds).
+# Seconds until a refused message is published again.
 RETRY_SECONDS = 0.5
 PAUSE_SECONDS = 0.05
 # What a quorum queue adds to a message that it delivers again.

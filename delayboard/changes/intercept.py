@@ -40,7 +40,7 @@ from topology.transfer import interception as objects
 from topology.transfer.move import move
 
 CHECK_SECONDS = 0.5
-# So long before the first due time messages are intercepted, however new the queue is.
+# Time before the first due time at which messages are intercepted at the latest.
 SETTLE_MARGIN = timedelta(seconds=1.5)
 # The broker reports what a queue holds every five seconds: twice nothing means nothing.
 REPORT_SECONDS = 6.0

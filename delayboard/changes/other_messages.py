@@ -17,7 +17,7 @@ from delayboard.models.scheduled_change import OPEN
 from topology.content.text import count_of
 from topology.delays import format_delay
 
-# An interception ends about so long after the last change.
+# Time from the last change to the end of an interception, about.
 AFTER = timedelta(seconds=2)
 
 

@@ -22,7 +22,7 @@ ONLY_CANCEL = (
     "message again. From RabbitMQ 4.0 on, its x-death count then starts at zero, and the consumer "
     "would retry it too often."
 )
-# A queue is read whole only up to so much: its messages are held meanwhile.
+# Limits of a queue that is read whole: its messages are held meanwhile.
 MOST_READ = 20_000
 MOST_BYTES = 256_000_000
 _LENGTH_LIMITS = frozenset({"x-max-length", "x-max-length-bytes", "max-length", "max-length-bytes"})

@@ -38,13 +38,13 @@ from topology.broker.errors import (
 from topology.broker.management.client import Management
 from topology.models import Work, WorkState
 
-# What is due meanwhile waits so long at most, and then the reading is given up.
+# Seconds that a message due meanwhile waits at most; then the reading is abandoned.
 LONGEST_READING_SECONDS = 20.0
 WAIT_SECONDS = 0.2
 TRY_AGAIN_AFTER = timedelta(seconds=5)
 # Each reading holds the queue: less often where the next one will hardly do better.
 TRY_LATER_AFTER = timedelta(minutes=1)
-# So many are decoded, or changed, between two renewals of the lease.
+# Messages decoded, or changed, between two renewals of the lease.
 AT_ONCE = 500
 _LEFT = "The message left its delay before the worker read the queue. It was delivered unchanged."
 _ABSENT = "The delay queue does not contain this message."

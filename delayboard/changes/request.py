@@ -37,7 +37,7 @@ from topology.models import Broker, Topology, Work, WorkState
 from topology.transfer import interception as objects
 
 KIND = "intercept"
-# Of this kind the subject is one of the changes in the queue to be read.
+# The kind whose subject is one of the changes in the queue to be read.
 READ = "read-queue"
 
 

@@ -128,7 +128,7 @@ class Tombstones:
         if self._passing.get((name or content, content), set()) - changed:
             return None
         copied = [one for one in changes if trip and trip == one.trip]
-        # Of equal messages each change is found once before one is found again.
+        # Each change of equal messages is found once before one is found again.
         again = [one for one in new if message.redelivered or one in copied]
         return next(iter(again or copied), None)
 

@@ -25,7 +25,7 @@ from topology.models import Broker, Work, WorkState
 KIND = "parked_messages"
 # A transaction writes for some hundredths of a second, then others may.
 CHUNK = 500
-# So many are changed while the page waits; more is Work.
+# Messages that are changed while the page waits; more are left to the worker.
 AT_ONCE = 5000
 
 ParkedMessages = QuerySet[ParkedMessage]

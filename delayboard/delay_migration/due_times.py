@@ -19,7 +19,7 @@ from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import split_key
 
 DELAY_HEADER = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
-# Clocks differ, and a broker is a little late: so much a stamp may be wrong.
+# Time by which a stamp may be wrong: clocks differ, and a broker is a little late.
 TOLERANCE = timedelta(seconds=5)
 NO_STAMP = "A message without a publish time cannot be moved. The source delivers it."
 WRONG_STAMP = (

@@ -57,17 +57,17 @@ REASON_HEADER = "x-opt-delayboard-reason"
 # As many as go at once: one that waits here, untouched while the target is looked at, could not
 # leave the source when it is due.
 PREFETCH = WINDOW // 2
-# A queue counts as empty when nothing came for so long.
+# Seconds without a message after which a queue counts as empty.
 QUIET_SECONDS = 0.3
 PULSE_SECONDS = 1.0
-# Equal messages that are due so close to each other count as due together.
+# Equal messages that are compared, and the time within which their due times count as equal.
 MOST_TWINS, TWINS_WITHIN = 100, timedelta(seconds=0.5)
-# So many reasons why messages remain are shown.
+# Reasons why messages remain that are shown.
 SHOWN = 5
 # The broker reports what a queue holds every five seconds.
 REPORT_SECONDS = 6.0
-# One that is due so soon may leave the source before a killed migration is resumed (its lease, and
-# the start of a worker): it is marked from its first publish on.
+# Time until a killed migration is resumed (its lease, and the start of a worker): a message due
+# within it may leave the source before, and is marked from its first publish on.
 RESUMED_WITHIN = work.LEASE + timedelta(seconds=10)
 
 

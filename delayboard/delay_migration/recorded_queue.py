@@ -14,7 +14,7 @@ from topology.message import Publish
 from topology.transfer.move import Step
 from topology.transfer.queue_source import QueueSource, Taken
 
-# A kill can double so many: half are on the way, half are confirmed and not acknowledged.
+# Messages that a kill can double: half are in flight, half are confirmed and not acknowledged.
 WINDOW = 100
 
 

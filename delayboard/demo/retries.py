@@ -28,7 +28,7 @@ from topology.models import Broker
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
 
-# Now reports a queue with ten more dead letters in an hour: only that of webhooks gets so many.
+# Now reports a queue with ten more dead letters in an hour: only that of webhooks grows as much.
 FLAKY_SHARE, POISONED_SHARE = 0.3, 0.005
 PAUSE_SECONDS = (3.0, 9.0)
 TICK_SECONDS = 0.5

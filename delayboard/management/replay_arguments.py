@@ -47,7 +47,7 @@ def add_arguments(parser: CommandParser) -> None:
     to.add_argument("--delay", metavar="10m", help=DURATION_HELP)
     how = parser.add_argument_group("how")
     how.add_argument("--rate", metavar="N", help="messages a second")
-    how.add_argument("--canary", metavar="N", help="publish so many messages first, then pause")
+    how.add_argument("--canary", metavar="N", help="number of messages to publish first")
 
 
 def find_action(given: Mapping[str, Any]) -> str:

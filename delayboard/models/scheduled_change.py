@@ -25,7 +25,7 @@ class InterceptionState(models.TextChoices):
     CLOSED = "closed", "closed"
 
 
-# From its first step to its last one the bindings may be replaced.
+# States in which the bindings may be replaced.
 REPLACING = (InterceptionState.BEGINNING, InterceptionState.OPEN, InterceptionState.ENDING)
 
 

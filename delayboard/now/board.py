@@ -56,7 +56,7 @@ BROKER_AGE = timedelta(seconds=5)
 _newest: dict[tuple[int, ...], Overview] = {}
 # The versions until then, so that no page gets an older one than it knows of.
 _versions: dict[tuple[int, ...], deque[str]] = defaultdict(lambda: deque(maxlen=60))
-# So long it serves them; with a slow machine the feed reads every few seconds.
+# Age up to which a board is shared by pages; with a slow machine the feed reads every few seconds.
 SHARED_AGE = timedelta(seconds=30)
 
 

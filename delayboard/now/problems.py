@@ -27,7 +27,7 @@ from topology.findings.severity import Severity as FindingSeverity
 from topology.models import Broker, Drift, MissingBinding, State, Topology
 from topology.snapshots import Latest
 
-# So many destinations of a topology are named, more are counted.
+# Destinations of a topology that are named; more are counted.
 NAMED = 3
 Severity = Literal["error", "warning"]
 WORST = (FindingSeverity.LOSS.key, FindingSeverity.STUCK.key)

@@ -47,13 +47,13 @@ MOST_MESSAGES = 100_000
 HIGHEST_RATE = 5_000
 # A whole window of bodies is in memory.
 LARGEST_BODY = 256 * 1024
-# A kill can repeat so many.
+# Messages that a kill can repeat.
 WINDOW = 100
 AGAIN_AFTER = timedelta(seconds=5)
 PULSE_SECONDS = 0.2
 ALIVE_SECONDS = 0.9
 WRITE_SECONDS = 0.2
-# So often the broker is asked for alarms, and whether a queue gets more than a tap does.
+# Seconds between two checks for alarms, and whether a queue other than a tap gets the messages.
 CHECK_SECONDS = 5.0
 ENDS = {
     WorkState.DONE: "done",

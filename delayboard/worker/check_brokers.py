@@ -18,11 +18,11 @@ from topology.operations.drift import DriftCheck
 from topology.operations.finding_rows import record_findings
 from topology.operations.queue_reports import replace_counted, with_reports
 
-# A broker that nobody else looks at is polled so seldom.
+# Age of a snapshot after which a broker that nobody else watches is polled.
 AGE = timedelta(seconds=10)
-# Without a change, the time of the last check is written so often.
+# Time between two writes of the last check without a change.
 WRITE_AGAIN = timedelta(minutes=1)
-# Its reports end so long after a worker has stopped.
+# Time after which the reports of a worker that stopped end.
 REPORTED_FOR = timedelta(minutes=1)
 
 

@@ -63,9 +63,9 @@ from topology.transfer.forwarder import ForwarderCounts, wait
 # Called with `stop` and `beat`, by these names.
 Run = Callable[..., None]
 IDLE_SECONDS = 0.5
-# So many replays go at the same time.
+# Replays that are sent at the same time.
 REPLAYERS = 3
-# So many publish jobs.
+# Publish jobs that are sent at the same time.
 PUBLISHERS = 2
 
 

@@ -19,7 +19,7 @@ SHOWN_BYTES = 16_384
 HEX_BYTES = 2048
 HEX_WIDTH = 16
 UNPACKED_BYTES = 5_000_000
-# Of packed pieces that follow each other, and of what is unpacked at once.
+# Packed pieces that may follow each other, and bytes that are unpacked at once.
 MOST_PIECES = 1000
 FED_BYTES = 16_384
 FOLDED_BYTES = 262_144

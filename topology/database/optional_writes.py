@@ -15,7 +15,7 @@ from topology.database.errors import explain
 logger = logging.getLogger(__name__)
 # Someone waits for a page. Longer than a busy worker holds the database.
 WAIT_MS = 3000
-# So many seconds after a refusal nothing is waited for again.
+# Seconds after a refusal in which nothing waits again.
 MEMORY_SECONDS = 10.0
 _refused_at = -MEMORY_SECONDS
 

@@ -14,7 +14,7 @@ from django.db.models import Model
 
 # A shorter term has no trigram.
 SHORTEST = 3
-# So many texts are read at most to see whether they contain a term.
+# Texts that are read at most to see whether they contain a term.
 MOST_READ = 10_000
 TIMEOUT_MS = 80
 # Trigrams that more than every other text contains exclude little, and cost the most.

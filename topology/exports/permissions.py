@@ -43,7 +43,7 @@ DESTINATION, PARKING = "DESTINATION", "PARKING"
 NOTHING = "^$"
 # Of an expression; without a limit before 4.3 (tried on 4.0.5 and 4.3.6: pattern_too_long).
 LONGEST_BYTES = 1024
-# In names, for what stands in their place; no name of a topology has them.
+# Placeholders in names; no name of a topology has them.
 ANY_NUMBER, ANY_TEXT = "\0", "\1"
 SHORTEST = timedelta(milliseconds=1)
 # What Delayboard creates: taps, interceptions and others, probes, and for a time what stands beside

@@ -20,7 +20,7 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class Count:
-    """So many findings of a severity; `key` is its name in an address."""
+    """The number of findings of a severity; `key` is its name in an address."""
 
     key: str
     label: str

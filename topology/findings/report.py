@@ -15,7 +15,7 @@ from topology.findings.finding import Finding, Rule
 from topology.findings.severity import Severity
 from topology.findings.table import RULES
 
-# Of a finding that is about more, text and annotations name so many.
+# Objects of a finding that text and annotations name.
 MOST_NAMED = 5
 MOST_LOCATIONS = 100
 

@@ -22,9 +22,9 @@ from topology.routing.matching.index import Index
 from topology.routing.matching.match import Matched, keys_of, match
 from topology.routing.nack import Nack, SeenQueue, explain_nack
 
-# One look serves all nacks of so many seconds: thousands may come at once.
+# Seconds for which one look serves all nacks: thousands may come at once.
 LASTS_SECONDS = 1.0
-# So long a look at a route, or at its queues, waits for the broker: a lease lasts longer.
+# Seconds that a look at a route, or at its queues, waits for the broker: a lease lasts longer.
 LOOK_SECONDS = 5.0
 _UNKNOWN = Nack(False, NACKED)
 

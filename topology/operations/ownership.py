@@ -17,7 +17,7 @@ from topology.definitions import Definitions, Identity
 from topology.models import QueueReplacement, State, Topology
 from topology.provisioning.plan import Plan
 
-# Longer than any step takes; after it a claim counts as left by one who died.
+# Time longer than any step takes; after it a claim counts as left by one who died.
 LONGEST_ACTION = timedelta(seconds=60)
 
 

@@ -41,7 +41,7 @@ from topology.snapshot import Snapshot
 from topology.transfer.interception import explain_open
 
 KIND = "replace_queue"
-# The broker reports what a queue holds every five seconds: none for so long means none.
+# Time without a message after which a queue is empty: the broker reports every five seconds.
 REPORTED = timedelta(seconds=6)
 # A quorum queue counts the messages of at-least-once dead-lettering every five seconds besides.
 REPORTED_BY_QUORUM = timedelta(seconds=12)

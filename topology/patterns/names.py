@@ -13,7 +13,7 @@ from topology.patterns.pattern import MADE_UP
 
 # A name and a routing key are short strings of AMQP 0-9-1.
 LONGEST_NAME_BYTES = 255
-# Of the code points that nobody sees so many are written out.
+# Invisible code points that are written out.
 MOST_POINTS = 4
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _HALF = re.compile("[\ud800-\udfff]")

@@ -348,7 +348,7 @@ def _find_chain_uses(
         }
         claims: set[Identity] = {("queue", name) for name in left}
         claims.update(("exchange", name) for name in own)
-        # Of an exchange that every vhost has, only the bindings are somebody's.
+        # Only the bindings of an exchange that every vhost has belong to somebody.
         bound = own | {one.name for one in chain.definitions.exchanges if one.is_predeclared}
         claims.update(
             one.identity for one in inner if one.source in bound or one.destination in left

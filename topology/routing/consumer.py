@@ -34,7 +34,7 @@ class Consumer:
 
 
 def delivery_limit(queue: Queue, version: tuple[int, ...]) -> int | None:
-    """So many failed deliveries a quorum queue forgives; None when it forgives all.
+    """How many failed deliveries a quorum queue forgives; None when it forgives all.
 
     Before 4.0 a negative limit forgives none (tried on 3.10.8: ten messages that were put back once
     were all dropped); from 4.0 on it means no limit (docs/quorum-queues 4.0).

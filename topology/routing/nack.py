@@ -17,7 +17,7 @@ from topology.content.text import count_text
 from topology.definitions import Queue, is_tap
 from topology.routing.matching.match import Matched
 
-# So many names are in a sentence.
+# Names in a sentence.
 NAMED = 3
 
 
@@ -80,7 +80,7 @@ def explain_nack(matched: Matched, seen: Mapping[str, SeenQueue]) -> Nack:
             "its maximum length.",
         )
     causes = [one.trouble for one in troubled] or ["a queue refused it or failed"]
-    # Of several that are full, one may have become so by this message.
+    # One of several full queues may have become full by this message.
     is_alone = len(troubled) == 1 and troubled[0].is_rejecting
     refused = troubled[0].queue.name if is_alone else None
     others = [name for name in matched.queues if name != refused and not is_tap(name)]

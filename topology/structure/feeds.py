@@ -63,7 +63,7 @@ class Feed:
         return f"{path} with {_key(self.routing_key)}"
 
 
-# By the name of the queue that is fed.
+# Feeds by the name of the queue that is fed.
 Feeds: TypeAlias = Mapping[str, Sequence[Feed]]
 
 

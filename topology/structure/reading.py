@@ -19,10 +19,10 @@ from topology.structure.find_chains import Groups, make_chain
 from topology.structure.held import read_held
 from topology.structure.named_queues import extend, find_templates
 
-# Routes of so many exchanges, keys and headers are kept: a queue of its own for each delay and key
+# Routes of exchanges, keys and headers that are kept: a queue of its own for each delay and key
 # needs as many.
 MOST_ROUTES = 4096
-# Queues that clients declare for each delay; a reader is kept for each of so many.
+# Queues that clients declare for each delay, for each of which a reader is kept.
 MOST_NEW_QUEUES = 256
 # What routing reads besides the arguments of headers exchanges.
 _COPY_HEADERS = frozenset({"CC", "BCC"})

@@ -26,10 +26,10 @@ from topology.routing.forwarder import due_ms
 from topology.transfer.move import move
 from topology.transfer.queue_source import QueueSource
 
-# So long a confirm is waited for when it ends: what has none by then may go twice.
+# Seconds that it waits for confirms when it ends: what has none by then may be published twice.
 PATIENCE_SECONDS = 3.0
 BEAT_SECONDS = 0.5
-# The percentiles are of so many, the latest.
+# Latest messages that the percentiles are of.
 REMEMBERED = 1000
 
 

@@ -14,9 +14,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.message import Publish
 
-# So long an answer is waited for in one turn (seconds): a pause or an end acts within a few.
+# Seconds that one turn waits for an answer: a pause or an end takes effect within a few.
 TURN_SECONDS = 0.05
-# So long what is on the way is waited for at the end; what has no answer then is `unknown`.
+# Seconds that it waits at the end for messages in flight; what has no answer then is `unknown`.
 PATIENCE_SECONDS = 10.0
 
 Token = TypeVar("Token")

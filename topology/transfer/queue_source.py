@@ -13,9 +13,9 @@ from topology.broker.amqp.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step
 
-# So long a message is waited for when nothing is on the way (seconds).
+# Seconds that it waits for a message when nothing is in flight.
 WAIT_SECONDS = 0.2
-# What is on the way, or waits for its ack, holds at most so many bytes, and one message more.
+# Bytes in flight, or waiting for their acks, at most, and one message more.
 UNACKED_BYTES = 32_000_000
 
 Mark = TypeVar("Mark")

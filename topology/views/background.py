@@ -16,11 +16,11 @@ from topology.views.cache import SnapshotCache
 
 Value = TypeVar("Value")
 
-# What is made of so many objects is worked out within a request.
+# Objects up to which a result is computed within a request.
 AT_ONCE = 3000
-# A page waits so long for what may be ready soon.
+# Seconds that a page waits for what may be ready soon.
 PATIENCE_SECONDS = 0.3
-# What is so much older than the newest snapshot is no longer shown in its place.
+# Age, against the newest snapshot, from which a result is no longer shown.
 STALE = timedelta(minutes=1)
 
 

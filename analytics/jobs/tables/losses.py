@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from analytics.jobs.tables.retries import micros
 
 TOPOLOGY = ("broker", "topology", "queue")
-# So many ids of unexplained messages are listed for each topology.
+# Ids of unexplained messages that are listed for each topology.
 MOST_IDS = 20
 
 

@@ -31,8 +31,8 @@ TIMEOUT_SECONDS = 8.0
 PAUSES = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 240, 720))
 # A worker that was killed while it sent is followed by another attempt.
 CLAIM = timedelta(minutes=5)
-# Of a webhook whose address is so long after its host, the end of it is shown: it distinguishes
-# those of one host, and reveals no token.
+# The path of a webhook from this length on is shown by its last characters: these distinguish the
+# addresses of one host, and reveal no token.
 LONG_PATH, SHOWN_OF_PATH = 20, 4
 NO_MAIL = "EMAIL_HOST is not set. Set it in the environment of the worker."
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from analytics.results.nightly_report.pdf import (
 )
 from analytics.results.period import complete_at
 
-# Of days before there is a report only if somebody runs run_nightly for them.
+# Days that get a report; earlier ones get one only if somebody runs run_nightly for them.
 LAST_DAYS = 7
 logger = logging.getLogger(__name__)
 

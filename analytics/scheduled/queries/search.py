@@ -22,13 +22,13 @@ from topology.database import text_index
 from topology.models import Broker, Topology
 from topology.redaction import Redaction
 
-# So many of the next due are read first: enough to fill a page with what is common.
+# Next due messages that are read first: enough to fill a page with common matches.
 HEAD = 300
-# So many, when the text is too common for the index and too rare for that.
+# Messages read next, when the text is too common for the index and too rare for the first ones.
 DEPTHS = (3000, 10_000)
-# So many of what the index finds are put in order.
+# Matches of the index that are put in order.
 MOST = 5000
-# So many rows that are not indexed yet are passed.
+# Rows passed at most that are not indexed yet.
 YOUNG = 10_000
 YOUNG_READ = 2000
 NAMED = 3

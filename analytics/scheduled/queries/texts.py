@@ -21,7 +21,7 @@ from topology.content.text import fold
 
 # A message that waits for less is never indexed.
 SETTLED_AFTER = timedelta(seconds=10)
-# A text is looked at so long after its message was due: the recorder may be a little behind.
+# Time after the due time until a text is checked: the recorder may be a little behind.
 CHECKED_AFTER = timedelta(seconds=10)
 # What did not leave is looked at again every minute, later every ten.
 LONG = timedelta(minutes=10)

@@ -15,7 +15,7 @@ from analytics.scheduled.summaries.counts import Scope, find_horizon
 
 DAYS = 7
 MINUTE, HOUR = 60, 3600
-# Of the offsets of time zones that are no whole hours.
+# Seconds of a quarter of an hour, for time zones that are no whole hours.
 QUARTER = 900
 # The page shows a few of them, and says how many there are.
 MOST_OVERLOADS = 1000

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from topology.content.text import count_of
 from topology.delays import format_ms, format_span
 
-# By so much at most is a depth older than the list, and a list behind its messages.
+# Seconds by which a depth is older than the list at most, and the list older than its messages.
 LONG_SECONDS = 15
-# After a gap so long a difference as large as what moves is the movement's.
+# Time after a gap from which a difference as large as the throughput is caused by the throughput.
 SETTLED_AFTER = timedelta(minutes=1)
 
 

@@ -30,11 +30,11 @@ from topology.snapshot import Snapshot
 
 # The broker counts every five seconds, and a snapshot is a few seconds old.
 COUNTED_WITHIN = timedelta(seconds=10)
-# At so many stuck messages a level stops for everybody (dead_letter_worker_consumer_prefetch).
+# Stuck messages at which a level stops for all (dead_letter_worker_consumer_prefetch).
 STOPS_AT = 32
 # Of a topology, by name.
 MOST_DESTINATIONS = 1000
-# Up to so many stuck messages are distinguished by destination.
+# Stuck messages up to which they are distinguished by destination.
 MOST_STUCK = 50_000
 
 

@@ -22,7 +22,7 @@ from topology.message import Message
 from topology.models import Broker
 from topology.redaction import HIDDEN, Redaction
 
-# Of so many messages longer ones are not looked at.
+# Messages that a preview reads, and the size up to which it reads their bodies.
 TRIED, LONGEST_BYTES = 200, 16_384
 DEEPEST = 20
 # By RabbitMQ; the headers of the first and last death repeat x-death.

@@ -21,7 +21,7 @@ PREFETCH_OF_LIMITED = 900
 IN_FLIGHT_BYTES = 128 * 1024 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
 DEFAULT_DELIVERY_LIMIT = 20
-# So many deliveries before its last a message is kept alone and at once.
+# Deliveries before its last from which a message is parked alone and at once.
 MARGIN = 5
 COUNTER = "x-delivery-count"
 

@@ -29,11 +29,11 @@ RETRY_AFTER = timedelta(seconds=5)
 # Another reader may hold a chosen message for a moment.
 MOST_SEARCHES = 4
 SEARCH_AGAIN_AFTER = timedelta(seconds=2)
-# Delayboard searches so many messages for the chosen ones, and so many bytes.
+# Messages and bytes that are searched for the chosen messages.
 MOST_READ = 500
 MOST_BYTES = 64 * 1024 * 1024
 HOLDING_SECONDS = 10.0
-# So long nothing may come from a queue that has ready messages.
+# Seconds for which a queue with ready messages may deliver nothing.
 PATIENCE = 10.0
 
 

@@ -27,7 +27,7 @@ from topology.message import Headers
 
 # What a quorum queue counts in the headers of a message that comes again (4.0.5, 4.3.6).
 COUNTERS = frozenset({"x-delivery-count", "x-acquired-count"})
-# So long after a message was parked, acks that seemed sure are doubted.
+# Time after parking in which acks that seemed sure are doubted.
 LONGEST_OUTAGE = timedelta(hours=1)
 
 

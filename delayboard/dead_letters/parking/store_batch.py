@@ -22,7 +22,7 @@ from delayboard.models import Body, ParkedMessage, Parking, ParkSession
 from topology.message import REPLAY_HEADER, Message
 from topology.models.client_convention import read_conventions
 
-# So long a batch is tried again with its messages held, before they are given back.
+# Seconds for which a batch is stored again with its messages held, before they are given back.
 HOLD_SECONDS = 5.0
 RETRY_SECONDS = 0.5
 # Space that the database must have beyond what it could not take.

@@ -13,7 +13,7 @@ from topology.models import Broker
 
 SAMPLE_AGE = timedelta(hours=48)
 SPAN = timedelta(hours=1)
-# A sample may be so much older than the time span and still count.
+# Time by which a sample may be older than the time span and still count.
 TOLERANCE = timedelta(minutes=10)
 # A change within less time says nothing.
 SHORTEST = timedelta(minutes=1)

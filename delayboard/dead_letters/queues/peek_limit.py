@@ -30,7 +30,7 @@ READ_SECONDS = 1.0
 NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages. Park them instead."
 # The broker counts every five seconds: a queue reported as empty was empty some time before.
 STATISTICS_LAG = timedelta(seconds=15)
-# So many deliveries are left to whoever the messages are meant for.
+# Deliveries that are left to the consumers of the messages.
 RESERVE = 3
 
 

@@ -20,7 +20,7 @@ from topology.content.text import count_text
 from topology.graph.live_values import make_version
 from topology.redaction import HIDDEN, Redaction
 
-# So many targets are listed one by one; the others are counted.
+# Targets that are listed one by one; the others are counted.
 ROUTES = 20
 # In one question to the database.
 MOST_ROUTES = 500
@@ -74,7 +74,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Ending:
-    """What would become of so many."""
+    """A predicted ending, and the number of messages with it."""
 
     number: int
     words: str
@@ -134,7 +134,7 @@ def summarize_dry_run(batch: ReplayBatch) -> DryRun:
         if not row["is_good"] and row["number"]
     ]
     good = sum(row["number"] for row in rows if row["is_good"])
-    # Of a whole queue nobody has looked at the messages.
+    # Nobody has read the messages of a whole queue.
     unobserved = sum(row["number"] for row in rows if row["is_good"] and not row["ending"])
     at_once = good - delayed["number"] - unobserved
     found = [*sorted(endings, key=lambda one: -one.number)]

@@ -26,7 +26,7 @@ IDLE_SECONDS = 0.5
 # Rows are seen in another order than they were numbered in, by no more than that.
 SETTLED_SECONDS = 10.0
 COUNTED = 10_000
-# So many are indexed by a search that comes before the worker.
+# Messages indexed by a search that comes before the worker.
 NEWEST = 300
 
 

@@ -25,7 +25,7 @@ from topology.redaction import Redaction
 HEAD = 300
 # A longer list is cut, or not used where its index is in another order.
 MOST = 5000
-# At first what fills a page with what is common, then more at a time.
+# Messages read at first, enough to fill a page with common matches, and at most at a time.
 CHUNK, LARGEST_CHUNK = 250, 2000
 # No shorter list is worth asking another index.
 FEW = 200
@@ -34,7 +34,7 @@ LAST = "\U0010ffff"
 PAGE = 50
 COUNTED = 10_000
 LINE = 160
-# Of so many bodies only shorter ones are shown where rules hide parts of them.
+# Size up to which bodies are shown where rules hide parts of them.
 MASKED_BYTES = 16_384
 
 

@@ -30,7 +30,7 @@ GROUP_COLUMNS = {
 }
 # The column of a parked message, where its name is not the field's.
 COLUMNS = {"id": "searched__message_id", "parked": "parked_at", "died-at": "died_at"}
-# So many groups or queues are read each by its index; of more the messages are read one by one.
+# Groups, and queues, that are read each by its index; with more, messages are read one by one.
 MOST_SERIES = 100
 MOST_QUEUES = 500
 _LOOKUPS = {None: "", "<": "__lt", "<=": "__lte", ">": "__gt", ">=": "__gte"}

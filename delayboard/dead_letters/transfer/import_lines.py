@@ -25,7 +25,7 @@ from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from topology import audit
 from topology.models import Broker
 
-# A transaction holds so many lines, or so many bytes of them.
+# Lines, and bytes of them, in one transaction.
 CHUNK = 200
 CHUNK_BYTES = 8_000_000
 MOST_REPORTED = 20

@@ -82,7 +82,7 @@ class Command(BoardCommand):
         parser.add_argument(
             "--wait", type=_read_duration, help=f"how long to wait for the arrival. {DURATION_HELP}"
         )
-        parser.add_argument("--count", type=int, help="so many messages; Ctrl-C stops the job")
+        parser.add_argument("--count", type=int, help="number of messages; Ctrl-C stops the job")
         parser.add_argument("--rate", type=float, help="messages per second of --count")
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
         add_confirmation(parser)

@@ -22,9 +22,9 @@ from topology.broker.amqp.depths import ready_messages
 from topology.broker.amqp.frames import ack_frame, send, wait
 from topology.broker.errors import BrokerError, NotFound
 
-# What is read and not taken yet holds at most so many bytes, and one message more.
+# Bytes that are read and not taken yet at most, and one message more.
 BUFFERED = 8_000_000
-# With so much, some is read all the same, so often (seconds): what is silent is cut.
+# Seconds between two reads when all of that is full: RabbitMQ cuts a silent connection.
 ATTEND_SECONDS = 0.25
 
 

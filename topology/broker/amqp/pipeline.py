@@ -28,9 +28,9 @@ from topology.broker.errors import (
 from topology.definitions import Definitions
 from topology.message import Publish
 
-# So many bytes are gathered before they are handed to the socket.
+# Bytes that are gathered before they are written to the socket.
 GATHERED = 64 * 1024
-# So long RabbitMQ may answer nothing: a cluster needs a minute and a quarter by default to take a
+# Seconds without an answer of RabbitMQ: a cluster needs a minute and a quarter by default to take a
 # silent node for dead (net_ticktime). 3.10 never answers what such a node's queues had to take.
 LONGEST_SILENCE_SECONDS = 120.0
 

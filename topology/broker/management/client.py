@@ -27,7 +27,7 @@ from topology.snapshot import version_numbers
 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 CONNECT_SECONDS = 1.5
 REQUEST_SECONDS = 2.7
-# For those whom nobody waits for, such as a worker at a broker with very many queues.
+# Seconds for calls that no person waits for, as of a worker at a broker with very many queues.
 PATIENCE_SECONDS = 15.0
 
 

@@ -21,7 +21,7 @@ from topology.content.text import count_text
 Raw: TypeAlias = dict[str, Any]
 
 LARGE = 1_000
-# Nobody waits for it so long: pages are shown the last known, or that it is being read.
+# Seconds for a listing. Nobody waits for it: pages show the last known, or that it is being read.
 LISTING_SECONDS = 25.0
 
 

@@ -89,7 +89,7 @@ def _find_immediate_retries(context: Context) -> Iterator[Hit]:
 
 def _find_endless_retries(context: Context) -> Iterator[Hit]:
     known = [death for death in context.deaths if death.reason == "rejected"]
-    # Of a queue whose messages may have any key, its name stands for all where no key matters.
+    # The name of a queue whose messages may have any key stands for all where no key matters.
     others = (context.reject(q, q.name) for q in context.dead_lettering if context.keys(q) is None)
     for death in (*known, *(one for one in others if _ignores_keys(context, one))):
         if _is_endless(context, death):

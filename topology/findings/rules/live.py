@@ -14,10 +14,10 @@ from topology.findings.rules.at_least_once import BYTES, limit_that_refuses
 from topology.findings.rules.dead_letter_routes import find_unrouted
 from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 
-# So many dead letters of a queue are on their way at once (rabbit_fifo_dlx_worker.erl, the default
-# of dead_letter_worker_consumer_prefetch).
+# Dead letters of a queue in flight at once (rabbit_fifo_dlx_worker.erl, the default of
+# dead_letter_worker_consumer_prefetch).
 IN_FLIGHT = 32
-# So many copies, beside those that the recorder has already.
+# Copies that wait in the tap, besides those that the recorder has already.
 BACKLOG = 1_000
 
 
@@ -113,7 +113,7 @@ def _list_stuck_queues(context: Context) -> Iterator[tuple[Queue, int, bool]]:
 
 
 def count_growth(numbers: QueueNumbers, earlier: QueueNumbers) -> int:
-    """So many more messages it has; negative where it has fewer."""
+    """How many more messages it has; negative where it has fewer."""
     return (numbers.messages or 0) - (earlier.messages or 0)
 
 

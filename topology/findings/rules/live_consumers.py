@@ -16,7 +16,7 @@ from topology.snapshot import QueueNumbers
 
 # Fewer deliveries a second may be a consumer that starts again once.
 LEAST_DELIVERIES = 1.0
-# So many of the deliveries are repeats, and so few are acked.
+# The share of deliveries that are repeats, and the share that is acknowledged.
 MOSTLY, HARDLY = 0.9, 0.05
 
 
@@ -123,7 +123,7 @@ def _is_retry(context: Context, one: Queue) -> bool:
 
 
 def _count_taken(context: Context, one: Queue) -> int:
-    """So many more messages do its consumers hold: they may acknowledge a batch later."""
+    """How many more messages its consumers hold: they may acknowledge a batch later."""
     earlier = context.earlier_numbers(one) or QueueNumbers()
     return max(0, (context.numbers(one).unacked or 0) - (earlier.unacked or 0))
 

@@ -18,7 +18,7 @@ from topology.routing.outcome import RouteOutcome
 TTL, EXPIRES = "x-message-ttl", "x-expires"
 LIMITS = ("x-max-length", "x-max-length-bytes")
 MILLISECOND = timedelta(milliseconds=1)
-# A dead letter that is kept for so long was meant to be deleted then.
+# A dead letter that is kept for this time was meant to be deleted then.
 RETENTION_MS = 86_400_000
 
 

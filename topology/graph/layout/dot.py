@@ -29,7 +29,7 @@ from topology.graph.layout.row_layout import BADGE_ROOM, MARGIN, arrange_rows
 POINTS_PER_INCH = 72.0
 LABEL_HEIGHT = 16
 FEW_NODES = 8
-# From so many queues that dead-letter into one exchange on, they are drawn in columns.
+# Queues that dead-letter into one exchange from which on they are drawn in columns.
 MANY_QUEUES = 7
 COLUMNS = 4
 WITHOUT_ARROWS = "The diagram omits arrows. The table lists the connections."

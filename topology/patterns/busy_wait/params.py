@@ -19,7 +19,7 @@ DUE_HEADER = "due-at-ms"
 # The due time for which the forwarder has passed a message on. Of “x-opt-”: it changes no content
 # id.
 WAITED_HEADER = "x-opt-delayboard-waited"
-# One message waiting goes round so often: with less, the laps would be all that the broker does.
+# The shortest lap of a waiting message: with less, the broker would do nothing but laps.
 SHORTEST_LAP = timedelta(milliseconds=50)
 DELAY_SUFFIX, WAIT_SUFFIX = "-delay", "-busy-wait"
 LONGEST_QUEUE_BYTES = LONGEST_NAME_BYTES - len(WAIT_SUFFIX)

@@ -24,7 +24,7 @@ from topology.patterns.texts import refuse
 from topology.structure.chain import Chain
 from topology.structure.named_queues import find_templates
 
-# More routes than these say nothing more.
+# Routes, and characters of a line, that are shown; more routes say nothing more.
 MOST_EXAMPLES, LONGEST_LINE = 5, 1000
 _ZERO = timedelta(0)
 _OBJECTS = Definitions.of(

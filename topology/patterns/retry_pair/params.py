@@ -16,7 +16,7 @@ KIND = "retry_pair"
 DEFAULT_DELAY = timedelta(milliseconds=300_000)
 SUFFIX = "-retry"
 MAXIMUM_NAME_BYTES = 255 - len(SUFFIX)
-# Of its six objects; a missing exchange has no bindings.
+# Objects of its six that are left at least; a missing exchange has no bindings.
 LEAST_LEFT = 4
 
 FIELDS = read_fields(__file__)

@@ -19,7 +19,7 @@ from topology.views.diagram import draw_example
 from topology.views.findings.results import count_by_topology
 from topology.views.sorting import read_sort
 
-# Of the list: what is in the address -> the column.
+# Columns of the list by what is in the address.
 SORTS = {"name": "name", "pattern": "kind", "broker": "broker__name", "applied": "applied_at"}
 
 

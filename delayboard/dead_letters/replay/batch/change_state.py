@@ -20,7 +20,7 @@ from topology.models import Work, WorkState
 
 KIND = "replay"
 KIND_PREPARE = "replay-prepare"
-# So many messages are claimed, or given back, while the page waits; more are left to the worker.
+# Messages claimed, or given back, while the page waits; more are left to the worker.
 AT_ONCE = 5000
 # The work of a paused batch can be claimed from then on.
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)

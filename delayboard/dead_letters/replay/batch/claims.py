@@ -156,7 +156,7 @@ def _find_reasons(batch: ReplayBatch, parked_messages: set[int]) -> dict[int, st
         .exclude(batch=batch.pk)
         .order_by("pk")
     )
-    # Of a draft, or of what is not claimed yet, nothing is in a replay.
+    # Nothing of a draft, or of what is not claimed yet, is in a replay.
     claimed = others.filter(state__in=OPEN, batch__claimed_to__gte=F("position"))
     done = others.filter(state=ItemState.DONE)
     inside = {

@@ -12,7 +12,7 @@ from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.replay.batch.selection import SelectedMessage
 from delayboard.models import ItemState, ReplayBatch, ReplayItem, ReplayRoute
 
-# Beyond so many, equal ones may be several rows.
+# Routes that are remembered; beyond, equal ones may be several rows.
 MOST_KNOWN = 20_000
 _COLUMNS = (
     "pk",

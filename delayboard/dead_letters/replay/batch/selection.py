@@ -15,7 +15,7 @@ from delayboard.dead_letters.search import Search, search_by
 from delayboard.models import Order, ParkedMessage, ParkedState, ReplayBatch
 from topology.models import Broker
 
-# So many ids are searched in one statement: a slow search is not to outlast the lease.
+# Ids searched in one statement: a slow search must not outlast the lease.
 SLICE = 20_000
 
 Pulse = Callable[[], None]

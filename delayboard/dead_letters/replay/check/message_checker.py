@@ -36,7 +36,7 @@ ENVELOPE = (
 )
 CLOSED = "Delayboard cannot read the message inside the envelope of {library}."
 DELETED = "The parked message was deleted."
-# So long a page waits for the broker, and so old what it is checked by may be without a word.
+# Seconds that a page waits for the broker, and the age up to which a snapshot counts as current.
 PATIENCE_SECONDS = 2.7
 YOUNG = timedelta(seconds=5)
 

@@ -46,7 +46,7 @@ from topology.content.text import count_of, count_text
 from topology.models import Broker
 
 ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ended."
-# With more messages than this, a search that reads them one by one is left to the worker.
+# Messages above which a search that reads them one by one is left to the worker.
 FEW = 5000
 MOST_CHOSEN = 10_000
 # A batch of a group without it would select everything once the group is deleted.

@@ -31,7 +31,7 @@ from delayboard.models import BatchState, MessageGroup, Order, ReplayBatch
 from topology import work
 from topology.models import Broker
 
-# So many are frozen while the page waits; more is Work.
+# Messages frozen while the page waits; more are left to the worker.
 AT_ONCE = 1000
 
 

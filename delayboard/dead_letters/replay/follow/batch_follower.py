@@ -23,7 +23,7 @@ from topology import snapshots
 from topology.broker.errors import BrokerError
 from topology.message import REPLAY_HEADER
 
-# So long after its last publish a batch is followed at least, and so much longer than its
+# Time for which a batch is followed after its last publish at least, and the time added to what its
 # messages may take to die again.
 LEAST = timedelta(minutes=10)
 SLACK = timedelta(minutes=1)
@@ -149,7 +149,7 @@ def find_died_open(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
     state = Coalesce("parked_message__state", Value(""))
     dead = batch.items.filter(_HAS_DIED).annotate(parked_message_state=state)
     is_delayed = Q(route__after_ms__gt=0, parked_message_state=ParkedState.DELAYED)
-    # Of what had no confirm, the item has the reason.
+    # The item has the reason why there was no confirm.
     is_parked = ~Q(error="") & Q(parked_message_state=ParkedState.PARKED)
     rows = dead.filter(is_delayed | is_parked).order_by()
     return rows.values_list("parked_message_id", flat=True)

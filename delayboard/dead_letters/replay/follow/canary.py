@@ -13,7 +13,7 @@ from topology import snapshots
 from topology.broker.errors import BrokerError
 from topology.delays import format_delay
 
-# So long after they were published dead ones may lie in a queue that is looked at now and then.
+# Time after their publish in which dead ones may be in a queue that is peeked now and then.
 PEEKS_TAKE = batch_follower.PEEK_EVERY + batch_follower.SCENE_LASTS
 
 Action = Literal["wait", "go on", "stop", "ask"]
@@ -28,7 +28,7 @@ class CanaryResult:
 
 
 def find_watch_end(batch: ReplayBatch, now: datetime) -> datetime:
-    """So long the first ones are watched that were published just now. Raises BrokerError.
+    """Until when the first messages, published just now, are observed. Raises BrokerError.
 
     As long as the user typed, else one retry round of the target.
     """

@@ -24,7 +24,7 @@ from topology.structure.ends import Ends, find_ends
 MOST_STEPS = 20_000
 LONGEST_PATH = 50
 MOST_RETRIES = 1000
-# Of more targets, and of more of its messages' queues, only the first are looked at.
+# Targets, and queues of its messages, that are read; of more only the first.
 MOST_ROUTES = 200
 MOST_ITEMS = 1000
 NAMED = 3

@@ -39,16 +39,16 @@ from topology.transfer.move import move
 from topology.transfer.rate import RateLimiter
 
 WATCH_EVERY = timedelta(seconds=1)
-# So often people's wishes are looked for, and whether it shall stop itself.
+# Seconds between two checks for pause or cancel, and between two whether to pause by itself.
 REQUEST_SECONDS = 0.2
 STOPS_SECONDS = 1.0
-# So often the lease is renewed while nothing is taken or settled.
+# Seconds between two renewals of the lease while nothing is taken or settled.
 RENEW_SECONDS = 4.0
-# So long one look at the vhost is good for.
+# Seconds for which one look at the virtual host is used.
 PASS_SECONDS = 300.0
-# So long a broker that cannot be asked what became of confirmed messages is asked at the end.
+# Seconds for which a silent broker is asked at the end whether queues have the confirmed messages.
 CHECK_SECONDS = 30.0
-# So long a database that refuses is left alone before it is asked again.
+# Seconds until a database that refuses is asked again.
 DATABASE_SECONDS = 1.0
 
 NOT_WRITTEN = "The database cannot be written, so sent messages are not recorded yet. Retrying:"

@@ -25,7 +25,7 @@ from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
 from topology.message import Publish
 
-# What is answered is written down when it is so much, or so old.
+# Answers, and seconds since the first, after which they are written.
 FLUSH_NUMBER = 1000
 FLUSH_SECONDS = 0.2
 # Seconds until a broker that did not answer is asked again.
