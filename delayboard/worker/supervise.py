@@ -18,7 +18,6 @@ from django.utils import timezone
 from analytics.log import LogError
 from analytics.recorder.record import RecordingFailed
 from delayboard.models import BackgroundTask
-from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.tasks import Task, list_tasks
 from topology import work
 from topology.broker.errors import BrokerError
@@ -56,7 +55,6 @@ def until_stopped() -> threading.Event:
 def run_alone(command: BaseCommand, name: str, task: Task) -> None:
     """Run one task in the main thread of its command until the process must stop."""
     stop = until_stopped()
-    prepare_interpreter()
     command.stdout.write(f"The {name} runs.")
     command.stdout.flush()
     keep_running(task, stop)

@@ -42,10 +42,7 @@ def main() -> None:
 
 
 def use(scratch: Path) -> None:
-    """Give this process settings of its own: an empty database (no tables) and log in `scratch`.
-
-    Its memory is kept as a worker's is.
-    """
+    """Give this process settings of its own: an empty database (no tables) and log in `scratch`."""
     for name in ("DATABASE_URL", "EVENT_LOG", "DEBUG"):
         os.environ.pop(name, None)
     os.environ["DELAYBOARD_VAR"] = str(scratch)
@@ -53,9 +50,6 @@ def use(scratch: Path) -> None:
     import django
 
     django.setup()
-    from delayboard.worker.interpreter import prepare_interpreter
-
-    prepare_interpreter()
 
 
 if __name__ == "__main__":

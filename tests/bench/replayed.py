@@ -31,9 +31,6 @@ def main() -> None:
     import django
 
     django.setup()
-    from delayboard.worker.interpreter import prepare_interpreter
-
-    prepare_interpreter()
     carry_out(int(sys.argv[1]))
     sys.stdout.write(f"{peak_kib()}\n")
 

@@ -24,7 +24,6 @@ from analytics.recorder.copies import content_of
 from delayboard.changes import carry_out, check, intercept, take
 from delayboard.changes import request as requesting
 from delayboard.models import Interception, InterceptionState, ScheduledChange
-from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.tasks import IDLE_SECONDS
 from tests.brokers import Vhost
 from tests.builders import address_of
@@ -76,7 +75,6 @@ def intercept_until_killed(owner: str, lead_seconds: float) -> int:
     """As the background tasks of a worker; a process of its own."""
     for module, name, value in times(lead_seconds):
         setattr(module, name, value)
-    prepare_interpreter()
     with working(owner=owner):
         Event().wait()
     return 0

@@ -18,7 +18,6 @@ from delayboard.management.acting_user import find_user
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import BatchState
-from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError, Unreachable
 from topology.content.text import count_of, count_text
@@ -50,7 +49,6 @@ class Command(BoardCommand):
         user = find_user(given["user"], broker)
         # What signals set from here on; nothing was begun before.
         self._stop = until_stopped()
-        prepare_interpreter()
         self._is_json = given["json"]
         self._last_line = ""
         if chosen in replay_arguments.ACTIONS:

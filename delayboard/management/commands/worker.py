@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from delayboard.worker.interpreter import prepare_interpreter
 from delayboard.worker.supervise import Supervisor, until_stopped
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import ExitCode
@@ -24,7 +23,6 @@ class Command(BoardCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         stop = until_stopped()
-        prepare_interpreter()
         self.stdout.write("The worker runs.")
         self.stdout.flush()
         ended = Supervisor(only=options["only"]).run(stop)
