@@ -1,7 +1,7 @@
 """What `make run` keeps alive: a broker of its own, the site, the worker, demo traffic.
 
-The parent only watches. Each child has a process group of its own and is killed by the kernel when
-the parent dies, so nothing that was started here outlives it.
+Each child has a process group of its own, and the kernel kills it when the thread that started it
+ends, so nothing that was started here outlives it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import http.client
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -18,7 +17,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from types import FrameType
+from typing import IO
 
 from delayboard.demo.node import NodeError, PrivateNode
 from delayboard.demo.ports import is_free
@@ -28,6 +29,8 @@ TICK_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 30.0
 # A child that ran this long has recovered: its next end counts as the first.
 STEADY_SECONDS = 60.0
+# Until a child that has ended is read to the end.
+LAST_LINES_SECONDS = 1.0
 
 
 class CannotRun(Exception):
@@ -68,11 +71,6 @@ def children(manage: Sequence[str], port: int, *, with_traffic: bool) -> tuple[C
 def pause(ends: int) -> float:
     """Return the seconds to wait before the next start, after `ends` ends in a row (1 or more)."""
     return min(2.0 ** (ends - 1), LONGEST_PAUSE_SECONDS)
-
-
-def add_prefix(name: str, width: int, line: bytes) -> str:
-    """Return one line of a child's output with its name in front."""
-    return f"{name:<{width}} | {line.decode(errors='replace').rstrip()}"
 
 
 def own_broker(amqp: str, management: str) -> BrokerUrls | None:
@@ -135,6 +133,38 @@ def raise_on_interrupt() -> Iterator[None]:
             signal.signal(name, handler)
 
 
+def keep_running(
+    node: PrivateNode | None, wanted: Sequence[Child], port: int, first_page: str
+) -> None:
+    """Start the children and keep them and the node alive until KeyboardInterrupt; stop them."""
+    keepers = [Keeper(child) for child in wanted]
+    is_announced = False
+    try:
+        for keeper in keepers:
+            keeper.start()
+        while True:
+            time.sleep(TICK_SECONDS)
+            if node is not None and not node.is_running:
+                _restart_node(node)
+            if not is_announced and answers(port):
+                is_announced = True
+                page = f"http://127.0.0.1:{port}{first_page}"
+                print_line(f"\nDelayboard is at {page} (Ctrl-C stops it)\n")
+    finally:
+        for keeper in reversed(keepers):
+            keeper.stop()
+
+
+def _restart_node(node: PrivateNode) -> None:
+    print_line("The broker ended and restarts")
+    try:
+        node.stop()
+        node.start()
+    except NodeError as error:
+        print_line(str(error))
+        time.sleep(pause(3))
+
+
 def answers(port: int) -> bool:
     """Tell whether an HTTP server answers on 127.0.0.1:`port`, whatever it answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
@@ -148,21 +178,43 @@ def answers(port: int) -> bool:
     return True
 
 
-class Running:
-    """A child with its process, its unfinished line and its history of ends."""
+class Keeper(Thread):
+    """Keeps a child running, with its name in front of each of its lines."""
 
     def __init__(self, child: Child) -> None:
+        super().__init__(daemon=True)
         self.child = child
-        self.process: subprocess.Popen[bytes] | None = None
-        self.rest = b""
-        self.ends = 0
-        self.started_at = 0.0
-        self.start_at = 0.0
+        self._ending = Event()
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start the process in a group of its own, its output in one pipe."""
-        self.started_at = time.monotonic()
-        self.process = subprocess.Popen(
+    def run(self) -> None:
+        ends = 0
+        while not self._ending.is_set():
+            began = time.monotonic()
+            code = self._run_once()
+            if self._ending.is_set():
+                return
+            ends = 1 if time.monotonic() - began > STEADY_SECONDS else ends + 1
+            print_line(
+                f"{self.child.name} ended with code {code} and restarts in {pause(ends):.0f} s"
+            )
+            self._ending.wait(pause(ends))
+
+    def stop(self) -> None:
+        """End the process group: asked first, killed when its time is over."""
+        self._ending.set()
+        if self.ident is None:
+            return
+        if self._process is not None:
+            self._process.terminate()
+        self.join(self.child.stop_seconds)
+        if self.is_alive() and self._process is not None:
+            self._process.kill()
+        self.join()
+
+    def _run_once(self) -> int:
+        """Start the process, wait for its end, and kill what it left behind in its group."""
+        self._process = process = subprocess.Popen(
             self.child.command,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
@@ -170,123 +222,20 @@ class Running:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        os.set_blocking(self._output(), False)
-
-    def _output(self) -> int:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        return self.process.stdout.fileno()
-
-    def lines(self) -> list[bytes]:
-        """Return the whole lines that the process has written since the last call."""
-        if self.process is None:
-            return []
-        try:
-            while chunk := os.read(self._output(), 65536):
-                self.rest += chunk
-        except BlockingIOError:
-            pass
-        *whole, self.rest = self.rest.split(b"\n")
-        return whole
-
-    def exit_code(self) -> int | None:
-        """Return the exit code of a process that has ended, else None."""
-        return None if self.process is None else self.process.poll()
-
-    def plan_next_start(self) -> float:
-        """Clear up after a process that has ended; return the seconds until the next start."""
-        now = time.monotonic()
-        self.ends = 1 if now - self.started_at > STEADY_SECONDS else self.ends + 1
-        self.start_at = now + pause(self.ends)
-        self._forget()
-        return pause(self.ends)
-
-    def stop(self) -> None:
-        """End the process group: asked first, killed when its time is over."""
-        if self.process is None:
-            return
-        self.process.terminate()
-        deadline = time.monotonic() + self.child.stop_seconds
-        while self.process.poll() is None and time.monotonic() < deadline:
-            # A child that cannot write its last lines would not end.
-            self.lines()
-            time.sleep(0.02)
-        self._forget()
-
-    def _forget(self) -> None:
-        assert self.process is not None
+        if self._ending.is_set():
+            process.terminate()
+        reader = Thread(target=self._print, args=(process.stdout,), daemon=True)
+        reader.start()
+        code = process.wait()
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self.process, self.rest = None, b""
+            os.killpg(process.pid, signal.SIGKILL)
+        reader.join(LAST_LINES_SECONDS)
+        return code
 
-
-class ManagedProcesses:
-    """The node, if there is one, and the children: started in order, stopped in reverse."""
-
-    def __init__(self, node: PrivateNode | None, wanted: Sequence[Child], port: int) -> None:
-        self.node = node
-        self.running = [Running(child) for child in wanted]
-        self.port = port
-        self.width = max(len(child.name) for child in wanted)
-        self.is_announced = False
-        # The page to begin with.
-        self.first_page = "/"
-
-    def watch(self) -> None:
-        """Start everything and keep it alive until KeyboardInterrupt."""
-        for running in self.running:
-            running.start()
-        while True:
-            self._await_output()
-            for running in self.running:
-                self._supervise(running)
-            if self.node is not None and not self.node.is_running:
-                self._restart_node(self.node)
-            if not self.is_announced and answers(self.port):
-                self.is_announced = True
-                page = f"http://127.0.0.1:{self.port}{self.first_page}"
-                print_line(f"\nDelayboard is at {page} (Ctrl-C stops it)\n")
-
-    def stop(self) -> None:
-        """Stop what is running: traffic, worker, site, node."""
-        for running in reversed(self.running):
-            running.stop()
-        if self.node is not None:
-            self.node.stop()
-
-    def _await_output(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            for running in self.running:
-                if running.process is not None and running.process.stdout is not None:
-                    selector.register(running.process.stdout, selectors.EVENT_READ)
-            if selector.get_map():
-                selector.select(TICK_SECONDS)
-            else:
-                time.sleep(TICK_SECONDS)
-
-    def _supervise(self, running: Running) -> None:
-        name = running.child.name
-        # Asked before the output is read, so that the last words of a process are not lost.
-        code = running.exit_code()
-        for line in running.lines():
-            print_line(add_prefix(name, self.width, line))
-        if code is not None:
-            seconds = running.plan_next_start()
-            print_line(f"{name} ended with code {code} and restarts in {seconds:.0f} s")
-        if running.process is None and time.monotonic() >= running.start_at:
-            running.start()
-
-    def _restart_node(self, node: PrivateNode) -> None:
-        print_line("The broker ended and restarts")
-        try:
-            node.stop()
-            node.start()
-        except NodeError as error:
-            print_line(str(error))
-            time.sleep(pause(3))
+    def _print(self, output: IO[bytes]) -> None:
+        with output:
+            for line in output:
+                print_line(f"{self.child.name:<7} | {line.decode(errors='replace').rstrip()}")
 
 
 def print_line(text: str) -> None:

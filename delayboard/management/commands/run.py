@@ -19,8 +19,8 @@ from delayboard.demo.node import NodeError, PrivateNode
 from delayboard.demo.run import (
     BrokerUrls,
     CannotRun,
-    ManagedProcesses,
     children,
+    keep_running,
     lock_installation,
     own_broker,
     print_line,
@@ -69,19 +69,17 @@ def run(own: BrokerUrls | None, port: int) -> None:
     manage = Path(settings.BASE_DIR) / "manage.py"
     # Without -P a package of the current folder could be taken for ours.
     command = [str(manage)] if settings.IS_CHECKOUT else ["-P", "-m", "delayboard"]
-    processes = ManagedProcesses(
-        node, children([sys.executable, *command], port, with_traffic=node is not None), port
-    )
+    wanted = children([sys.executable, *command], port, with_traffic=node is not None)
     try:
         if node is not None:
             print_line("Starting the broker")
             node.start()
-        processes.first_page = prepare(own, node)
-        processes.watch()
+        keep_running(node, wanted, port, prepare(own, node))
     except KeyboardInterrupt:
-        print_line("\nStopping")
+        print_line("\nStopped")
     finally:
-        processes.stop()
+        if node is not None:
+            node.stop()
 
 
 def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> str:
